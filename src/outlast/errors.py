@@ -1,0 +1,149 @@
+"""Every error that Outlast raises, as one tree.
+
+    OutlastError
+    ├── ConfigError            a URL or a setting is wrong
+    ├── ApplicationError       MODULE:APP cannot be imported
+    ├── UsageError             a call that cannot work, refused at the caller
+    │   ├── BadArguments       arguments do not fit the task, or cannot be encoded
+    │   ├── UnknownTask        no task of that name
+    │   ├── NotInAttempt       current() outside of a running attempt
+    │   ├── SyncInLoop         NAME_sync() called where a loop is running
+    │   └── ConnectionMismatch a foreign connection that is not on this store
+    ├── StoreError
+    │   ├── StoreUnavailable   cannot be reached, or broke off: the outcome is unknown
+    │   ├── StoreCorrupt       the file is no database, or is damaged
+    │   ├── SchemaMismatch     the schema is missing, or of an incompatible program
+    │   └── BadData            the store refuses a value (one row of a batch is bad)
+    ├── JobNotFound
+    ├── JobFailed              result(): the job is dead; .report has the evidence
+    ├── JobCancelled           result(): the job was cancelled
+    ├── LostLease              this attempt is no longer the current one
+    └── FrameError             a worker and its runner do not understand each other
+
+    Verdict (BaseException)    raised by a task to decide about itself
+    ├── Snooze  ├── Retry  ├── Cancel  └── Dead
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from outlast.model.crash import Crash
+
+
+class OutlastError(Exception):
+    """The root of all errors raised by Outlast."""
+
+
+class ConfigError(OutlastError):
+    """A URL or a setting is wrong; the message says what to write instead."""
+
+
+class ApplicationError(OutlastError):
+    """``MODULE:APP`` could not be imported, or names no ``outlast.App``."""
+
+
+class UsageError(OutlastError):
+    """A call that cannot work; raised at the caller, nothing was stored."""
+
+
+class BadArguments(UsageError):
+    """Arguments do not fit the task's signature, or cannot be encoded, or are too large."""
+
+
+class UnknownTask(UsageError):
+    """No task of that name is registered with the application."""
+
+
+class NotInAttempt(UsageError):
+    """``outlast.current()`` was called outside of a running attempt."""
+
+
+class SyncInLoop(UsageError):
+    """A ``NAME_sync`` call was made from a running event loop; await ``NAME`` instead."""
+
+
+class ConnectionMismatch(UsageError):
+    """A connection handed in is not on the same Outlast schema, or of an unknown kind."""
+
+
+class StoreError(OutlastError):
+    """The store could not do what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or broke off; whether the call took effect is unknown."""
+
+
+class StoreCorrupt(StoreError):
+    """The file is not a database, or is damaged."""
+
+
+class SchemaMismatch(StoreError):
+    """The schema is missing, or belongs to a program that this one cannot work with."""
+
+
+class BadData(StoreError):
+    """The store refused a value; of a batch, at least one row is to blame."""
+
+
+class JobNotFound(OutlastError):
+    """No job has that id."""
+
+
+class JobFailed(OutlastError):
+    """The job is dead. ``report`` is the crash report of its last attempt, where known."""
+
+    def __init__(self, message: str, report: Crash | None = None) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+class JobCancelled(OutlastError):
+    """The job was cancelled."""
+
+
+class LostLease(OutlastError):
+    """This attempt is no longer the current one; what it writes is refused."""
+
+
+class FrameError(OutlastError):
+    """A frame between worker and runner is malformed or above the limit."""
+
+
+class Verdict(BaseException):
+    """What a task decides about itself by raising.
+
+    A BaseException, so that no ``except Exception`` in the task swallows it.
+    """
+
+
+class Snooze(Verdict):
+    """Run me again in ``seconds``, free of charge."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"snooze for {seconds:g} s")
+        self.seconds = float(seconds)
+
+
+class Retry(Verdict):
+    """This attempt failed (charged); run me again ``after`` seconds (default: the back-off)."""
+
+    def __init__(self, why: str = "", *, after: float | None = None) -> None:
+        super().__init__(why or "retry")
+        self.after = None if after is None else float(after)
+
+
+class Cancel(Verdict):
+    """End this job as ``cancelled``."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(why or "cancelled by the task")
+
+
+class Dead(Verdict):
+    """End this job as ``dead``: no retry can help."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(why or "declared dead by the task")

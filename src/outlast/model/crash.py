@@ -1,0 +1,115 @@
+"""The crash report: why an attempt ended badly, as structured evidence.
+
+Built from whatever is known at the death; bounded and sanitised here, because NULs and lone
+surrogates occur exactly in the output of dying processes, and no store may choke on them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+TEXT_MAX = 16_384  # characters of a traceback or of the stacks
+LINE_MAX = 2_000  # characters of a message or of one line of output
+OUTPUT_LINES_MAX = 50
+NEIGHBOURS_MAX = 50
+
+
+class CrashKind(StrEnum):
+    """The name of a death. The kind alone decides what is charged."""
+
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    UNRESPONSIVE = "unresponsive"
+    EXITED = "exited"
+    SIGNALLED = "signalled"
+    OUT_OF_MEMORY = "out_of_memory"
+    LOST_WORKER = "lost_worker"
+    LOST_LEASE = "lost_lease"
+    BYSTANDER = "bystander"
+    REJECTED_RESULT = "rejected_result"
+    UNDECODABLE = "undecodable"
+    COMPLETION_NOT_COMMITTED = "completion_not_committed"
+
+
+class Charge(StrEnum):
+    """Which budget an ended attempt is charged to."""
+
+    NONE = "none"
+    FAILURE = "failure"
+    LOSS = "loss"
+
+
+_LOSSES = {CrashKind.LOST_WORKER, CrashKind.LOST_LEASE, CrashKind.BYSTANDER}
+
+PROCESS_DEATHS = frozenset(
+    {CrashKind.EXITED, CrashKind.SIGNALLED, CrashKind.OUT_OF_MEMORY} | _LOSSES
+)
+"""Kinds in which the process went away, so that a first re-run at once is worth while."""
+
+
+def charge_of(kind: CrashKind) -> Charge:
+    """Return the budget that a death of this kind is charged to."""
+    if kind is CrashKind.UNDECODABLE:
+        return Charge.NONE
+    return Charge.LOSS if kind in _LOSSES else Charge.FAILURE
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a task last said about itself. ``fraction`` is 0 to 1."""
+
+    fraction: float | None = None
+    stage: str | None = None
+    message: str | None = None
+
+
+class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The evidence of one bad end. Everything but ``kind`` only where known."""
+
+    kind: CrashKind
+    message: str = ""
+    exception: str | None = None
+    traceback: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    rss_peak_bytes: int | None = None
+    cpu_seconds: float | None = None
+    stacks: str | None = None
+    output: list[str] = []
+    progress: Progress | None = None
+    checkpoint_age_seconds: float | None = None
+    neighbours: list[int] = []
+    worker: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    release: str | None = None
+    python: str | None = None
+
+
+def clean(text: str, limit: int = LINE_MAX) -> str:
+    """Return ``text`` without NULs and lone surrogates, cut in its middle to ``limit``."""
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
+    if len(text) <= limit:
+        return text
+    half = (limit - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def _clean_or_none(text: str | None, limit: int) -> str | None:
+    return None if text is None else clean(text, limit)
+
+
+def bounded(crash: Crash) -> Crash:
+    """Return the report with every text sanitised and every list within its limit."""
+    return msgspec.structs.replace(
+        crash,
+        message=clean(crash.message),
+        exception=_clean_or_none(crash.exception, LINE_MAX),
+        traceback=_clean_or_none(crash.traceback, TEXT_MAX),
+        stacks=_clean_or_none(crash.stacks, TEXT_MAX),
+        output=[clean(line) for line in crash.output[-OUTPUT_LINES_MAX:]],
+        neighbours=crash.neighbours[:NEIGHBOURS_MAX],
+        release=_clean_or_none(crash.release, LINE_MAX),
+    )

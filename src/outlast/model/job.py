@@ -1,0 +1,61 @@
+"""What a job is: its states, the limits copied to its row, and the facts a decision needs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+PRIORITY_MIN, PRIORITY_MAX = -100, 100
+
+
+class State(StrEnum):
+    """Where a job is. ``scheduled``, ``retrying`` and the like are phases of ``queued``."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+ENDED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.QUEUED: frozenset({State.RUNNING, State.CANCELLED}),
+    State.RUNNING: frozenset({State.QUEUED, State.COMPLETED, State.DEAD, State.CANCELLED}),
+    State.COMPLETED: frozenset(),
+    State.DEAD: frozenset({State.QUEUED}),
+    State.CANCELLED: frozenset({State.QUEUED}),
+}
+"""The legal moves. From ``dead`` and ``cancelled`` only an operator's requeue leads back."""
+
+
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The limits of one job, copied to its row: whoever reclaims it may not know the task.
+
+    Attributes:
+        retries: charged failures that are forgiven; one more and the job is dead.
+        max_losses: lost attempts in a row, without a new checkpoint, until the job is dead.
+        backoff_first, backoff_max: seconds before the first retry, and at most.
+        timeout: seconds that one attempt may run, or None.
+        stall_timeout: seconds that an attempt may go without report or save, or None.
+    """
+
+    retries: int = 3
+    max_losses: int = 10
+    backoff_first: float = 2.0
+    backoff_max: float = 600.0
+    timeout: float | None = None
+    stall_timeout: float | None = None
+
+
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``decide`` must know of a running job."""
+
+    job_id: int
+    token: int
+    failures: int = 0
+    losses: int = 0
+    policy: Policy = Policy()
+    cancel_requested: bool = False

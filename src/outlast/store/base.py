@@ -1,0 +1,483 @@
+"""What a store must do, as verbs, and the values that go in and out.
+
+Two plain implementations (SQLite, PostgreSQL), one conformance suite that knows only this
+module. Every write about an attempt carries (job id, token) and is refused unless that token is
+the job's current one and the job is running; a refused write changes nothing and is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from outlast.model.crash import Crash, Progress
+from outlast.model.job import JobFacts, Policy, State
+from outlast.model.lease import Sign
+from outlast.model.lifecycle import Transition
+
+ORPHANS_MAX = 100  # reclaimed in one transaction
+OUTCOMES_MAX = 500  # handed in by one exchange
+CLAIMS_MAX = 500  # claimed by one exchange
+PRUNE_MAX = 1_000  # rows deleted in one transaction
+REFUSALS_KEPT = 1_000
+ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of the store
+
+
+class Answer(StrEnum):
+    """What became of one fenced write.
+
+    ``already``: this very end was written before (its answer was lost). ``busy``: the row is
+    locked, for example by the task's own open transaction: send it again.
+    """
+
+    ACCEPTED = "accepted"
+    ALREADY = "already"
+    REFUSED = "refused"
+    BUSY = "busy"
+
+
+class WorkerStatus(StrEnum):
+    """Only ``active`` and ``draining`` workers hold jobs; the others never come back."""
+
+    ACTIVE = "active"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's
+    now, or at ``run_at`` (seconds since 1970, UTC)."""
+
+    task: str
+    queue: str = "default"
+    args: str = "{}"
+    priority: int = 0
+    delay: float = 0.0
+    run_at: float | None = None
+    key: str | None = None
+    tenant: str | None = None
+    policy: Policy = Policy()
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """The id of an enqueued job; ``created`` is false where its key named an unfinished one."""
+
+    job_id: int
+    created: bool
+
+
+class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that registers. ``queues`` empty means all. ``token_seen`` is the highest token
+    that it has ever seen: the store jumps above it. The lock fields name its host-local lock
+    file; ``lock_path`` None means that it has none."""
+
+    name: str
+    host: str
+    pid: int
+    boot_id: str
+    heartbeat: float
+    lease: float
+    queues: list[str] = []
+    tasks: list[str] = []
+    release: str | None = None
+    token_seen: int = 0
+    lock_path: str | None = None
+    lock_device: int | None = None
+    lock_inode: int | None = None
+
+
+class WorkerRef(msgspec.Struct, frozen=True):
+    """Names a registered worker's connection: the epoch rises at each reconnect."""
+
+    worker_id: int
+    epoch: int
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """The answer to a heartbeat. Not ``renewed``: the lease is lost for good.
+    ``cancels`` are (job id, token) of own running jobs with a cancel request."""
+
+    renewed: bool
+    cancels: list[tuple[int, int]] = []
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How many jobs of these tasks may be claimed from these queues (empty: all queues, in
+    no particular order among them). Within a queue: priority first, then position."""
+
+    tasks: list[str]
+    limit: int
+    queues: list[str] = []
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is now running under ``token``. ``number`` counts its attempts from 1."""
+
+    job_id: int
+    token: int
+    task: str
+    queue: str
+    args: str
+    number: int
+    failures: int
+    losses: int
+    policy: Policy
+    tenant: str | None = None
+    checkpoint: str | None = None
+    priority: int = 0
+
+
+class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply to an exchange. ``answers`` are in the order of what was handed in.
+    ``valid`` is false when the worker's row no longer stands at that epoch (lost, stopped or
+    reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
+    scheduled job of these queues falls due, where nothing more could be claimed."""
+
+    valid: bool
+    answers: list[Answer]
+    claimed: list[Claimed] = []
+    cancels: list[tuple[int, int]] = []
+    next_due: float | None = None
+
+
+class Save(msgspec.Struct, frozen=True):
+    """A checkpoint: JSON text, with its number, which rises within the attempt from 1."""
+
+    job_id: int
+    token: int
+    number: int
+    value: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Progress of a running attempt."""
+
+    job_id: int
+    token: int
+    progress: Progress
+
+
+class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at one active or draining worker, as a reaper needs it."""
+
+    worker_id: int
+    name: str
+    host: str
+    boot_id: str
+    beat: int
+    heartbeat: float
+    lease: float
+    lock_path: str | None = None
+    lock_device: int | None = None
+    lock_inode: int | None = None
+
+    def sign(self) -> Sign:
+        """Return what the observer's rule needs."""
+        return Sign(self.worker_id, self.beat, self.heartbeat, self.lease)
+
+
+class Orphan(msgspec.Struct, frozen=True, kw_only=True):
+    """A running job whose worker is not alive, or has no row: the facts to decide on."""
+
+    facts: JobFacts
+    worker_id: int
+    worker: str | None = None
+    host: str | None = None
+    progress: Progress | None = None
+    checkpoint_age: float | None = None
+
+
+class Cancelled(StrEnum):
+    """What a cancel did: ended a queued job, asked a running one, or came too late."""
+
+    CANCELLED = "cancelled"
+    REQUESTED = "requested"
+    ENDED = "ended"
+
+
+class Requeued(StrEnum):
+    """What a requeue did. Only dead and cancelled jobs can be requeued."""
+
+    REQUEUED = "requeued"
+    NOT_ENDED = "not_ended"
+    COMPLETED = "completed"
+    KEY_TAKEN = "key_taken"
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet."""
+
+    id: int
+    task: str
+    queue: str
+    state: State
+    priority: int
+    attempt_count: int
+    failures: int
+    losses: int
+    token: int | None
+    waiting: bool
+    args: str
+    policy: Policy
+    run_at: float
+    enqueued_at: float
+    worker_id: int | None = None
+    worker: str | None = None
+    host: str | None = None
+    key: str | None = None
+    tenant: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    cancel_requested: bool = False
+    hard_deadline: float | None = None
+    progress: Progress | None = None
+    checkpoint: str | None = None
+    checkpoint_at: float | None = None
+    result: str | None = None
+
+
+class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A closed attempt that did not complete."""
+
+    job_id: int
+    token: int
+    number: int
+    outcome: str
+    charge: str
+    started_at: float
+    ended_at: float
+    worker_id: int | None = None
+    worker: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    message: str = ""
+    progress: Progress | None = None
+    checkpoint_age: float | None = None
+    crash: Crash | None = None
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as it is read."""
+
+    id: int
+    name: str
+    host: str
+    pid: int
+    status: WorkerStatus
+    epoch: int
+    beat: int
+    heartbeat: float
+    lease: float
+    queues: list[str]
+    tasks: list[str]
+    running: int
+    started_at: float
+    heartbeat_at: float
+    lease_expires_at: float
+    stopped_at: float | None = None
+    release: str | None = None
+    lock_path: str | None = None
+
+
+class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A refused write: who tried what, and how late."""
+
+    job_id: int
+    token: int
+    verb: str
+    at: float
+    late_by: float | None = None
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to list, newest id first."""
+
+    state: State | None = None
+    queue: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+    limit: int = 50
+    before_id: int | None = None
+
+
+class Inspector(Protocol):
+    """Reads for people and screens. Never writes, takes no locks."""
+
+    async def job(self, job_id: int) -> JobRow | None:
+        """Return one job."""
+        ...
+
+    async def jobs(self, which: JobFilter) -> list[JobRow]:
+        """Return jobs, newest first."""
+        ...
+
+    async def attempts(self, job_id: int) -> list[AttemptRow]:
+        """Return a job's closed attempts, in the order of their tokens."""
+        ...
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return all workers whose rows are kept, by id."""
+        ...
+
+    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
+        """Return refused writes, newest first."""
+        ...
+
+    async def known_tasks(self) -> set[str]:
+        """Return the tasks that some active worker announces."""
+        ...
+
+    async def counts(self) -> dict[tuple[str, State], int]:
+        """Return the number of jobs by (queue, state)."""
+        ...
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """A numbered step of the schema; ``applied_at`` None: not yet on this store."""
+
+    number: int
+    name: str
+    applied_at: float | None
+
+
+class Store(Protocol):
+    """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
+    be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
+    value, StoreCorrupt and SchemaMismatch where that is so."""
+
+    url: str
+    inspector: Inspector
+
+    async def open(self) -> None:
+        """Connect and check the schema; make it first where there is none at all."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections. Safe to call twice."""
+        ...
+
+    async def drop_connections(self) -> None:
+        """Throw away connections in an unknown state; the next call makes new ones."""
+        ...
+
+    async def store_id(self) -> str:
+        """Return the id of this Outlast schema, drawn once when it was made."""
+        ...
+
+    async def migrate(self) -> list[Migration]:
+        """Bring the schema up to date; return the steps that were applied."""
+        ...
+
+    async def migrations(self) -> list[Migration]:
+        """Return all steps, applied or not. Does not change or create anything."""
+        ...
+
+    async def raise_tokens(self, above: int) -> None:
+        """Make every later token larger than ``above``."""
+        ...
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
+        ...
+
+    async def register(self, new: NewWorker) -> WorkerRef:
+        """Make a row for a worker, active, with its lease running."""
+        ...
+
+    async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+        """Raise the epoch, after waiting for any exchange still under way under the old one.
+        None: the lease is lost."""
+        ...
+
+    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
+        """Move to draining or stopped. False: the lease is lost."""
+        ...
+
+    async def announce(self, me: WorkerRef, tasks: Sequence[str]) -> None:
+        """Replace the tasks that this worker's row shows."""
+        ...
+
+    async def heartbeat(self, me: WorkerRef) -> Beat:
+        """Renew the lease: the counter goes up by one. Does not check the epoch."""
+        ...
+
+    async def exchange(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> Exchanged:
+        """Hand in what ended, take what can run next: one round trip, one commit.
+
+        Ends are judged by their own token, whatever has become of the worker's row; claims
+        need the row at this epoch. Each end that is answered busy lowers every room by one.
+        """
+        ...
+
+    async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[tuple[int, int]]:
+        """Release own running jobs whose token is not in ``held``; return (job id, token).
+        Nothing happens unless the row stands at this epoch."""
+        ...
+
+    async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
+        """Save checkpoints. ``already``: this number or a later one is saved. A value that
+        differs from the last forgives the job's losses."""
+        ...
+
+    async def progress(self, reports: Sequence[Report]) -> list[Answer]:
+        """Note progress. Refusals are not recorded: nothing is lost by them."""
+        ...
+
+    async def observe(self) -> list[WorkerSeen]:
+        """Return one look at all active and draining workers."""
+        ...
+
+    async def reap(self, gone: WorkerSeen) -> bool:
+        """Mark a worker lost, if its counter still stands where it was seen."""
+        ...
+
+    async def reclaim(
+        self, decide: Callable[[Orphan], Transition], limit: int = ORPHANS_MAX
+    ) -> list[Transition]:
+        """Close the attempts of orphans, longest-running first, as decided; return what was
+        applied. An orphan that changed hands meanwhile is left alone."""
+        ...
+
+    async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
+        """Cancel queued jobs at once, ask running ones. Unknown ids are left out."""
+        ...
+
+    async def requeue(
+        self, job_ids: Sequence[int], *, from_scratch: bool = False
+    ) -> dict[int, Requeued]:
+        """Revive dead or cancelled jobs with fresh budgets (``from_scratch``: without their
+        checkpoint). Tokens go on rising. Unknown ids are left out."""
+        ...
+
+    async def discard(self, job_ids: Sequence[int]) -> int:
+        """Delete dead jobs and their attempts; return how many."""
+        ...
+
+    async def prune(
+        self, *, jobs_older_than: float, workers_older_than: float, limit: int = PRUNE_MAX
+    ) -> int:
+        """Delete completed and cancelled jobs and gone workers that ended that many seconds
+        ago, in one bounded batch; return how many rows went."""
+        ...
+
+
+class ForeignConnection(Protocol):
+    """A connection of the caller's own, inside the caller's own transaction."""
+
+    async def store_id(self) -> str | None:
+        """Return the id of the Outlast schema it sees, or None."""
+        ...
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """As Store.enqueue, visible when the caller commits."""
+        ...
+
+    async def complete(self, job_id: int, token: int, result: Any) -> bool:
+        """Complete the attempt in the caller's transaction. False: the token is stale."""
+        ...
