@@ -1,4 +1,5 @@
 -- 0001 core: the tables of Outlast.
+-- compatible_from: 0.1
 --
 -- Payloads are text (JSON made by us): jsonb refuses \u0000, and nothing here looks inside.
 -- position is NULL while a queued job is not due yet; it is drawn from an ever-rising sequence when
@@ -112,3 +113,14 @@ CREATE TABLE outlast_refusals (
     late_by   double precision
 );
 CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
+
+-- one row per applied migration; the store's id, drawn once, is on the first
+CREATE TABLE outlast_schema (
+    number          integer PRIMARY KEY,
+    name            text NOT NULL,
+    checksum        text NOT NULL,
+    compatible_from text NOT NULL,
+    applied_at      timestamptz NOT NULL,
+    store_id        uuid,
+    CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
+);

@@ -1,0 +1,112 @@
+"""The rules of schema migrations, the same for every store; pure, the stores run the SQL.
+
+A migration is a file ``sql/DIALECT/migration_NNNN_name.sql``. Steps are numbered from 1 without
+gaps, go forward only and never change once released (their checksum is kept in the store).
+Each names, in a comment line ``-- compatible_from: 0.1``, the oldest program that still works
+on a schema that has it. So a rolling upgrade is: migrate first, then restart one by one; a
+program meets a schema newer than itself and refuses only if that schema says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from importlib import resources
+
+import msgspec
+
+from outlast.errors import SchemaMismatch
+
+PROGRAM_VERSION = "0.1"
+"""The minor version of this program, as ``compatible_from`` is compared with it."""
+
+_FILE = re.compile(r"migration_(\d{4})_(\w+)\.sql")
+_COMPATIBLE_FROM = re.compile(r"^-- compatible_from: (\d+(?:\.\d+)*)$", re.MULTILINE)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One migration as it is in this program. ``checksum`` is the SHA-256 of ``sql``, in hex."""
+
+    number: int
+    name: str
+    sql: str
+    checksum: str
+    compatible_from: str
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """One row of the table ``outlast_schema``. ``applied_at`` is in seconds since 1970."""
+
+    number: int
+    name: str
+    checksum: str
+    compatible_from: str
+    applied_at: float
+
+
+def load(dialect: str) -> list[Step]:
+    """Return the steps in ``sql/DIALECT``, in order.
+
+    Raises ValueError when they are not numbered 1, 2, 3 … or lack ``compatible_from``: that is
+    a fault of the program, not of the store.
+    """
+    folder = resources.files("outlast.store").joinpath("sql", dialect)
+    files = {entry.name: entry for entry in folder.iterdir() if _FILE.fullmatch(entry.name)}
+    steps = [step_of(name, files[name].read_text("utf-8")) for name in sorted(files)]
+    if [step.number for step in steps] != list(range(1, len(steps) + 1)):
+        raise ValueError(f"the migrations of {dialect} are not numbered 1, 2, 3 …")
+    return steps
+
+
+def step_of(file_name: str, text: str) -> Step:
+    """Return the step in a file. Line ends do not count towards the checksum."""
+    named = _FILE.fullmatch(file_name)
+    sql = text.replace("\r\n", "\n")
+    compatible = _COMPATIBLE_FROM.search(sql)
+    if named is None or compatible is None:
+        raise ValueError(f"{file_name} is not a migration, or names no compatible_from")
+    checksum = hashlib.sha256(sql.encode()).hexdigest()
+    return Step(int(named[1]), named[2], sql, checksum, compatible[1])
+
+
+def pending(steps: Sequence[Step], applied: Iterable[Applied]) -> list[Step]:
+    """Return the steps that the store lacks, in the order in which to apply them."""
+    done = {row.number for row in applied}
+    return [step for step in steps if step.number not in done]
+
+
+def check_history(steps: Sequence[Step], applied: Iterable[Applied]) -> None:
+    """Raise SchemaMismatch unless this program may migrate or use a store with these rows.
+
+    That is so when every step that both know is the same, and the schema still serves this
+    program. Rows that only the store knows are those of a newer program and do not matter.
+    """
+    known = {step.number: step for step in steps}
+    for row in applied:
+        step = known.get(row.number)
+        if step is not None and step.checksum != row.checksum:
+            raise SchemaMismatch(
+                f"migration {row.number:04} ({row.name}) of this store is not the one that this"
+                " program knows: the store was made by another build of Outlast"
+            )
+        if _version(row.compatible_from) > _version(PROGRAM_VERSION):
+            raise SchemaMismatch(
+                f"the schema of this store serves Outlast {row.compatible_from} and later; this is"
+                f" {PROGRAM_VERSION}: install a newer Outlast"
+            )
+
+
+def check_usable(steps: Sequence[Step], applied: Sequence[Applied]) -> None:
+    """As ``check_history``, and raise SchemaMismatch while steps are pending."""
+    check_history(steps, applied)
+    if missing := pending(steps, applied):
+        names = ", ".join(f"{step.number:04} {step.name}" for step in missing)
+        raise SchemaMismatch(
+            f"the schema of this store lacks {names}: run `outlast migrate` (it is safe while"
+            " older workers run)"
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
