@@ -1,0 +1,170 @@
+"""Settings: their defaults, and the one place that says whether they can work.
+
+A wrong setting is refused where it is written, with a message that says what to write.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from outlast.errors import ConfigError
+from outlast.model.lease import LeaseTerms
+
+URL_VARIABLE = "OUTLAST_URL"
+URL_DEFAULT = "sqlite:///outlast.db"
+URL_EXAMPLES = "sqlite:///jobs.db (three slashes: relative path) or postgresql://user@host/database"
+SCHEMES = frozenset({"sqlite", "postgresql", "postgres"})
+
+MAX_PAYLOAD = 1024 * 1024  # bytes of one job's arguments, result or checkpoint
+MAX_FRAME = 16 * 1024 * 1024  # bytes between worker and runner
+MIN_FRAME = 64 * 1024
+NAME_MAX = 200  # characters of the name of a task, queue or worker
+KEY_MAX = 500  # characters of a unique key or a tenant
+SECONDS_MAX = 100 * 365 * 86_400.0  # of any span of time: a hundred years
+WEEK = 7 * 86_400.0
+
+_NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f\ud800-\udfff]")
+_NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
+
+
+def resolve_url(url: str | None) -> str:
+    """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
+
+    Raises ConfigError unless it names a store that Outlast knows.
+    """
+    url = url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
+    scheme, separator, rest = url.partition("://")
+    if scheme not in SCHEMES or not separator or not rest:
+        raise ConfigError(f"{redacted(url)!r} is not the URL of a store; write {URL_EXAMPLES}")
+    return url
+
+
+def redacted(url: str) -> str:
+    """Return ``url`` with its password, if any, as ``***``: fit for logs and messages."""
+    try:
+        password = urlsplit(url).password
+    except ValueError:
+        return url.partition("://")[0] + "://***"
+    return url.replace(f":{password}@", ":***@") if password else url
+
+
+def check_name(what: str, name: object) -> str:
+    """Return ``name``, or raise ConfigError: a short text without blanks and commas."""
+    if not isinstance(name, str) or not name or len(name) > NAME_MAX or _NOT_IN_NAMES.search(name):
+        raise ConfigError(
+            f"{what} must be a text of 1 to {NAME_MAX} characters without blanks and commas,"
+            f" not {_shown(name)}"
+        )
+    return name
+
+
+def check_key(what: str, key: object) -> str:
+    """Return ``key``, or raise ConfigError: a short text that every store can hold."""
+    if not isinstance(key, str) or not key or len(key) > KEY_MAX or _NOT_IN_KEYS.search(key):
+        raise ConfigError(
+            f"{what} must be a text of 1 to {KEY_MAX} characters without NULs and lone surrogates,"
+            f" not {_shown(key)}"
+        )
+    return key
+
+
+def check_seconds(what: str, value: object, *, above_zero: bool = False) -> float:
+    """Return a span of time in seconds, given as a number or a timedelta, or raise ConfigError."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ConfigError(f"{what} must be seconds or a timedelta, not {_shown(value)}")
+    if not math.isfinite(seconds) or seconds < 0 or seconds > SECONDS_MAX:
+        raise ConfigError(f"{what} must be seconds from 0 to {SECONDS_MAX:.0f}, not {_shown(value)}")
+    if above_zero and seconds == 0:
+        raise ConfigError(f"{what} must be above 0 seconds")
+    return float(seconds)
+
+
+def check_whole(what: str, value: object, least: int, most: int) -> int:
+    """Return a whole number within its limits, both included, or raise ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(
+            f"{what} must be a whole number from {least} to {most}, not {_shown(value)}"
+        )
+    return value
+
+
+def _shown(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004
+
+
+def default_runners() -> int:
+    """Return the number of processors that this process may use, at most 4."""
+    try:
+        usable = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        usable = os.cpu_count() or 1
+    return max(1, min(4, usable))
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one worker works. Raises ConfigError for what cannot work.
+
+    Attributes:
+        queues: the queues to serve; empty means all.
+        runners: child processes that run attempts.
+        concurrency: attempts of async tasks at the same time in one runner.
+        heartbeat, lease: seconds; the lease is at least three times the heartbeat.
+        drain_timeout: seconds that running attempts get to finish once a stop was asked for.
+        poll: seconds between looks for work when no wake-up comes.
+        keep_completed_seconds: age at which completed and cancelled jobs are deleted.
+        keep_workers_seconds: age at which the rows of gone workers are deleted.
+        name: how people know this worker; default: made from host and process id.
+        max_frame: bytes of the largest message between worker and runner.
+    """
+
+    queues: list[str] = []
+    runners: int = msgspec.field(default_factory=default_runners)
+    concurrency: int = 10
+    heartbeat: float = 2.0
+    lease: float = 60.0
+    drain_timeout: float = 25.0
+    poll: float = 1.0
+    keep_completed_seconds: float = WEEK
+    keep_workers_seconds: float = WEEK
+    name: str | None = None
+    max_frame: int = MAX_FRAME
+
+    def __post_init__(self) -> None:
+        if isinstance(self.queues, str) or not isinstance(self.queues, list | tuple):
+            raise ConfigError("queues must be a list of names, such as ['mail', 'analysis']")
+        for queue in self.queues:
+            check_name("a queue", queue)
+        if self.name is not None:
+            check_name("the worker's name", self.name)
+        check_whole("runners", self.runners, 1, 256)
+        check_whole("concurrency", self.concurrency, 1, 10_000)
+        check_whole("max_frame", self.max_frame, MIN_FRAME, 1024**3)
+        check_seconds("drain_timeout", self.drain_timeout)
+        check_seconds("poll", self.poll, above_zero=True)
+        check_seconds("keep_completed_seconds", self.keep_completed_seconds)
+        check_seconds("keep_workers_seconds", self.keep_workers_seconds)
+        check_seconds("heartbeat", self.heartbeat, above_zero=True)
+        check_seconds("lease", self.lease, above_zero=True)
+        self.terms()
+
+    def terms(self) -> LeaseTerms:
+        """Return heartbeat and lease, checked against each other."""
+        return LeaseTerms(heartbeat=self.heartbeat, lease=self.lease)
+
+
+def worker_settings(**settings: Any) -> WorkerSettings:
+    """Return settings from keyword arguments; ConfigError names an unknown or wrong one."""
+    unknown = sorted(set(settings) - set(WorkerSettings.__struct_fields__))
+    if unknown:
+        known = ", ".join(WorkerSettings.__struct_fields__)
+        raise ConfigError(f"a worker has no setting {', '.join(unknown)}; there are: {known}")
+    return WorkerSettings(**settings)
