@@ -1,0 +1,98 @@
+# Needs Python 3.11 or newer, git and make. Everything else goes into .venv, from the lock files.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEV    := $(VENV)/.dev-installed
+DEMO   := $(VENV)/.demo-installed
+# Processes that run tests side by side: `make test JOBS=2`. 0 is one after the other.
+JOBS   ?= 0
+# More for pytest: `make test ARGS="-k fenced"`.
+ARGS   ?=
+PYTEST := $(BIN)/python -m pytest -n $(JOBS)
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+CODE   := $(wildcard src tests bench examples)
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(DEMO) ## kill a worker half-way through a real job, and watch the job finish
+	$(BIN)/outlast demo $(ARGS)
+
+.PHONY: test
+test: $(DEV) ## run the tests that need only Python, git and make
+	$(PYTEST) -m "not rabbitmq and not browser" $(ARGS)
+
+.PHONY: test-all
+test-all: $(DEV) ## run all tests, also those that need Debian packages (none so far)
+	$(PYTEST) $(ARGS)
+
+.PHONY: check
+check: lint types layers test ## format, lint, types, layers and tests: what a change has to pass
+
+.PHONY: lint
+lint: $(DEV) ## ruff: format and rules
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+
+.PHONY: types
+types: $(DEV) ## mypy (strict) and pyright
+	$(BIN)/mypy
+	$(BIN)/pyright --warnings
+
+.PHONY: layers
+layers: $(DEV) ## import-linter: imports run down only
+	$(BIN)/lint-imports --no-cache --no-logo
+
+.PHONY: format
+format: $(DEV) ## rewrite the code in the house format
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+.PHONY: bench
+bench: $(DEV) ## measure
+	@if [ ! -d bench ]; then echo "bench: there are no benchmarks yet; they arrive with a later issue"; exit 2; fi
+	$(BIN)/python -m bench $(ARGS)
+
+.PHONY: sim
+sim: $(DEV) ## simulate faults on a virtual clock
+	@if [ ! -d tests/sim ]; then echo "sim: there is no simulation yet; it arrives with a later issue"; exit 2; fi
+	$(PYTEST) tests/sim $(ARGS)
+
+# The index is the client's default one, whatever this machine's settings say, and no address
+# or path gets into the files. The demo's pins are the developers' pins.
+COMPILE := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	--custom-compile-command "make lock" $(LOCKARGS)
+UPGRADE ?=
+
+.PHONY: lock
+lock: $(DEV) ## pin all dependencies anew (UPGRADE=--upgrade for newer versions)
+	$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in --all-extras --group dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml requirements/build.in --extra demo -c requirements/dev.txt -o requirements/demo.txt
+
+.PHONY: clean
+clean: ## remove what the other targets made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# --- the virtual environment -------------------------------------------------------------------
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outlast needs Python 3.11 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
+	$(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEMO): requirements/demo.txt pyproject.toml | $(BIN)/python
+	$(PIP) --require-hashes -r requirements/demo.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,63 @@
+"""The house rules that no linter knows: sizes, sleeps, notes without an issue."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 70
+CODE = sorted(
+    path
+    for folder in ("src", "tests", "bench", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+)
+TEXT = [*CODE, *sorted((ROOT / "src").rglob("*.sql"))]
+NO_SLEEP = [path for path in CODE if path.is_relative_to(ROOT / "tests" / "unit")] + [
+    path for path in CODE if path.is_relative_to(ROOT / "tests" / "conformance")
+]
+# A note for later names its issue, as in TO-DO(#12), written in one word.
+BARE_NOTE = re.compile(r"\b(" + "TO" + "DO|FIX" + "ME|X" + r"XX)\b(?!\(#\d+\))")
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+@pytest.mark.parametrize("path", TEXT, ids=named)
+def test_a_file_fits_the_wall(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= MAX_FILE_LINES, f"{named(path)} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", CODE, ids=named)
+def test_a_function_fits_the_wall(path: Path) -> None:
+    functions = [
+        node
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    sizes = {node.name: (node.end_lineno or node.lineno) - node.lineno + 1 for node in functions}
+    assert {name: size for name, size in sizes.items() if size > MAX_FUNCTION_LINES} == {}
+
+
+@pytest.mark.parametrize("path", NO_SLEEP, ids=named)
+def test_unit_and_conformance_tests_do_not_sleep(path: Path) -> None:
+    calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
+    assert [node.lineno for node in calls if ast.unparse(node.func) == "time.sleep"] == []
+
+
+@pytest.mark.parametrize("path", TEXT, ids=named)
+def test_a_note_for_later_names_its_issue(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert [n for n, line in enumerate(lines, 1) if BARE_NOTE.search(line)] == []
