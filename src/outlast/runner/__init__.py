@@ -1,0 +1,1 @@
+"""The child process that runs user code, and the words it speaks with its worker."""

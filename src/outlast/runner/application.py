@@ -1,0 +1,48 @@
+"""Finds the user's application from ``MODULE:APP``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from outlast.app import App
+from outlast.errors import ApplicationError
+
+
+def load_app(spec: str) -> App:
+    """Import ``MODULE:APP`` and return the App. Raises ApplicationError, saying what to do.
+
+    Errors inside the module itself are chained, so that their traceback can be shown.
+    """
+    module_name, colon, attribute = spec.partition(":")
+    if not module_name or not colon or not attribute:
+        raise ApplicationError(f"{spec!r} does not name an application; write MODULE:APP, as in shop.jobs:app")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    module = _import(module_name)
+    app = getattr(module, attribute, None)
+    if not isinstance(app, App):
+        raise ApplicationError(_not_an_app(module_name, attribute, module, app))
+    return app
+
+
+def _import(name: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ApplicationError(
+                f"no module named {name!r}: is it spelt right, and do you start in its folder?"
+            ) from error
+        raise ApplicationError(f"cannot import {name!r}: {error}") from error
+    except Exception as error:
+        raise ApplicationError(f"cannot import {name!r}: {type(error).__name__}: {error}") from error
+
+
+def _not_an_app(name: str, attribute: str, module: object, found: object) -> str:
+    apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+    hint = f"; there is {name}:{apps[0]}" if apps else ""
+    if found is None:
+        return f"{name!r} has no {attribute!r}{hint}"
+    return f"{name}:{attribute} is a {type(found).__name__}, not an outlast.App{hint}"

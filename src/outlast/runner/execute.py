@@ -1,0 +1,239 @@
+"""One attempt, from its arguments to its end. The same code in a runner and in process.
+
+    decode the arguments → enter the ``around`` hooks → call the task → judge what came out
+
+Whatever a task does, exactly one end is told, and nothing that it raises gets past this room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from outlast.app import App
+from outlast.attempt import Attempt, Link, StopReason, set_current
+from outlast.clock import Clock
+from outlast.codec import encode_result
+from outlast.errors import (
+    BadArguments,
+    Cancel,
+    Dead,
+    LostLease,
+    Retry,
+    Snooze,
+    UnknownTask,
+    Verdict,
+)
+from outlast.model.crash import TEXT_MAX, Crash, CrashKind, clean
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.protocol import End
+from outlast.store.base import Claimed
+from outlast.task import Task
+
+
+class ExecutorLink(Link, Protocol):
+    """What the executor needs besides what attempts need: where ends go."""
+
+    def ended(self, end: End) -> None:
+        """Take note of one attempt's end."""
+        ...
+
+
+class Executor:
+    """Runs attempts in this process: coroutines in the loop, plain functions in threads."""
+
+    def __init__(
+        self, app: App, link: ExecutorLink, resources: Any, *, clock: Clock, threads: int
+    ) -> None:
+        self._app = app
+        self._link = link
+        self._resources = resources
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="outlast-task")
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._attempts: dict[int, Attempt] = {}
+
+    def start(self, claimed: Claimed) -> None:
+        """Start an attempt; its end goes to the link."""
+        try:
+            task, attempt, args, kwargs = self._prepare(claimed)
+        except (BadArguments, UnknownTask) as error:
+            outcome = crashed(CrashKind.UNDECODABLE, str(error))
+            self._link.ended(End(claimed.token, outcome))
+            return
+        self._attempts[claimed.token] = attempt
+        self._tasks[claimed.token] = asyncio.create_task(
+            self._live(task, attempt, args, kwargs), name=f"job {claimed.job_id}"
+        )
+
+    def stop(self, token: int, reason: str) -> None:
+        """Ask an attempt to stop: a coroutine is cancelled, a plain function can only look."""
+        attempt, task = self._attempts.get(token), self._tasks.get(token)
+        if attempt is not None:
+            attempt._stop(reason)  # noqa: SLF001
+            if task is not None and not self._runs_in_thread(attempt):
+                task.cancel()
+
+    def close(self) -> None:
+        """Let go of the threads; attempts must have ended or be past caring."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _runs_in_thread(self, attempt: Attempt) -> bool:
+        return not self._app.find(attempt.task).is_async
+
+    async def _live(
+        self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any
+    ) -> None:
+        try:
+            outcome = await self._outcome(task, attempt, args, kwargs)
+        except BaseException as error:
+            outcome = judged(error, attempt)
+        self._tasks.pop(attempt.token, None)
+        self._attempts.pop(attempt.token, None)
+        self._link.ended(End(attempt.token, outcome, attempt.completed_in))
+
+    def _prepare(
+        self, claimed: Claimed
+    ) -> tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]:
+        task = self._app.find(claimed.task)
+        args, kwargs = task.signature.decode(claimed.args)
+        timeout = claimed.policy.timeout
+        attempt = Attempt(
+            self._link,
+            claimed,
+            deadline=None if timeout is None else self._clock.wall() + timeout,
+            resources=self._resources,
+            returns=task.returns,
+            max_payload=self._app.max_payload,
+        )
+        return task, attempt, args, kwargs
+
+    async def _outcome(
+        self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any
+    ) -> Outcome:
+        with set_current(attempt):
+            value = await self._call(task, attempt, args, kwargs)
+        if attempt.completed_in:
+            return Outcome(kind=OutcomeKind.COMPLETED)
+        try:
+            result = encode_result(value, Any, self._app.max_payload)
+        except BadArguments as error:
+            return crashed(CrashKind.REJECTED_RESULT, str(error))
+        return Outcome(kind=OutcomeKind.COMPLETED, result=result)
+
+    async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:
+        async with contextlib.AsyncExitStack() as stack:
+            inner: list[Callable[..., Any]] = []
+            for around in self._app.around_fns:
+                if inspect.isasyncgenfunction(inspect.unwrap(around)):
+                    await stack.enter_async_context(contextlib.asynccontextmanager(around)(attempt))
+                elif task.is_async:
+                    stack.enter_context(contextlib.contextmanager(around)(attempt))
+                else:
+                    inner.append(around)
+            if task.is_async:
+                return await task.fn(*args, **kwargs)
+            return await self._in_thread(task.fn, attempt, inner, args, kwargs)
+
+    async def _in_thread(
+        self, fn: Callable[..., Any], attempt: Attempt, arounds: list[Any], args: Any, kwargs: Any
+    ) -> Any:
+        context = contextvars.copy_context()
+
+        def call() -> Any:
+            # an exception is handed back as a value: a Verdict must not end the thread pool
+            try:
+                with contextlib.ExitStack() as stack:
+                    for around in arounds:
+                        stack.enter_context(contextlib.contextmanager(around)(attempt))
+                    return fn(*args, **kwargs), None
+            except BaseException as error:
+                return None, error
+
+        loop = asyncio.get_running_loop()
+        value, error = await loop.run_in_executor(self._threads, context.run, call)
+        if error is not None:
+            raise error
+        return value
+
+
+def judged(error: BaseException, attempt: Attempt) -> Outcome:
+    """Return the end that an exception out of a task stands for.
+
+    Once an attempt was asked to stop, whatever it raises is its way to obey.
+    """
+    if isinstance(error, Verdict):
+        return _verdict(error)
+    if isinstance(error, LostLease):
+        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.LOST_LEASE, error))
+    if attempt.stop_reason is not None:
+        return _stopped(attempt.stop_reason, error)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, error))
+
+
+def _verdict(error: Verdict) -> Outcome:
+    if isinstance(error, Snooze):
+        return Outcome(kind=OutcomeKind.SNOOZED, delay=error.seconds, message=str(error))
+    if isinstance(error, Cancel):
+        return Outcome(kind=OutcomeKind.CANCELLED, message=str(error))
+    crash = _report(CrashKind.ERROR, error)
+    if isinstance(error, Dead):
+        return Outcome(kind=OutcomeKind.DEAD, message=str(error), crash=crash)
+    delay = error.after if isinstance(error, Retry) else None
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=delay)
+
+
+def _stopped(reason: StopReason, error: BaseException) -> Outcome:
+    if reason is StopReason.CANCEL:
+        return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled")
+    if reason is StopReason.DRAIN:
+        return Outcome(kind=OutcomeKind.RELEASED, message="the worker is stopping")
+    kind = CrashKind.LOST_LEASE if reason is StopReason.LEASE_LOST else CrashKind(reason.value)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error))
+
+
+def _report(kind: CrashKind, error: BaseException) -> Crash:
+    words = _words(error)
+    if kind is CrashKind.TIMEOUT:
+        words = "it ran longer than its timeout and was stopped"
+    elif kind is CrashKind.STALLED:
+        words = "it neither reported nor saved for its stall_timeout and was stopped"
+    return Crash(
+        kind=kind,
+        message=words,
+        exception=type(error).__qualname__,
+        traceback=clean("".join(_lines(error)), TEXT_MAX),
+    )
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _lines(error: BaseException) -> list[str]:
+    """Return the traceback from the user's first frame on; ours are of no use to anyone."""
+    try:
+        report = traceback.TracebackException.from_exception(error, limit=-30)
+        own = __file__
+        report.stack = traceback.StackSummary.from_list(
+            [frame for frame in report.stack if frame.filename != own]
+        )
+        return list(report.format())
+    except Exception:
+        return [f"{type(error).__name__} (its traceback cannot be formatted)"]
+
+
+def crashed(kind: CrashKind, message: str) -> Outcome:
+    """Return a crashed end with this message."""
+    return Outcome(
+        kind=OutcomeKind.CRASHED, crash=Crash(kind=kind, message=message), message=message
+    )

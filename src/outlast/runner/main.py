@@ -1,0 +1,247 @@
+"""A runner: a fresh interpreter that imports the application and runs attempts.
+
+It is deaf to SIGINT and SIGTERM, since its worker speaks to it on the socket. It does not
+outlive its worker: the kernel kills it (Linux), the end of the socket ends it, and the tether
+process kills its whole group should it resist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from outlast.app import App
+from outlast.clock import SYSTEM
+from outlast.errors import ApplicationError, FrameError, StoreUnavailable
+from outlast.model.crash import TEXT_MAX, Progress, clean
+from outlast.runner.application import load_app
+from outlast.runner.execute import Executor
+from outlast.runner.protocol import (
+    TO_RUNNER,
+    Broken,
+    End,
+    Ended,
+    Hello,
+    Quit,
+    Reported,
+    Run,
+    Saved,
+    Saving,
+    Stop,
+    TaskInfo,
+    ToRunner,
+    ToWorker,
+    Unpacker,
+    pack,
+)
+from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
+from outlast.runner.tether import die_with_parent, kill_group
+from outlast.store.base import Answer
+
+READ_BYTES = 1 << 18
+OOM_SCORE = "500"  # the kernel takes a runner before its worker
+SWITCH_SECONDS = 0.001  # a runner's own thread must not wait long for the GIL
+
+
+class Channel:
+    """The socket to the worker: a thread reads, any thread writes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._sending = threading.Lock()
+        self._seq = 0
+        self._saves: dict[int, Future[str]] = {}
+        self._on_frame: Callable[[ToRunner], None] | None = None
+
+    def start(self, on_frame: Callable[[ToRunner], None]) -> None:
+        """Begin to read, on a thread of its own; frames go to ``on_frame`` on that thread."""
+        self._on_frame = on_frame
+        threading.Thread(target=self._read, name="outlast-channel", daemon=True).start()
+
+    def send(self, frame: ToWorker) -> None:
+        """Send a frame. A worker that is gone takes this process along."""
+        data = pack(frame)
+        try:
+            with self._sending:
+                self._socket.sendall(data)
+        except OSError:
+            _end_with_worker()
+
+    def save(self, token: int, number: int, value: str) -> Future[str]:
+        """Ask for a save; the future has the word of the answer."""
+        future: Future[str] = Future()
+        with self._sending:
+            self._seq += 1
+            seq = self._seq
+            self._saves[seq] = future
+        self.send(Saving(seq, token, number, value))
+        return future
+
+    def _read(self) -> None:
+        unpacker = Unpacker(TO_RUNNER)
+        try:
+            while data := self._socket.recv(READ_BYTES):
+                for frame in unpacker.feed(data):
+                    self._took(frame)
+        except (OSError, FrameError) as error:
+            print(f"outlast: the worker's frames cannot be read: {error}", file=sys.stderr)
+        _end_with_worker()
+
+    def _took(self, frame: ToRunner) -> None:
+        if isinstance(frame, Saved):
+            self._saves.pop(frame.seq).set_result(frame.answer)
+        elif self._on_frame is not None:
+            self._on_frame(frame)
+
+
+def _end_with_worker() -> None:
+    """End this process and its children: the worker is gone."""
+    kill_group(os.getpgrp())
+
+
+class WorkerLink:
+    """What attempts need of their worker, over the channel."""
+
+    def __init__(self, channel: Channel, settings: RunnerSettings) -> None:
+        self._channel = channel
+        self._loop = asyncio.get_running_loop()
+        self._ends: list[End] = []
+        self.store_id = settings.store_id
+        self.worker_id = 0
+
+    def report(self, token: int, progress: Progress) -> None:
+        """Tell the worker how far the attempt is."""
+        self._channel.send(Reported(token, progress))
+
+    async def save(self, job_id: int, token: int, number: int, value: str) -> Answer:
+        """Save a checkpoint; returns when the store has answered."""
+        return _answer(await asyncio.wrap_future(self._channel.save(token, number, value)))
+
+    def save_blocking(self, job_id: int, token: int, number: int, value: str) -> Answer:
+        """Save a checkpoint from a plain function's thread."""
+        return _answer(self._channel.save(token, number, value).result())
+
+    def ended(self, end: End) -> None:
+        """Tell the worker that an attempt ended; ends of one turn of the loop go together."""
+        self._ends.append(end)
+        if len(self._ends) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        ends, self._ends = self._ends, []
+        self._channel.send(Ended(ends))
+
+
+def _answer(word: str) -> Answer:
+    try:
+        return Answer(word)
+    except ValueError:
+        raise StoreUnavailable(f"the checkpoint was {word} by the store") from None
+
+
+class Runner:
+    """Obeys the worker's frames until it is told to quit."""
+
+    def __init__(self, app: App, settings: RunnerSettings, channel: Channel) -> None:
+        self._app = app
+        self._settings = settings
+        self._channel = channel
+        self._quit = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._link = WorkerLink(channel, settings)
+
+    async def run(self) -> None:
+        """Enter the application's lifespan, announce its tasks, and serve."""
+        async with contextlib.AsyncExitStack() as stack:
+            resources = await stack.enter_async_context(self._app.enter_lifespan())
+            self._executor = Executor(
+                self._app, self._link, resources, clock=SYSTEM, threads=self._settings.concurrency
+            )
+            self._channel.start(self._on_frame)
+            self._channel.send(announcement(self._app))
+            await self._quit.wait()
+
+    def _on_frame(self, frame: ToRunner) -> None:
+        self._loop.call_soon_threadsafe(self._obey, frame)
+
+    def _obey(self, frame: ToRunner) -> None:
+        if isinstance(frame, Run):
+            self._link.worker_id = frame.worker_id
+            for claimed in frame.attempts:
+                self._executor.start(claimed)
+        elif isinstance(frame, Stop):
+            self._executor.stop(frame.token, frame.reason)
+        elif isinstance(frame, Quit):
+            self._quit.set()
+
+
+def announcement(app: App) -> Hello:
+    """Return the frame that says which tasks this application knows."""
+    infos = [
+        TaskInfo(name, task.own_runner)
+        for task in app.tasks.values()
+        for name in (task.name, *task.aliases)
+    ]
+    return Hello(infos, os.environ.get("OUTLAST_RELEASE"), platform.python_version())
+
+
+def main(argument: str) -> int:
+    """Be a runner; return the exit code."""
+    settings = msgspec.json.decode(argument, type=RunnerSettings)
+    channel = _prepare(settings)
+    try:
+        app = load_app(settings.app)
+        asyncio.run(Runner(app, settings, channel).run())
+    except BaseException as error:
+        channel.send(Broken(_message(error), _own_traceback(error)))
+        return 3
+    return 0
+
+
+def _prepare(settings: RunnerSettings) -> Channel:
+    die_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _deaf)  # a handler, not SIG_IGN: children start with the default
+    for fd in (settings.socket, settings.stacks, settings.lock):
+        if fd is not None:
+            os.set_inheritable(fd, False)  # noqa: FBT003
+    faulthandler.enable(file=settings.stacks, all_threads=True)
+    faulthandler.register(STACKS_SIGNAL, file=settings.stacks, all_threads=True)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write(OOM_SCORE)
+    return Channel(socket.socket(fileno=settings.socket))
+
+
+def _deaf(number: int, frame: Any) -> None:
+    """Do nothing: the worker decides when a runner ends."""
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, ApplicationError):
+        return clean(str(error))
+    return clean(f"the application cannot start: {type(error).__name__}: {error}")
+
+
+def _own_traceback(error: BaseException) -> str:
+    cause = error.__cause__ if isinstance(error, ApplicationError) else error
+    if cause is None or isinstance(cause, ModuleNotFoundError):
+        return ""
+    return clean("".join(traceback.format_exception(cause)), TEXT_MAX)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

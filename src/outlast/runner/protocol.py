@@ -1,0 +1,169 @@
+"""The frames between a worker and a runner: msgpack, length-prefixed, bounded.
+
+Sans-I/O, so that both sides, the tests and a simulated runner share one reader and one writer.
+A frame is four bytes of length (big-endian) and one tagged message. Whoever reads a frame that
+is malformed or above the limit stops reading: nothing after it can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import msgspec
+
+from outlast.errors import FrameError
+from outlast.model.crash import Progress
+from outlast.model.lifecycle import Outcome
+from outlast.store.base import Claimed
+
+FRAME_MAX = 64 * 1024 * 1024  # bytes
+BATCH_BYTES = 1024 * 1024  # a frame that carries many attempts is closed above this
+_PREFIX = 4
+
+T = TypeVar("T")
+
+
+class _Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The base of all messages."""
+
+
+class TaskInfo(msgspec.Struct, frozen=True, array_like=True):
+    """A name under which a runner takes jobs, and whether each has the runner to itself."""
+
+    name: str
+    own_runner: bool
+
+
+class Run(_Frame, frozen=True):
+    """Worker: start these attempts."""
+
+    worker_id: int
+    attempts: list[Claimed]
+
+
+class Stop(_Frame, frozen=True):
+    """Worker: ask this attempt to stop."""
+
+    token: int
+    reason: str
+
+
+class Saved(_Frame, frozen=True):
+    """Worker: the store's answer to a save."""
+
+    seq: int
+    answer: str
+
+
+class Quit(_Frame, frozen=True):
+    """Worker: leave the lifespan and exit; no attempt is running."""
+
+
+class Hello(_Frame, frozen=True):
+    """Runner: the application is imported, its lifespan entered; these are its tasks."""
+
+    tasks: list[TaskInfo]
+    release: str | None
+    python: str
+
+
+class Broken(_Frame, frozen=True):
+    """Runner: the application cannot be imported or started; I exit."""
+
+    message: str
+    traceback: str
+
+
+class End(msgspec.Struct, frozen=True, array_like=True):
+    """How one attempt ended. ``completed_in``: by its own transaction, to be checked."""
+
+    token: int
+    outcome: Outcome
+    completed_in: bool = False
+
+
+class Ended(_Frame, frozen=True):
+    """Runner: these attempts ended."""
+
+    ends: list[End]
+
+
+class Saving(_Frame, frozen=True):
+    """Runner: save this checkpoint (JSON text) and answer with ``seq``."""
+
+    seq: int
+    token: int
+    number: int
+    value: str
+
+
+class Reported(_Frame, frozen=True):
+    """Runner: progress of an attempt."""
+
+    token: int
+    progress: Progress
+
+
+ToRunner = Run | Stop | Saved | Quit
+ToWorker = Hello | Broken | Ended | Saving | Reported
+
+_encoder = msgspec.msgpack.Encoder()
+TO_RUNNER: msgspec.msgpack.Decoder[ToRunner] = msgspec.msgpack.Decoder(ToRunner)
+TO_WORKER: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+
+
+def pack(frame: ToRunner | ToWorker) -> bytes:
+    """Return the frame as bytes. Raises FrameError above the limit."""
+    body = _encoder.encode(frame)
+    if len(body) > FRAME_MAX:
+        raise FrameError(f"a frame of {len(body):,} bytes is above the limit of {FRAME_MAX:,}")
+    return len(body).to_bytes(_PREFIX, "big") + body
+
+
+class Unpacker(Generic[T]):
+    """Cuts a stream of bytes into frames of one direction."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[T], limit: int = FRAME_MAX) -> None:
+        self._decoder = decoder
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[T]:
+        """Yield the frames that are complete. Raises FrameError on the first bad one."""
+        self._buffer += data
+        at = 0
+        try:
+            while len(self._buffer) - at >= _PREFIX:
+                size = int.from_bytes(self._buffer[at : at + _PREFIX], "big")
+                if size > self._limit:
+                    raise FrameError(f"a frame of {size:,} bytes is above the limit")
+                if len(self._buffer) - at - _PREFIX < size:
+                    break
+                at += _PREFIX
+                body = memoryview(self._buffer)[at : at + size]
+                try:
+                    frame = self._decoder.decode(body)
+                finally:
+                    body.release()
+                at += size
+                yield frame
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise FrameError(f"a malformed frame: {error}") from error
+        finally:
+            del self._buffer[:at]
+
+
+def in_batches(attempts: list[Claimed]) -> Iterator[list[Claimed]]:
+    """Yield attempts in frames' worth: many small ones together, a large one alone."""
+    batch: list[Claimed] = []
+    size = 0
+    for claimed in attempts:
+        weight = len(claimed.args) + len(claimed.checkpoint or "")
+        if batch and size + weight > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(claimed)
+        size += weight
+    if batch:
+        yield batch

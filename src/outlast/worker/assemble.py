@@ -1,0 +1,184 @@
+"""Puts a worker together from its parts, for ``outlast worker`` and for the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+
+from outlast.clock import SYSTEM, Clock
+from outlast.config import WorkerSettings
+from outlast.errors import ConfigError
+from outlast.events import emit
+from outlast.store import open_store
+from outlast.store.base import NewWorker, Store
+from outlast.store.lockfile import LockFile, boot_id, directory_for
+from outlast.runner.settings import RunnerSettings
+from outlast.wakeup import open_wakeup
+from outlast.wakeup.base import Wakeup
+from outlast.worker.output import Output
+from outlast.worker.pool import RunnerPool
+from outlast.worker.runner_process import RunnerProcess
+from outlast.worker.tether import Tether
+from outlast.worker.worker import Worker
+
+PLACEHOLDER_FD = -1  # filled in at each spawn
+
+
+def unique_name() -> str:
+    """Return ``hostname-pid-random``."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+async def open_main_store(url: str) -> Store:
+    """Return the store for a worker's main loop, opened."""
+    store = open_store(url, connections=2)
+    await store.open()
+    return store
+
+
+async def open_beating_store(url: str, lock: LockFile | None) -> Store:
+    """Return a store of its own for the heartbeat, opened."""
+    store = open_store(url, connections=1)
+    store.lock = lock
+    await store.open()
+    return store
+
+
+def lock_for(url: str, name: str) -> LockFile | None:
+    """Return this worker's lock file, or None (said in an event) where there can be none."""
+    try:
+        return LockFile.create(directory_for(url), name)
+    except (OSError, ConfigError) as error:
+        emit("lock_file_missing", error=str(error))
+        return None
+
+
+def new_worker(
+    name: str, settings: WorkerSettings, lock: LockFile | None, release: str | None = None
+) -> NewWorker:
+    """Return the registration of a worker on this host, in this process."""
+    return NewWorker(
+        name=name,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        boot_id=boot_id(),
+        heartbeat=settings.heartbeat,
+        lease=settings.lease,
+        queues=list(settings.queues),
+        release=release or os.environ.get("OUTLAST_RELEASE"),
+        lock_path=None if lock is None else str(lock.path),
+        lock_device=None if lock is None else lock.device,
+        lock_inode=None if lock is None else lock.inode,
+    )
+
+
+async def run_worker(
+    app: str,
+    url: str,
+    settings: WorkerSettings,
+    *,
+    clock: Clock = SYSTEM,
+    on_signal: Callable[[Callable[[], None]], None] | None = None,
+) -> None:
+    """Run a worker with runners until it is told to stop by SIGTERM or SIGINT.
+
+    Raises ApplicationError when the application cannot be imported, and the store's errors
+    when it cannot be opened.
+    """
+    name = settings.name or unique_name()
+    store = await open_main_store(url)
+    lock = lock_for(url, name)
+    tether = Tether(() if lock is None else (lock.fd,))
+    output = Output()
+    try:
+        tether.start()
+        worker = await _assembled(app, url, name, settings, store, lock, tether, output, clock)
+        _obey_signals(worker)
+        await worker.run()
+    finally:
+        tether.stop()
+        if lock is not None:
+            lock.release(unlink=True)
+        await store.close()
+        output.close()
+
+
+async def _assembled(
+    app: str,
+    url: str,
+    name: str,
+    settings: WorkerSettings,
+    store: Store,
+    lock: LockFile | None,
+    tether: Tether,
+    output: Output,
+    clock: Clock,
+) -> Worker:
+    worker = Worker(
+        new_worker(name, settings, lock),
+        settings,
+        store=store,
+        open_beating_store=functools.partial(open_beating_store, url, lock),
+        wakeup=wakeup_for(url, clock),
+        lock=lock,
+        clock=clock,
+        hold_until=tether.hold_until,
+    )
+    birth = RunnerSettings(
+        app=app,
+        socket=PLACEHOLDER_FD,
+        stacks=PLACEHOLDER_FD,
+        concurrency=settings.concurrency,
+        store_id=await store.store_id(),
+        url=url,
+        lock=None if lock is None else lock.fd,
+    )
+    make = functools.partial(
+        RunnerProcess,
+        birth,
+        clock=clock,
+        on_output=output.write,
+        shared_fds=() if lock is None else (lock.fd,),
+    )
+    worker.attach(_pool(worker, make, settings, tether, clock))
+    return worker
+
+
+def _pool(
+    worker: Worker,
+    make: Callable[..., RunnerProcess],
+    settings: WorkerSettings,
+    tether: Tether,
+    clock: Clock,
+) -> RunnerPool:
+    pool = RunnerPool(
+        make,
+        worker.ledger,
+        worker.savings,
+        size=settings.runners,
+        concurrency=settings.concurrency,
+        queues=list(settings.queues),
+        clock=clock,
+        on_change=worker.on_change,
+        on_broken=worker.fail,
+        on_group=lambda pgid, born: tether.add(pgid) if born else tether.drop(pgid),
+    )
+    pool.trusted = worker.trusted
+    pool.draining = lambda: worker.draining
+    return pool
+
+
+def wakeup_for(url: str, clock: Clock) -> Wakeup:
+    """Return the wake-up that goes with the store."""
+    return open_wakeup(url, clock)
+
+
+def _obey_signals(worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.request_stop)

@@ -1,0 +1,74 @@
+"""From the way a runner died to the end of each attempt that ran in it.
+
+Alone in its runner, the attempt is the culprit and is charged. With neighbours nobody can tell
+which one it was: all are bystanders, uncharged but counted as losses. What the worker killed
+itself ends by the reason of the kill, and its neighbours are released.
+"""
+
+from __future__ import annotations
+
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.worker.ledger import Running
+from outlast.worker.runner_process import Death
+
+_LIMITS = {"timeout": CrashKind.TIMEOUT, "stalled": CrashKind.STALLED}
+
+
+def outcome_of(
+    running: Running,
+    death: Death,
+    neighbours: list[int],
+    *,
+    killed_for: str | None,
+    trusted: bool,
+    draining: bool,
+) -> Outcome:
+    """Return how this attempt ended, given how its runner died."""
+    if killed_for == "lease_lost" or not trusted:
+        return crashed(CrashKind.LOST_LEASE, "the worker's lease ended", death, neighbours)
+    if running.stop_reason is not None and killed_for is not None:
+        return stopped(running, death, neighbours)
+    if killed_for not in (None, "bad_frame") or (draining and death.signal is not None):
+        return Outcome(kind=OutcomeKind.RELEASED, message=f"its runner was ended ({killed_for})")
+    how = f"died of {death.signal}" if death.signal else f"exited with {death.exit_code}"
+    if death.complaint:
+        how = f"was killed: it sent {death.complaint}"
+    if neighbours:
+        return crashed(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
+    kind = CrashKind.SIGNALLED if death.signal and not death.complaint else CrashKind.EXITED
+    return crashed(kind, f"the runner {how}", death, neighbours)
+
+
+def stopped(running: Running, death: Death | None, neighbours: list[int]) -> Outcome:
+    """Return the end of an attempt that was told to stop and had to be ended."""
+    reason = running.stop_reason or "drain"
+    if reason in _LIMITS:
+        policy = running.claimed.policy
+        limit = policy.timeout if reason == "timeout" else policy.stall_timeout
+        message = f"{reason}: above its limit of {limit:g} s, and did not stop when asked"
+        return crashed(_LIMITS[reason], message, death, neighbours)
+    if reason == "cancel":
+        return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled; did not stop when asked")
+    return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")
+
+
+def crashed(
+    kind: CrashKind, message: str, death: Death | None = None, neighbours: list[int] | None = None
+) -> Outcome:
+    """Return a crashed outcome with the evidence of the process's death."""
+    if death is None:
+        crash = Crash(kind=kind, message=message)
+    else:
+        crash = Crash(
+            kind=kind,
+            message=message,
+            exit_code=death.exit_code,
+            signal=death.signal,
+            rss_peak_bytes=death.rss_peak_bytes,
+            cpu_seconds=death.cpu_seconds,
+            stacks=death.stacks or None,
+            output=death.output,
+            neighbours=neighbours or [],
+        )
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)

@@ -1,0 +1,185 @@
+"""A worker in the caller's own process and loop: ``async with app.worker(): ...``.
+
+The same worker, store and fencing as with runners, but nothing can be killed and nothing is
+isolated: an attempt that ignores its cancellation goes on, and one that takes the process down
+takes all down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator
+from typing import Any
+
+from outlast.app import App
+from outlast.clock import SYSTEM, Clock
+from outlast.config import WorkerSettings, worker_settings
+from outlast.errors import StoreUnavailable
+from outlast.model.crash import Progress
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.execute import Executor
+from outlast.runner.main import announcement
+from outlast.runner.protocol import End, Reported
+from outlast.store.base import CLAIMS_MAX, Answer, Room, Save
+from outlast.wakeup import open_wakeup
+from outlast.worker.assemble import (
+    lock_for,
+    new_worker,
+    open_beating_store,
+    open_main_store,
+    unique_name,
+)
+from outlast.worker.ledger import Ledger, Running
+from outlast.worker.savings import Savings
+from outlast.worker.worker import Worker
+
+
+class LocalLink:
+    """What attempts need of their worker, one call away."""
+
+    def __init__(self, ledger: Ledger, savings: Savings, store_id: str) -> None:
+        self._ledger = ledger
+        self._savings = savings
+        self._loop = asyncio.get_running_loop()
+        self.store_id = store_id
+        self.worker_id = 0
+
+    def report(self, token: int, progress: Progress) -> None:
+        """Note progress, from any thread."""
+        self._loop.call_soon_threadsafe(self._report, token, progress)
+
+    def _report(self, token: int, progress: Progress) -> None:
+        running = self._ledger.running.get(token)
+        if running is not None:
+            self._savings.report(running, Reported(token, progress))
+
+    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        """Save a checkpoint; returns when the store has answered."""
+        answered: asyncio.Future[str] = self._loop.create_future()
+        self._savings.add(
+            Save(job_id, token, number, value_json), functools.partial(_set, answered)
+        )
+        word = await answered
+        if word not in set(Answer):
+            raise StoreUnavailable(f"the checkpoint was {word} by the store")
+        return Answer(word)
+
+    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        """Save a checkpoint from a plain function's thread."""
+        call = self.save(job_id, token, number, value_json)
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+    def ended(self, end: End) -> None:
+        """Note an end."""
+        self._ledger.end(end.token, end.outcome, completed_in=end.completed_in)
+
+
+def _set(future: asyncio.Future[str], word: str) -> None:
+    if not future.done():
+        future.set_result(word)
+
+
+class LocalPool:
+    """Runs attempts in this process; plain functions in threads."""
+
+    name = "pool"
+
+    def __init__(
+        self,
+        app: App,
+        ledger: Ledger,
+        link: LocalLink,
+        resources: Any,
+        settings: WorkerSettings,
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._link = link
+        self._settings = settings
+        self._clock = clock
+        self._tasks = sorted(task.name for task in announcement(app).tasks)
+        self._executor = Executor(
+            app, link, resources, clock=clock, threads=settings.concurrency
+        )
+
+    @property
+    def worker_id(self) -> int:
+        """The id that attempts show."""
+        return self._link.worker_id
+
+    @worker_id.setter
+    def worker_id(self, value: int) -> None:
+        self._link.worker_id = value
+
+    def tasks(self) -> list[str]:
+        """Return the application's tasks."""
+        return self._tasks
+
+    def rooms(self, unanswered: int) -> list[Room]:
+        """Return the free slots."""
+        free = self._settings.concurrency - len(self._ledger.running) - unanswered
+        return [Room(self._tasks, min(free, CLAIMS_MAX), list(self._settings.queues))] if free > 0 else []
+
+    def place(self, attempts: list[Running]) -> None:
+        """Start claimed attempts."""
+        for running in attempts:
+            self._executor.start(running.claimed)
+
+    def stop(self, token: int, reason: str) -> None:
+        """Ask an attempt to stop."""
+        running = self._ledger.running.get(token)
+        if running is not None and running.stop_reason is None:
+            running.stop_reason, running.stopped_at = reason, self._clock.boot()
+            self._executor.stop(token, reason)
+
+    def kill(self, token: int) -> None:
+        """Nothing can be killed in process: the attempt goes on until it looks."""
+
+    def kill_all(self, reason: str) -> None:
+        """Hand back what still runs; it goes on, and what it writes is refused."""
+        for token in list(self._ledger.running):
+            self._ledger.end(token, Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}"))
+
+    async def run_once(self) -> float | None:
+        """There is nothing to keep up."""
+        return None
+
+    async def close(self) -> None:
+        """Let go of threads."""
+        self.kill_all("the worker stopped")
+        self._executor.close()
+
+
+@contextlib.asynccontextmanager
+async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIterator[Worker]:
+    """Run a worker in this loop for the length of the block; leave it drained."""
+    chosen = worker_settings(**settings)
+    name = chosen.name or unique_name()
+    async with contextlib.AsyncExitStack() as stack:
+        store = await open_main_store(app.url)
+        stack.push_async_callback(store.close)
+        lock = lock_for(app.url, name)
+        if lock is not None:
+            stack.callback(functools.partial(lock.release, unlink=True))
+        resources = await stack.enter_async_context(app.enter_lifespan())
+        worker = Worker(
+            new_worker(name, chosen, lock),
+            chosen,
+            store=store,
+            open_beating_store=functools.partial(open_beating_store, app.url, lock),
+            wakeup=open_wakeup(app.url, clock),
+            lock=lock,
+            clock=clock,
+        )
+        link = LocalLink(worker.ledger, worker.savings, await store.store_id())
+        worker.attach(LocalPool(app, worker.ledger, link, resources, chosen, clock))
+        running = asyncio.create_task(worker.run(), name="outlast-worker")
+        try:
+            yield worker
+        finally:
+            worker.request_stop()
+            await running
+
+

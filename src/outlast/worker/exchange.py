@@ -1,0 +1,165 @@
+"""The hot path: hand in what ended, take what can run next, in one round trip.
+
+Outcomes that end while an exchange is under way pile up and ride on the next one. When a trip
+breaks off, its outcome is unknown: the connection is dropped, the epoch raised (which waits for
+a server that is still busy with the old trip), the ends handed in again, and every own job that
+this worker never heard of is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar
+
+from outlast.clock import Clock
+from outlast.errors import StoreError, StoreUnavailable
+from outlast.events import emit
+from outlast.model.lifecycle import Transition
+from outlast.store.base import OUTCOMES_MAX, Answer, Exchanged, Room, Store, WorkerRef
+from outlast.store.bisect import exchange_bisecting
+from outlast.worker.ledger import Ledger
+from outlast.worker.pool import Pool
+
+T = TypeVar("T")
+
+BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
+
+
+class Holder(Protocol):
+    """Who the exchange works for: the worker's registration and its right to claim."""
+
+    me: WorkerRef
+
+    def may_claim(self) -> bool:
+        """Whether new jobs may be taken: registered, trusted, not draining."""
+        ...
+
+    async def reconnect(self) -> bool:
+        """Raise the epoch of the registration. False: the lease is lost."""
+        ...
+
+
+class Exchange:
+    """The duty that empties the ledger into the store and fills the pool from it."""
+
+    name = "exchange"
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        pool: Pool,
+        holder: Holder,
+        *,
+        clock: Clock,
+        poll: float,
+        reconcile_every: float,
+        patience: float,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._pool = pool
+        self._holder = holder
+        self._clock = clock
+        self._poll = poll
+        self._reconcile_every = reconcile_every
+        self._patience = patience
+        self._broken = False
+        self._reconciled_at = clock.boot()
+        self._hint = False
+
+    def hint(self) -> None:
+        """Note that new work may exist: the next run looks even if it is early."""
+        self._hint = True
+
+    async def run_once(self) -> float | None:
+        """Do one trip if there is anything to hand in or room to fill."""
+        if self._broken:
+            await self._reconnect()
+        ended = self._ledger.take(OUTCOMES_MAX)
+        rooms = self._rooms()
+        if not ended and not rooms:
+            await self._reconcile_when_due()
+            return min(self._poll, self._reconcile_every)
+        reply = await self._trip(ended, rooms)
+        return await self._took(ended, rooms, reply)
+
+    def _rooms(self) -> list[Room]:
+        if not self._holder.may_claim():
+            return []
+        return self._pool.rooms(len(self._ledger.ended))
+
+    async def _trip(self, ended: list[Transition], rooms: list[Room]) -> Exchanged:
+        self._hint = False
+        try:
+            async with asyncio.timeout(self._patience):
+                return await exchange_bisecting(
+                    self._store, self._holder.me, ended, rooms, self._ledger.reject
+                )
+        except TimeoutError:
+            self._broke(ended)
+            raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
+        except BaseException:
+            self._broke(ended)
+            raise
+
+    def _broke(self, ended: list[Transition]) -> None:
+        self._broken = True
+        self._ledger.give_back(ended)
+
+    async def _took(
+        self, ended: list[Transition], rooms: list[Room], reply: Exchanged
+    ) -> float | None:
+        for transition, answer in zip(ended, reply.answers, strict=True):
+            self._ledger.answered(transition, answer)
+        for claimed in reply.claimed:
+            self._ledger.claim(claimed)
+        self._pool.place([self._ledger.running[each.token] for each in reply.claimed])
+        for _, token in reply.cancels:
+            self._pool.stop(token, "cancel")
+        if not reply.valid and self._holder.may_claim():
+            self._broken = True
+            return 0.0
+        if not reply.claimed:
+            await self._reconcile_when_due()
+        return self._pause(rooms, reply)
+
+    def _pause(self, rooms: list[Room], reply: Exchanged) -> float | None:
+        if Answer.BUSY in reply.answers:
+            return BUSY_PAUSE_SECONDS
+        asked = sum(room.limit for room in rooms)
+        if self._hint or self._ledger.ended or (asked and len(reply.claimed) >= asked):
+            return 0.0
+        due = self._poll if reply.next_due is None else min(self._poll, reply.next_due)
+        return max(0.001, min(due, self._reconcile_every))
+
+    async def _reconcile_when_due(self) -> None:
+        if self._clock.boot() - self._reconciled_at >= self._reconcile_every:
+            await self._reconcile()
+
+    async def _reconcile(self) -> None:
+        released = await self._guarded(
+            self._store.reconcile(self._holder.me, self._ledger.held())
+        )
+        self._reconciled_at = self._clock.boot()
+        for job_id, token in released:
+            emit("claim_reconciled", job_id=job_id, token=token)
+        self._hint = self._hint or bool(released)
+
+    async def _reconnect(self) -> None:
+        await self._store.drop_connections()
+        if await self._guarded(self._holder.reconnect()):
+            await self._reconcile()
+        self._broken = False
+
+    async def _guarded(self, call: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._patience):
+                return await call
+        except TimeoutError:
+            self._broken = True
+            raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
+        except StoreError:
+            self._broken = True
+            raise

@@ -1,0 +1,125 @@
+"""The heartbeat: a thread, a loop and a connection of its own.
+
+Nothing that happens on the worker's main loop can delay a beat; but a main loop that has stopped
+turning must not be kept alive by its own heartbeat either: when it has not turned for half a
+lease, beats stop, and the lease ends as it would for a dead worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+from outlast.clock import Clock
+from outlast.errors import StoreError
+from outlast.events import emit
+from outlast.model.lease import LeaseTerms
+from outlast.store.base import Beat, Store, WorkerRef
+
+RETRY_SECONDS_MAX = 0.5
+
+
+class Heartbeat:
+    """Renews the lease of ``me`` and reports each beat to ``on_beat``, on the main loop."""
+
+    name = "heartbeat"
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]],
+        me: WorkerRef,
+        terms: LeaseTerms,
+        *,
+        clock: Clock,
+        on_beat: Callable[[float, WorkerRef, Beat], None],
+    ) -> None:
+        self.me = me
+        self._open_store = open_store
+        self._terms = terms
+        self._clock = clock
+        self._on_beat = on_beat
+        self._store: Store | None = None
+        self._main = asyncio.get_running_loop()
+        self._main_turned_at = clock.boot()
+        self._failing = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._nudged: asyncio.Event | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin beating, on a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name="outlast-heartbeat", daemon=True)
+        self._thread.start()
+
+    def nudge(self) -> None:
+        """Beat now: something waits to be told with the answer. From any thread."""
+        loop, nudged = self._loop, self._nudged
+        if loop is not None and nudged is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(nudged.set)
+
+    async def stop(self) -> None:
+        """Stop beating and wait for the thread."""
+        self._stopping = True
+        self.nudge()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, 10.0)
+
+    async def run_once(self) -> float:
+        """Beat once; return the seconds until the next beat."""
+        if not self._main_turns():
+            return self._terms.heartbeat
+        me, asked_at = self.me, self._clock.boot()
+        try:
+            async with asyncio.timeout(self._terms.lease / 3):
+                beat = await (await self._connected()).heartbeat(me)
+        except (StoreError, TimeoutError, OSError) as error:
+            return await self._missed(error)
+        if self._failing:
+            self._failing = False
+            emit("store_recovered", duty=self.name)
+        self._tell_main(self._on_beat, asked_at, me, beat)
+        return self._terms.heartbeat
+
+    def _main_turns(self) -> bool:
+        self._tell_main(self._main_turned)
+        return self._clock.boot() - self._main_turned_at < self._terms.lease / 2
+
+    def _main_turned(self) -> None:
+        self._main_turned_at = self._clock.boot()
+
+    def _tell_main(self, call: Callable[..., None], *args: object) -> None:
+        try:
+            self._main.call_soon_threadsafe(call, *args)
+        except RuntimeError:  # the main loop is closed: this process ends
+            self._stopping = True
+
+    async def _connected(self) -> Store:
+        if self._store is None:
+            self._store = await self._open_store()
+        return self._store
+
+    async def _missed(self, error: BaseException) -> float:
+        if not self._failing:
+            self._failing = True
+            emit("store_unavailable", duty=self.name, error=f"{type(error).__name__}: {error}")
+        if self._store is not None:
+            await self._store.drop_connections()
+        return min(RETRY_SECONDS_MAX, self._terms.heartbeat)
+
+    def _run(self) -> None:
+        asyncio.run(self._beat_until_stopped())
+
+    async def _beat_until_stopped(self) -> None:
+        self._loop, self._nudged = asyncio.get_running_loop(), asyncio.Event()
+        while not self._stopping:
+            self._nudged.clear()
+            pause = await self.run_once()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._nudged.wait()
+            except TimeoutError:
+                pass
+        if self._store is not None:
+            await self._store.close()

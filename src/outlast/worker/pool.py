@@ -1,0 +1,329 @@
+"""What runs attempts: the protocol that the exchange fills, and its form with processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from outlast.clock import Clock
+from outlast.errors import ApplicationError
+from outlast.events import emit
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.protocol import (
+    Broken,
+    Ended,
+    Hello,
+    Reported,
+    Run,
+    Saving,
+    Stop,
+    ToWorker,
+    in_batches,
+)
+from outlast.store.base import CLAIMS_MAX, Room
+from outlast.worker.deaths import outcome_of
+from outlast.worker.ledger import Ledger, Running
+from outlast.worker.runner_process import Death, RunnerProcess
+
+BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
+
+QUIT_SECONDS = 3.0  # for a runner's lifespan to end
+
+
+class Pool(Protocol):
+    """Runs attempts, in processes or in this one. Ends go to the ledger."""
+
+    name: str
+    worker_id: int
+
+    def tasks(self) -> list[str]:
+        """Return the names under which jobs can be taken now."""
+        ...
+
+    def rooms(self, unanswered: int) -> list[Room]:
+        """Return what could be started now; ends that still wait take their slots."""
+        ...
+
+    def place(self, attempts: list[Running]) -> None:
+        """Start claimed attempts."""
+        ...
+
+    def stop(self, token: int, reason: str) -> None:
+        """Ask an attempt to stop; unknown tokens are fine."""
+        ...
+
+    def kill(self, token: int) -> None:
+        """End an attempt that did not stop, by force where there is force."""
+        ...
+
+    def kill_all(self, reason: str) -> None:
+        """End every attempt now, by force where there is force."""
+        ...
+
+    async def run_once(self) -> float | None:
+        """Keep the pool at its size; the pool is a duty of its worker."""
+        ...
+
+    async def close(self) -> None:
+        """End what runs attempts; nothing of it is left afterwards."""
+        ...
+
+
+class Savings(Protocol):
+    """Where the saves and reports of runners go."""
+
+    def save(self, runner: RunnerProcess, running: Running, frame: Saving) -> None:
+        """Save a checkpoint and answer the runner."""
+        ...
+
+    def report(self, running: Running, frame: Reported) -> None:
+        """Note progress."""
+        ...
+
+
+class RunnerPool:
+    """A fixed number of runners and one warm spare that replaces a dead one at once."""
+
+    def __init__(
+        self,
+        make: Callable[..., RunnerProcess],
+        ledger: Ledger,
+        savings: Savings,
+        *,
+        size: int,
+        concurrency: int,
+        queues: list[str],
+        clock: Clock,
+        on_change: Callable[[], None],
+        on_broken: Callable[[ApplicationError], None],
+        on_group: Callable[[int, bool], None],
+    ) -> None:
+        self._make = make
+        self._ledger = ledger
+        self._savings = savings
+        self._size = size
+        self._concurrency = concurrency
+        self._queues = queues
+        self._clock = clock
+        self._on_change = on_change
+        self._on_broken = on_broken
+        self._on_group = on_group
+        self._broken: str | None = None
+        self._births_failed = 0
+        self._ever_ready = False
+        self.closing = False
+        self.worker_id = 0
+        self.trusted: Callable[[], bool] = lambda: True
+        self.draining: Callable[[], bool] = lambda: False
+        self.runners: list[RunnerProcess] = []
+        self._next_birth_at = 0.0
+        self._killings: set[asyncio.Task[None]] = set()
+
+    # -- the duty: keep the number of runners -------------------------------------------------
+
+    name = "pool"
+
+    async def run_once(self) -> float | None:
+        """Spawn what is missing, one spare included."""
+        while not self.closing and len(self.runners) < self._size + 1:
+            wait = self._next_birth_at - self._clock.boot()
+            if wait > 0:
+                return wait
+            await self._spawn()
+        return None
+
+    async def _spawn(self) -> None:
+        runner = self._make(on_frame=self._on_frame, on_death=self._on_death)
+        await runner.start()
+        self.runners.append(runner)
+        self._on_group(runner.pid, True)  # noqa: FBT003
+        emit("runner_started", pid=runner.pid)
+
+    # -- what the exchange asks ----------------------------------------------------------------
+
+    def tasks(self) -> list[str]:
+        return sorted({name for runner in self._active() for name in runner.tasks})
+
+    def rooms(self, unanswered: int) -> list[Room]:
+        active = self._active()
+        own = {name for runner in active for name, alone in runner.tasks.items() if alone}
+        shared = {name for runner in active for name in runner.tasks} - own
+        idle = sum(1 for runner in active if not runner.tokens)
+        slots = sum(
+            self._concurrency - len(runner.tokens)
+            for runner in active
+            if not runner.exclusive and (runner.tokens or not own)
+        )
+        rooms = [(own | shared, idle), (shared, slots)] if own else [(shared, slots)]
+        return [
+            Room(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
+            for tasks, limit in rooms
+            if tasks and limit > unanswered
+        ]
+
+    def place(self, attempts: list[Running]) -> None:
+        plan: dict[RunnerProcess, list[Running]] = {}
+        for running in sorted(attempts, key=lambda each: not self._is_own(each)):
+            runner = self._choose(running)
+            if runner is None:
+                self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED))
+                continue
+            runner.tokens.add(running.token)
+            runner.exclusive = runner.exclusive or runner.tasks[running.claimed.task]
+            running.pid = runner.pid
+            plan.setdefault(runner, []).append(running)
+        for runner, its in plan.items():
+            for batch in in_batches([running.claimed for running in its]):
+                runner.send(Run(self.worker_id, batch))
+
+    def stop(self, token: int, reason: str) -> None:
+        running, runner = self._ledger.running.get(token), self.runner_of(token)
+        if running is None or runner is None or running.stop_reason is not None:
+            return
+        running.stop_reason, running.stopped_at = reason, self._clock.boot()
+        runner.send(Stop(token, reason))
+
+    def kill(self, token: int) -> None:
+        runner, running = self.runner_of(token), self._ledger.running.get(token)
+        if runner is not None and running is not None and runner.kill_reason is None:
+            runner.kill_reason = running.stop_reason or "stop"
+            self._killings.add(task := asyncio.create_task(runner.kill_with_stacks()))
+            task.add_done_callback(self._killings.discard)
+
+    def kill_all(self, reason: str) -> None:
+        """Kill every runner that has work."""
+        for runner in self.runners:
+            if runner.tokens:
+                runner.kill(reason)
+
+    async def close(self) -> None:
+        """Let idle runners leave; kill those that do not, and wait until all are gone."""
+        self.closing = True
+        for runner in self.runners:
+            runner.quit() if runner.ready and not runner.tokens else runner.kill("stop")
+        deadline = self._clock.boot() + QUIT_SECONDS
+        while self.runners:
+            if self._clock.boot() >= deadline:
+                for runner in self.runners:
+                    runner.kill("stop")
+            await self._clock.sleep(0.01)
+
+    def runner_of(self, token: int) -> RunnerProcess | None:
+        """Return the runner that this attempt runs in."""
+        return next((runner for runner in self.runners if token in runner.tokens), None)
+
+    def _active(self) -> list[RunnerProcess]:
+        ready = [each for each in self.runners if each.ready and each.kill_reason is None]
+        return ready[: self._size]
+
+    def _is_own(self, running: Running) -> bool:
+        return any(runner.tasks.get(running.claimed.task, False) for runner in self._active())
+
+    def _choose(self, running: Running) -> RunnerProcess | None:
+        task = running.claimed.task
+        knowing = [runner for runner in self._active() if task in runner.tasks]
+        if self._is_own(running):
+            return next((runner for runner in knowing if not runner.tokens), None)
+        open_ = [
+            runner
+            for runner in knowing
+            if not runner.exclusive and len(runner.tokens) < self._concurrency
+        ]
+        packed = any(alone for runner in knowing for alone in runner.tasks.values())
+        order = max if packed else min  # packed: idle runners are kept for plain functions
+        return order(open_, key=lambda runner: len(runner.tokens), default=None)
+
+    # -- what runners say ----------------------------------------------------------------------
+
+    def _on_frame(self, runner: RunnerProcess, frame: ToWorker) -> None:
+        if isinstance(frame, Ended):
+            self._on_ended(runner, frame)
+        elif isinstance(frame, Saving):
+            self._on_saving(runner, frame)
+        elif isinstance(frame, Reported):
+            running = self._ledger.running.get(frame.token)
+            if running is not None and frame.token in runner.tokens:
+                self._savings.report(running, frame)
+        elif isinstance(frame, Hello):
+            self._on_hello(runner, frame)
+        else:
+            self._broken = _short(frame)
+
+    def _on_hello(self, runner: RunnerProcess, frame: Hello) -> None:
+        runner.ready = True
+        runner.tasks = {task.name: task.own_runner for task in frame.tasks}
+        self._births_failed = 0
+        self._ever_ready = True
+        emit(
+            "runner_ready",
+            pid=runner.pid,
+            seconds=round(self._clock.boot() - runner.born_at, 3),
+        )
+        self._on_change()
+
+    def _on_ended(self, runner: RunnerProcess, frame: Ended) -> None:
+        for end in frame.ends:
+            if end.token in runner.tokens:
+                runner.tokens.discard(end.token)
+                self._ledger.end(end.token, end.outcome, completed_in=end.completed_in)
+        runner.exclusive = runner.exclusive and bool(runner.tokens)
+
+    def _on_saving(self, runner: RunnerProcess, frame: Saving) -> None:
+        running = self._ledger.running.get(frame.token)
+        if running is not None and frame.token in runner.tokens:
+            self._savings.save(runner, running, frame)
+
+    # -- what becomes of a dead runner's attempts ----------------------------------------------
+
+    def _on_death(self, runner: RunnerProcess, death: Death) -> None:
+        self.runners.remove(runner)
+        self._on_group(runner.pid, False)  # noqa: FBT003
+        emit(
+            "runner_died",
+            pid=death.pid,
+            exit_code=death.exit_code,
+            signal=death.signal,
+            attempts=len(runner.tokens),
+            killed_for=runner.kill_reason,
+        )
+        if not runner.ready:
+            self._failed_birth(death)
+        tokens = sorted(runner.tokens & self._ledger.running.keys())
+        for token in tokens:
+            running = self._ledger.running[token]
+            others = [
+                self._ledger.running[each].claimed.job_id for each in tokens if each != token
+            ]
+            outcome = outcome_of(
+                running,
+                death,
+                others,
+                killed_for=runner.kill_reason,
+                trusted=self.trusted(),
+                draining=self.draining(),
+            )
+            self._ledger.end(token, outcome)
+        self._on_change()
+
+    def _failed_birth(self, death: Death) -> None:
+        if self.closing:
+            return
+        message = self._broken or _died_at_birth(death)
+        if not self._ever_ready and self._broken:
+            self._on_broken(ApplicationError(message))
+            return
+        self._births_failed += 1
+        pause = min(BIRTH_BACKOFF_MAX, BIRTH_BACKOFF_FIRST * 2.0 ** (self._births_failed - 1))
+        self._next_birth_at = self._clock.boot() + pause
+        emit("runner_restart_delayed", seconds=pause, error=message)
+
+
+def _short(frame: Broken) -> str:
+    return f"{frame.message}\n{frame.traceback}".rstrip()
+
+
+def _died_at_birth(death: Death) -> str:
+    how = death.signal or f"exit code {death.exit_code}"
+    tail = "\n".join(death.output[-5:])
+    return f"a runner died before it was ready ({how})\n{tail}".rstrip()

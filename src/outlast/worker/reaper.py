@@ -1,0 +1,107 @@
+"""Finds workers that are gone and gives their jobs back. Every worker does this for all.
+
+Two proofs: the host-local lock file is free (the kernel released it when the last process that
+held it died), or the observer's rule (the beat counter stood still for that worker's own lease,
+on this process's own clock). A look that fails makes the observer start anew, so an outage of
+the store never counts as silence of a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outlast.clock import Clock
+from outlast.errors import StoreError
+from outlast.events import emit
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.lease import Observer
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.store.base import ORPHANS_MAX, Orphan, Store, WorkerSeen
+from outlast.store.lockfile import Probe, probe
+
+LOOK_SECONDS = 1.0
+PROVEN = "its lock file is free: every process that held it is gone"
+SILENT = "it was not seen to beat for its whole lease"
+
+
+class Reaper:
+    """The duty that cleans up after workers that are gone; ``on_reclaimed`` hears of it."""
+
+    name = "reaper"
+
+    def __init__(
+        self,
+        store: Store,
+        own_id: Callable[[], int],
+        on_reclaimed: Callable[[], None],
+        *,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._own_id = own_id
+        self._on_reclaimed = on_reclaimed
+        self._clock = clock
+        self._observer = Observer()
+        self._causes: dict[int, str] = {}
+
+    async def run_once(self) -> float:
+        """Look at every worker once, reap those that are gone, reclaim what they held."""
+        try:
+            seen = await self._store.observe()
+            await self._reap(seen)
+            await self._reclaim()
+        except StoreError:
+            self._observer.forget()
+            raise
+        return LOOK_SECONDS
+
+    async def _reap(self, seen: list[WorkerSeen]) -> None:
+        others = [each for each in seen if each.worker_id != self._own_id()]
+        silent = {
+            sign.worker_id
+            for sign in self._observer.look(self._clock.boot(), [each.sign() for each in others])
+        }
+        for each in others:
+            cause = self._cause_of_death(each, silent)
+            if cause and await self._store.reap(each):
+                self._causes[each.worker_id] = cause
+                emit("worker_reaped", worker=each.name, worker_id=each.worker_id, cause=cause)
+
+    @staticmethod
+    def _cause_of_death(each: WorkerSeen, silent: set[int]) -> str | None:
+        lock = probe(each.lock_path, each.lock_device, each.lock_inode, each.boot_id)
+        if lock is Probe.FREE:
+            return PROVEN
+        return SILENT if each.worker_id in silent else None
+
+    async def _reclaim(self) -> None:
+        while True:
+            applied = await self._store.reclaim(self._decide)
+            if applied:
+                emit("orphaned_jobs_detected", count=len(applied))
+            for transition in applied:
+                emit(
+                    "job_reenqueued",
+                    job_id=transition.job_id,
+                    token=transition.token,
+                    state=transition.state.value,
+                    reason=transition.message,
+                )
+            if applied:
+                self._on_reclaimed()
+            if len(applied) < ORPHANS_MAX:
+                return
+
+    def _decide(self, orphan: Orphan) -> Transition:
+        cause = self._causes.get(orphan.worker_id, "it is no longer registered as alive")
+        message = f"worker {orphan.worker or orphan.worker_id} is gone: {cause}"
+        crash = Crash(
+            kind=CrashKind.LOST_WORKER,
+            message=message,
+            progress=orphan.progress,
+            checkpoint_age_seconds=orphan.checkpoint_age,
+            worker=orphan.worker,
+            host=orphan.host,
+        )
+        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
+        return decide(orphan.facts, outcome, self._clock.random)

@@ -1,0 +1,248 @@
+"""One runner, as its worker sees it: spawned, spoken with, killed, and its death understood.
+
+A death is told only when nothing of the runner is left: the process was waited for, its process
+group is empty, and every frame and line that it had written was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.errors import FrameError
+from outlast.events import emit
+from outlast.model.crash import OUTPUT_LINES_MAX, TEXT_MAX
+from outlast.runner.protocol import TO_WORKER, Quit, ToRunner, ToWorker, Unpacker, pack
+from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
+from outlast.runner.tether import group_is_empty, kill_group
+
+LINE_BYTES_MAX = 8_000
+GROUP_EMPTY_SECONDS = 10.0
+DRAIN_PIPES_SECONDS = 0.5
+STACKS_SECONDS = 0.2
+
+
+class Death(msgspec.Struct, frozen=True):
+    """How a runner's process ended, and the evidence that it left."""
+
+    pid: int
+    exit_code: int | None
+    signal: str | None
+    rss_peak_bytes: int
+    cpu_seconds: float
+    stacks: str
+    output: list[str]
+    complaint: str | None = None
+
+
+class _Pipe(asyncio.Protocol):
+    """Collects what comes out of a pipe; ``ended`` is set at its end."""
+
+    def __init__(self, sink: Callable[[bytes], None]) -> None:
+        self._sink = sink
+        self.ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self._sink(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+
+
+class RunnerProcess:
+    """A child process that runs attempts. ``pid`` is also its process group."""
+
+    def __init__(
+        self,
+        settings: RunnerSettings,
+        *,
+        clock: Clock,
+        on_frame: Callable[[RunnerProcess, ToWorker], None],
+        on_death: Callable[[RunnerProcess, Death], None],
+        on_output: Callable[[int, bytes], None],
+        shared_fds: tuple[int, ...] = (),
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._on_frame = on_frame
+        self._on_death = on_death
+        self._on_output = on_output
+        self._shared_fds = shared_fds
+        self._unpacker = Unpacker(TO_WORKER)
+        self._lines: deque[str] = deque(maxlen=OUTPUT_LINES_MAX)
+        self._partial = b""
+        self._stacks = bytearray()
+        self._complaint: str | None = None
+        self._transport: asyncio.Transport | None = None
+        self._pipes: list[_Pipe] = []
+        self._transports: list[asyncio.BaseTransport] = []
+        self._ending: asyncio.Task[None] | None = None
+        self.pid = 0
+        self.ready = False
+        self.tasks: dict[str, bool] = {}
+        self.tokens: set[int] = set()
+        self.exclusive = False
+        self.kill_reason: str | None = None
+        self.born_at = clock.boot()
+
+    async def start(self) -> None:
+        """Spawn the process and listen to it. Raises OSError if it cannot be spawned."""
+        ours, theirs = socket.socketpair()
+        stacks_read, stacks_write = os.pipe()
+        output_read, output_write = os.pipe()
+        try:
+            self._spawn(theirs.fileno(), stacks_write, output_write)
+        except BaseException:
+            ours.close()
+            os.close(stacks_read)
+            os.close(output_read)
+            raise
+        finally:
+            theirs.close()
+            os.close(stacks_write)
+            os.close(output_write)
+        ours.setblocking(False)  # noqa: FBT003
+        await self._listen(ours, stacks_read, output_read)
+        self._wait_on_thread()
+
+    def send(self, frame: ToRunner) -> None:
+        """Send a frame; one to a dead runner goes nowhere."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(pack(frame))
+
+    def quit(self) -> None:
+        """Let an idle runner leave its lifespan and exit."""
+        self.send(Quit())
+
+    def kill(self, reason: str | None = None) -> None:
+        """Kill the runner and its whole process group."""
+        self.kill_reason = self.kill_reason or reason
+        if self._ending is None:
+            kill_group(self.pid)
+
+    async def kill_with_stacks(self) -> None:
+        """Ask for the stacks of all threads (also while C holds the GIL), then kill."""
+        try:
+            os.kill(self.pid, STACKS_SIGNAL)
+        except ProcessLookupError:
+            return
+        await self._clock.sleep(STACKS_SECONDS)
+        self.kill()
+
+    def _spawn(self, sock: int, stacks: int, output: int) -> None:
+        settings = msgspec.structs.replace(self._settings, socket=sock, stacks=stacks)
+        argument = msgspec.json.encode(settings).decode()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "outlast.runner.main", argument],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(sock, stacks, *self._shared_fds),
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+    async def _listen(self, sock: socket.socket, stacks: int, output: int) -> None:
+        loop = asyncio.get_running_loop()
+        frames = _Pipe(self._on_data)
+        self._transport, _ = await loop.create_connection(lambda: frames, sock=sock)
+        self._pipes = [frames]
+        self._transports = [self._transport]
+        for fd, sink in ((stacks, self._on_stacks), (output, self._on_lines)):
+            pipe = _Pipe(sink)
+            transport, _ = await loop.connect_read_pipe(
+                lambda pipe=pipe: pipe,  # type: ignore[misc]
+                os.fdopen(fd, "rb", buffering=0),
+            )
+            self._pipes.append(pipe)
+            self._transports.append(transport)
+
+    def _on_data(self, data: bytes) -> None:
+        if self._complaint is not None:
+            return
+        try:
+            for frame in self._unpacker.feed(data):
+                self._on_frame(self, frame)
+        except FrameError as error:
+            self._complaint = str(error)
+            emit("frame_rejected", pid=self.pid, error=self._complaint)
+            self.kill("bad_frame")
+
+    def _on_stacks(self, data: bytes) -> None:
+        self._stacks += data
+        del self._stacks[:-TEXT_MAX]
+
+    def _on_lines(self, data: bytes) -> None:
+        self._on_output(self.pid, data)
+        *lines, rest = (self._partial + data).split(b"\n")
+        self._partial = rest[-LINE_BYTES_MAX:]
+        self._lines.extend(line[-LINE_BYTES_MAX:].decode(errors="replace") for line in lines)
+
+    def _wait_on_thread(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def wait() -> None:
+            _, status, usage = os.wait4(self.pid, 0)
+            self._process.returncode = os.waitstatus_to_exitcode(status)
+            try:
+                loop.call_soon_threadsafe(self._exited, status, usage)
+            except RuntimeError:  # the loop is closed: the worker is past caring
+                return
+
+        threading.Thread(target=wait, name=f"outlast-wait-{self.pid}", daemon=True).start()
+
+    def _exited(self, status: int, usage: Any) -> None:
+        self._ending = asyncio.create_task(self._wind_up(status, usage))
+
+    async def _wind_up(self, status: int, usage: Any) -> None:
+        await self._empty_group()
+        try:
+            async with asyncio.timeout(DRAIN_PIPES_SECONDS):
+                for pipe in self._pipes:
+                    await pipe.ended.wait()
+        except TimeoutError:
+            pass  # an escaped child holds a pipe open: what it writes is not ours
+        for transport in self._transports:
+            transport.close()
+        self._on_death(self, self._death(status, usage))
+
+    async def _empty_group(self) -> None:
+        deadline = self._clock.boot() + GROUP_EMPTY_SECONDS
+        kill_group(self.pid)
+        while not group_is_empty(self.pid) and self._clock.boot() < deadline:
+            await self._clock.sleep(0.01)
+            kill_group(self.pid)
+
+    def _death(self, status: int, usage: Any) -> Death:
+        if self._partial:
+            self._lines.append(self._partial.decode(errors="replace"))
+        code = os.waitstatus_to_exitcode(status)
+        unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss
+        return Death(
+            pid=self.pid,
+            exit_code=code if code >= 0 else None,
+            signal=_signal_name(-code) if code < 0 else None,
+            rss_peak_bytes=usage.ru_maxrss * unit,
+            cpu_seconds=round(usage.ru_utime + usage.ru_stime, 3),
+            stacks=self._stacks.decode(errors="replace"),
+            output=list(self._lines),
+            complaint=self._complaint,
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

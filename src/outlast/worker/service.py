@@ -1,0 +1,89 @@
+"""One loop for all duties of a worker.
+
+A duty is a small class with a ``run_once``; everything about waiting, waking, errors and the
+end is here, once. Tests and simulations call ``run_once`` and need no loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from outlast.clock import Clock
+from outlast.errors import StoreError
+from outlast.events import emit
+
+BACKOFF_FIRST, BACKOFF_MAX = 0.1, 2.0  # seconds between tries while a duty fails
+
+
+class Duty(Protocol):
+    """One thing that a worker does again and again."""
+
+    name: str
+
+    async def run_once(self) -> float | None:
+        """Do it once; return the seconds until the next time (None: only when nudged)."""
+        ...
+
+
+class Service:
+    """Runs one duty until it is stopped; survives the duty's errors, with a growing pause."""
+
+    def __init__(self, duty: Duty, clock: Clock) -> None:
+        self.duty = duty
+        self._clock = clock
+        self._nudged = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+
+    def start(self) -> None:
+        """Begin, in the running loop."""
+        self._task = asyncio.create_task(self._loop(), name=f"outlast-{self.duty.name}")
+
+    def nudge(self) -> None:
+        """Let the next run start now. From the loop's own thread only."""
+        self._nudged.set()
+
+    async def stop(self) -> None:
+        """Cancel the duty where it stands. Safe to call twice."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _loop(self) -> None:
+        while True:
+            pause = await self._attempt()
+            await self._rest(pause)
+
+    async def _attempt(self) -> float | None:
+        self._nudged.clear()
+        try:
+            pause = await self.duty.run_once()
+        except StoreError as error:
+            return self._failed("store_unavailable", error)
+        except Exception as error:
+            return self._failed("duty_failed", error)
+        if self._failures:
+            self._failures = 0
+            emit("store_recovered", duty=self.duty.name)
+        return pause
+
+    def _failed(self, event: str, error: Exception) -> float:
+        self._failures += 1
+        emit(event, duty=self.duty.name, error=f"{type(error).__name__}: {error}")
+        return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))
+
+    async def _rest(self, seconds: float | None) -> None:
+        if self._failures:  # a nudge does not shorten a back-off
+            await self._clock.sleep(seconds or BACKOFF_FIRST)
+            return
+        if seconds is not None and seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._nudged.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,337 @@
+"""A worker's life: register, serve, drain, leave; and, should it lose its lease, come back.
+
+The lease is trusted only inside the window of ``model.lease.Trust``. When that window closes,
+or the store says that the lease is lost, every attempt is stopped and then killed; what they
+still say is handed in and refused wherever somebody else took over. Only when nothing runs any
+more does the worker register anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.config import WorkerSettings
+from outlast.errors import StoreError
+from outlast.events import emit
+from outlast.model.lease import Trust
+from outlast.store.base import Beat, NewWorker, Store, WorkerRef, WorkerStatus
+from outlast.store.lockfile import LockFile
+from outlast.wakeup.base import Wakeup
+from outlast.worker.exchange import Exchange
+from outlast.worker.heartbeat import Heartbeat
+from outlast.worker.ledger import Ledger
+from outlast.worker.pool import Pool
+from outlast.worker.pruner import Pruner
+from outlast.worker.reaper import Reaper
+from outlast.worker.savings import Savings
+from outlast.worker.service import Duty, Service
+from outlast.worker.watchdog import Watchdog
+
+STOP_GRACE_SECONDS = 2.0  # for attempts that a drain asks to stop
+LEAVE_SECONDS = 5.0  # for the last ends to be handed in
+PATIENCE_SECONDS_MAX = 30.0  # for one answer of the store
+REVIVE_PAUSE_SECONDS = 0.2
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+
+class Worker:
+    """One worker. ``attach`` a pool, then ``run`` it until ``request_stop``."""
+
+    def __init__(
+        self,
+        new: NewWorker,
+        settings: WorkerSettings,
+        *,
+        store: Store,
+        open_beating_store: OpenStore,
+        wakeup: Wakeup | None,
+        lock: LockFile | None,
+        clock: Clock,
+        hold_until: Callable[[float], None] = lambda boottime: None,
+    ) -> None:
+        self._new = new
+        self.settings = settings
+        self.terms = settings.terms()
+        self._store = store
+        self._open_beating_store = open_beating_store
+        self._wakeup = wakeup
+        self._lock = lock
+        self._clock = clock
+        self._hold_until = hold_until
+        self.me = WorkerRef(0, 0)
+        self.trust = Trust(self.terms, clock.boot())
+        self.ledger = Ledger(clock, on_end=self._on_end, worker=new.name, host=new.host)
+        self.savings = Savings(store, self.ledger, on_pending=lambda: self._nudge("savings"))
+        self.draining = False
+        self._fenced = False
+        self._registering = asyncio.Lock()
+        self._stop_asked = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._reviving: asyncio.Task[None] | None = None
+        self._services: dict[str, Service] = {}
+        self._announced: list[str] = []
+
+    # -- the story -----------------------------------------------------------------------------
+
+    def attach(self, pool: Pool) -> None:
+        """Give the worker what runs its attempts. Once, before ``run``."""
+        self.pool = pool
+        self._exchange = Exchange(
+            self._store,
+            self.ledger,
+            pool,
+            self,
+            clock=self._clock,
+            poll=self.settings.poll,
+            reconcile_every=self.terms.heartbeat,
+            patience=min(PATIENCE_SECONDS_MAX, self.terms.lease / 3),
+        )
+        self._services = {duty.name: Service(duty, self._clock) for duty in self._duties()}
+
+    async def run(self) -> None:
+        """Live until a stop is asked for, and leave nothing behind.
+
+        Raises what made it impossible to go on, such as ApplicationError.
+        """
+        await self.start()
+        try:
+            await self._stop_asked.wait()
+            await self._drain()
+        finally:
+            await self.leave()
+        if self._failure is not None:
+            raise self._failure
+
+    async def start(self) -> None:
+        """Register, begin to beat, and take up all duties."""
+        await self._register()
+        self._heartbeat = Heartbeat(
+            self._open_beating_store,
+            self.me,
+            self.terms,
+            clock=self._clock,
+            on_beat=self._on_beat,
+        )
+        self._heartbeat.start()
+        for service in self._services.values():
+            service.start()
+        if self._wakeup is not None:
+            await self._wakeup.start(self._on_wake)
+        emit("worker_started", worker=self._new.name, worker_id=self.me.worker_id)
+
+    def request_stop(self) -> None:
+        """First call: drain. Second call: stop at once."""
+        if self._stop_asked.is_set():
+            self._stop_now.set()
+        self._stop_asked.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop at once because of this error, which ``run`` will raise."""
+        self._failure = self._failure or error
+        self._stop_now.set()
+        self._stop_asked.set()
+
+    async def leave(self) -> None:
+        """End everything, the registration last."""
+        if self._wakeup is not None:
+            await self._wakeup.close()
+        if self._reviving is not None:
+            self._reviving.cancel()
+        await self._services["pool"].stop()
+        await self.pool.close()
+        await self._hand_in_the_rest()
+        for service in self._services.values():
+            await service.stop()
+        await self._heartbeat.stop()
+        await self._set_status(WorkerStatus.STOPPED)
+        emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)
+
+    def _duties(self) -> Iterator[Duty]:
+        yield self.pool
+        yield self._exchange
+        yield _Announcer(self)
+        yield self.savings
+        yield Watchdog(
+            self.ledger,
+            self.pool,
+            trust=lambda: self.trust,
+            on_lapse=lambda: self.lose_lease("it could not be renewed in time"),
+            clock=self._clock,
+        )
+        yield Reaper(
+            self._store,
+            lambda: self.me.worker_id,
+            lambda: self._on_wake(""),
+            clock=self._clock,
+        )
+        yield Pruner(
+            self._store,
+            keep_jobs=self.settings.keep_completed_seconds,
+            keep_workers=self.settings.keep_workers_seconds,
+        )
+
+    # -- registration and lease ----------------------------------------------------------------
+
+    def may_claim(self) -> bool:
+        """Whether new jobs may be taken."""
+        return not (self.draining or self._fenced) and self.trusted()
+
+    def trusted(self) -> bool:
+        """Whether attempts may go on under the present lease."""
+        return not self._fenced and self.trust.holds(self._clock.boot())
+
+    async def reconnect(self) -> bool:
+        """Raise the epoch of the registration. False: the lease is lost."""
+        async with self._registering:
+            if self._fenced:
+                return False
+            asked_at = self._clock.boot()
+            me = await self._store.reconnect(self.me, self.ledger.token_seen)
+            if me is None:
+                self.lose_lease("the store says that it is lost")
+                return False
+            self._stands(me)
+            self.trust.renewed(asked_at)
+            return True
+
+    async def _register(self) -> None:
+        asked_at = self._clock.boot()
+        new = msgspec.structs.replace(
+            self._new, tasks=self.pool.tasks(), token_seen=self.ledger.token_seen
+        )
+        self._stands(await self._store.register(new))
+        self._announced = new.tasks
+        self.trust = Trust(self.terms, asked_at)
+        self._hold_until(self.trust.kill_at)
+        emit("worker_registered", worker=self._new.name, worker_id=self.me.worker_id)
+
+    def _stands(self, me: WorkerRef) -> None:
+        self.me = me
+        self.pool.worker_id = me.worker_id
+        heartbeat = getattr(self, "_heartbeat", None)
+        if heartbeat is not None:
+            heartbeat.me = me
+
+    def _on_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> None:
+        if me.worker_id != self.me.worker_id or self._fenced:
+            return
+        if not beat.renewed:
+            self.lose_lease("the store says that it is lost")
+            return
+        self.trust.renewed(asked_at)
+        if self.trusted():
+            self._hold_until(self.trust.kill_at)
+        for _, token in beat.cancels:
+            self.pool.stop(token, "cancel")
+
+    def lose_lease(self, why: str) -> None:
+        """Stop every attempt, kill those that go on, then register anew."""
+        if self._fenced:
+            return
+        self._fenced = True
+        emit("lease_lost", worker_id=self.me.worker_id, reason=why, running=len(self.ledger.running))
+        for token in list(self.ledger.running):
+            self.pool.stop(token, "lease_lost")
+        self._reviving = asyncio.create_task(self._revive(), name="outlast-revive")
+
+    async def _revive(self) -> None:
+        while self.ledger.running and self._clock.boot() < self.trust.kill_at:
+            await self._clock.sleep(0.01)
+        self.pool.kill_all("lease_lost")
+        while self.ledger.running:
+            await self._clock.sleep(0.01)
+        while not await self._came_back():
+            await self._clock.sleep(REVIVE_PAUSE_SECONDS)
+        self._on_wake("")
+
+    async def _came_back(self) -> bool:
+        try:
+            async with self._registering, asyncio.timeout(PATIENCE_SECONDS_MAX):
+                await self._set_status(WorkerStatus.STOPPED)
+                await self._register()
+        except (StoreError, TimeoutError):
+            await self._store.drop_connections()
+            return False
+        self._fenced = False
+        return True
+
+    # -- what happens meanwhile ----------------------------------------------------------------
+
+    def on_change(self) -> None:
+        """The pool has changed: tell the store which tasks are known, and look for work."""
+        self._nudge("announcer")
+        self._nudge("pool")
+        self._on_wake("")
+
+    async def announce(self) -> None:
+        """Write the known tasks to the worker's row, if they have changed."""
+        tasks = self.pool.tasks()
+        if tasks and tasks != self._announced:
+            await self._store.announce(self.me, tasks)
+            self._announced = tasks
+
+    def _on_end(self) -> None:
+        self._nudge("exchange")
+
+    def _on_wake(self, payload: str) -> None:
+        if payload.startswith("cancel:"):
+            if payload == f"cancel:{self.me.worker_id}":
+                self._heartbeat.nudge()
+            return
+        self._exchange.hint()
+        self._nudge("exchange")
+
+    def _nudge(self, name: str) -> None:
+        service = self._services.get(name)
+        if service is not None:
+            service.nudge()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        self.draining = True
+        emit("worker_draining", worker_id=self.me.worker_id, running=len(self.ledger.running))
+        await self._set_status(WorkerStatus.DRAINING)
+        await self._until_empty(self.settings.drain_timeout)
+        for token in list(self.ledger.running):
+            self.pool.stop(token, "drain")
+        await self._until_empty(STOP_GRACE_SECONDS)
+        self.pool.kill_all("drain")
+
+    async def _until_empty(self, seconds: float) -> None:
+        deadline = self._clock.boot() + seconds
+        while not self.ledger.is_empty() and self._clock.boot() < deadline:
+            if self._stop_now.is_set():
+                return
+            await self._clock.sleep(0.02)
+
+    async def _hand_in_the_rest(self) -> None:
+        deadline = self._clock.boot() + LEAVE_SECONDS
+        while not self.ledger.is_empty() and self._clock.boot() < deadline:
+            self._nudge("exchange")
+            await self._clock.sleep(0.01)
+
+    async def _set_status(self, status: WorkerStatus) -> None:
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._store.set_status(self.me, status)
+        except (StoreError, TimeoutError) as error:
+            emit("store_unavailable", duty="status", error=str(error))
+
+
+class _Announcer:
+    """The duty that writes the known tasks when they change."""
+
+    name = "announcer"
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def run_once(self) -> None:
+        await self._worker.announce()
