@@ -34,7 +34,7 @@ def blocking(
     name = coroutine.__name__
 
     @functools.wraps(coroutine)
-    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if loop_is_running():
             raise SyncInLoop(
                 f"{name}_sync() would block the event loop that runs here: await {name}() instead"
@@ -44,7 +44,8 @@ def blocking(
     call.__name__ = f"{name}_sync"
     call.__qualname__ = f"{coroutine.__qualname__}_sync"
     call.__doc__ = f"As ``{name}``, for plain code: blocks until it is done."
-    return call
+    plain: Callable[Concatenate[S, P], R] = call
+    return plain
 
 
 def loop_is_running() -> bool:
@@ -64,7 +65,7 @@ def drive(coroutine: Coroutine[Any, Any, R]) -> R:
         result: R = end.value
         return result
     coroutine.close()
-    raise RuntimeError(f"{coroutine.__qualname__} awaited something else than outlast.bridge.hop")
+    raise RuntimeError(f"{coroutine!r} awaited something else than outlast.bridge.hop")
 
 
 async def hop(make: Callable[[], Awaitable[R]]) -> R:

@@ -81,7 +81,9 @@ def check_seconds(what: str, value: object, *, above_zero: bool = False) -> floa
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ConfigError(f"{what} must be seconds or a timedelta, not {_shown(value)}")
     if not math.isfinite(seconds) or seconds < 0 or seconds > SECONDS_MAX:
-        raise ConfigError(f"{what} must be seconds from 0 to {SECONDS_MAX:.0f}, not {_shown(value)}")
+        raise ConfigError(
+            f"{what} must be seconds from 0 to {SECONDS_MAX:.0f}, not {_shown(value)}"
+        )
     if above_zero and seconds == 0:
         raise ConfigError(f"{what} must be above 0 seconds")
     return float(seconds)
@@ -139,7 +141,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_frame: int = MAX_FRAME
 
     def __post_init__(self) -> None:
-        if isinstance(self.queues, str) or not isinstance(self.queues, list | tuple):
+        queues: object = self.queues
+        if not isinstance(queues, list):
             raise ConfigError("queues must be a list of names, such as ['mail', 'analysis']")
         for queue in self.queues:
             check_name("a queue", queue)

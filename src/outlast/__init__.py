@@ -1,0 +1,75 @@
+"""Outlast: background jobs that outlast the workers running them."""
+
+from outlast.app import App
+from outlast.attempt import Attempt, current
+from outlast.errors import (
+    ApplicationError,
+    BadArguments,
+    BadData,
+    Cancel,
+    ConfigError,
+    ConnectionMismatch,
+    Dead,
+    FrameError,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    LostLease,
+    NotInAttempt,
+    OutlastError,
+    Retry,
+    SchemaMismatch,
+    Snooze,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    SyncInLoop,
+    UnknownTask,
+    UsageError,
+    Verdict,
+)
+from outlast.job import Job
+from outlast.task import Task
+
+__all__ = [
+    "App",
+    "ApplicationError",
+    "Attempt",
+    "BadArguments",
+    "BadData",
+    "Cancel",
+    "ConfigError",
+    "ConnectionMismatch",
+    "Dead",
+    "FrameError",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobNotFound",
+    "LostLease",
+    "NotInAttempt",
+    "OutlastError",
+    "Retry",
+    "SchemaMismatch",
+    "Snooze",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreUnavailable",
+    "SyncInLoop",
+    "Task",
+    "UnknownTask",
+    "UsageError",
+    "Verdict",
+    "__version__",
+    "current",
+]
+
+__version__: str
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("outlast")
+    raise AttributeError(f"module 'outlast' has no attribute {name!r}")

@@ -1,0 +1,319 @@
+"""``outlast.App``: the tasks of one application and the store where its jobs live."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from outlast.attempt import Attempt
+from outlast.bridge import blocking
+from outlast.config import MAX_PAYLOAD, check_whole, redacted, worker_settings
+from outlast.errors import ConfigError, UnknownTask, UsageError
+from outlast.home import Home
+from outlast.job import Job, cancel, not_found, requeue
+from outlast.store.base import Cancelled, JobRow, Requeued
+from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, submit
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 1024**3
+
+
+class Decorator(Protocol):
+    """What ``@app.task(…)`` with options returns."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> PlainTask[P, R]: ...
+
+
+class App:
+    """The tasks of one application, and the store where its jobs live.
+
+    Making one connects to nothing: the store is opened at first use, for each process and event
+    loop its own, and made if it does not exist yet.
+
+    Attributes:
+        tasks: the registered tasks by name.
+        max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
+        lifespan_fn: the generator function of ``@app.lifespan``, async or not, or None.
+        around_fns: those of ``@app.around``, outermost first; each takes the attempt.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, notify: bool = True, max_payload: int = MAX_PAYLOAD
+    ) -> None:
+        """Name the store and its limits; connect to nothing yet.
+
+        Args:
+            url: ``sqlite:///jobs.db`` or ``postgresql://user@host/database``; default
+                ``$OUTLAST_URL``, else ``sqlite:///outlast.db``.
+            notify: whether enqueuing wakes idle workers at once (PostgreSQL's NOTIFY).
+            max_payload: bytes of JSON that arguments, a result or a checkpoint may have.
+
+        Raises:
+            ConfigError: the URL or a setting cannot work.
+        """
+        self.max_payload = check_whole("max_payload", max_payload, _MIN_PAYLOAD, _MOST_PAYLOAD)
+        self.home = Home(url, notify=bool(notify))
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.lifespan_fn: Callable[..., Any] | None = None
+        self.around_fns: list[Callable[[Attempt], Any]] = []
+        self._lifespan_takes_app = False
+        self._aliases: dict[str, Task[..., Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<App {redacted(self.url)}: {len(self.tasks)} tasks>"
+
+    @property
+    def url(self) -> str:
+        """The store's address. May be set until the store is first used, else UsageError."""
+        return self.home.url
+
+    @url.setter
+    def url(self, url: str) -> None:
+        self.home.move(url)
+
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, R], /) -> PlainTask[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        retries: int = 3,
+        max_losses: int = 10,
+        backoff_first: Seconds = 2.0,
+        backoff_max: Seconds = 600.0,
+        timeout: Seconds | None = None,
+        stall_timeout: Seconds | None = None,
+        priority: int = 0,
+        aliases: Sequence[str] = (),
+        own_runner: bool | None = None,
+    ) -> Decorator: ...
+    def task(self, *fn: Callable[..., Any], **options: Any) -> Any:
+        """Make a task of a function: ``@app.task``, or ``@app.task(queue=…, retries=…)``.
+
+        Args:
+            fn: a ``def`` or ``async def`` of your own.
+            name: what jobs call it; default: the function's name. It outlives renamings of the
+                function, as do ``aliases``: names that it had in earlier releases.
+            queue: where its jobs wait.
+            retries: charged failures that are forgiven; one more and the job is dead.
+            max_losses: lost workers in a row, without a new checkpoint, that are forgiven.
+            backoff_first: seconds before the first retry; doubles each time.
+            backoff_max: seconds that a retry waits at most.
+            timeout: seconds that one attempt may run; None: no limit.
+            stall_timeout: seconds that an attempt may go without ``report`` or ``save``.
+            priority: -100 to 100, larger first.
+            aliases: further names that jobs may call it by.
+            own_runner: whether an attempt has its runner process to itself; None: yes for a
+                plain function, no for an ``async def``.
+            **options: those named above, from here on.
+
+        Raises:
+            ConfigError: an option cannot work, or another task has that name.
+        """
+        _check_options(options)
+        if not fn:
+            return lambda function: self._register(function, options)
+        return self._register(fn[0], options)
+
+    def _register(self, fn: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+        if isinstance(fn, Task):
+            raise ConfigError(
+                f"{fn.name} is a task already; make another of its function, {fn.name}.fn"
+            )
+        kind = AsyncTask if inspect.iscoroutinefunction(fn) else PlainTask
+        task: Task[..., Any] = kind(
+            fn, self.home, TaskOptions(max_payload=self.max_payload, **options)
+        )
+        for name in (task.name, *task.aliases):
+            if name in self.tasks or name in self._aliases:
+                raise ConfigError(f"another task is called {name!r} already: give name=… to one")
+        self.tasks[task.name] = task
+        self._aliases.update(dict.fromkeys(task.aliases, task))
+        return task
+
+    def find(self, name: str) -> Task[..., Any]:
+        """Return the task of that name or alias; UnknownTask, with similar names, if none."""
+        task = self.tasks.get(name) or self._aliases.get(name)
+        if task is None:
+            raise UnknownTask(_unknown(name, [*self.tasks, *self._aliases]))
+        return task
+
+    def lifespan(self, fn: F) -> F:
+        """Run ``fn`` once per runner, round all its attempts: engines, models, clients.
+
+        A generator function (``async def`` or ``def``) that yields once, taking the app or
+        nothing. What it yields is ``attempt.resources``. ConfigError if there is one already.
+        """
+        if self.lifespan_fn is not None:
+            raise ConfigError("the application has a lifespan already")
+        generator = _generator(fn, "lifespan")
+        self._lifespan_takes_app = _takes(generator, "lifespan", "the app or nothing", least=0)
+        self.lifespan_fn = generator
+        return fn
+
+    @asynccontextmanager
+    async def enter_lifespan(self) -> AsyncIterator[Any]:
+        """Run the lifespan round the block, on this loop; gives what it yields, or None."""
+        if self.lifespan_fn is None:
+            yield None
+            return
+        args = (self,) if self._lifespan_takes_app else ()
+        if inspect.isasyncgenfunction(self.lifespan_fn):
+            async with asynccontextmanager(self.lifespan_fn)(*args) as resources:
+                yield resources
+        else:
+            with contextmanager(self.lifespan_fn)(*args) as resources:
+                yield resources
+
+    def around(self, fn: F) -> F:
+        """Run ``fn`` round each attempt: a Flask context, a Sentry scope, a tenant's schema.
+
+        A generator function (``async def`` or ``def``) that yields once, taking the attempt.
+        Several are entered in the order in which they were registered, the first outermost.
+        """
+        generator = _generator(fn, "around")
+        _takes(generator, "around", "the attempt", least=1)
+        self.around_fns.append(generator)
+        return fn
+
+    async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
+        """Store many calls in their order; return their jobs.
+
+        Up to 5,000 are one statement: all or none. More go in statements of that size, so
+        StoreUnavailable may leave the first ones stored. With ``using(connection=…)``, the
+        same connection on all of them, all are part of your transaction.
+
+        Raises:
+            UsageError: a call is of another application, or on another connection.
+        """
+        listed = list(calls)
+        for call in listed:
+            if not isinstance(call, Call):
+                raise UsageError("enqueue_many takes calls, such as [analyze.call('a', depth=2)]")
+            if call.task.home is not self.home:
+                raise UsageError(f"{call.job.task} is a task of another application")
+            if call.connection is not listed[0].connection:
+                raise UsageError("all calls must have the same connection=…, or none of them")
+        return await submit(self.home, listed) if listed else []
+
+    enqueue_many_sync = blocking(enqueue_many)
+
+    async def get(self, id: int) -> Job[Any]:  # noqa: A002
+        """Return a job with what the store knows of it as ``.row``; JobNotFound if none."""
+        row = await self.home.ask(lambda store: store.inspector.job(id))
+        if row is None:
+            raise not_found(id)
+        return self._job(row)
+
+    get_sync = blocking(get)
+
+    def _job(self, row: JobRow) -> Job[Any]:
+        task = self.tasks.get(row.task) or self._aliases.get(row.task)
+        returns = Any if task is None else task.returns
+        return Job(self.home, row.id, row.task, created=False, returns=returns, row=row)
+
+    async def cancel(self, id: int) -> Cancelled:  # noqa: A002
+        """Cancel a queued job at once, ask a running one to stop; return which.
+
+        JobNotFound if there is none.
+        """
+        return await cancel(self.home, id)
+
+    cancel_sync = blocking(cancel)
+
+    async def requeue(self, id: int, *, from_scratch: bool = False) -> Requeued:  # noqa: A002
+        """Revive a dead or cancelled job, with fresh budgets, from its last checkpoint.
+
+        ``from_scratch`` forgets the checkpoint. Returns what was done, which may be nothing.
+        JobNotFound if there is none.
+        """
+        return await requeue(self.home, id, from_scratch=from_scratch)
+
+    requeue_sync = blocking(requeue)
+
+    def worker(self, **settings: Any) -> AbstractAsyncContextManager[Any]:
+        """Return an ``async with`` block in which this very process works on jobs.
+
+        Takes the settings of ``outlast.config.WorkerSettings``, such as ``queues=[…]``. It
+        can neither kill nor isolate a task: see ``outlast worker`` for what can.
+        """
+        from outlast.worker.embed import embedded
+
+        worker_settings(**settings)  # so that a wrong one is refused here, not on entering
+        return embedded(self, **settings)
+
+    async def close(self) -> None:
+        """Close the connections of this process. They open again when they are needed."""
+        await self.home.close()
+
+    close_sync = blocking(close)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    known = set(TaskOptions.__struct_fields__) - {"max_payload"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise ConfigError(
+            f"a task has no option {', '.join(unknown)}; there are: {', '.join(sorted(known))}"
+        )
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=3)
+    hint = (
+        f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(sorted(names))}"
+    )
+    return f"no task is called {name!r}; {hint if names else 'the application has none'}"
+
+
+def _takes(fn: Callable[..., Any], what: str, takes: str, *, least: int) -> bool:
+    """Return whether ``fn`` takes an argument; ConfigError unless it takes 1, or ``least``."""
+    required = [
+        parameter
+        for parameter in inspect.signature(fn).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+    ]
+    if not least <= len(required) <= 1:
+        raise ConfigError(f"the function under @app.{what} takes {takes}")
+    return len(required) == 1
+
+
+def _generator(fn: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """Return the generator function that ``fn`` is, or that contextlib has made it of."""
+    if getattr(fn, "__code__", None) in _CONTEXTLIB:
+        fn = fn.__wrapped__  # type: ignore[attr-defined]
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        return fn
+    raise ConfigError(f"@app.{what} decorates a function that yields once: where the work is done")
+
+
+def _nothing() -> Iterator[None]:
+    yield
+
+
+async def _nothing_async() -> AsyncIterator[None]:
+    yield
+
+
+_CONTEXTLIB = (
+    contextmanager(_nothing).__code__,
+    asynccontextmanager(_nothing_async).__code__,
+)

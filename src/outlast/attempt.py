@@ -1,0 +1,275 @@
+"""What a task's own code can see and do while it runs: ``outlast.current()``.
+
+An attempt speaks to its worker through a ``Link``: a socket in a runner, a method call in
+process. Whatever it writes carries its token, so an attempt that is no longer the current one
+changes nothing: it gets ``LostLease``.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from outlast.bridge import blocking
+from outlast.codec import encode_result, from_json, to_json
+from outlast.config import MAX_PAYLOAD
+from outlast.errors import BadArguments, LostLease, NotInAttempt, StoreUnavailable, UsageError
+from outlast.model.crash import Progress, clean
+from outlast.store.base import Answer, Claimed, ForeignConnection
+
+STAGE_MAX = 200  # characters
+
+
+class StopReason(StrEnum):
+    """Why an attempt is asked to stop."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    DRAIN = "drain"
+    LEASE_LOST = "lease_lost"
+
+
+class Link(Protocol):
+    """The way from an attempt to its worker. Sends ``busy`` saves again by itself."""
+
+    store_id: str
+    worker_id: int
+
+    def report(self, token: int, progress: Progress) -> None:
+        """Pass on progress; does not block, from any thread."""
+        ...
+
+    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        """Save a checkpoint; returns once the store has answered. On the link's own loop."""
+        ...
+
+    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        """As ``save``, from a thread without an event loop."""
+        ...
+
+
+class Attempt:
+    """One execution of a job, named by its token.
+
+    Attributes:
+        job_id: the job.
+        token: the fencing token of this attempt: larger than that of any earlier one. Hand it
+            to systems outside of the database that can refuse older tokens.
+        number: counts the job's attempts from 1.
+        failures: charged failures so far.
+        task, queue, tenant: as the job has them.
+        deadline: when this attempt is cut off (aware, UTC), or None.
+        resources: what the application's ``lifespan`` has yielded, or None.
+        completed_in: whether ``complete_in`` has completed this attempt in a transaction.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        claimed: Claimed,
+        *,
+        deadline: float | None = None,
+        resources: Any = None,
+        returns: Any = Any,
+        max_payload: int = MAX_PAYLOAD,
+    ) -> None:
+        """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation."""
+        self._link = link
+        self._claimed = claimed
+        self._returns = returns
+        self._max_payload = max_payload
+        self._checkpoint = claimed.checkpoint
+        self._saves = 0
+        self._lock = threading.Lock()
+        self._stop_reason: StopReason | None = None
+        self.job_id = claimed.job_id
+        self.token = claimed.token
+        self.number = claimed.number
+        self.failures = claimed.failures
+        self.task = claimed.task
+        self.queue = claimed.queue
+        self.tenant = claimed.tenant
+        self.deadline = None if deadline is None else datetime.fromtimestamp(deadline, UTC)
+        self.resources = resources
+        self.completed_in = False
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.number} of job {self.job_id} ({self.task}), token {self.token}>"
+
+    @property
+    def worker_id(self) -> int:
+        """The id of the worker that holds this attempt."""
+        return self._link.worker_id
+
+    @property
+    def is_last_try(self) -> bool:
+        """Whether one more charged failure ends the job as ``dead``."""
+        return self.failures >= self._claimed.policy.retries
+
+    @property
+    def checkpoint(self) -> Any:
+        """What was last saved durably, by this attempt or an earlier one, as plain JSON; or None.
+
+        Each look gives a fresh copy.
+        """
+        text = self._checkpoint
+        return None if text is None else from_json("the checkpoint", text)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt has been asked to stop; ``stop_reason`` says why."""
+        return self._stop_reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why this attempt has been asked to stop, or None. The first reason stays."""
+        return self._stop_reason
+
+    def _stop(self, reason: StopReason | str) -> None:
+        """Ask the attempt to stop. For the executor; from any thread."""
+        with self._lock:
+            if self._stop_reason is None:
+                self._stop_reason = StopReason(reason)
+
+    def report(
+        self, fraction: float | None = None, message: str | None = None, *, stage: str | None = None
+    ) -> None:
+        """Tell people how far this attempt is. Cheap; may be called in any loop, any thread.
+
+        ``fraction`` is cut to 0…1, texts to their limits: odd values never raise. The store
+        keeps the last report, not each.
+        """
+        progress = Progress(
+            fraction=_fraction(fraction),
+            stage=_text(stage, STAGE_MAX),
+            message=_text(message),
+        )
+        self._link.report(self.token, progress)
+
+    async def save(self, value: Any) -> None:
+        """Save ``value`` (any JSON) durably, as the point from which the next attempt goes on.
+
+        When this has returned, the value survives the death of this process, host and worker.
+
+        Raises:
+            LostLease: the attempt is no longer the current one; nothing was saved.
+            BadArguments: the value cannot be encoded, or is too large.
+        """
+        text, number = self._next_save(value)
+        answer = await self._link.save(self.job_id, self.token, number, text)
+        self._saved(answer, text, number)
+
+    def save_sync(self, value: Any) -> None:
+        """As ``save``, for plain functions: blocks until it is done."""
+        text, number = self._next_save(value)
+        answer = self._link.save_blocking(self.job_id, self.token, number, text)
+        self._saved(answer, text, number)
+
+    def _next_save(self, value: Any) -> tuple[str, int]:
+        if self.completed_in:
+            raise UsageError("this attempt was completed in your transaction: nothing can be saved")
+        data = to_json("the checkpoint", value)
+        if len(data) > self._max_payload:
+            raise BadArguments(
+                f"the checkpoint has {len(data)} bytes of JSON; {self._max_payload} are allowed"
+            )
+        with self._lock:
+            self._saves += 1
+            return data.decode(), self._saves
+
+    def _saved(self, answer: Answer, text: str, number: int) -> None:
+        if answer is Answer.REFUSED:
+            raise self._lost("its checkpoint was refused")
+        if answer is Answer.BUSY:
+            raise StoreUnavailable("the job's row is locked: it is not known if the value is saved")
+        with self._lock:
+            if number == self._saves:
+                self._checkpoint = text
+
+    async def complete_in(self, connection: object, result: Any = None) -> None:
+        """Complete this attempt in the caller's own open transaction, and so exactly once.
+
+        Whatever the transaction writes and the job's completion are committed together, or not
+        at all. The task should then commit and return; its return value is not stored.
+        ``connection`` is an asyncpg connection or a ``sqlite3`` one, on the same store.
+
+        Raises:
+            LostLease: the attempt is no longer the current one. Let the transaction roll back.
+            UsageError: the connection has no open transaction.
+            ConnectionMismatch: it is not on this store, or of an unknown kind.
+            BadArguments: the result cannot be encoded, or does not fit the return annotation.
+        """
+        text = encode_result(result, self._returns, self._max_payload)
+        foreign = await self._checked(connection)
+        if not await foreign.complete(self.job_id, self.token, text):
+            raise self._lost("it was not completed")
+        self.completed_in = True
+
+    complete_in_sync = blocking(complete_in)
+
+    async def _checked(self, connection: object) -> ForeignConnection:
+        from outlast.store.adapters import checked, in_transaction
+
+        foreign = await checked(connection, self._link.store_id)
+        if not in_transaction(connection):
+            raise UsageError(
+                "complete_in needs an open transaction: `async with connection.transaction():`"
+                " in asyncpg, BEGIN or a first write in sqlite3"
+            )
+        return foreign
+
+    def _lost(self, what: str) -> LostLease:
+        return LostLease(
+            f"attempt {self.number} of job {self.job_id} (token {self.token}) is no longer the"
+            f" current one: {what}"
+        )
+
+
+def _fraction(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except Exception:
+        return None
+    return None if math.isnan(number) else min(1.0, max(0.0, number))
+
+
+def _text(value: Any, limit: int | None = None) -> str | None:
+    if value is None:
+        return None
+    try:
+        text = str(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return clean(text) if limit is None else clean(text, limit)
+
+
+_current: ContextVar[Attempt] = ContextVar("outlast_attempt")
+
+
+def current() -> Attempt:
+    """Return the attempt that this code runs in; NotInAttempt outside of one.
+
+    Known in the task's coroutine or thread, in asyncio tasks started from it and through
+    ``asyncio.to_thread``; not in threads that were started by hand.
+    """
+    attempt = _current.get(None)
+    if attempt is None:
+        raise NotInAttempt("outlast.current() works only while a worker runs your task")
+    return attempt
+
+
+@contextmanager
+def set_current(attempt: Attempt) -> Iterator[Attempt]:
+    """Make ``attempt`` the one that ``current()`` returns. For the executor."""
+    reset = _current.set(attempt)
+    try:
+        yield attempt
+    finally:
+        _current.reset(reset)

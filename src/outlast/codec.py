@@ -1,0 +1,311 @@
+"""Arguments and results as JSON text, checked against the annotations of the task's function.
+
+Arguments are stored by name (``{"repo": "…", "depth": 50}``), only those that were given: a
+default belongs to the release that runs the job. They are read back once before they are stored,
+so that what a worker could not read is refused at the caller. An argument without an annotation
+takes any JSON and arrives as plain JSON.
+
+msgspec writes NaN and infinities as ``null``; they are refused here, since they would come back
+as None. Text with NULs is fine; lone surrogates are no text and are refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from outlast.config import MAX_PAYLOAD
+from outlast.errors import BadArguments, ConfigError
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _to_json(value: Any) -> Any:
+    """Encode what msgspec does not know: paths, and pydantic models by their own means."""
+    if isinstance(value, PurePath):
+        return str(value)
+    dump = getattr(value, "model_dump", None)
+    if dump is not None and not isinstance(value, type):
+        return dump(mode="json")
+    raise TypeError(f"a {type(value).__qualname__} cannot be written as JSON")
+
+
+def _from_json(wanted: Any, value: Any) -> Any:
+    if isinstance(wanted, type) and issubclass(wanted, PurePath) and isinstance(value, str):
+        return wanted(value)
+    validate = getattr(wanted, "model_validate", None)
+    if validate is not None:
+        return validate(value)
+    raise NotImplementedError(f"a {wanted} cannot be read from JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_to_json)
+_split = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def to_json(what: str, value: Any) -> bytes:
+    """Return ``value`` as JSON; BadArguments, naming ``what``, if that would lose something.
+
+    Values may bring code of their own (a pydantic validator), so anything may be raised here.
+    """
+    try:
+        text = _encoder.encode(value)
+        if b"null" in text:
+            _refuse_not_finite(value)
+    except UnicodeEncodeError as error:
+        raise BadArguments(f"{what} cannot be stored: it holds a lone surrogate") from error
+    except Exception as error:
+        raise BadArguments(f"{what} cannot be stored as JSON: {error}") from error
+    return text
+
+
+def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any) -> Any:
+    """Return the value that ``text`` holds, of the annotated type; BadArguments naming ``what``."""
+    try:
+        return _decoder(annotation).decode(text)
+    except Exception as error:
+        raise BadArguments(f"{what} does not fit {shown(annotation)}: {error}") from error
+
+
+def _refuse_not_finite(value: Any) -> None:
+    plain = msgspec.to_builtins(value, enc_hook=_to_json)
+    if any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in _leaves(plain)):
+        raise ValueError("NaN and infinities have no place in JSON")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            pending.extend(one.values())
+        elif isinstance(one, list | tuple | set | frozenset):
+            pending.extend(one)
+        else:
+            yield one
+
+
+class _Decoder:
+    """A decoder of one type. Cached, since building one is slow."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._json = msgspec.json.Decoder(annotation, strict=True, dec_hook=_from_json)
+
+    def decode(self, text: bytes | str | msgspec.Raw) -> Any:
+        return self._json.decode(text)
+
+
+def _decoder(annotation: Any) -> _Decoder:
+    try:
+        return _cached(annotation)
+    except TypeError:  # not hashable, such as Annotated[int, {}]
+        return _Decoder(annotation)
+
+
+_cached = functools.lru_cache(maxsize=1024)(_Decoder)
+
+
+def shown(annotation: Any) -> str:
+    """Return an annotation as a person would write it."""
+    if annotation is None or annotation is type(None):
+        return "None"
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")
+
+
+def encode_result(value: Any, annotation: Any = Any, max_payload: int = MAX_PAYLOAD) -> str:
+    """Return a task's result as JSON text.
+
+    Raises BadArguments if it cannot be encoded, does not fit the task's return annotation, or is
+    above ``max_payload`` bytes.
+    """
+    text = to_json("the result", value)
+    if len(text) > max_payload:
+        raise BadArguments(f"the result has {len(text)} bytes of JSON; {max_payload} are allowed")
+    from_json("the result", text, annotation)
+    return text.decode()
+
+
+def decode_result(text: str | None, annotation: Any = Any) -> Any:
+    """Return a result as the annotated type; BadArguments if it is of another release's kind."""
+    return None if text is None else from_json("the result", text, annotation)
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One parameter of a task. ``annotation`` is that of the whole value: for ``*args`` a list,
+    for ``**kwargs`` an object."""
+
+    name: str
+    kind: Any
+    required: bool
+    annotation: Any
+
+
+class Signature:
+    """The parameters of a task's function, and how its arguments become JSON and come back."""
+
+    def __init__(self, fn: Callable[..., Any], task: str, max_payload: int = MAX_PAYLOAD) -> None:
+        """Read the function. ConfigError if an annotation can never be read back from JSON."""
+        self.task = task
+        self.max_payload = max_payload
+        self._inspected = _parameters(fn)
+        hints = _hints(fn)
+        self.returns: Any = _usable(hints.get("return", Any))
+        self.fields = {
+            name: _field(parameter, hints.get(name, Any), task)
+            for name, parameter in self._inspected.parameters.items()
+        }
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the given arguments by name, without defaults; BadArguments if they do not fit."""
+        try:
+            return dict(self._inspected.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise BadArguments(f"task {self.task}{self._inspected}: {error}") from error
+
+    def encode(self, bound: dict[str, Any]) -> str:
+        """Return bound arguments as JSON text that a worker can read. BadArguments names the
+        argument that cannot be encoded or has the wrong type, or the sizes if it is too large."""
+        if not bound:
+            return "{}"
+        text = _encoder.encode({name: self._encoded(name, bound[name]) for name in bound})
+        if len(text) > self.max_payload:
+            raise BadArguments(
+                f"the arguments of task {self.task} have {len(text)} bytes of JSON;"
+                f" {self.max_payload} are allowed (App(max_payload=…)): store large data"
+                " elsewhere and pass its name"
+            )
+        return text.decode()
+
+    def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return (args, kwargs) to call the function with, as the annotated types.
+
+        Raises BadArguments if they are not of this release: unknown, missing or of another type.
+        """
+        if text == "{}" and not any(field.required for field in self.fields.values()):
+            return (), {}
+        try:
+            raw = _split.decode(text)
+        except Exception as error:
+            raise BadArguments(f"the arguments of task {self.task} are no object") from error
+        self._check_names(raw)
+        args, kwargs = self._call({name: self._decoded(name, raw[name]) for name in raw})
+        self.bind(args, kwargs)
+        return args, kwargs
+
+    def _encoded(self, name: str, value: Any) -> msgspec.Raw:
+        annotation = self.fields[name].annotation
+        what = f"argument {name!r} of task {self.task}"
+        if annotation is str and not isinstance(value, str):  # bytes would arrive as base64
+            raise BadArguments(f"{what} does not fit str: it is a {type(value).__qualname__}")
+        text = to_json(what, value)
+        if annotation is not Any:
+            from_json(what, text, annotation)
+        return msgspec.Raw(text)
+
+    def _decoded(self, name: str, text: msgspec.Raw) -> Any:
+        what = f"argument {name!r} of task {self.task}"
+        return from_json(what, text, self.fields[name].annotation)
+
+    def _check_names(self, raw: dict[str, msgspec.Raw]) -> None:
+        unknown = sorted(set(raw) - set(self.fields))
+        missing = [
+            name for name, field in self.fields.items() if field.required and name not in raw
+        ]
+        for names, word in ((unknown, "does not take"), (missing, "needs")):
+            if names:
+                quoted = ", ".join(map(ascii, names))
+                raise BadArguments(
+                    f"task {self.task} {word} {quoted} (another release's arguments?)"
+                )
+
+    def _call(self, values: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Lay out values for a call: by position up to the first that was not given."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        gap = False
+        for name, field in self.fields.items():
+            if name not in values:
+                gap = True
+            elif field.kind is inspect.Parameter.VAR_POSITIONAL:
+                args.extend(values[name])
+            elif field.kind is inspect.Parameter.VAR_KEYWORD:
+                kwargs.update(values[name])
+            elif field.kind in _POSITIONAL and not gap:
+                args.append(values[name])
+            else:
+                kwargs[name] = values[name]
+        return tuple(args), kwargs
+
+
+def _field(parameter: inspect.Parameter, annotation: Any, task: str) -> Field:
+    whole = annotation
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        whole = types.GenericAlias(list, (annotation,))
+    elif parameter.kind is parameter.VAR_KEYWORD:
+        whole = types.GenericAlias(dict, (str, annotation))
+    try:
+        _Decoder(whole)
+    except TypeError as error:
+        raise ConfigError(
+            f"task {task}: argument {parameter.name!r} can never be read back from JSON as"
+            f" {shown(annotation)}: {error}. Choose another annotation, or none"
+        ) from error
+    required = parameter.default is parameter.empty and whole is annotation
+    return Field(parameter.name, parameter.kind, required, whole)
+
+
+def _usable(annotation: Any) -> Any:
+    try:
+        _Decoder(annotation)
+    except TypeError:
+        return Any
+    return annotation
+
+
+def _parameters(fn: Callable[..., Any]) -> inspect.Signature:
+    if sys.version_info >= (3, 14):  # where annotations are evaluated late, and may not be at all
+        import annotationlib
+
+        return inspect.signature(fn, annotation_format=annotationlib.Format.FORWARDREF)
+    return inspect.signature(fn)
+
+
+def _annotations(fn: Callable[..., Any]) -> dict[str, Any]:
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(fn, format=annotationlib.Format.FORWARDREF)
+    return dict(getattr(fn, "__annotations__", {}))
+
+
+def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    """Return the function's annotations; those that cannot be resolved here (names imported for
+    type checkers only) are left out."""
+    fn = inspect.unwrap(fn)
+    try:
+        return typing.get_type_hints(fn, include_extras=True)
+    except Exception:
+        raw = _annotations(fn)
+        found = {name: _hint(fn, annotation) for name, annotation in raw.items()}
+        return {name: hint for name, hint in found.items() if hint is not None}
+
+
+def _hint(fn: Callable[..., Any], annotation: Any) -> Any:
+    """Resolve one annotation, as get_type_hints does; None if that cannot be done."""
+    one: Any = type("one", (), {"__annotations__": {"it": annotation}, "__module__": fn.__module__})
+    names = getattr(fn, "__globals__", {})
+    try:
+        return typing.get_type_hints(one, globalns=names, include_extras=True)["it"]
+    except Exception:
+        return None

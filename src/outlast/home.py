@@ -1,0 +1,149 @@
+"""Where an application's jobs live: its URL, and a store for whoever asks.
+
+A store is opened at first use and belongs to one event loop in one process: an asyncpg
+connection cannot be used from another loop, and nothing of the kind survives a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from outlast.bridge import hop
+from outlast.config import redacted, resolve_url
+from outlast.errors import UsageError
+from outlast.store.base import ENQUEUE_MAX, Enqueued, NewJob, Store
+
+R = TypeVar("R")
+
+FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
+
+
+class Home:
+    """The stores of one application, one for each event loop."""
+
+    def __init__(self, url: str | None, **settings: Any) -> None:
+        """``settings`` go to the store as they are."""
+        self._url = None if url is None else resolve_url(url)
+        self._settings = settings
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Store]] = {}
+        self._store_id: str | None = None
+        _homes.add(self)
+
+    @property
+    def url(self) -> str:
+        """The store's address; read from the environment at first use if none was given."""
+        if self._url is None:
+            self._url = resolve_url(None)
+        return self._url
+
+    def move(self, url: str) -> None:
+        """Use another store. UsageError once one has been opened."""
+        if self._opening:
+            raise UsageError(f"the application already uses {redacted(self.url)}")
+        self._url = resolve_url(url)
+
+    async def store(self) -> Store:
+        """Return the open store of the running loop."""
+        loop = asyncio.get_running_loop()
+        opening = self._opening.get(loop)
+        if opening is None or (opening.done() and _failed(opening)):
+            opening = self._opening[loop] = loop.create_task(self._open())
+            await self._close_where(asyncio.AbstractEventLoop.is_closed)
+        return await asyncio.shield(opening)
+
+    async def ask(self, verb: Callable[[Store], Awaitable[R]]) -> R:
+        """Return what ``verb(store)`` returns; works with and without a running loop."""
+
+        async def there() -> R:
+            return await verb(await self.store())
+
+        return await hop(there)
+
+    async def store_id(self) -> str:
+        """Return the id of the store's schema."""
+        if self._store_id is None:
+            self._store_id = await self.ask(lambda store: store.store_id())
+        return self._store_id
+
+    async def enqueue(self, jobs: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
+        """Store jobs in their order: here, or in the caller's transaction on ``connection``.
+
+        All or none where they are at most ENQUEUE_MAX, else in batches of that size.
+        """
+        batches = [jobs[at : at + ENQUEUE_MAX] for at in range(0, len(jobs), ENQUEUE_MAX)]
+        done: list[Enqueued] = []
+        for batch in batches:
+            done += await self._enqueue(batch, connection)
+        return done
+
+    async def _enqueue(self, batch: Sequence[NewJob], connection: object) -> list[Enqueued]:
+        if connection is None:
+            return await self.ask(lambda store: store.enqueue(batch))
+        from outlast.store.adapters import checked
+
+        foreign = await checked(connection, await self.store_id())
+        return await foreign.enqueue(batch)
+
+    async def close(self) -> None:
+        """Close the stores of this process, each on its own loop. They open again when needed."""
+        await hop(lambda: self._close_where(lambda _: True))
+        self._store_id = None
+
+    async def _close_where(self, wanted: Callable[[asyncio.AbstractEventLoop], bool]) -> None:
+        for loop in [loop for loop in self._opening if wanted(loop)]:
+            opening = self._opening.pop(loop, None)
+            if opening is not None:
+                await _close(loop, opening)
+
+    async def _open(self) -> Store:
+        from outlast.store import open_store
+
+        store = open_store(self.url, **self._settings)
+        try:
+            await store.open()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    def forget(self) -> None:
+        """Start anew in a child process, without touching what belongs to the parent."""
+        _inherited.append(self._opening)
+        self._opening = {}
+
+
+def _failed(opening: asyncio.Task[Store]) -> bool:
+    return opening.cancelled() or opening.exception() is not None
+
+
+async def _close(loop: asyncio.AbstractEventLoop, opening: asyncio.Task[Store]) -> None:
+    """Close one store on its own loop; as well as can be done where that loop is gone."""
+
+    async def there() -> None:
+        with suppress(Exception):
+            await (await opening).close()
+
+    if loop is asyncio.get_running_loop():
+        await there()
+    elif loop.is_running():
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(there(), loop))
+    elif opening.done() and not _failed(opening):
+        with suppress(Exception):
+            await asyncio.wait_for(opening.result().close(), FAREWELL_SECONDS)
+
+
+_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def _forget_after_fork() -> None:
+    for home in list(_homes):
+        home.forget()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

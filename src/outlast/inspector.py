@@ -1,0 +1,192 @@
+"""What is shown to people and programs: phases, and the JSON documents of the command line.
+
+The names in the documents are a contract: they may be added to, never renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from outlast.model.crash import Charge, Crash, Progress
+from outlast.model.job import State
+from outlast.store.base import AttemptRow, JobRow, WorkerRow
+
+SCHEMA = 1
+
+Document = dict[str, Any]
+
+
+def phase_of(row: JobRow, known_tasks: Collection[str] | None = None) -> str:
+    """Return where a job is, in the words for people.
+
+    The state itself, except for queued jobs: ``retrying`` waits after a failure or loss,
+    ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task
+    (told only where ``known_tasks`` is given).
+    """
+    if row.state is not State.QUEUED:
+        return row.state.value
+    if row.waiting:
+        return "retrying" if row.failures or row.losses else "scheduled"
+    if known_tasks is not None and row.task not in known_tasks:
+        return "unservable"
+    return row.state.value
+
+
+def job_document(
+    row: JobRow, attempts: Iterable[AttemptRow], known_tasks: Collection[str] | None = None
+) -> Document:
+    """Return everything about one job, with all its attempts in the order of their tokens."""
+    closed = list(attempts)
+    return {
+        "schema": SCHEMA,
+        **_job(row, known_tasks),
+        "error": _error(row, closed),
+        "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
+    }
+
+
+def jobs_document(rows: Iterable[JobRow], known_tasks: Collection[str] | None = None) -> Document:
+    """Return a list of jobs, without their attempts."""
+    return {"schema": SCHEMA, "jobs": [_job(row, known_tasks) for row in rows]}
+
+
+def workers_document(rows: Iterable[WorkerRow]) -> Document:
+    """Return a list of workers."""
+    return {"schema": SCHEMA, "workers": [_worker(row) for row in rows]}
+
+
+def iso(seconds: float | None) -> str | None:
+    """Return seconds since 1970 as ISO 8601 in UTC, to the microsecond."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+
+
+def _job(row: JobRow, known_tasks: Collection[str] | None) -> Document:
+    return {
+        "id": row.id,
+        "task": row.task,
+        "queue": row.queue,
+        "state": row.state.value,
+        "phase": phase_of(row, known_tasks),
+        "priority": row.priority,
+        "attempt_count": row.attempt_count,
+        "failures": row.failures,
+        "losses": row.losses,
+        "token": row.token,
+        "worker": row.worker,
+        "key": row.key,
+        "tenant": row.tenant,
+        "run_at": iso(row.run_at),
+        "enqueued_at": iso(row.enqueued_at),
+        "started_at": iso(row.started_at),
+        "ended_at": iso(row.ended_at),
+        "cancel_requested": row.cancel_requested,
+        "progress": _progress(row.progress),
+        "checkpoint": _plain(row.checkpoint),
+        "checkpoint_at": iso(row.checkpoint_at),
+        "args": _plain(row.args),
+        "result": _plain(row.result),
+    }
+
+
+def _attempt(row: AttemptRow) -> Document:
+    return {
+        "token": row.token,
+        "number": row.number,
+        "worker": row.worker,
+        "host": row.host,
+        "pid": row.pid,
+        "outcome": row.outcome,
+        "charged": None if row.charge == Charge.NONE else row.charge,
+        "started_at": iso(row.started_at),
+        "ended_at": iso(row.ended_at),
+        "message": row.message,
+        "progress": _progress(row.progress),
+        "checkpoint_age": row.checkpoint_age,
+        "crash": _crash(row.crash),
+    }
+
+
+def _open_attempt(row: JobRow, closed: list[AttemptRow]) -> list[Document]:
+    """Return the attempt that runs or has completed: its facts are on the job's own row."""
+    shown = row.state in {State.RUNNING, State.COMPLETED}
+    if not shown or row.token is None or any(one.token == row.token for one in closed):
+        return []
+    return [
+        {
+            "token": row.token,
+            "number": row.attempt_count,
+            "worker": row.worker,
+            "host": row.host,
+            "pid": None,
+            "outcome": row.state.value,
+            "charged": None,
+            "started_at": iso(row.started_at),
+            "ended_at": iso(row.ended_at),
+            "message": "",
+            "progress": _progress(row.progress),
+            "checkpoint_age": None,
+            "crash": None,
+        }
+    ]
+
+
+def _error(row: JobRow, closed: list[AttemptRow]) -> str | None:
+    """Return what went wrong last, in one line; None for a completed job."""
+    if row.state is State.COMPLETED or not closed:
+        return None
+    last = closed[-1]
+    if last.crash is None and last.charge == Charge.NONE:
+        return last.message or None
+    return f"{last.outcome}: {last.message}" if last.message else last.outcome
+
+
+def _worker(row: WorkerRow) -> Document:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "host": row.host,
+        "pid": row.pid,
+        "status": row.status.value,
+        "queues": row.queues,
+        "tasks": row.tasks,
+        "running": row.running,
+        "heartbeat_at": iso(row.heartbeat_at),
+        "lease_expires_at": iso(row.lease_expires_at),
+        "started_at": iso(row.started_at),
+        "stopped_at": iso(row.stopped_at),
+        "presence": "lock_file" if row.lock_path else None,
+        "release": row.release,
+    }
+
+
+def _progress(progress: Progress | None) -> Document | None:
+    if progress is None:
+        return None
+    return {
+        "fraction": progress.fraction,
+        "stage": progress.stage,
+        "message": progress.message,
+    }
+
+
+def _crash(crash: Crash | None) -> Document | None:
+    if crash is None:
+        return None
+    document: Document = msgspec.to_builtins(crash)
+    return document
+
+
+def _plain(text: str | None) -> Any:
+    """Return stored JSON as plain values; the text itself if it is none (a damaged row)."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

@@ -1,0 +1,164 @@
+"""The handle on one enqueued job: wait for its result, look at it, cancel it, requeue it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from outlast.bridge import blocking
+from outlast.clock import SYSTEM, Clock
+from outlast.codec import decode_result
+from outlast.errors import JobCancelled, JobFailed, JobNotFound
+from outlast.inspector import phase_of
+from outlast.model.job import State
+
+if TYPE_CHECKING:
+    from outlast.home import Home
+    from outlast.store.base import Cancelled, JobRow, Requeued, Store
+
+R = TypeVar("R")
+
+POLL_FIRST, POLL_MAX, POLL_GROWTH = 0.02, 0.25, 1.5  # seconds, seconds, factor
+
+
+class Job(Generic[R]):
+    """A job, as a handle: cheap to make, holds no connection.
+
+    Attributes:
+        id: the job's number.
+        task: the name of its task.
+        created: False when its key named a job that was not finished yet: this is that job.
+        row: what the store said when it was last looked at, or None before any look.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        id: int,  # noqa: A002
+        task: str,
+        *,
+        created: bool = True,
+        returns: Any = Any,
+        row: JobRow | None = None,
+    ) -> None:
+        """``returns`` is the task's return annotation, by which ``result`` is decoded."""
+        self._home = home
+        self._returns = returns
+        self.id = id
+        self.task = task
+        self.created = created
+        self.row = row
+
+    def __repr__(self) -> str:
+        state = f", {self.row.state}" if self.row else ""
+        return f"<Job {self.id}: {self.task}{state}>"
+
+    async def refresh(self) -> JobRow:
+        """Look again; return (and keep as ``row``) what the store says. JobNotFound if gone."""
+        self.row = await self._home.ask(self._look)
+        return self.row
+
+    refresh_sync = blocking(refresh)
+
+    async def status(self) -> str:
+        """Look again; return the phase for people: ``queued``, ``scheduled``, ``retrying``,
+        ``unservable`` (no active worker knows the task), ``running``, ``completed``, ``dead``
+        or ``cancelled``."""
+
+        async def look(store: Store) -> str:
+            self.row = await self._look(store)
+            return phase_of(self.row, await store.inspector.known_tasks())
+
+        return await self._home.ask(look)
+
+    status_sync = blocking(status)
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait until the job has ended; return its result, of the task's return type.
+
+        ``timeout`` is in seconds; None waits for ever, 0 looks once.
+
+        Raises:
+            JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
+            JobCancelled: it was cancelled.
+            TimeoutError: it has not ended by then; it goes on.
+            JobNotFound: its row was deleted.
+            BadArguments: the result is not of this release's return type.
+        """
+        return await self._home.ask(lambda store: self._wait(store, timeout, SYSTEM))
+
+    result_sync = blocking(result)
+
+    async def cancel(self) -> Cancelled:
+        """Cancel it, or ask its running attempt to stop; return which. JobNotFound if gone."""
+        return await cancel(self._home, self.id)
+
+    cancel_sync = blocking(cancel)
+
+    async def requeue(self, *, from_scratch: bool = False) -> Requeued:
+        """Revive it if it is dead or cancelled; ``from_scratch`` forgets its checkpoint.
+
+        Returns what was done, which may be nothing. JobNotFound if it is gone.
+        """
+        return await requeue(self._home, self.id, from_scratch=from_scratch)
+
+    requeue_sync = blocking(requeue)
+
+    async def _look(self, store: Store) -> JobRow:
+        row = await store.inspector.job(self.id)
+        if row is None:
+            raise not_found(self.id)
+        return row
+
+    async def _wait(self, store: Store, timeout: float | None, clock: Clock) -> R:
+        started, pause = clock.boot(), POLL_FIRST
+        while True:
+            row = self.row = await self._look(store)
+            if row.state is State.COMPLETED:
+                value: R = decode_result(row.result, self._returns)
+                return value
+            if row.state is State.DEAD or row.state is State.CANCELLED:
+                await _raise_end(store, row)
+            left = pause if timeout is None else started + timeout - clock.boot()
+            if left <= 0:
+                raise TimeoutError(
+                    f"job {self.id} ({self.task}) is {row.state} after {timeout:g} s"
+                )
+            await clock.sleep(min(pause, left))
+            pause = min(POLL_MAX, pause * POLL_GROWTH)
+
+
+async def _raise_end(store: Store, row: JobRow) -> NoReturn:
+    attempts = await store.inspector.attempts(row.id)
+    last = attempts[-1] if attempts else None
+    why = f": {last.message}" if last and last.message else ""
+    if row.state is State.CANCELLED:
+        raise JobCancelled(f"job {row.id} ({row.task}) was cancelled{why}")
+    how = f", {last.outcome}" if last else ""
+    raise JobFailed(
+        f"job {row.id} ({row.task}) is dead{how}{why}", report=last.crash if last else None
+    )
+
+
+def not_found(job_id: int) -> JobNotFound:
+    """Return the error for an id that names no job."""
+    return JobNotFound(f"there is no job {job_id}")
+
+
+async def _one(home: Home, job_id: int, verb: Callable[[Store], Awaitable[dict[int, R]]]) -> R:
+    answers = await home.ask(verb)
+    if job_id not in answers:
+        raise not_found(job_id)
+    return answers[job_id]
+
+
+async def cancel(home: Home, job_id: int) -> Cancelled:
+    """Cancel one job; JobNotFound if there is none of that id."""
+    return await _one(home, job_id, lambda store: store.cancel([job_id]))
+
+
+async def requeue(home: Home, job_id: int, *, from_scratch: bool) -> Requeued:
+    """Requeue one job; JobNotFound if there is none of that id."""
+    return await _one(
+        home, job_id, lambda store: store.requeue([job_id], from_scratch=from_scratch)
+    )

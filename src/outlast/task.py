@@ -1,0 +1,287 @@
+"""The user's functions as tasks: call them, enqueue them, place them, with their own types.
+
+``Task`` and what ``task.using(…)`` returns share one surface: ``enqueue``, ``enqueue_sync`` and
+``call``, typed by the function's own parameters. A wrong call fails here, before anything is
+stored.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from outlast.bridge import blocking
+from outlast.codec import Signature
+from outlast.config import check_key, check_name, check_seconds, check_whole
+from outlast.errors import ConfigError
+from outlast.home import Home
+from outlast.job import Job
+from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
+from outlast.store.base import NewJob
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Seconds = float | timedelta
+"""A span of time, as a number of seconds or a timedelta."""
+
+BUDGET_MAX = 10_000  # of retries and losses
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when one job is to run. ``run_at`` is in seconds since 1970."""
+
+    queue: str = "default"
+    priority: int = 0
+    delay: float = 0.0
+    run_at: float | None = None
+    key: str | None = None
+    tenant: str | None = None
+    connection: Any = None
+
+
+class Call(Generic[R_co]):
+    """A checked and encoded call of a task, for ``app.enqueue_many``. Nothing is stored yet.
+
+    Attributes:
+        job: what would be stored.
+        connection: the caller's own connection, whose transaction it is to be part of, or None.
+    """
+
+    def __init__(self, task: Task[..., R_co], job: NewJob, connection: Any) -> None:
+        self.task = task
+        self.job = job
+        self.connection = connection
+
+    def __repr__(self) -> str:
+        return f"<Call of {self.job.task} {self.job.args[:80]}>"
+
+
+class Placed(Generic[P, R]):
+    """A task and where its jobs go: ``enqueue``, ``enqueue_sync`` and ``call``, fully typed."""
+
+    def __init__(self, task: Task[P, R], placement: Placement) -> None:
+        self._task = task
+        self._placement = placement
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """Return the call, checked and encoded but not stored, for ``app.enqueue_many``.
+
+        Raises BadArguments if the arguments do not fit, cannot be encoded or are too large.
+        """
+        task, placement = self._task, self._placement
+        job = NewJob(
+            task=task.name,
+            queue=placement.queue,
+            args=task.signature.encode(task.signature.bind(args, kwargs)),
+            priority=placement.priority,
+            delay=placement.delay,
+            run_at=placement.run_at,
+            key=placement.key,
+            tenant=placement.tenant,
+            policy=task.policy,
+        )
+        return Call(task, job, placement.connection)
+
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a job that calls the task with these arguments; once this returns, it will run.
+
+        With ``using(connection=…)`` it will run once your transaction has been committed.
+
+        Raises:
+            BadArguments: they do not fit, cannot be encoded or are too large; nothing is stored.
+            StoreUnavailable: whether the job was stored is not known. Enqueuing it again is
+                safe with ``using(key=…)``.
+        """
+        return (await submit(self._task.home, [self.call(*args, **kwargs)]))[0]
+
+    enqueue_sync = blocking(enqueue)
+
+    def using(
+        self,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        connection: Any = None,
+    ) -> Placed[P, R]:
+        """Return the same task with these options for its next jobs; None leaves one as it is.
+
+        Args:
+            delay: seconds (or a timedelta) from the store's now until the job is due.
+            at: the aware datetime at which it is due; instead of ``delay``.
+            queue: the queue to put it in.
+            priority: -100 to 100, larger first.
+            key: while a job with this key is unfinished, enqueuing returns that job.
+            tenant: whose job it is, for your own code and for the screens.
+            connection: an asyncpg or ``sqlite3`` connection: the job is part of its transaction.
+
+        Raises ConfigError for what cannot work.
+        """
+        if delay is not None and at is not None:
+            raise ConfigError("give delay or at, not both")
+        changes = {
+            "delay": None if delay is None else check_seconds("delay", delay),
+            "run_at": None if at is None else _due(at),
+            "queue": None if queue is None else check_name("queue", queue),
+            "priority": None if priority is None else check_priority(priority),
+            "key": None if key is None else check_key("key", key),
+            "tenant": None if tenant is None else check_key("tenant", tenant),
+            "connection": connection,
+        }
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if delay is not None:
+            changes["run_at"] = None
+        return Placed(self._task, msgspec.structs.replace(self._placement, **changes))
+
+
+class Task(Placed[P, R]):
+    """A function that jobs call by name. Calling the task calls the function, here and now.
+
+    Attributes:
+        name, aliases: what jobs call it; aliases are names that it had in earlier releases.
+        fn: the function itself.
+        is_async: whether it is an ``async def``.
+        own_runner: whether an attempt has its runner process to itself.
+        signature: how arguments become JSON and come back.
+        returns: the return annotation, or Any.
+        policy: the limits that are copied to each job.
+    """
+
+    def __init__(self, fn: Callable[P, Any], home: Home, options: TaskOptions) -> None:
+        self.fn = fn
+        self.home = home
+        self.name = _name_of(fn, options.name)
+        self.aliases = tuple(check_name("an alias", alias) for alias in options.aliases)
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.own_runner = not self.is_async if options.own_runner is None else options.own_runner
+        self.signature = Signature(fn, self.name, options.max_payload)
+        self.returns = self.signature.returns
+        self.policy = options.policy()
+        self.__name__ = self.name
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+        super().__init__(self, options.placement())
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the function, here and now, without any queue."""
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+
+class AsyncTask(Task[P, R]):
+    """A task made of an ``async def``."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function; await what it returns."""
+        coroutine: Coroutine[Any, Any, R] = self.fn(*args, **kwargs)
+        return coroutine
+
+
+class PlainTask(Task[P, R]):
+    """A task made of a plain function."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        result: R = self.fn(*args, **kwargs)
+        return result
+
+
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of ``@app.task``, as they were typed; checked as they are read."""
+
+    max_payload: int
+    name: str | None = None
+    queue: str = "default"
+    retries: int = 3
+    max_losses: int = 10
+    backoff_first: Seconds = 2.0
+    backoff_max: Seconds = 600.0
+    timeout: Seconds | None = None
+    stall_timeout: Seconds | None = None
+    priority: int = 0
+    aliases: Sequence[str] = ()
+    own_runner: bool | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.aliases, str):
+            raise ConfigError(f"aliases must be a list of names, such as [{self.aliases!r}]")
+        if self.own_runner is not None and not isinstance(self.own_runner, bool):
+            raise ConfigError("own_runner must be True, False or None")
+
+    def policy(self) -> Policy:
+        """Return the limits, all in seconds. ConfigError names one that cannot work."""
+        first = check_seconds("backoff_first", self.backoff_first)
+        most = check_seconds("backoff_max", self.backoff_max)
+        if most < first:
+            raise ConfigError(f"backoff_max ({most:g} s) is below backoff_first ({first:g} s)")
+        return Policy(
+            retries=check_whole("retries", self.retries, 0, BUDGET_MAX),
+            max_losses=check_whole("max_losses", self.max_losses, 0, BUDGET_MAX),
+            backoff_first=first,
+            backoff_max=most,
+            timeout=_limit("timeout", self.timeout),
+            stall_timeout=_limit("stall_timeout", self.stall_timeout),
+        )
+
+    def placement(self) -> Placement:
+        """Return where jobs go by default."""
+        return Placement(
+            queue=check_name("queue", self.queue), priority=check_priority(self.priority)
+        )
+
+
+def check_priority(priority: object) -> int:
+    """Return the priority, or raise ConfigError."""
+    return check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
+
+
+def _limit(what: str, seconds: Seconds | None) -> float | None:
+    return None if seconds is None else check_seconds(what, seconds, above_zero=True)
+
+
+def _due(at: object) -> float:
+    if not isinstance(at, datetime):
+        raise ConfigError(f"at must be a datetime, not {type(at).__name__}")
+    if at.utcoffset() is None:
+        raise ConfigError(
+            "at must know its time zone, such as datetime(2030, 1, 1, 8, tzinfo=UTC);"
+            f" {at.isoformat()} may mean any"
+        )
+    return at.timestamp()
+
+
+def _name_of(fn: Any, name: str | None) -> str:
+    """Return the task's name; ConfigError for what is no plain function or ``async def``."""
+    if name is not None:
+        check_name("a task's name", name)
+    wanted = "a task is made of a function (def or async def)"
+    if isinstance(fn, type):
+        raise ConfigError(f"{wanted}, not of the class {fn.__qualname__}")
+    if not callable(fn):
+        raise ConfigError(f"{wanted}, not of {ascii(fn)[:80]}")
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise ConfigError(f"{wanted}; {fn.__name__} is a generator: nobody would take its values")
+    own = getattr(fn, "__name__", None)
+    if name is None and (own is None or own == "<lambda>"):
+        raise ConfigError(f"{wanted}; {ascii(fn)[:80]} has no name of its own: give name=…")
+    return name or str(own)
+
+
+async def submit(home: Home, calls: Sequence[Call[R]]) -> list[Job[R]]:
+    """Store calls in their order; return their jobs. All have the same connection."""
+    stored = await home.enqueue([call.job for call in calls], calls[0].connection)
+    return [
+        Job(home, one.job_id, call.job.task, created=one.created, returns=call.task.returns)
+        for call, one in zip(calls, stored, strict=True)
+    ]
