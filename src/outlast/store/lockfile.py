@@ -1,0 +1,238 @@
+"""A worker's lock file: proof of its death on the same host, and the carrier of its beat.
+
+The worker holds flock(LOCK_EX) and hands the descriptor down to its runners, so the lock is
+free only when *all* of them are gone, however they died. (A record lock as of ``lockf`` does not
+pass on to children, and closing any other descriptor of the file drops it.) A file proves
+something only if device and inode are those on the worker's row: cleaners of temporary
+directories unlink files, and a new file under an old name says nothing about the old worker. So
+each worker makes a file of its own, and only its owner ever unlinks it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from outlast.errors import ConfigError
+from outlast.store import sqlite_url
+
+_DIGITS = 20  # of the counter: one fixed-width write at offset 0
+_MOUNTS = Path("/proc/self/mounts")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK = frozenset(
+    [
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "davfs",
+        "fuse",
+        "fuseblk",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "prl_fs",
+        "pvfs2",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
+        "vmhgfs",
+    ]
+)
+
+
+class Probe(StrEnum):
+    """What a look at a lock file shows. ``unknown`` proves nothing: the lease must decide."""
+
+    FREE = "free"
+    HELD = "held"
+    UNKNOWN = "unknown"
+
+
+class LockFile:
+    """A file that this process holds locked until it, and all who inherited ``fd``, are gone."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        status = os.fstat(fd)
+        self.path = path
+        self.fd = fd
+        self.device = status.st_dev
+        self.inode = status.st_ino
+        self.count = 0
+
+    @classmethod
+    def create(cls, directory: Path, name: str) -> Self:
+        """Make and lock a new file ``NAME-xxxxxxxx.lock``; make the directory where needed.
+
+        Raises ConfigError where no lock file can work: a network file system, a directory
+        that is another user's, no permission, no space. A worker can go on without one.
+        """
+        try:
+            _prepare(directory)
+            fd, path = tempfile.mkstemp(prefix=f"{_plain(name)}-", suffix=".lock", dir=directory)
+        except OSError as error:
+            raise ConfigError(f"no lock file in {directory}: {error.strerror or error}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(fd, 0o644)  # other users may probe it
+            _write(fd, 0)
+        except OSError as error:
+            os.close(fd)
+            raise ConfigError(f"no lock in {directory}: {error.strerror or error}") from error
+        return cls(Path(path), fd)
+
+    def valid(self) -> bool:
+        """Whether others can still find this file under its path."""
+        try:
+            status = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == (self.device, self.inode)
+
+    def beat(self) -> int:
+        """Raise the counter in the file by one and return it. Raises OSError."""
+        _write(self.fd, self.count + 1)
+        self.count += 1
+        return self.count
+
+    def release(self, *, unlink: bool = True) -> None:
+        """Let go of the lock at the owner's clean end. Safe to call twice."""
+        if self.fd < 0:
+            return
+        if unlink and self.valid():
+            with suppress(OSError):
+                self.path.unlink()
+        os.close(self.fd)
+        self.fd = -1
+
+
+def read_beat(path: str | Path, device: int | None, inode: int | None) -> int | None:
+    """Return the counter in a worker's lock file; None unless it is that very file."""
+    fd = _open_same(path, device, inode)
+    if fd is None:
+        return None
+    try:
+        return int(os.pread(fd, _DIGITS, 0))
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
+
+
+def probe(
+    path: str | Path | None, device: int | None, inode: int | None, boot: str | None = None
+) -> Probe:
+    """Return whether a worker's lock is held. Makes nothing, unlinks nothing, never waits.
+
+    ``boot`` is the boot id on the worker's row: another one than this machine's is unknown.
+    """
+    if path is None or (boot is not None and boot != boot_id()):
+        return Probe.UNKNOWN
+    fd = _open_same(path, device, inode)
+    if fd is None:
+        return Probe.UNKNOWN
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return Probe.HELD
+    except OSError:
+        return Probe.UNKNOWN
+    else:
+        return Probe.FREE
+    finally:
+        os.close(fd)
+
+
+def directory_for(url: str) -> Path:
+    """Return where workers of this store keep their lock files: beside a SQLite file, else in
+    $OUTLAST_RUN_DIR, $XDG_RUNTIME_DIR/outlast or a directory of this user in the temporary one."""
+    if url.startswith("sqlite:"):
+        path = sqlite_url.parse(url).path
+        return path.with_name(f"{path.name}-locks")
+    if chosen := os.environ.get("OUTLAST_RUN_DIR"):
+        return Path(chosen).expanduser().absolute()
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "outlast"
+    return Path(tempfile.gettempdir()) / f"outlast-{os.getuid()}"
+
+
+def boot_id() -> str:
+    """Return what names this boot of this machine, or a stand-in that names the machine."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return f"host:{os.uname().nodename}"
+
+
+def refuses(path: Path) -> str | None:
+    """Return the kind of a file system on which locks cannot be trusted, or None if it is fine.
+
+    Network and FUSE file systems, as /proc/mounts tells. Unknown (macOS): None.
+    """
+    try:
+        mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
+    except OSError:
+        return None
+    kind = _kind_of(os.path.realpath(path), mounts)
+    return kind if kind in _NETWORK or kind.startswith("fuse.") else None
+
+
+def _kind_of(path: str, mounts: str) -> str:
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:  # noqa: PLR2004
+            continue
+        point = fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):  # a later mount hides an earlier one
+            best, kind = point, fields[2]
+    return kind
+
+
+def _open_same(path: str | Path, device: int | None, inode: int | None) -> int | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return None
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) == (device, inode):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _prepare(directory: Path) -> None:
+    if kind := refuses(directory):
+        raise ConfigError(f"no lock file in {directory}: locks on {kind} are not to be trusted")
+    own = directory.name == f"outlast-{os.getuid()}"
+    directory.mkdir(mode=0o700 if own else 0o755, parents=True, exist_ok=True)
+    status = directory.lstat()
+    if own and (status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077):
+        raise ConfigError(
+            f"no lock file in {directory}: it must be a directory of this user with mode 0700;"
+            " remove it or set OUTLAST_RUN_DIR"
+        )
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:100].lstrip(".") or "w"
+
+
+def _write(fd: int, count: int) -> None:
+    os.pwrite(fd, b"%0*d\n" % (_DIGITS, count), 0)

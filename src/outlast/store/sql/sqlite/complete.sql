@@ -1,0 +1,9 @@
+-- Complete an attempt inside the caller's own transaction (complete_in). Guarded by (id, token,
+-- running): after a reclaim the token is another one, no row is found, and the caller rolls its
+-- own writes back. A reclaim that comes while the transaction is open waits for the write lock
+-- and then finds the job completed. The same columns as the exchange's "complete".
+
+-- name: complete
+UPDATE outlast_jobs
+SET state = 'completed', worker_id = NULL, hard_deadline = NULL, ended_at = ?, result = ?
+WHERE id = ? AND token = ? AND state = 'running'

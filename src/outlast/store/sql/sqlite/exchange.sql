@@ -1,0 +1,70 @@
+-- Hand in what ended, take what can run next; one BEGIN IMMEDIATE round all of it.
+--
+-- Against a reap or a reconnect: the worker's row is read under the write lock, at its epoch.
+-- Had it been reaped or reconnected before, nothing is claimed; a reap that comes later waits
+-- for our commit and then sees our claims as its orphans.
+-- Against a late worker: every end is guarded by (id, token, running); tokens are never
+-- drawn twice, so a job that went on has another token, and the update finds no row.
+-- Against another claim: rows leave the line (position becomes NULL) in the transaction that
+-- read them from it.
+
+-- name: worker
+SELECT status FROM outlast_workers WHERE id = ? AND epoch = ?
+-- name: complete
+UPDATE outlast_jobs
+SET state = 'completed', worker_id = NULL, hard_deadline = NULL, ended_at = ?, result = ?
+WHERE id = ? AND token = ? AND state = 'running'
+-- name: keep_evidence
+INSERT INTO outlast_attempts
+    (token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
+     started_at, ended_at, progress, checkpoint_age, crash)
+SELECT j.token, j.id, j.attempt_count, j.worker_id, w.name, w.host, :pid,
+       :outcome, :charge, :message, j.started_at, :now, j.progress,
+       :now - j.checkpoint_at, :crash
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
+-- name: end
+-- A cancel request that came after the decision wins over the way back to the queue.
+UPDATE outlast_jobs
+SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' ELSE :state END,
+    position = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN :position END,
+    run_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN :run_at ELSE run_at END,
+    ended_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL ELSE :now END,
+    failures = :failures, losses = :losses, worker_id = NULL, hard_deadline = NULL
+WHERE id = :job_id AND token = :token AND state = 'running'
+-- name: due
+SELECT id FROM outlast_jobs
+WHERE state = 'queued' AND position IS NULL AND run_at <= ? ORDER BY run_at, id LIMIT ?
+-- name: line_up
+UPDATE outlast_jobs SET position = ? WHERE id = ?
+-- name: lanes
+-- Steps from one (queue, task) of the line to the next by the index: costs a look per lane,
+-- not per job.
+WITH RECURSIVE lane (id) AS (
+    SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
+            WHERE position IS NOT NULL ORDER BY queue, task LIMIT 1)
+    UNION ALL
+    SELECT (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+            WHERE n.position IS NOT NULL AND (n.queue, n.task) > (c.queue, c.task)
+            ORDER BY n.queue, n.task LIMIT 1)
+    FROM lane JOIN outlast_jobs AS c ON c.id = lane.id
+)
+SELECT j.queue, j.task FROM lane JOIN outlast_jobs AS j ON j.id = lane.id
+-- name: lane
+SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
+       tenant, checkpoint, timeout
+FROM outlast_jobs
+WHERE position IS NOT NULL AND queue = ? AND task = ?
+ORDER BY priority DESC, position LIMIT ?
+-- name: claim
+UPDATE outlast_jobs
+SET state = 'running', worker_id = ?, token = ?, started_at = ?, hard_deadline = ?,
+    attempt_count = attempt_count + 1, position = NULL, progress = NULL, checkpoint_number = 0
+WHERE id = ?
+-- name: cancels
+SELECT id, token FROM outlast_jobs
+WHERE worker_id = ? AND worker_id IS NOT NULL AND cancel_requested = 1
+-- name: next_due
+SELECT min(run_at) FROM outlast_jobs WHERE state = 'queued' AND position IS NULL
+-- name: next_due_in_queue
+SELECT min(run_at) FROM outlast_jobs WHERE queue = ? AND state = 'queued' AND position IS NULL

@@ -1,0 +1,37 @@
+-- Reads for people and screens: no locks, and in WAL mode nobody waits for them. A filter that
+-- is not set is NULL and lets everything pass.
+
+-- name: job
+SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
+       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
+       j.enqueued_at, j.worker_id, w.name, w.host, j.key, j.tenant, j.started_at, j.ended_at,
+       j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+WHERE j.id = :id
+-- name: jobs
+SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
+       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
+       j.enqueued_at, j.worker_id, w.name, w.host, j.key, j.tenant, j.started_at, j.ended_at,
+       j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+WHERE (:before_id IS NULL OR j.id < :before_id)
+  AND (:state IS NULL OR j.state = :state) AND (:queue IS NULL OR j.queue = :queue)
+  AND (:task IS NULL OR j.task = :task) AND (:tenant IS NULL OR j.tenant = :tenant)
+ORDER BY j.id DESC LIMIT :limit
+-- name: attempts
+SELECT job_id, token, number, outcome, charge, started_at, ended_at, worker_id, worker, host, pid,
+       message, progress, checkpoint_age, crash
+FROM outlast_attempts WHERE job_id = ? ORDER BY token
+-- name: workers
+SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
+       w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id), w.started_at,
+       w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path
+FROM outlast_workers AS w ORDER BY w.id
+-- name: refusals
+SELECT job_id, token, verb, at, late_by FROM outlast_refusals
+WHERE :job_id IS NULL OR job_id = :job_id ORDER BY id DESC LIMIT :limit
+-- name: known_tasks
+SELECT DISTINCT t.value FROM outlast_workers AS w, json_each(w.tasks) AS t
+WHERE w.status = 'active'
+-- name: counts
+SELECT queue, state, count(*) FROM outlast_jobs GROUP BY queue, state

@@ -1,0 +1,14 @@
+-- Reads and writes of the table of migrations. Steps run inside BEGIN IMMEDIATE, which is
+-- also where the list of applied ones is read again: two programs that migrate at once do it
+-- one after the other, and the second finds nothing to do.
+
+-- name: has_schema
+SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outlast_schema'
+-- name: applied
+SELECT number, name, checksum, compatible_from, applied_at FROM outlast_schema ORDER BY number
+-- name: note
+INSERT INTO outlast_schema (number, name, checksum, compatible_from, applied_at, store_id)
+VALUES (:number, :name, :checksum, :compatible_from, :now,
+        CASE WHEN :number = 1 THEN lower(hex(randomblob(16))) END)
+-- name: store_id
+SELECT CAST(store_id AS BLOB) FROM outlast_schema WHERE number = 1

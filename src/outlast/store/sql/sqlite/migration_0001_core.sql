@@ -1,0 +1,144 @@
+-- 0001 core: the tables of Outlast, with the names that they have on PostgreSQL.
+-- compatible_from: 0.1
+--
+-- Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1. Payloads are text
+-- (JSON made by us). position is NULL while a queued job is not due yet, so future jobs are not
+-- in the line. worker_id is set exactly while running. token stays after the end: "already" is
+-- told by it.
+--
+-- The line is indexed by task as well: jobs of a task that nobody knows are stepped over by
+-- lane, however many they are, and slow nobody.
+
+-- ids, positions and tokens rise for ever, also past deleted rows: never max(id) + 1
+CREATE TABLE outlast_sequences (
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT INTO outlast_sequences (name, value)
+VALUES ('job', 0), ('worker', 0), ('position', 0), ('token', 0);
+
+CREATE TABLE outlast_jobs (
+    id                INTEGER PRIMARY KEY,
+    task              TEXT NOT NULL,
+    queue             TEXT NOT NULL,
+    state             TEXT NOT NULL DEFAULT 'queued',
+    priority          INTEGER NOT NULL DEFAULT 0,
+    position          INTEGER,
+    run_at            REAL NOT NULL,
+    enqueued_at       REAL NOT NULL,
+    args              TEXT NOT NULL,
+    policy            TEXT NOT NULL DEFAULT '{}',
+    timeout           REAL,
+    key               TEXT,
+    tenant            TEXT,
+    attempt_count     INTEGER NOT NULL DEFAULT 0,
+    failures          INTEGER NOT NULL DEFAULT 0,
+    losses            INTEGER NOT NULL DEFAULT 0,
+    token             INTEGER,
+    worker_id         INTEGER,
+    started_at        REAL,
+    ended_at          REAL,
+    hard_deadline     REAL,
+    cancel_requested  INTEGER NOT NULL DEFAULT 0,
+    progress          TEXT,
+    checkpoint        TEXT,
+    checkpoint_number INTEGER NOT NULL DEFAULT 0,
+    checkpoint_at     REAL,
+    result            TEXT,
+    CONSTRAINT outlast_jobs_state
+        CHECK (state IN ('queued', 'running', 'completed', 'dead', 'cancelled')),
+    CONSTRAINT outlast_jobs_priority CHECK (priority BETWEEN -100 AND 100),
+    CONSTRAINT outlast_jobs_running CHECK ((state = 'running') = (worker_id IS NOT NULL)),
+    CONSTRAINT outlast_jobs_token
+        CHECK (state <> 'running' OR (token IS NOT NULL AND started_at IS NOT NULL)),
+    CONSTRAINT outlast_jobs_position CHECK (position IS NULL OR state = 'queued'),
+    CONSTRAINT outlast_jobs_ended
+        CHECK ((state IN ('completed', 'dead', 'cancelled')) = (ended_at IS NOT NULL)),
+    CONSTRAINT outlast_jobs_result CHECK (result IS NULL OR state = 'completed'),
+    CONSTRAINT outlast_jobs_counts CHECK (attempt_count >= 0 AND failures >= 0 AND losses >= 0),
+    CONSTRAINT outlast_jobs_flags CHECK (cancel_requested IN (0, 1))
+);
+CREATE INDEX outlast_jobs_line ON outlast_jobs (queue, task, priority DESC, position)
+    WHERE position IS NOT NULL;
+CREATE INDEX outlast_jobs_due ON outlast_jobs (run_at)
+    WHERE state = 'queued' AND position IS NULL;
+CREATE INDEX outlast_jobs_due_queue ON outlast_jobs (queue, run_at)
+    WHERE state = 'queued' AND position IS NULL;
+CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;
+CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id)
+    WHERE worker_id IS NOT NULL AND cancel_requested = 1;
+CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (ended_at)
+    WHERE ended_at IS NOT NULL AND state <> 'dead';
+CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) WHERE state = 'dead';
+CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
+    WHERE key IS NOT NULL AND state IN ('queued', 'running');
+
+-- append-only: attempts that did not complete; the completing one's facts are on the job's row
+CREATE TABLE outlast_attempts (
+    token          INTEGER PRIMARY KEY,
+    job_id         INTEGER NOT NULL,
+    number         INTEGER NOT NULL,
+    worker_id      INTEGER,
+    worker         TEXT,
+    host           TEXT,
+    pid            INTEGER,
+    outcome        TEXT NOT NULL,
+    charge         TEXT NOT NULL,
+    message        TEXT NOT NULL DEFAULT '',
+    started_at     REAL NOT NULL,
+    ended_at       REAL NOT NULL,
+    progress       TEXT,
+    checkpoint_age REAL,
+    crash          TEXT,
+    CONSTRAINT outlast_attempts_charge CHECK (charge IN ('none', 'failure', 'loss'))
+);
+CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, token);
+
+CREATE TABLE outlast_workers (
+    id               INTEGER PRIMARY KEY,
+    name             TEXT NOT NULL,
+    host             TEXT NOT NULL,
+    pid              INTEGER NOT NULL,
+    boot_id          TEXT NOT NULL,
+    status           TEXT NOT NULL DEFAULT 'active',
+    epoch            INTEGER NOT NULL DEFAULT 1,
+    beat             INTEGER NOT NULL DEFAULT 0,
+    heartbeat        REAL NOT NULL,
+    lease            REAL NOT NULL,
+    queues           TEXT NOT NULL DEFAULT '[]',
+    tasks            TEXT NOT NULL DEFAULT '[]',
+    release          TEXT,
+    started_at       REAL NOT NULL,
+    heartbeat_at     REAL NOT NULL,
+    lease_expires_at REAL NOT NULL,
+    stopped_at       REAL,
+    lock_path        TEXT,
+    lock_device      INTEGER,
+    lock_inode       INTEGER,
+    CONSTRAINT outlast_workers_status CHECK (status IN ('active', 'draining', 'stopped', 'lost')),
+    CONSTRAINT outlast_workers_lease CHECK (heartbeat > 0 AND lease >= 3 * heartbeat),
+    CONSTRAINT outlast_workers_stopped
+        CHECK ((status IN ('stopped', 'lost')) = (stopped_at IS NOT NULL))
+);
+CREATE INDEX outlast_workers_status_ix ON outlast_workers (status);
+
+CREATE TABLE outlast_refusals (
+    id        INTEGER PRIMARY KEY AUTOINCREMENT,
+    job_id    INTEGER NOT NULL,
+    token     INTEGER NOT NULL,
+    verb      TEXT NOT NULL,
+    at        REAL NOT NULL,
+    late_by   REAL
+);
+CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
+
+-- one row per applied migration; the store's id, drawn once, is on the first
+CREATE TABLE outlast_schema (
+    number          INTEGER PRIMARY KEY,
+    name            TEXT NOT NULL,
+    checksum        TEXT NOT NULL,
+    compatible_from TEXT NOT NULL,
+    applied_at      REAL NOT NULL,
+    store_id        TEXT,
+    CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
+);

@@ -1,0 +1,15 @@
+-- What each new connection is set to.
+--
+-- WAL: readers (a heartbeat, an inspector) never wait for a writer. FULL: a commit is on the
+-- disk before it is answered; with NORMAL a power cut could take an accepted job away.
+
+-- name: wal
+PRAGMA journal_mode = WAL
+-- name: full
+PRAGMA synchronous = FULL
+-- name: cache
+PRAGMA cache_size = -16000
+-- name: temporary
+PRAGMA temp_store = MEMORY
+-- name: data_version
+PRAGMA data_version

@@ -1,0 +1,16 @@
+-- Find workers that are gone, and mark them lost.
+--
+-- The row and the lock file are read again under the write lock and the mark is made only if
+-- the counter still stands where the observer saw it: no beat through the row can slip in
+-- between. A beat through the file can, in the instant before the commit; that worker had then
+-- not beaten for a whole lease and no longer trusts it (model/lease.py), so nothing is robbed.
+-- An exchange waits for our commit, then finds its row lost and claims nothing.
+
+-- name: observe
+SELECT id, name, host, boot_id, beat, heartbeat, lease, lock_path, lock_device, lock_inode
+FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY id
+-- name: look_again
+SELECT beat FROM outlast_workers WHERE id = ? AND status IN ('active', 'draining')
+-- name: mark_lost
+UPDATE outlast_workers SET status = 'lost', stopped_at = ?
+WHERE id = ? AND status IN ('active', 'draining')

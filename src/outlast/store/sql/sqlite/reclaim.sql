@@ -1,0 +1,18 @@
+-- Orphans: running jobs whose worker is not alive or has no row. Read without the lock, decided
+-- in Python, applied by (id, token, running) in one BEGIN IMMEDIATE (the exchange's own "end").
+--
+-- A worker that is lost or stopped never comes back and ids are never drawn twice, so the same
+-- token means: still an orphan. Had another reaper been first, the token is another one or the
+-- job is not running; then neither evidence nor end finds a row.
+
+-- name: orphans
+SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
+       w.name, w.host, j.progress, j.checkpoint_at
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+WHERE j.worker_id IS NOT NULL AND (w.id IS NULL OR w.status NOT IN ('active', 'draining'))
+ORDER BY j.started_at, j.id LIMIT ?
+-- name: held_by
+-- A worker's running jobs, for reconciling what it holds with what the store says it holds.
+SELECT id, token, failures, losses FROM outlast_jobs WHERE worker_id = ? ORDER BY id
+-- name: state
+SELECT state FROM outlast_jobs WHERE id = ?

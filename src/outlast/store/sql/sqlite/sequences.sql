@@ -1,0 +1,7 @@
+-- Ids, positions and tokens. A number drawn in a transaction that rolls back is drawn again by
+-- the next one: nobody has seen it. Once committed it never comes back; nothing lowers a value.
+
+-- name: draw
+UPDATE outlast_sequences SET value = value + ? WHERE name = ? RETURNING value + 0
+-- name: raise
+UPDATE outlast_sequences SET value = ?1 WHERE name = 'token' AND value < ?1

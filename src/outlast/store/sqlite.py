@@ -1,0 +1,288 @@
+"""The SQLite store: one file, no server, any number of processes on one machine.
+
+Each verb is a plain function of a cursor, in the modules beside this one; here they become
+coroutines on the store's own thread. A worker's heartbeat has a store of its own, so that no
+exchange is ever in its way; instances share nothing but the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from sqlite3 import Cursor
+from typing import Concatenate, ParamSpec, TypeVar
+
+from outlast.clock import SYSTEM, Clock
+from outlast.errors import ConfigError
+from outlast.model.lifecycle import Transition
+from outlast.store import (
+    sqlite_exchange,
+    sqlite_jobs,
+    sqlite_schema,
+    sqlite_url,
+    sqlite_versions,
+    sqlite_workers,
+)
+from outlast.store.base import (
+    ORPHANS_MAX,
+    PRUNE_MAX,
+    Answer,
+    Beat,
+    Cancelled,
+    Enqueued,
+    Exchanged,
+    Inspector,
+    Migration,
+    NewJob,
+    NewWorker,
+    Orphan,
+    Report,
+    Requeued,
+    Room,
+    Save,
+    WorkerRef,
+    WorkerSeen,
+    WorkerStatus,
+)
+from outlast.store.lockfile import LockFile, refuses
+from outlast.store.migrations import check_usable, load
+from outlast.store.sqlite_connection import SqliteConnection
+from outlast.store.sqlite_inspector import SqliteInspector
+from outlast.store.sqlite_jobs import complete_on, enqueue_on, store_id_on
+
+__all__ = ["SqliteStore", "complete_on", "enqueue_on", "store_id_on"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_log = logging.getLogger("outlast.store")
+_warned: set[str] = set()  # each fault is named once per process
+
+
+class SqliteStore:
+    """The ``Store`` protocol on a SQLite file.
+
+    Args:
+        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+        clock: where "now" comes from.
+        busy_timeout: seconds that a call waits for the write lock of another process.
+        read_only: never create, never write.
+
+    Attributes:
+        path: the absolute path of the file.
+        created_file: whether ``open`` made it.
+        lock: the lock file of the worker whose heartbeat runs here; it carries the beat.
+        warnings: known faults of the SQLite library in use, for people.
+
+    Raises ConfigError for a wrong URL, a network file system or a too old library.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock = SYSTEM,
+        busy_timeout: float = 30.0,
+        read_only: bool = False,
+    ) -> None:
+        location = sqlite_url.parse(url)
+        self.url = url
+        self._clock = clock
+        self.path = location.path
+        self.created_file = False
+        self.lock: LockFile | None = None
+        self.warnings = sqlite_versions.check()
+        self._read_only = read_only
+        self._connection = SqliteConnection(
+            self.path, clock=clock, patience=busy_timeout, read_only=read_only
+        )
+        self.inspector: Inspector = SqliteInspector(self._connection, clock)
+        if not location.unsafe_filesystem:
+            self._refuse_file_system()
+
+    # ------------------------------------------------------------------------- the file
+
+    async def open(self) -> None:
+        """Open the file and check its schema; make both where there is none."""
+        for warning in set(self.warnings) - _warned:
+            _warned.add(warning)
+            _log.warning(warning)
+        await self._connection.run(self._open_now)
+
+    async def close(self) -> None:
+        """Close the connection and end its thread. Safe to call twice."""
+        await self._connection.close()
+
+    async def drop_connections(self) -> None:
+        """Close the connection; the next call opens a new one."""
+        await self._connection.run(self._connection.disconnect)
+
+    async def store_id(self) -> str:
+        """Return the id of this Outlast schema, drawn once when it was made."""
+        found = await self._connection.run(lambda: store_id_on(self._connection.connect()))
+        if found is None:
+            check_usable(load(sqlite_schema.DIALECT), [])
+        return str(found)
+
+    async def migrate(self) -> list[Migration]:
+        """Bring the schema up to date; return the steps that were applied."""
+        return await self._connection.run(self._migrate_now)
+
+    async def migrations(self) -> list[Migration]:
+        """Return all steps, applied or not. Makes no file and changes none."""
+        if not self.path.exists():
+            return sqlite_schema.known([])
+        look = SqliteConnection(self.path, clock=self._clock, patience=1.0, read_only=True)
+        try:
+            return sqlite_schema.known(await look.read(sqlite_schema.applied))
+        finally:
+            await look.close()
+
+    async def raise_tokens(self, above: int) -> None:
+        """Make every later token larger than ``above``."""
+        await self._write(sqlite_workers.raise_tokens, above)
+
+    # ------------------------------------------------------------------------- the jobs
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
+        return await self._write(sqlite_jobs.enqueue, jobs)
+
+    async def exchange(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> Exchanged:
+        """Hand in what ended, take what can run next, in one commit."""
+        return await self._write(sqlite_exchange.exchange, me, ended, rooms)
+
+    async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
+        """Save checkpoints, each fenced and only forward."""
+        return await self._write(sqlite_jobs.checkpoint, saves)
+
+    async def progress(self, reports: Sequence[Report]) -> list[Answer]:
+        """Note progress, each fenced."""
+        return await self._write(sqlite_jobs.progress, reports)
+
+    async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
+        """Cancel queued jobs at once, ask running ones."""
+        return await self._write(sqlite_jobs.cancel, job_ids)
+
+    async def requeue(
+        self, job_ids: Sequence[int], *, from_scratch: bool = False
+    ) -> dict[int, Requeued]:
+        """Revive dead or cancelled jobs with fresh budgets."""
+        return await self._write(sqlite_jobs.requeue, job_ids, from_scratch=from_scratch)
+
+    async def discard(self, job_ids: Sequence[int]) -> int:
+        """Delete dead jobs and their attempts; return how many."""
+        return await self._write(sqlite_jobs.discard, job_ids)
+
+    async def prune(
+        self, *, jobs_older_than: float, workers_older_than: float, limit: int = PRUNE_MAX
+    ) -> int:
+        """Delete what ended that many seconds ago, in one bounded batch."""
+        return await self._write(sqlite_jobs.prune, jobs_older_than, workers_older_than, limit)
+
+    # ---------------------------------------------------------------------- the workers
+
+    async def register(self, new: NewWorker) -> WorkerRef:
+        """Make a row for a worker, active, with its lease running."""
+        return await self._write(sqlite_workers.register, new)
+
+    async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+        """Raise the epoch, after any exchange under way. None: the lease is lost."""
+        return await self._write(sqlite_workers.reconnect, me, token_seen)
+
+    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
+        """Move to draining or stopped. False: the lease is lost."""
+        return await self._write(sqlite_workers.set_status, me, status)
+
+    async def announce(self, me: WorkerRef, tasks: Sequence[str]) -> None:
+        """Replace the tasks that this worker's row shows."""
+        await self._write(sqlite_workers.announce, me, tasks)
+
+    async def heartbeat(self, me: WorkerRef) -> Beat:
+        """Renew the lease, by the lock file where there is one: then no write lock is needed."""
+        return await self._connection.run(lambda: self._beat_now(me))
+
+    async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[tuple[int, int]]:
+        """Release own running jobs whose token is not in ``held``."""
+        return await self._write(sqlite_workers.reconcile, me, frozenset(held))
+
+    async def observe(self) -> list[WorkerSeen]:
+        """Return one look at all active and draining workers."""
+        return await self._connection.read(sqlite_workers.observe)
+
+    async def reap(self, gone: WorkerSeen) -> bool:
+        """Mark a worker lost, if its counter still stands where it was seen."""
+        return await self._write(sqlite_workers.reap, gone)
+
+    async def reclaim(
+        self, decide: Callable[[Orphan], Transition], limit: int = ORPHANS_MAX
+    ) -> list[Transition]:
+        """Close the attempts of orphans as decided; return what was applied."""
+        found = await self._connection.read(
+            lambda cursor: sqlite_workers.orphans(cursor, self._clock.wall(), limit)
+        )
+        if not found:
+            return []
+        return await self._write(sqlite_workers.close_orphans, [decide(one) for one in found])
+
+    # ---------------------------------------------------------------------------- inside
+
+    async def _write(
+        self,
+        verb: Callable[Concatenate[Cursor, float, P], T],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        return await self._connection.write(lambda cursor, now: verb(cursor, now, *args, **named))
+
+    def _open_now(self) -> None:
+        fresh = not self.path.exists()
+        if not self._read_only:
+            self._connection.create_now()
+        before = self._connection.read_now(sqlite_schema.applied)
+        if before or self._read_only:
+            check_usable(load(sqlite_schema.DIALECT), before)
+        else:
+            self._connection.write_now(sqlite_schema.migrate)
+        self.created_file = self.created_file or fresh
+
+    def _migrate_now(self) -> list[Migration]:
+        fresh = not self.path.exists()
+        self._connection.create_now()
+        steps = self._connection.write_now(sqlite_schema.migrate)
+        self.created_file = self.created_file or fresh
+        return steps
+
+    def _beat_now(self, me: WorkerRef) -> Beat:
+        lock = self.lock
+        if lock is None:
+            return self._beat_by_row(me, 0)
+        beat = self._connection.read_now(
+            lambda cursor: sqlite_workers.beat_by_file(cursor, me, lock)
+        )
+        if beat is None:
+            return self._beat_by_row(me, lock.count)
+        if beat.renewed:
+            self._show_beat(me, lock.count)
+        return beat
+
+    def _beat_by_row(self, me: WorkerRef, floor: int) -> Beat:
+        return self._connection.write_now(
+            lambda cursor, now: sqlite_workers.beat_by_row(cursor, now, me, floor)
+        )
+
+    def _show_beat(self, me: WorkerRef, count: int) -> None:
+        with suppress(sqlite3.Error):  # the file has proved the beat; the row is for people
+            self._connection.write_now(
+                lambda cursor, now: sqlite_workers.show_beat(cursor, now, me, count), brief=True
+            )
+
+    def _refuse_file_system(self) -> None:
+        if kind := refuses(self.path):
+            raise ConfigError(
+                f"{self.path} is on {kind}: SQLite's locks are not safe on network and FUSE file"
+                f" systems; use a local disk or PostgreSQL (or ?{sqlite_url.UNSAFE}=1 at your risk)"
+            )

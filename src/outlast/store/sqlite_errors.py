@@ -1,0 +1,81 @@
+"""Turns what sqlite3 raises into Outlast's errors, each with what to do about it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from outlast.errors import BadData, OutlastError, SchemaMismatch, StoreCorrupt, StoreUnavailable
+
+_PRIMARY = 0xFF  # an extended result code's low byte is its primary code
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BAD = {
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_RANGE,
+    sqlite3.SQLITE_TOOBIG,
+}
+_ADVICE = {
+    sqlite3.SQLITE_FULL: "the disk is full: make room and try again",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened: its directory must exist and be writable",
+    sqlite3.SQLITE_READONLY: "it is read-only: this user must be able to write the file and its"
+    " directory (for the -wal and -shm files beside it)",
+    sqlite3.SQLITE_PERM: "this user may not access it",
+    sqlite3.SQLITE_AUTH: "this user may not access it",
+    sqlite3.SQLITE_IOERR: "reading or writing failed: look at the disk and the system's log",
+    sqlite3.SQLITE_PROTOCOL: "its locks could not be had: is it on a network file system?",
+    sqlite3.SQLITE_NOLFS: "the system does not support files this large",
+    sqlite3.SQLITE_NOMEM: "there is no memory",
+    sqlite3.SQLITE_INTERRUPT: "the statement was interrupted",
+}
+_VALUES = (
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    OverflowError,
+    UnicodeEncodeError,
+)
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether another connection holds a lock that was needed."""
+    return isinstance(error, sqlite3.Error) and _code(error) in _BUSY
+
+
+def translated(error: Exception, path: Path) -> Exception:
+    """Return the error of Outlast for one of sqlite3; any other comes back as it is."""
+    if isinstance(error, _VALUES) or _is_binding(error):
+        return BadData(f"the store refuses a value: {error}")
+    if not isinstance(error, sqlite3.Error):
+        return error
+    code = _code(error)
+    if code in _BUSY:
+        return StoreUnavailable(
+            f"{path} stayed locked by another program: look for a transaction that is held open"
+            " (a shell, a backup, a long write) and end it"
+        )
+    if code in _CORRUPT:
+        return StoreCorrupt(
+            f"{path} is not a SQLite database, or is damaged ({error}): restore a backup, or"
+            " rescue what is readable with `sqlite3 FILE .recover`"
+        )
+    return _other(error, code, path)
+
+
+def _other(error: sqlite3.Error, code: int, path: Path) -> OutlastError:
+    if code in _BAD:
+        return BadData(f"the store refuses a value: {error}")
+    if "no such table" in str(error) or "no such column" in str(error):
+        return SchemaMismatch(f"{path} lacks part of the schema ({error}): run `outlast migrate`")
+    advice = _ADVICE.get(code, "the database gave up")
+    return StoreUnavailable(f"{path}: {advice} ({error})")
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & _PRIMARY
+
+
+def _is_binding(error: Exception) -> bool:
+    """Python 3.12 and later tell of a value of the wrong type by ProgrammingError."""
+    return isinstance(error, sqlite3.ProgrammingError) and "binding" in str(error)

@@ -1,0 +1,230 @@
+"""The hot path: hand in what ended, take what can run next. Plain functions of a cursor.
+
+They run inside one write transaction (sql/sqlite/exchange.sql argues why that is right). The
+common case, a batch of completions that are all current, is one ``executemany``; whenever the
+count of changed rows tells that something was not current, the batch is undone to a savepoint
+and judged one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from heapq import merge
+from itertools import islice
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.model.crash import CrashKind
+from outlast.model.job import Policy, State
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.base import CLAIMS_MAX, Answer, Claimed, Exchanged, Room, WorkerRef
+from outlast.store.sqlite_fence import judged
+from outlast.store.sqlite_sql import statements
+
+DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
+
+_SQL = statements("exchange")
+_MARK = statements("transaction")
+_DRAW = statements("sequences")["draw"]
+_COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
+_encode = msgspec.json.Encoder().encode
+
+
+def exchange(
+    cursor: Cursor, now: float, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+) -> Exchanged:
+    """Judge the ends by their own tokens; claim only if the worker's row stands."""
+    status = worker_status(cursor, me)
+    answers = hand_in(cursor, now, ended)
+    claimed: list[Claimed] = []
+    next_due = None
+    if status == "active" and rooms:
+        line_up_due(cursor, now)
+        claimed = claim(cursor, now, me, rooms)
+        if len(claimed) < sum(room.limit for room in rooms):
+            next_due = seconds_to_next(cursor, now, rooms)
+    return Exchanged(
+        valid=status in {"active", "draining"},
+        answers=answers,
+        claimed=claimed,
+        cancels=cancels_of(cursor, me.worker_id),
+        next_due=next_due,
+    )
+
+
+def worker_status(cursor: Cursor, me: WorkerRef) -> str | None:
+    """Return the status of the worker's row at this epoch; None if it does not stand there."""
+    row = cursor.execute(_SQL["worker"], (me.worker_id, me.epoch)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def cancels_of(cursor: Cursor, worker_id: int) -> list[tuple[int, int]]:
+    """Return (job id, token) of the worker's running jobs with a cancel request."""
+    return cursor.execute(_SQL["cancels"], (worker_id,)).fetchall()
+
+
+def draw(cursor: Cursor, name: str, count: int) -> range:
+    """Return the next ``count`` numbers of a sequence; they are never drawn again."""
+    last = int(cursor.execute(_DRAW, (count, name)).fetchone()[0])
+    return range(last - count + 1, last + 1)
+
+
+# ---------------------------------------------------------------------------- what ended
+
+
+def hand_in(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[Answer]:
+    """Write the ends that are current; record the others as refused, unless written before."""
+    if not ended:
+        return []
+    if len({end.job_id for end in ended}) == len(ended):
+        cursor.execute(_MARK["mark"])
+        if apply(cursor, now, ended) == len(ended):
+            cursor.execute(_MARK["forget_mark"])
+            return [Answer.ACCEPTED] * len(ended)
+        cursor.execute(_MARK["undo_to_mark"])
+        cursor.execute(_MARK["forget_mark"])
+    return [_hand_in_one(cursor, now, end) for end in ended]
+
+
+def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
+    """Write ends of different jobs, each guarded by its token; return how many were current."""
+    plain = [end for end in ended if end.state is State.COMPLETED]
+    other = [end for end in ended if end.state is not State.COMPLETED]
+    count = 0
+    if plain:
+        rows = [(now, end.result, end.job_id, end.token) for end in plain]
+        count += cursor.executemany(_SQL["complete"], rows).rowcount
+    if other:
+        cursor.executemany(_SQL["keep_evidence"], [_evidence(end, now) for end in other])
+        count += cursor.executemany(_SQL["end"], _moves(cursor, now, other)).rowcount
+    return count
+
+
+def _hand_in_one(cursor: Cursor, now: float, end: Transition) -> Answer:
+    if apply(cursor, now, [end]):
+        return Answer.ACCEPTED
+    return judged(cursor, now, end.job_id, end.token, end.outcome, may_be_completed=_COMPLETED)
+
+
+def _evidence(end: Transition, now: float) -> dict[str, Any]:
+    return {
+        "pid": end.pid if end.pid is not None or end.crash is None else end.crash.pid,
+        "outcome": end.outcome,
+        "charge": end.charge.value,
+        "message": end.message,
+        "crash": None if end.crash is None else _encode(end.crash).decode(),
+        "now": now,
+        "job_id": end.job_id,
+        "token": end.token,
+    }
+
+
+def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict[str, Any]]:
+    back = [end for end in ended if end.state is State.QUEUED and end.delay <= 0]
+    positions = iter(draw(cursor, "position", len(back)) if back else ())
+    return [
+        {
+            "state": end.state.value,
+            "position": next(positions) if end.state is State.QUEUED and end.delay <= 0 else None,
+            "run_at": now + max(0.0, end.delay),
+            "now": now,
+            "failures": end.failures,
+            "losses": end.losses,
+            "job_id": end.job_id,
+            "token": end.token,
+        }
+        for end in ended
+    ]
+
+
+# ------------------------------------------------------------------------ what runs next
+
+
+def line_up_due(cursor: Cursor, now: float) -> None:
+    """Give scheduled jobs that are due their place in the line, at most DUE_MAX."""
+    due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
+    if due:
+        positions = draw(cursor, "position", len(due))
+        rows = [(position, row[0]) for position, row in zip(positions, due, strict=True)]
+        cursor.executemany(_SQL["line_up"], rows)
+
+
+def claim(cursor: Cursor, now: float, me: WorkerRef, rooms: Sequence[Room]) -> list[Claimed]:
+    """Take jobs out of the line, room by room; at most CLAIMS_MAX."""
+    lanes = cursor.execute(_SQL["lanes"]).fetchall()
+    claimed: list[Claimed] = []
+    for room in rooms:
+        limit = min(room.limit, CLAIMS_MAX - len(claimed))
+        if limit > 0 and lanes:
+            found = _first_in_line(cursor, room, lanes, limit)
+            claimed.extend(_take(cursor, now, me, found))
+    return claimed
+
+
+def _first_in_line(
+    cursor: Cursor, room: Room, lanes: Sequence[tuple[str, str]], limit: int
+) -> list[tuple[Any, ...]]:
+    tasks, queues = set(room.tasks), set(room.queues)
+    mine = [
+        _lane(cursor.connection.cursor(), queue, task, limit)
+        for queue, task in lanes
+        if task in tasks and (not queues or queue in queues)
+    ]
+    return list(islice(merge(*mine), limit)) if mine else []
+
+
+def _lane(cursor: Cursor, queue: str, task: str, limit: int) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of one lane; they begin with what they are ordered by."""
+    yield from cursor.execute(_SQL["lane"], (queue, task, limit))
+
+
+def _take(
+    cursor: Cursor, now: float, me: WorkerRef, found: Sequence[tuple[Any, ...]]
+) -> list[Claimed]:
+    if not found:
+        return []
+    tokens = draw(cursor, "token", len(found))
+    rows = [
+        (me.worker_id, token, now, None if row[12] is None else now + row[12], row[2])
+        for token, row in zip(tokens, found, strict=True)
+    ]
+    cursor.executemany(_SQL["claim"], rows)
+    return [_claimed(row, token) for token, row in zip(tokens, found, strict=True)]
+
+
+def _claimed(row: tuple[Any, ...], token: int) -> Claimed:
+    return Claimed(
+        job_id=row[2],
+        token=token,
+        task=row[3],
+        queue=row[4],
+        args=row[5],
+        number=row[6] + 1,
+        failures=row[7],
+        losses=row[8],
+        policy=policy_of(row[9]),
+        tenant=row[10],
+        checkpoint=row[11],
+        priority=-row[0],
+    )
+
+
+@lru_cache(maxsize=1_000)
+def policy_of(text: str) -> Policy:
+    """Return the policy on a row; most rows share a few."""
+    return msgspec.json.decode(text, type=Policy)
+
+
+def seconds_to_next(cursor: Cursor, now: float, rooms: Sequence[Room]) -> float | None:
+    """Return in how many seconds the next scheduled job of these queues falls due."""
+    if all(room.queues for room in rooms):
+        queues = {queue for room in rooms for queue in room.queues}
+        by_queue = _SQL["next_due_in_queue"]
+        times = [cursor.execute(by_queue, (queue,)).fetchone()[0] for queue in queues]
+    else:
+        times = [cursor.execute(_SQL["next_due"]).fetchone()[0]]
+    known = [time for time in times if time is not None]
+    return max(0.0, min(known) - now) if known else None

@@ -1,0 +1,160 @@
+"""Reads for people and screens, on SQLite."""
+
+from __future__ import annotations
+
+import json
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.model.crash import Crash
+from outlast.model.job import State
+from outlast.store.base import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
+from outlast.store.sqlite_connection import SqliteConnection
+from outlast.store.sqlite_exchange import policy_of
+from outlast.store.sqlite_jobs import progress_of
+from outlast.store.sqlite_sql import statements
+
+_SQL = statements("inspect")
+_crash = msgspec.json.Decoder(Crash).decode
+
+
+class SqliteInspector:
+    """The ``Inspector`` of a SQLite store. Never writes, takes no locks."""
+
+    def __init__(self, connection: SqliteConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    async def job(self, job_id: int) -> JobRow | None:
+        """Return one job."""
+        rows = await self._rows("job", {"id": job_id, "now": self._clock.wall()})
+        return _job(rows[0]) if rows else None
+
+    async def jobs(self, which: JobFilter) -> list[JobRow]:
+        """Return jobs, newest first."""
+        values = msgspec.structs.asdict(which) | {"now": self._clock.wall()}
+        return [_job(row) for row in await self._rows("jobs", values)]
+
+    async def attempts(self, job_id: int) -> list[AttemptRow]:
+        """Return a job's closed attempts, in the order of their tokens."""
+        return [_attempt(row) for row in await self._rows("attempts", (job_id,))]
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return all workers whose rows are kept, by id."""
+        return [_worker(row) for row in await self._rows("workers", ())]
+
+    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
+        """Return refused writes, newest first."""
+        rows = await self._rows("refusals", {"job_id": job_id, "limit": limit})
+        return [RefusalRow(**dict(zip(_REFUSAL, row, strict=True))) for row in rows]
+
+    async def known_tasks(self) -> set[str]:
+        """Return the tasks that some active worker announces."""
+        return {row[0] for row in await self._rows("known_tasks", ())}
+
+    async def counts(self) -> dict[tuple[str, State], int]:
+        """Return the number of jobs by (queue, state)."""
+        return {(row[0], State(row[1])): row[2] for row in await self._rows("counts", ())}
+
+    async def _rows(self, name: str, values: Any) -> list[tuple[Any, ...]]:
+        def look(cursor: Cursor) -> list[tuple[Any, ...]]:
+            return cursor.execute(_SQL[name], values).fetchall()
+
+        return await self._connection.read(look)
+
+
+_JOB = [
+    "id",
+    "task",
+    "queue",
+    "state",
+    "priority",
+    "attempt_count",
+    "failures",
+    "losses",
+    "token",
+    "waiting",
+    "args",
+    "policy",
+    "run_at",
+    "enqueued_at",
+    "worker_id",
+    "worker",
+    "host",
+    "key",
+    "tenant",
+    "started_at",
+    "ended_at",
+    "cancel_requested",
+    "hard_deadline",
+    "progress",
+    "checkpoint",
+    "checkpoint_at",
+    "result",
+]
+_ATTEMPT = [
+    "job_id",
+    "token",
+    "number",
+    "outcome",
+    "charge",
+    "started_at",
+    "ended_at",
+    "worker_id",
+    "worker",
+    "host",
+    "pid",
+    "message",
+    "progress",
+    "checkpoint_age",
+    "crash",
+]
+_WORKER = [
+    "id",
+    "name",
+    "host",
+    "pid",
+    "status",
+    "epoch",
+    "beat",
+    "heartbeat",
+    "lease",
+    "queues",
+    "tasks",
+    "running",
+    "started_at",
+    "heartbeat_at",
+    "lease_expires_at",
+    "stopped_at",
+    "release",
+    "lock_path",
+]
+_REFUSAL = ["job_id", "token", "verb", "at", "late_by"]
+
+
+def _job(row: tuple[Any, ...]) -> JobRow:
+    values = dict(zip(_JOB, row, strict=True))
+    values["state"] = State(values["state"])
+    values["waiting"] = bool(values["waiting"])
+    values["cancel_requested"] = bool(values["cancel_requested"])
+    values["policy"] = policy_of(values["policy"])
+    values["progress"] = progress_of(values["progress"])
+    return JobRow(**values)
+
+
+def _attempt(row: tuple[Any, ...]) -> AttemptRow:
+    values = dict(zip(_ATTEMPT, row, strict=True))
+    values["progress"] = progress_of(values["progress"])
+    values["crash"] = None if values["crash"] is None else _crash(values["crash"])
+    return AttemptRow(**values)
+
+
+def _worker(row: tuple[Any, ...]) -> WorkerRow:
+    values = dict(zip(_WORKER, row, strict=True))
+    values["status"] = WorkerStatus(values["status"])
+    values["queues"] = json.loads(values["queues"])
+    values["tasks"] = json.loads(values["tasks"])
+    return WorkerRow(**values)

@@ -1,0 +1,228 @@
+"""What happens to jobs outside of the exchange: plain functions of a cursor or a connection.
+
+``enqueue_on``, ``complete_on`` and ``store_id_on`` also run on a connection of the caller's own,
+inside the caller's transaction: they never begin or commit, and do not depend on its row
+factory, text factory or isolation level.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import lru_cache
+from sqlite3 import Connection, Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.model.crash import Progress
+from outlast.model.job import Policy
+from outlast.store.base import (
+    ENQUEUE_MAX,
+    Answer,
+    Cancelled,
+    Enqueued,
+    NewJob,
+    Report,
+    Requeued,
+    Save,
+)
+from outlast.store.sqlite_exchange import draw
+from outlast.store.sqlite_fence import refuse
+from outlast.store.sqlite_sql import statements
+
+_ENQUEUE = statements("enqueue")
+_CHECKPOINT = statements("checkpoint")
+_CANCEL = statements("cancel")
+_REQUEUE = statements("requeue")
+_DISCARD = statements("discard")
+_PRUNE = statements("prune")
+_COMPLETE = statements("complete")["complete"]
+_HAS_SCHEMA = statements("migrate")["has_schema"]
+_STORE_ID = statements("migrate")["store_id"]
+_encode = msgspec.json.Encoder().encode
+
+
+# --------------------------------------------------- also on a connection of the caller's
+
+
+def enqueue_on(connection: Connection, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
+    """Store jobs in their order, in the transaction that is open or that sqlite3 opens.
+
+    Raises sqlite3's own errors; some jobs may then be stored, until the caller rolls back.
+    """
+    return enqueue(_plain(connection), now, jobs)
+
+
+def complete_on(
+    connection: Connection, job_id: int, token: int, result: str | None, now: float
+) -> bool:
+    """Complete the attempt in the caller's transaction. False: its token is stale."""
+    return _plain(connection).execute(_COMPLETE, (now, result, job_id, token)).rowcount == 1
+
+
+def store_id_on(connection: Connection) -> str | None:
+    """Return the id of the Outlast schema that this connection sees, or None."""
+    cursor = _plain(connection)
+    if not cursor.execute(_HAS_SCHEMA).fetchone()[0]:
+        return None
+    row = cursor.execute(_STORE_ID).fetchone()
+    return None if row is None else bytes(row[0]).decode()
+
+
+def _plain(connection: Connection) -> Cursor:
+    cursor = connection.cursor(sqlite3.Cursor)
+    cursor.row_factory = None
+    return cursor
+
+
+# --------------------------------------------------------------------------------- enqueue
+
+
+def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Store jobs in their order; a key that an unfinished job holds names that job."""
+    if len(jobs) > ENQUEUE_MAX:
+        raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
+    if not jobs:
+        return []
+    rows = _rows(cursor, now, jobs)
+    if not any(job.key is not None for job in jobs):
+        cursor.executemany(_ENQUEUE["insert"], rows)
+        return [Enqueued(row[0], created=True) for row in rows]
+    return [_enqueue_one(cursor, row, job.key) for row, job in zip(rows, jobs, strict=True)]
+
+
+def _rows(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[tuple[Any, ...]]:
+    ids = draw(cursor, "job", len(jobs))
+    times = [now + job.delay if job.run_at is None else job.run_at for job in jobs]
+    due = sum(time <= now for time in times)
+    positions = iter(draw(cursor, "position", due) if due else ())
+    return [
+        (
+            job_id,
+            job.task,
+            job.queue,
+            job.priority,
+            next(positions) if time <= now else None,
+            time,
+            now,
+            job.args,
+            _policy_text(job.policy),
+            job.policy.timeout,
+            job.key,
+            job.tenant,
+        )
+        for job_id, time, job in zip(ids, times, jobs, strict=True)
+    ]
+
+
+@lru_cache(maxsize=1_000)
+def _policy_text(policy: Policy) -> str:
+    return _encode(policy).decode()
+
+
+def _enqueue_one(cursor: Cursor, row: tuple[Any, ...], key: str | None) -> Enqueued:
+    if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
+        return Enqueued(row[0], created=True)
+    return Enqueued(cursor.execute(_ENQUEUE["key_holder"], (key,)).fetchone()[0], created=False)
+
+
+# ----------------------------------------------------------------- writes of an attempt
+
+
+def checkpoint(cursor: Cursor, now: float, saves: Sequence[Save]) -> list[Answer]:
+    """Save checkpoints, each fenced and only forward."""
+    return [_save(cursor, now, save) for save in saves]
+
+
+def _save(cursor: Cursor, now: float, save: Save) -> Answer:
+    values = {
+        "value": save.value,
+        "number": save.number,
+        "now": now,
+        "job_id": save.job_id,
+        "token": save.token,
+    }
+    if cursor.execute(_CHECKPOINT["save"], values).rowcount:
+        return Answer.ACCEPTED
+    if cursor.execute(_CHECKPOINT["is_current"], (save.job_id, save.token)).fetchone():
+        return Answer.ALREADY
+    return refuse(cursor, now, save.job_id, save.token, "checkpoint")
+
+
+def progress(cursor: Cursor, _: float, reports: Sequence[Report]) -> list[Answer]:
+    """Note progress, each fenced; refusals are not recorded."""
+    return [Answer.ACCEPTED if _report(cursor, report) else Answer.REFUSED for report in reports]
+
+
+def _report(cursor: Cursor, report: Report) -> int:
+    values = (_encode(report.progress).decode(), report.job_id, report.token)
+    return cursor.execute(_CHECKPOINT["report"], values).rowcount
+
+
+def progress_of(text: str | None) -> Progress | None:
+    """Return the progress on a row."""
+    return None if text is None else msgspec.json.decode(text, type=Progress)
+
+
+# -------------------------------------------------------------------------- an operator's
+
+
+def cancel(cursor: Cursor, now: float, job_ids: Sequence[int]) -> dict[int, Cancelled]:
+    """Cancel queued jobs, ask running ones."""
+    found = ((job_id, _cancel_one(cursor, now, job_id)) for job_id in job_ids)
+    return {job_id: what for job_id, what in found if what is not None}
+
+
+def _cancel_one(cursor: Cursor, now: float, job_id: int) -> Cancelled | None:
+    if cursor.execute(_CANCEL["end_queued"], (now, job_id)).rowcount:
+        return Cancelled.CANCELLED
+    if cursor.execute(_CANCEL["ask_running"], (job_id,)).rowcount:
+        return Cancelled.REQUESTED
+    return Cancelled.ENDED if cursor.execute(_CANCEL["state"], (job_id,)).fetchone() else None
+
+
+def requeue(
+    cursor: Cursor, now: float, job_ids: Sequence[int], *, from_scratch: bool
+) -> dict[int, Requeued]:
+    """Revive dead and cancelled jobs."""
+    found = (
+        (job_id, _requeue_one(cursor, now, job_id, from_scratch=from_scratch))
+        for job_id in dict.fromkeys(job_ids)
+    )
+    return {job_id: what for job_id, what in found if what is not None}
+
+
+def _requeue_one(cursor: Cursor, now: float, job_id: int, *, from_scratch: bool) -> Requeued | None:
+    row = cursor.execute(_REQUEUE["look"], (job_id,)).fetchone()
+    if row is None:
+        return None
+    state, key = row
+    if state == "completed":
+        return Requeued.COMPLETED
+    if state in {"queued", "running"}:
+        return Requeued.NOT_ENDED
+    if key is not None and cursor.execute(_REQUEUE["key_holder"], (key,)).fetchone():
+        return Requeued.KEY_TAKEN
+    position = draw(cursor, "position", 1)[0]
+    values = {"position": position, "now": now, "from_scratch": from_scratch, "id": job_id}
+    cursor.execute(_REQUEUE["requeue"], values)
+    return Requeued.REQUEUED
+
+
+def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:
+    """Delete dead jobs and their attempts; return how many jobs."""
+    ids = [{"id": job_id} for job_id in job_ids]
+    cursor.executemany(_DISCARD["attempts"], ids)
+    return cursor.executemany(_DISCARD["job"], ids).rowcount if ids else 0
+
+
+def prune(
+    cursor: Cursor, now: float, jobs_older_than: float, workers_older_than: float, limit: int
+) -> int:
+    """Delete what ended long ago, at most ``limit`` jobs and workers together."""
+    old = cursor.execute(_PRUNE["jobs"], (now - jobs_older_than, limit)).fetchall()
+    cursor.executemany(_PRUNE["attempts_of"], old)
+    jobs = cursor.executemany(_PRUNE["job"], old).rowcount if old else 0
+    values = (now - workers_older_than, limit - jobs)
+    return jobs + cursor.execute(_PRUNE["workers"], values).rowcount

@@ -1,0 +1,207 @@
+"""Workers' rows, their beats, and what becomes of the jobs of those that are gone.
+
+Plain functions of a cursor; the beat alone may do without the write lock (sql/heartbeat.sql).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.model.crash import Charge
+from outlast.model.job import JobFacts, State
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.base import Beat, NewWorker, Orphan, WorkerRef, WorkerSeen, WorkerStatus
+from outlast.store.lockfile import LockFile, read_beat
+from outlast.store.sqlite_exchange import apply, cancels_of, draw, policy_of, worker_status
+from outlast.store.sqlite_jobs import progress_of
+from outlast.store.sqlite_sql import statements
+
+_REGISTER = statements("register")
+_HEARTBEAT = statements("heartbeat")
+_REAP = statements("reap")
+_RECLAIM = statements("reclaim")
+_RAISE = statements("sequences")["raise"]
+
+
+# ---------------------------------------------------------------------------- registration
+
+
+def register(cursor: Cursor, now: float, new: NewWorker) -> WorkerRef:
+    """Make a row, with its lease running; later tokens are above those it has seen."""
+    raise_tokens(cursor, now, new.token_seen)
+    worker_id = draw(cursor, "worker", 1)[0]
+    values = msgspec.structs.asdict(new) | {
+        "id": worker_id,
+        "now": now,
+        "queues": json.dumps(new.queues),
+        "tasks": json.dumps(new.tasks),
+    }
+    del values["token_seen"]
+    cursor.execute(_REGISTER["register"], values)
+    return WorkerRef(worker_id, 1)
+
+
+def raise_tokens(cursor: Cursor, _: float, above: int) -> None:
+    """Make every later token larger than ``above``."""
+    cursor.execute(_RAISE, (above,))
+
+
+def reconnect(cursor: Cursor, now: float, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+    """Raise the epoch; None if the lease is lost."""
+    raise_tokens(cursor, now, token_seen)
+    row = cursor.execute(_REGISTER["reconnect"], (me.worker_id,)).fetchone()
+    return None if row is None else WorkerRef(me.worker_id, row[0])
+
+
+def set_status(cursor: Cursor, now: float, me: WorkerRef, status: WorkerStatus) -> bool:
+    """Move a live worker's row; False if the lease is lost."""
+    values = {"status": status.value, "now": now, "id": me.worker_id}
+    return cursor.execute(_REGISTER["set_status"], values).rowcount == 1
+
+
+def announce(cursor: Cursor, _: float, me: WorkerRef, tasks: Sequence[str]) -> None:
+    """Replace the tasks on the row."""
+    cursor.execute(_REGISTER["announce"], (json.dumps(list(tasks)), me.worker_id))
+
+
+# --------------------------------------------------------------------------------- beats
+
+
+def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
+    """Beat through the lock file; None if that is not the file on the worker's row.
+
+    The file first, then the row: a reap that has not seen this beat is most likely seen here.
+    """
+    beaten = _beaten(lock)
+    row = cursor.execute(_HEARTBEAT["look"], (me.worker_id,)).fetchone()
+    if row is None or row[0] not in {"active", "draining"}:
+        return Beat(renewed=False)
+    if (row[1], row[2]) != (lock.device, lock.inode) or not beaten:
+        return None
+    return Beat(renewed=True, cancels=cancels_of(cursor, me.worker_id))
+
+
+def _beaten(lock: LockFile) -> bool:
+    if lock.valid():
+        with suppress(OSError):
+            lock.beat()
+            return True
+    return False
+
+
+def show_beat(cursor: Cursor, now: float, me: WorkerRef, beat: int) -> None:
+    """Keep the row fresh for people."""
+    cursor.execute(_HEARTBEAT["show"], {"beat": beat, "now": now, "id": me.worker_id})
+
+
+def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
+    """Beat through the row, above what the file has shown."""
+    values = {"floor": floor, "now": now, "id": me.worker_id}
+    if not cursor.execute(_HEARTBEAT["renew"], values).rowcount:
+        return Beat(renewed=False)
+    return Beat(renewed=True, cancels=cancels_of(cursor, me.worker_id))
+
+
+def observe(cursor: Cursor) -> list[WorkerSeen]:
+    """Return one look at all live workers, by row and by file."""
+    return [_seen(row) for row in cursor.execute(_REAP["observe"]).fetchall()]
+
+
+def _seen(row: tuple[Any, ...]) -> WorkerSeen:
+    return WorkerSeen(
+        worker_id=row[0],
+        name=row[1],
+        host=row[2],
+        boot_id=row[3],
+        beat=_newest(row[4], row[7], row[8], row[9]),
+        heartbeat=row[5],
+        lease=row[6],
+        lock_path=row[7],
+        lock_device=row[8],
+        lock_inode=row[9],
+    )
+
+
+def _newest(beat: int, path: str | None, device: int | None, inode: int | None) -> int:
+    return beat if path is None else max(beat, read_beat(path, device, inode) or 0)
+
+
+def reap(cursor: Cursor, now: float, gone: WorkerSeen) -> bool:
+    """Mark a worker lost if its counter still stands where it was seen."""
+    row = cursor.execute(_REAP["look_again"], (gone.worker_id,)).fetchone()
+    if row is None:
+        return False
+    if _newest(row[0], gone.lock_path, gone.lock_device, gone.lock_inode) != gone.beat:
+        return False
+    return cursor.execute(_REAP["mark_lost"], (now, gone.worker_id)).rowcount == 1
+
+
+# -------------------------------------------------------------- jobs without their worker
+
+
+def reconcile(
+    cursor: Cursor, now: float, me: WorkerRef, held: Collection[int]
+) -> list[tuple[int, int]]:
+    """Release the worker's running jobs whose tokens it does not hold."""
+    if worker_status(cursor, me) not in {"active", "draining"}:
+        return []
+    rows = cursor.execute(_RECLAIM["held_by"], (me.worker_id,)).fetchall()
+    unknown = [row for row in rows if row[1] not in held]
+    apply(cursor, now, [_released(*row) for row in unknown])
+    return [(row[0], row[1]) for row in unknown]
+
+
+def _released(job_id: int, token: int, failures: int, losses: int) -> Transition:
+    return Transition(
+        job_id=job_id,
+        token=token,
+        state=State.QUEUED,
+        outcome=OutcomeKind.RELEASED.value,
+        charge=Charge.NONE,
+        failures=failures,
+        losses=losses,
+        message="its worker did not hold it",
+    )
+
+
+def orphans(cursor: Cursor, now: float, limit: int) -> list[Orphan]:
+    """Return running jobs whose worker is not alive or has no row, longest-running first."""
+    return [_orphan(row, now) for row in cursor.execute(_RECLAIM["orphans"], (limit,)).fetchall()]
+
+
+def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
+    facts = JobFacts(
+        job_id=row[0],
+        token=row[1],
+        failures=row[2],
+        losses=row[3],
+        policy=policy_of(row[4]),
+        cancel_requested=bool(row[5]),
+    )
+    return Orphan(
+        facts=facts,
+        worker_id=row[6],
+        worker=row[7],
+        host=row[8],
+        progress=progress_of(row[9]),
+        checkpoint_age=None if row[10] is None else now - row[10],
+    )
+
+
+def close_orphans(cursor: Cursor, now: float, decided: Sequence[Transition]) -> list[Transition]:
+    """Apply what was decided to those that are still the same attempt; return these, as they
+    were applied: a cancel request that came after the decision has turned it."""
+    return [_as_applied(cursor, one) for one in decided if apply(cursor, now, [one])]
+
+
+def _as_applied(cursor: Cursor, decided: Transition) -> Transition:
+    state = State(cursor.execute(_RECLAIM["state"], (decided.job_id,)).fetchone()[0])
+    if state is decided.state:
+        return decided
+    return msgspec.structs.replace(decided, state=state, delay=0.0)
