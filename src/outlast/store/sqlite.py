@@ -57,6 +57,7 @@ __all__ = ["SqliteStore", "complete_on", "enqueue_on", "store_id_on"]
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("outlast.store")
+_log.addHandler(logging.NullHandler())  # silent in a program that does not opt in
 _warned: set[str] = set()  # each fault is named once per process
 
 
@@ -68,6 +69,7 @@ class SqliteStore:
         clock: where "now" comes from.
         busy_timeout: seconds that a call waits for the write lock of another process.
         read_only: never create, never write.
+        connections: taken as PostgreSQL takes it; a store has one connection to its file.
 
     Attributes:
         path: the absolute path of the file.
@@ -85,10 +87,12 @@ class SqliteStore:
         clock: Clock = SYSTEM,
         busy_timeout: float = 30.0,
         read_only: bool = False,
+        connections: int = 1,
     ) -> None:
         location = sqlite_url.parse(url)
         self.url = url
         self._clock = clock
+        del connections
         self.path = location.path
         self.created_file = False
         self.lock: LockFile | None = None

@@ -111,7 +111,7 @@ def _hand_in_one(cursor: Cursor, now: float, end: Transition) -> Answer:
 
 def _evidence(end: Transition, now: float) -> dict[str, Any]:
     return {
-        "pid": end.pid if end.pid is not None or end.crash is None else end.crash.pid,
+        "pid": end.pid,
         "outcome": end.outcome,
         "charge": end.charge.value,
         "message": end.message,

@@ -28,7 +28,7 @@ def judged(
         return Answer.ALREADY
     if _one(cursor, "closed_as", token, job_id, outcome):
         return Answer.ALREADY
-    return refuse(cursor, now, job_id, token, outcome)
+    return refuse(cursor, now, job_id, token, "end")
 
 
 def refuse(cursor: Cursor, now: float, job_id: int, token: int, verb: str) -> Answer:

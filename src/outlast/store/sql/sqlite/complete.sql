@@ -5,5 +5,6 @@
 
 -- name: complete
 UPDATE outlast_jobs
-SET state = 'completed', worker_id = NULL, hard_deadline = NULL, ended_at = ?, result = ?
+SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
+    ended_at = ?, result = ?
 WHERE id = ? AND token = ? AND state = 'running'

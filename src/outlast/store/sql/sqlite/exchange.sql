@@ -12,7 +12,8 @@
 SELECT status FROM outlast_workers WHERE id = ? AND epoch = ?
 -- name: complete
 UPDATE outlast_jobs
-SET state = 'completed', worker_id = NULL, hard_deadline = NULL, ended_at = ?, result = ?
+SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
+    ended_at = ?, result = ?
 WHERE id = ? AND token = ? AND state = 'running'
 -- name: keep_evidence
 INSERT INTO outlast_attempts
@@ -30,6 +31,8 @@ SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' EL
     position = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN :position END,
     run_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN :run_at ELSE run_at END,
     ended_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL ELSE :now END,
+    started_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL
+                      ELSE started_at END,
     failures = :failures, losses = :losses, worker_id = NULL, hard_deadline = NULL
 WHERE id = :job_id AND token = :token AND state = 'running'
 -- name: due

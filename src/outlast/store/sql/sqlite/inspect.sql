@@ -4,16 +4,18 @@
 -- name: job
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
-       j.enqueued_at, j.worker_id, w.name, w.host, j.key, j.tenant, j.started_at, j.ended_at,
-       j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result
-FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+       j.enqueued_at,
+       coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
+       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE j.id = :id
 -- name: jobs
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
-       j.enqueued_at, j.worker_id, w.name, w.host, j.key, j.tenant, j.started_at, j.ended_at,
-       j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result
-FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+       j.enqueued_at,
+       coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
+       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE (:before_id IS NULL OR j.id < :before_id)
   AND (:state IS NULL OR j.state = :state) AND (:queue IS NULL OR j.queue = :queue)
   AND (:task IS NULL OR j.task = :task) AND (:tenant IS NULL OR j.tenant = :tenant)

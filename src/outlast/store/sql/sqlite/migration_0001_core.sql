@@ -4,7 +4,8 @@
 -- Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1. Payloads are text
 -- (JSON made by us). position is NULL while a queued job is not due yet, so future jobs are not
 -- in the line. worker_id is set exactly while running. token stays after the end: "already" is
--- told by it.
+-- told by it. completed_by is the worker of the attempt that completed; the other attempts have
+-- rows of their own in outlast_attempts, and the view outlast_history shows both as one list.
 --
 -- The line is indexed by task as well: jobs of a task that nobody knows are stepped over by
 -- lane, however many they are, and slow nobody.
@@ -36,6 +37,7 @@ CREATE TABLE outlast_jobs (
     losses            INTEGER NOT NULL DEFAULT 0,
     token             INTEGER,
     worker_id         INTEGER,
+    completed_by      INTEGER,
     started_at        REAL,
     ended_at          REAL,
     hard_deadline     REAL,
@@ -54,6 +56,7 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_position CHECK (position IS NULL OR state = 'queued'),
     CONSTRAINT outlast_jobs_ended
         CHECK ((state IN ('completed', 'dead', 'cancelled')) = (ended_at IS NOT NULL)),
+    CONSTRAINT outlast_jobs_completed_by CHECK (completed_by IS NULL OR state = 'completed'),
     CONSTRAINT outlast_jobs_result CHECK (result IS NULL OR state = 'completed'),
     CONSTRAINT outlast_jobs_counts CHECK (attempt_count >= 0 AND failures >= 0 AND losses >= 0),
     CONSTRAINT outlast_jobs_flags CHECK (cancel_requested IN (0, 1))
@@ -142,3 +145,13 @@ CREATE TABLE outlast_schema (
     store_id        TEXT,
     CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
 );
+
+CREATE VIEW outlast_history AS
+SELECT a.job_id, a.token, a.number, a.worker_id, a.worker, a.host, a.pid, a.outcome, a.charge,
+       a.started_at, a.ended_at
+FROM outlast_attempts AS a
+UNION ALL
+SELECT j.id, j.token, j.attempt_count, j.completed_by, w.name, w.host, NULL, 'completed', 'none',
+       j.started_at, j.ended_at
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.completed_by
+WHERE j.state = 'completed';

@@ -10,6 +10,7 @@ SELECT id FROM outlast_jobs WHERE key = ? AND state IN ('queued', 'running')
 UPDATE outlast_jobs
 SET state = 'queued', position = :position, run_at = :now, ended_at = NULL,
     failures = 0, losses = 0, cancel_requested = 0, progress = NULL,
+    started_at = NULL,
     checkpoint = CASE WHEN :from_scratch THEN NULL ELSE checkpoint END,
     checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE checkpoint_at END
 WHERE id = :id AND state IN ('dead', 'cancelled')
