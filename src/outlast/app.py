@@ -5,7 +5,12 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from outlast.attempt import Attempt
@@ -13,13 +18,17 @@ from outlast.bridge import blocking
 from outlast.config import MAX_PAYLOAD, check_whole, redacted, worker_settings
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.home import Home
-from outlast.job import Job, cancel, not_found, requeue
+from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.store.base import Cancelled, JobRow, Requeued
-from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, submit
+from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, is_async, submit
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+
+Context = AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
+"""What a lifespan or an around becomes when it is called: entered with ``with`` or with
+``async with``, whichever it has."""
 
 _MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 1024**3
 
@@ -44,8 +53,8 @@ class App:
     Attributes:
         tasks: the registered tasks by name.
         max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
-        lifespan_fn: the generator function of ``@app.lifespan``, async or not, or None.
-        around_fns: those of ``@app.around``, outermost first; each takes the attempt.
+        lifespan_fn: called with the app, once per runner: makes a context manager; or None.
+        around_fns: called with each attempt, outermost first: make context managers.
     """
 
     def __init__(
@@ -65,9 +74,8 @@ class App:
         self.max_payload = check_whole("max_payload", max_payload, _MIN_PAYLOAD, _MOST_PAYLOAD)
         self.home = Home(url, notify=bool(notify))
         self.tasks: dict[str, Task[..., Any]] = {}
-        self.lifespan_fn: Callable[..., Any] | None = None
-        self.around_fns: list[Callable[[Attempt], Any]] = []
-        self._lifespan_takes_app = False
+        self.lifespan_fn: Callable[[App], Context] | None = None
+        self.around_fns: list[Callable[[Attempt], Context]] = []
         self._aliases: dict[str, Task[..., Any]] = {}
 
     def __repr__(self) -> str:
@@ -137,7 +145,7 @@ class App:
             raise ConfigError(
                 f"{fn.name} is a task already; make another of its function, {fn.name}.fn"
             )
-        kind = AsyncTask if inspect.iscoroutinefunction(fn) else PlainTask
+        kind = AsyncTask if is_async(fn) else PlainTask
         task: Task[..., Any] = kind(
             fn, self.home, TaskOptions(max_payload=self.max_payload, **options)
         )
@@ -163,24 +171,10 @@ class App:
         """
         if self.lifespan_fn is not None:
             raise ConfigError("the application has a lifespan already")
-        generator = _generator(fn, "lifespan")
-        self._lifespan_takes_app = _takes(generator, "lifespan", "the app or nothing", least=0)
-        self.lifespan_fn = generator
+        enter = _context_maker(fn, "lifespan")
+        takes_app = _takes(fn, "lifespan", "the app or nothing", least=0)
+        self.lifespan_fn = enter if takes_app else lambda _: enter()
         return fn
-
-    @asynccontextmanager
-    async def enter_lifespan(self) -> AsyncIterator[Any]:
-        """Run the lifespan round the block, on this loop; gives what it yields, or None."""
-        if self.lifespan_fn is None:
-            yield None
-            return
-        args = (self,) if self._lifespan_takes_app else ()
-        if inspect.isasyncgenfunction(self.lifespan_fn):
-            async with asynccontextmanager(self.lifespan_fn)(*args) as resources:
-                yield resources
-        else:
-            with contextmanager(self.lifespan_fn)(*args) as resources:
-                yield resources
 
     def around(self, fn: F) -> F:
         """Run ``fn`` round each attempt: a Flask context, a Sentry scope, a tenant's schema.
@@ -188,9 +182,9 @@ class App:
         A generator function (``async def`` or ``def``) that yields once, taking the attempt.
         Several are entered in the order in which they were registered, the first outermost.
         """
-        generator = _generator(fn, "around")
-        _takes(generator, "around", "the attempt", least=1)
-        self.around_fns.append(generator)
+        enter = _context_maker(fn, "around")
+        _takes(fn, "around", "the attempt", least=1)
+        self.around_fns.append(enter)
         return fn
 
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
@@ -217,6 +211,7 @@ class App:
 
     async def get(self, id: int) -> Job[Any]:  # noqa: A002
         """Return a job with what the store knows of it as ``.row``; JobNotFound if none."""
+        check_id(id)
         row = await self.home.ask(lambda store: store.inspector.job(id))
         if row is None:
             raise not_found(id)
@@ -296,11 +291,13 @@ def _takes(fn: Callable[..., Any], what: str, takes: str, *, least: int) -> bool
     return len(required) == 1
 
 
-def _generator(fn: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """Return the generator function that ``fn`` is, or that contextlib has made it of."""
-    if getattr(fn, "__code__", None) in _CONTEXTLIB:
-        fn = fn.__wrapped__  # type: ignore[attr-defined]
-    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+def _context_maker(fn: Callable[..., Any], what: str) -> Callable[..., Context]:
+    """Return what makes a context manager out of a generator function, or is one already."""
+    if inspect.isasyncgenfunction(fn):
+        return asynccontextmanager(fn)
+    if inspect.isgeneratorfunction(fn):
+        return contextmanager(fn)
+    if getattr(fn, "__code__", None) in _MADE_BY_CONTEXTLIB:
         return fn
     raise ConfigError(f"@app.{what} decorates a function that yields once: where the work is done")
 
@@ -313,7 +310,7 @@ async def _nothing_async() -> AsyncIterator[None]:
     yield
 
 
-_CONTEXTLIB = (
+_MADE_BY_CONTEXTLIB = (
     contextmanager(_nothing).__code__,
     asynccontextmanager(_nothing_async).__code__,
 )

@@ -158,7 +158,7 @@ class Signature:
         """Read the function. ConfigError if an annotation can never be read back from JSON."""
         self.task = task
         self.max_payload = max_payload
-        self._inspected = _parameters(fn)
+        self._inspected = _parameters(fn, task)
         hints = _hints(fn)
         self.returns: Any = _usable(hints.get("return", Any))
         self.fields = {
@@ -273,7 +273,14 @@ def _usable(annotation: Any) -> Any:
     return annotation
 
 
-def _parameters(fn: Callable[..., Any]) -> inspect.Signature:
+def _parameters(fn: Callable[..., Any], task: str) -> inspect.Signature:
+    try:
+        return _inspected(fn)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"task {task}: its parameters are not known: {error}") from error
+
+
+def _inspected(fn: Callable[..., Any]) -> inspect.Signature:
     if sys.version_info >= (3, 14):  # where annotations are evaluated late, and may not be at all
         import annotationlib
 

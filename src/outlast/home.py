@@ -26,10 +26,10 @@ FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
 class Home:
     """The stores of one application, one for each event loop."""
 
-    def __init__(self, url: str | None, **settings: Any) -> None:
-        """``settings`` go to the store as they are."""
+    def __init__(self, url: str | None, *, notify: bool = True) -> None:
+        """``notify``: whether enqueuing wakes idle workers, where the store can do that."""
         self._url = None if url is None else resolve_url(url)
-        self._settings = settings
+        self._notify = notify
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Store]] = {}
         self._store_id: str | None = None
         _homes.add(self)
@@ -103,7 +103,8 @@ class Home:
     async def _open(self) -> Store:
         from outlast.store import open_store
 
-        store = open_store(self.url, **self._settings)
+        settings = {} if self.url.startswith("sqlite:") else {"notify": self._notify}
+        store = open_store(self.url, **settings)
         try:
             await store.open()
         except BaseException:

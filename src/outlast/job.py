@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from outlast.bridge import blocking
 from outlast.clock import SYSTEM, Clock
 from outlast.codec import decode_result
-from outlast.errors import JobCancelled, JobFailed, JobNotFound
+from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
 from outlast.inspector import phase_of
 from outlast.model.job import State
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 POLL_FIRST, POLL_MAX, POLL_GROWTH = 0.02, 0.25, 1.5  # seconds, seconds, factor
+ID_LIMIT = 2**63
 
 
 class Job(Generic[R]):
@@ -84,6 +85,7 @@ class Job(Generic[R]):
             TimeoutError: it has not ended by then; it goes on.
             JobNotFound: its row was deleted.
             BadArguments: the result is not of this release's return type.
+            StoreUnavailable: it cannot be looked at; the job itself is not touched by that.
         """
         return await self._home.ask(lambda store: self._wait(store, timeout, SYSTEM))
 
@@ -140,12 +142,19 @@ async def _raise_end(store: Store, row: JobRow) -> NoReturn:
     )
 
 
+def check_id(job_id: object) -> None:
+    """Raise UsageError for what is no id at all."""
+    if isinstance(job_id, bool) or not isinstance(job_id, int) or not 0 <= job_id < ID_LIMIT:
+        raise UsageError(f"the id of a job is a whole number above 0, not {ascii(job_id)[:80]}")
+
+
 def not_found(job_id: int) -> JobNotFound:
     """Return the error for an id that names no job."""
     return JobNotFound(f"there is no job {job_id}")
 
 
 async def _one(home: Home, job_id: int, verb: Callable[[Store], Awaitable[dict[int, R]]]) -> R:
+    check_id(job_id)
     answers = await home.ask(verb)
     if job_id not in answers:
         raise not_found(job_id)

@@ -138,8 +138,8 @@ class Placed(Generic[P, R]):
             "connection": connection,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
-        if delay is not None:
-            changes["run_at"] = None
+        if delay is not None or at is not None:  # the later word counts
+            changes = {"delay": 0.0, "run_at": None, **changes}
         return Placed(self._task, msgspec.structs.replace(self._placement, **changes))
 
 
@@ -161,7 +161,7 @@ class Task(Placed[P, R]):
         self.home = home
         self.name = _name_of(fn, options.name)
         self.aliases = tuple(check_name("an alias", alias) for alias in options.aliases)
-        self.is_async = inspect.iscoroutinefunction(fn)
+        self.is_async = is_async(fn)
         self.own_runner = not self.is_async if options.own_runner is None else options.own_runner
         self.signature = Signature(fn, self.name, options.max_payload)
         self.returns = self.signature.returns
@@ -268,7 +268,7 @@ def _name_of(fn: Any, name: str | None) -> str:
     wanted = "a task is made of a function (def or async def)"
     if isinstance(fn, type):
         raise ConfigError(f"{wanted}, not of the class {fn.__qualname__}")
-    if not callable(fn):
+    if not callable(fn) or isinstance(fn, staticmethod):
         raise ConfigError(f"{wanted}, not of {ascii(fn)[:80]}")
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
         raise ConfigError(f"{wanted}; {fn.__name__} is a generator: nobody would take its values")
@@ -276,6 +276,11 @@ def _name_of(fn: Any, name: str | None) -> str:
     if name is None and (own is None or own == "<lambda>"):
         raise ConfigError(f"{wanted}; {ascii(fn)[:80]} has no name of its own: give name=…")
     return name or str(own)
+
+
+def is_async(fn: Any) -> bool:
+    """Whether calling ``fn`` gives a coroutine."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
 
 async def submit(home: Home, calls: Sequence[Call[R]]) -> list[Job[R]]:
