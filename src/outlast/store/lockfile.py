@@ -99,7 +99,7 @@ class LockFile:
     def valid(self) -> bool:
         """Whether others can still find this file under its path."""
         try:
-            status = os.stat(self.path, follow_symlinks=False)
+            status = self.path.lstat()
         except OSError:
             return False
         return (status.st_dev, status.st_ino) == (self.device, self.inode)

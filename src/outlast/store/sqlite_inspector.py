@@ -66,20 +66,11 @@ class SqliteInspector:
         return await self._connection.read(look)
 
 
-_JOB = tuple(
-    """id task queue state priority attempt_count failures losses token waiting args policy run_at
-    enqueued_at worker_id worker host key tenant started_at ended_at cancel_requested
-    hard_deadline progress checkpoint checkpoint_at result""".split()
-)
-_ATTEMPT = tuple(
-    """job_id token number outcome charge started_at ended_at worker_id worker host pid message
-    progress checkpoint_age crash""".split()
-)
-_WORKER = tuple(
-    """id name host pid status epoch beat heartbeat lease queues tasks running started_at
-    heartbeat_at lease_expires_at stopped_at release lock_path""".split()
-)
-_REFUSAL = ("job_id", "token", "verb", "at", "late_by")
+# sql/sqlite/inspect.sql selects the columns in the order of these fields
+_JOB = JobRow.__struct_fields__
+_ATTEMPT = AttemptRow.__struct_fields__
+_WORKER = WorkerRow.__struct_fields__
+_REFUSAL = RefusalRow.__struct_fields__
 
 
 def _job(row: tuple[Any, ...]) -> JobRow:

@@ -8,8 +8,10 @@ factory, text factory or isolation level.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from sqlite3 import Connection, Cursor
 from typing import Any
 
@@ -27,6 +29,7 @@ from outlast.store.base import (
     Requeued,
     Save,
 )
+from outlast.store.sqlite_errors import translated
 from outlast.store.sqlite_exchange import draw
 from outlast.store.sqlite_fence import refuse
 from outlast.store.sqlite_sql import statements
@@ -49,31 +52,39 @@ _encode = msgspec.json.Encoder().encode
 def enqueue_on(connection: Connection, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
     """Store jobs in their order, in the transaction that is open or that sqlite3 opens.
 
-    Raises sqlite3's own errors; some jobs may then be stored, until the caller rolls back.
+    Raises BadData or StoreUnavailable; some jobs may then be stored, until the caller rolls back.
     """
-    return enqueue(_plain(connection), now, jobs)
+    with _clear_errors():
+        return enqueue(sqlite3.Cursor(connection), now, jobs)
 
 
 def complete_on(
     connection: Connection, job_id: int, token: int, result: str | None, now: float
 ) -> bool:
     """Complete the attempt in the caller's transaction. False: its token is stale."""
-    return _plain(connection).execute(_COMPLETE, (now, result, job_id, token)).rowcount == 1
+    with _clear_errors():
+        cursor = sqlite3.Cursor(connection)  # its own: without the caller's row factory
+        return cursor.execute(_COMPLETE, (now, result, job_id, token)).rowcount == 1
 
 
 def store_id_on(connection: Connection) -> str | None:
     """Return the id of the Outlast schema that this connection sees, or None."""
-    cursor = _plain(connection)
+    cursor = sqlite3.Cursor(connection)
     if not cursor.execute(_HAS_SCHEMA).fetchone()[0]:
         return None
     row = cursor.execute(_STORE_ID).fetchone()
     return None if row is None else bytes(row[0]).decode()
 
 
-def _plain(connection: Connection) -> Cursor:
-    cursor = connection.cursor(sqlite3.Cursor)
-    cursor.row_factory = None
-    return cursor
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        other = translated(error, Path("the database of this connection"))
+        if other is error:
+            raise
+        raise other from error
 
 
 # --------------------------------------------------------------------------------- enqueue

@@ -33,7 +33,7 @@ def parse(url: str) -> SqliteLocation:
         )
     text, _, query = url.removeprefix(PREFIX).partition("?")
     _refuse_memory(url, text, query)
-    path = Path(os.path.abspath(Path(unquote(text)).expanduser()))  # noqa: PTH100  (no symlinks)
+    path = Path(os.path.abspath(Path(unquote(text)).expanduser()))
     return SqliteLocation(path, _unsafe(url, query))
 
 

@@ -13,8 +13,7 @@ OLDEST: Version = (3, 35, 0)  # RETURNING
 WAL_FAULTS: list[tuple[str, Version, list[Version]]] = [
     # (what, first release that has it, releases that mend it: one per line of releases)
     (
-        "WAL-reset fault (sqlite.org/wal.html#walresetbug: a write beside a checkpoint can, very"
-        " rarely, damage the file)",
+        "WAL-reset fault (it can very rarely damage a file: sqlite.org/wal.html#walresetbug)",
         (3, 7, 0),
         [(3, 44, 6), (3, 50, 7), (3, 51, 3)],
     ),

@@ -11,8 +11,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
+from contextlib import closing, suppress
 
 from outlast.clock import Clock
 from outlast.store import sqlite_url
@@ -27,14 +26,16 @@ class SqliteWakeup:
     """Calls ``on_wake("")`` on the loop of ``start`` soon after anybody has committed.
 
     It does not know what was committed, so it wakes for everything; several commits within one
-    look are one call. Its own commits too: a worker looks once more after each exchange.
+    look are one call. ``healthy``: the last look worked.
     """
 
     def __init__(self, url: str, clock: Clock) -> None:
+        self.healthy = False
         self._path = sqlite_url.parse(url).path
         self._clock = clock
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        self._wake: Callable[[], None] = lambda: None
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
         """Begin to look. Errors are not raised: polling is always on underneath."""
@@ -44,9 +45,8 @@ class SqliteWakeup:
             with suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(on_wake, "")
 
-        self._thread = threading.Thread(
-            target=_watch, args=(self._path, self._ended, wake), name="outlast-wakeup", daemon=True
-        )
+        self._wake = wake
+        self._thread = threading.Thread(target=self._watch, name="outlast-wakeup", daemon=True)
         self._thread.start()
 
     async def close(self) -> None:
@@ -56,23 +56,20 @@ class SqliteWakeup:
         if thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, thread.join)
 
+    def _watch(self) -> None:
+        while not self._ended.is_set():
+            with suppress(sqlite3.Error):
+                self._watch_connection()
+            self.healthy = False
+            self._ended.wait(REOPEN_SECONDS)
 
-def _watch(path: Path, ended: threading.Event, wake: Callable[[], None]) -> None:
-    while not ended.is_set():
-        with suppress(sqlite3.Error):
-            _watch_connection(path, ended, wake)
-        ended.wait(REOPEN_SECONDS)
-
-
-def _watch_connection(path: Path, ended: threading.Event, wake: Callable[[], None]) -> None:
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
-    try:
-        seen = None
-        while not ended.is_set():
-            version = connection.execute(_DATA_VERSION).fetchone()[0]
-            if seen is not None and version != seen:
-                wake()
-            seen = version
-            ended.wait(POLL_SECONDS)
-    finally:
-        connection.close()
+    def _watch_connection(self) -> None:
+        uri = f"{self._path.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+            seen = None
+            while not self._ended.wait(POLL_SECONDS):
+                version = connection.execute(_DATA_VERSION).fetchone()[0]
+                self.healthy = True
+                if seen is not None and version != seen:
+                    self._wake()
+                seen = version

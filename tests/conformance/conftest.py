@@ -1,0 +1,35 @@
+"""The stores that the conformance suite runs on: it knows only the protocols in store/base.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from outlast.store import open_store
+from outlast.store.base import Store
+from tests.conformance.kit import Hands
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    """An open, empty store; each test runs once on every kind."""
+    store = open_store(store_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def other_store(store_url: str, store: Store) -> AsyncIterator[Store]:
+    """The same store through connections of another's own."""
+    other = open_store(store_url)
+    await other.open()
+    yield other
+    await other.close()
+
+
+@pytest.fixture
+async def hands(store: Store) -> Hands:
+    """A registered worker."""
+    return await Hands.on(store)

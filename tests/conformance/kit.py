@@ -1,0 +1,125 @@
+"""What the conformance tests share: workers, claims and ends in one line each. No SQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import JobFacts
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.store.base import (
+    Answer,
+    Claimed,
+    Enqueued,
+    Exchanged,
+    NewJob,
+    NewWorker,
+    Orphan,
+    Room,
+    Store,
+    WorkerRef,
+    WorkerSeen,
+)
+
+TASK = "app.work"
+
+
+def new_worker(name: str = "w1", **fields: Any) -> NewWorker:
+    """A registration; terms are short but legal."""
+    values: dict[str, Any] = {"host": "h1", "pid": 4711, "boot_id": "b1", "tasks": [TASK]}
+    values |= {"heartbeat": 1.0, "lease": 3.0}
+    return NewWorker(name=name, **(values | fields))
+
+
+def job(**fields: Any) -> NewJob:
+    """A job of the one known task."""
+    return NewJob(**({"task": TASK} | fields))
+
+
+def no_dice() -> float:
+    """Half the jitter, always."""
+    return 0.5
+
+
+def facts_of(claimed: Claimed) -> JobFacts:
+    """What the decision needs of a claimed job."""
+    return JobFacts(
+        job_id=claimed.job_id,
+        token=claimed.token,
+        failures=claimed.failures,
+        losses=claimed.losses,
+        policy=claimed.policy,
+    )
+
+
+def ended(claimed: Claimed, kind: OutcomeKind = OutcomeKind.COMPLETED, **fields: Any) -> Transition:
+    """The decided end of a claimed job's attempt."""
+    return decide(facts_of(claimed), Outcome(kind=kind, **fields), no_dice)
+
+
+def crashed(claimed: Claimed, kind: CrashKind = CrashKind.ERROR, **fields: Any) -> Transition:
+    """The decided end of an attempt that crashed."""
+    crash = Crash(kind=kind, message="it broke")
+    return ended(claimed, OutcomeKind.CRASHED, crash=crash, **fields)
+
+
+def lost_worker(orphan: Orphan) -> Transition:
+    """The usual decision on an orphan."""
+    crash = Crash(kind=CrashKind.LOST_WORKER, message="its worker is gone", worker=orphan.worker)
+    return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), no_dice)
+
+
+class Hands:
+    """A worker in the hands of a test."""
+
+    def __init__(self, store: Store, me: WorkerRef) -> None:
+        self.store = store
+        self.me = me
+
+    @classmethod
+    async def on(cls, store: Store, name: str = "w1", **fields: Any) -> Hands:
+        """Register a worker."""
+        return cls(store, await store.register(new_worker(name, **fields)))
+
+    async def exchange(self, *ends: Transition, limit: int = 0, **room: Any) -> Exchanged:
+        """Hand in ends and take up to ``limit`` jobs of the known task."""
+        rooms = [Room(**({"tasks": [TASK], "limit": limit} | room))] if limit else []
+        return await self.store.exchange(self.me, ends, rooms)
+
+    async def claim(self, limit: int = 100, **room: Any) -> list[Claimed]:
+        """Take up to ``limit`` jobs."""
+        return (await self.exchange(limit=limit, **room)).claimed
+
+    async def claim_one(self) -> Claimed:
+        """Take exactly one job, which must be there."""
+        (claimed,) = await self.claim(1)
+        return claimed
+
+    async def hand_in(self, *ends: Transition) -> list[Answer]:
+        """Hand in ends and take nothing."""
+        return (await self.exchange(*ends)).answers
+
+    async def seen(self) -> WorkerSeen:
+        """One look at this worker."""
+        looks = await self.store.observe()
+        return next(look for look in looks if look.worker_id == self.me.worker_id)
+
+    async def vanish(self) -> None:
+        """Be found gone."""
+        assert await self.store.reap(await self.seen())
+
+
+async def enqueued(store: Store, *jobs: NewJob) -> list[int]:
+    """Enqueue and return the ids."""
+    made: Sequence[Enqueued] = await store.enqueue(jobs or [job()])
+    return [one.job_id for one in made]
+
+
+async def eventually(look: Callable[[], Awaitable[Any]], seconds: float = 5.0) -> Any:
+    """Return the first true answer; time passes only because the store's own clock must."""
+    async with asyncio.timeout(seconds):
+        while not (found := await look()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return found

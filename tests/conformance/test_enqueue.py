@@ -1,0 +1,100 @@
+"""Jobs are stored in order, once per key, and run when due."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.errors import BadData
+from outlast.model.job import Policy, State
+from outlast.store.base import JobFilter, Store
+from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
+
+
+async def test_jobs_come_out_in_the_order_in_which_they_went_in(store: Store, hands: Hands) -> None:
+    ids = await enqueued(store, *[job(args=f'{{"n":{n}}}') for n in range(20)])
+    claimed = await hands.claim()
+    assert [one.job_id for one in claimed] == ids
+    assert [one.args for one in claimed] == [f'{{"n":{n}}}' for n in range(20)]
+
+
+async def test_a_new_job_has_every_field_that_was_asked_for(store: Store) -> None:
+    policy = Policy(retries=7, timeout=12.5, stall_timeout=3.0)
+    (job_id,) = await enqueued(
+        store,
+        job(queue="q", priority=-3, key="k", tenant="acme", args='{"a":"\\u0000"}', policy=policy),
+    )
+    row = await store.inspector.job(job_id)
+    assert row is not None
+    assert (row.task, row.queue, row.priority, row.key, row.tenant) == (TASK, "q", -3, "k", "acme")
+    assert (row.state, row.waiting, row.attempt_count) == (State.QUEUED, False, 0)
+    assert (row.failures, row.losses, row.token) == (0, 0, None)
+    assert (row.policy, row.args) == (policy, '{"a":"\\u0000"}')
+    assert row.run_at == pytest.approx(row.enqueued_at, abs=0.01)
+
+
+async def test_an_unfinished_key_names_the_same_job(store: Store) -> None:
+    (first,) = await store.enqueue([job(key="repo:42")])
+    again, other = await store.enqueue([job(key="repo:42"), job(key="repo:43")])
+    assert first.created
+    assert (again.job_id, again.created) == (first.job_id, False)
+    assert other.created
+    assert other.job_id != first.job_id
+
+
+async def test_a_key_twice_in_one_batch_is_one_job(store: Store) -> None:
+    first, second, third = await store.enqueue([job(key="k"), job(), job(key="k")])
+    assert (first.created, second.created, third.created) == (True, True, False)
+    assert third.job_id == first.job_id
+    assert len(await store.inspector.jobs(JobFilter())) == 2
+
+
+async def test_a_running_job_still_holds_its_key(store: Store, hands: Hands) -> None:
+    (first,) = await store.enqueue([job(key="k")])
+    await hands.claim_one()
+    (again,) = await store.enqueue([job(key="k")])
+    assert (again.job_id, again.created) == (first.job_id, False)
+
+
+async def test_an_ended_job_frees_its_key(store: Store, hands: Hands) -> None:
+    (first,) = await store.enqueue([job(key="k")])
+    await hands.hand_in(ended(await hands.claim_one()))
+    (again,) = await store.enqueue([job(key="k")])
+    assert again.created
+    assert again.job_id > first.job_id
+
+
+async def test_a_bad_row_stores_none_of_its_batch(store: Store) -> None:
+    with pytest.raises(BadData):
+        await store.enqueue([job(), job(priority=1_000), job()])
+    assert await store.inspector.jobs(JobFilter()) == []
+
+
+async def test_a_bad_row_among_keys_stores_none_of_its_batch(store: Store) -> None:
+    with pytest.raises(BadData):
+        await store.enqueue([job(key="k"), job(priority=-101)])
+    assert await store.inspector.jobs(JobFilter()) == []
+
+
+async def test_a_delayed_job_waits_and_then_runs(store: Store, hands: Hands) -> None:
+    (job_id,) = await enqueued(store, job(delay=0.2))
+    exchanged = await hands.exchange(limit=1)
+    row = await store.inspector.job(job_id)
+    assert exchanged.claimed == []
+    assert exchanged.next_due is not None
+    assert 0.0 <= exchanged.next_due <= 0.2
+    assert row is not None
+    assert row.waiting
+    (claimed,) = await eventually(hands.claim)
+    assert claimed.job_id == job_id
+
+
+async def test_a_job_with_a_time_in_the_past_runs_at_once(store: Store, hands: Hands) -> None:
+    (job_id,) = await enqueued(store, job(run_at=1_000_000.0))
+    row = await store.inspector.job(job_id)
+    assert row is not None
+    assert row.run_at == 1_000_000.0
+    assert [one.job_id for one in await hands.claim()] == [job_id]
+
+
+async def test_nothing_is_stored_for_an_empty_batch(store: Store) -> None:
+    assert await store.enqueue([]) == []
