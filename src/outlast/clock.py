@@ -38,15 +38,19 @@ class SystemClock:
     _boot_id = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
     def wall(self) -> float:
+        """Seconds since 1970."""
         return time.time()
 
     def boot(self) -> float:
+        """Seconds since the machine started."""
         return time.clock_gettime(self._boot_id)
 
     def random(self) -> float:
-        return random.random()  # noqa: S311  (jitter, not secrets)
+        """A number in [0, 1)."""
+        return random.random()
 
     async def sleep(self, seconds: float) -> None:
+        """Return after ``seconds``."""
         await asyncio.sleep(seconds)
 
 

@@ -1,27 +1,27 @@
 """Every error that Outlast raises, as one tree.
 
-    OutlastError
-    ├── ConfigError            a URL or a setting is wrong
-    ├── ApplicationError       MODULE:APP cannot be imported
-    ├── UsageError             a call that cannot work, refused at the caller
-    │   ├── BadArguments       arguments do not fit the task, or cannot be encoded
-    │   ├── UnknownTask        no task of that name
-    │   ├── NotInAttempt       current() outside of a running attempt
-    │   ├── SyncInLoop         NAME_sync() called where a loop is running
-    │   └── ConnectionMismatch a foreign connection that is not on this store
-    ├── StoreError
-    │   ├── StoreUnavailable   cannot be reached, or broke off: the outcome is unknown
-    │   ├── StoreCorrupt       the file is no database, or is damaged
-    │   ├── SchemaMismatch     the schema is missing, or of an incompatible program
-    │   └── BadData            the store refuses a value (one row of a batch is bad)
-    ├── JobNotFound
-    ├── JobFailed              result(): the job is dead; .report has the evidence
-    ├── JobCancelled           result(): the job was cancelled
-    ├── LostLease              this attempt is no longer the current one
-    └── FrameError             a worker and its runner do not understand each other
+OutlastError
+├── ConfigError            a URL or a setting is wrong
+├── ApplicationError       MODULE:APP cannot be imported
+├── UsageError             a call that cannot work, refused at the caller
+│   ├── BadArguments       arguments do not fit the task, or cannot be encoded
+│   ├── UnknownTask        no task of that name
+│   ├── NotInAttempt       current() outside of a running attempt
+│   ├── SyncInLoop         NAME_sync() called where a loop is running
+│   └── ConnectionMismatch a foreign connection that is not on this store
+├── StoreError
+│   ├── StoreUnavailable   cannot be reached, or broke off: the outcome is unknown
+│   ├── StoreCorrupt       the file is no database, or is damaged
+│   ├── SchemaMismatch     the schema is missing, or of an incompatible program
+│   └── BadData            the store refuses a value (one row of a batch is bad)
+├── JobNotFound
+├── JobFailed              result(): the job is dead; .report has the evidence
+├── JobCancelled           result(): the job was cancelled
+├── LostLease              this attempt is no longer the current one
+└── FrameError             a worker and its runner do not understand each other
 
-    Verdict (BaseException)    raised by a task to decide about itself
-    ├── Snooze  ├── Retry  ├── Cancel  └── Dead
+Verdict (BaseException)    raised by a task to decide about itself
+├── Snooze  ├── Retry  ├── Cancel  └── Dead
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Home:
         opening = self._opening.get(loop)
         if opening is None or (opening.done() and _failed(opening)):
             opening = self._opening[loop] = loop.create_task(self._open())
-            await self._close_where(asyncio.AbstractEventLoop.is_closed)
+            await self._close_where(lambda loop: loop.is_closed())
         return await asyncio.shield(opening)
 
     async def ask(self, verb: Callable[[Store], Awaitable[R]]) -> R:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
+from pathlib import Path
 
 from outlast.app import App
 from outlast.errors import ApplicationError
@@ -17,9 +17,12 @@ def load_app(spec: str) -> App:
     """
     module_name, colon, attribute = spec.partition(":")
     if not module_name or not colon or not attribute:
-        raise ApplicationError(f"{spec!r} does not name an application; write MODULE:APP, as in shop.jobs:app")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        raise ApplicationError(
+            f"{spec!r} does not name an application; write MODULE:APP, as in shop.jobs:app"
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     module = _import(module_name)
     app = getattr(module, attribute, None)
     if not isinstance(app, App):
@@ -37,7 +40,9 @@ def _import(name: str) -> object:
             ) from error
         raise ApplicationError(f"cannot import {name!r}: {error}") from error
     except Exception as error:
-        raise ApplicationError(f"cannot import {name!r}: {type(error).__name__}: {error}") from error
+        raise ApplicationError(
+            f"cannot import {name!r}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _not_an_app(name: str, attribute: str, module: object, found: object) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import inspect
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from outlast.app import App
+from outlast.app import App, Context
 from outlast.attempt import Attempt, Link, StopReason, set_current
 from outlast.clock import Clock
 from outlast.codec import encode_result
@@ -30,7 +30,7 @@ from outlast.errors import (
     UnknownTask,
     Verdict,
 )
-from outlast.model.crash import TEXT_MAX, Crash, CrashKind, clean
+from outlast.model.crash import Crash, CrashKind, bounded, clean
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import End
 from outlast.store.base import Claimed
@@ -87,9 +87,7 @@ class Executor:
     def _runs_in_thread(self, attempt: Attempt) -> bool:
         return not self._app.find(attempt.task).is_async
 
-    async def _live(
-        self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any
-    ) -> None:
+    async def _live(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> None:
         try:
             outcome = await self._outcome(task, attempt, args, kwargs)
         except BaseException as error:
@@ -129,20 +127,19 @@ class Executor:
 
     async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:
         async with contextlib.AsyncExitStack() as stack:
-            inner: list[Callable[..., Any]] = []
+            inner: list[AbstractContextManager[Any]] = []
             for around in self._app.around_fns:
-                if inspect.isasyncgenfunction(inspect.unwrap(around)):
-                    await stack.enter_async_context(contextlib.asynccontextmanager(around)(attempt))
-                elif task.is_async:
-                    stack.enter_context(contextlib.contextmanager(around)(attempt))
+                context = around(attempt)
+                if isinstance(context, AbstractContextManager) and not task.is_async:
+                    inner.append(context)  # entered in the function's own thread
                 else:
-                    inner.append(around)
+                    await entered(stack, context)
             if task.is_async:
                 return await task.fn(*args, **kwargs)
-            return await self._in_thread(task.fn, attempt, inner, args, kwargs)
+            return await self._in_thread(task.fn, inner, args, kwargs)
 
     async def _in_thread(
-        self, fn: Callable[..., Any], attempt: Attempt, arounds: list[Any], args: Any, kwargs: Any
+        self, fn: Callable[..., Any], around: list[Any], args: Any, kwargs: Any
     ) -> Any:
         context = contextvars.copy_context()
 
@@ -150,8 +147,8 @@ class Executor:
             # an exception is handed back as a value: a Verdict must not end the thread pool
             try:
                 with contextlib.ExitStack() as stack:
-                    for around in arounds:
-                        stack.enter_context(contextlib.contextmanager(around)(attempt))
+                    for manager in around:
+                        stack.enter_context(manager)
                     return fn(*args, **kwargs), None
             except BaseException as error:
                 return None, error
@@ -161,6 +158,18 @@ class Executor:
         if error is not None:
             raise error
         return value
+
+
+async def entered(stack: contextlib.AsyncExitStack, context: Context) -> Any:
+    """Enter a context of either kind on the stack; return what it gives."""
+    if isinstance(context, AbstractContextManager):
+        return stack.enter_context(context)
+    return await stack.enter_async_context(context)
+
+
+async def enter_lifespan(app: App, stack: contextlib.AsyncExitStack) -> Any:
+    """Enter the application's lifespan, if it has one; return its resources."""
+    return None if app.lifespan_fn is None else await entered(stack, app.lifespan_fn(app))
 
 
 def judged(error: BaseException, attempt: Attempt) -> Outcome:
@@ -179,12 +188,12 @@ def judged(error: BaseException, attempt: Attempt) -> Outcome:
 
 def _verdict(error: Verdict) -> Outcome:
     if isinstance(error, Snooze):
-        return Outcome(kind=OutcomeKind.SNOOZED, delay=error.seconds, message=str(error))
+        return Outcome(kind=OutcomeKind.SNOOZED, delay=error.seconds, message=_said(error))
     if isinstance(error, Cancel):
-        return Outcome(kind=OutcomeKind.CANCELLED, message=str(error))
+        return Outcome(kind=OutcomeKind.CANCELLED, message=_said(error))
     crash = _report(CrashKind.ERROR, error)
     if isinstance(error, Dead):
-        return Outcome(kind=OutcomeKind.DEAD, message=str(error), crash=crash)
+        return Outcome(kind=OutcomeKind.DEAD, message=_said(error), crash=crash)
     delay = error.after if isinstance(error, Retry) else None
     return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=delay)
 
@@ -204,12 +213,17 @@ def _report(kind: CrashKind, error: BaseException) -> Crash:
         words = "it ran longer than its timeout and was stopped"
     elif kind is CrashKind.STALLED:
         words = "it neither reported nor saved for its stall_timeout and was stopped"
-    return Crash(
+    crash = Crash(
         kind=kind,
         message=words,
         exception=type(error).__qualname__,
-        traceback=clean("".join(_lines(error)), TEXT_MAX),
+        traceback="".join(_lines(error)),
     )
+    return bounded(crash)
+
+
+def _said(error: Verdict) -> str:
+    return clean(str(error))
 
 
 def _words(error: BaseException) -> str:
@@ -234,6 +248,6 @@ def _lines(error: BaseException) -> list[str]:
 
 def crashed(kind: CrashKind, message: str) -> Outcome:
     """Return a crashed end with this message."""
-    return Outcome(
-        kind=OutcomeKind.CRASHED, crash=Crash(kind=kind, message=message), message=message
-    )
+    message = clean(message)
+    crash = Crash(kind=kind, message=message)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)

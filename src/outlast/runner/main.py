@@ -19,6 +19,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,9 +27,9 @@ import msgspec
 from outlast.app import App
 from outlast.clock import SYSTEM
 from outlast.errors import ApplicationError, FrameError, StoreUnavailable
-from outlast.model.crash import TEXT_MAX, Progress, clean
+from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner.application import load_app
-from outlast.runner.execute import Executor
+from outlast.runner.execute import Executor, crashed, enter_lifespan
 from outlast.runner.protocol import (
     TO_RUNNER,
     Broken,
@@ -97,7 +98,7 @@ class Channel:
                 for frame in unpacker.feed(data):
                     self._took(frame)
         except (OSError, FrameError) as error:
-            print(f"outlast: the worker's frames cannot be read: {error}", file=sys.stderr)
+            sys.stderr.write(f"outlast: the worker's frames cannot be read: {error}\n")
         _end_with_worker()
 
     def _took(self, frame: ToRunner) -> None:
@@ -142,7 +143,18 @@ class WorkerLink:
 
     def _flush(self) -> None:
         ends, self._ends = self._ends, []
-        self._channel.send(Ended(ends))
+        try:
+            self._channel.send(Ended(ends))
+        except (FrameError, UnicodeEncodeError):
+            for end in ends:
+                self._send_alone(end)
+
+    def _send_alone(self, end: End) -> None:
+        try:
+            self._channel.send(Ended([end]))
+        except (FrameError, UnicodeEncodeError) as error:
+            outcome = crashed(CrashKind.REJECTED_RESULT, f"its end cannot be told: {error}")
+            self._channel.send(Ended([End(end.token, outcome)]))
 
 
 def _answer(word: str) -> Answer:
@@ -166,7 +178,7 @@ class Runner:
     async def run(self) -> None:
         """Enter the application's lifespan, announce its tasks, and serve."""
         async with contextlib.AsyncExitStack() as stack:
-            resources = await stack.enter_async_context(self._app.enter_lifespan())
+            resources = await enter_lifespan(self._app, stack)
             self._executor = Executor(
                 self._app, self._link, resources, clock=SYSTEM, threads=self._settings.concurrency
             )
@@ -204,11 +216,15 @@ def main(argument: str) -> int:
     channel = _prepare(settings)
     try:
         app = load_app(settings.app)
-        asyncio.run(Runner(app, settings, channel).run())
+        asyncio.run(_run(app, settings, channel))
     except BaseException as error:
         channel.send(Broken(_message(error), _own_traceback(error)))
         return 3
     return 0
+
+
+async def _run(app: App, settings: RunnerSettings, channel: Channel) -> None:
+    await Runner(app, settings, channel).run()
 
 
 def _prepare(settings: RunnerSettings) -> Channel:
@@ -217,12 +233,12 @@ def _prepare(settings: RunnerSettings) -> Channel:
         signal.signal(number, _deaf)  # a handler, not SIG_IGN: children start with the default
     for fd in (settings.socket, settings.stacks, settings.lock):
         if fd is not None:
-            os.set_inheritable(fd, False)  # noqa: FBT003
+            os.set_inheritable(fd, False)
     faulthandler.enable(file=settings.stacks, all_threads=True)
     faulthandler.register(STACKS_SIGNAL, file=settings.stacks, all_threads=True)
     sys.setswitchinterval(SWITCH_SECONDS)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write(OOM_SCORE)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     return Channel(socket.socket(fileno=settings.socket))
 
 

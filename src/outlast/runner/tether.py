@@ -12,6 +12,7 @@ Lines on the pipe: ``add PGID``, ``drop PGID``, ``until BOOTTIME``, ``quit``.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -49,10 +50,8 @@ def _in_group(pid: str, pgid: int) -> bool:
 
 def kill_group(pgid: int) -> None:
     """Send SIGKILL to every process of the group; none left is fine."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pgid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def die_with_parent() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import secrets
 import signal
 import socket
 from collections.abc import Callable
@@ -14,12 +13,12 @@ from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings
 from outlast.errors import ConfigError
 from outlast.events import emit
+from outlast.runner.settings import RunnerSettings
 from outlast.store import open_store
 from outlast.store.base import NewWorker, Store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
-from outlast.runner.settings import RunnerSettings
+from outlast.store.sqlite import SqliteStore
 from outlast.wakeup import open_wakeup
-from outlast.wakeup.base import Wakeup
 from outlast.worker.output import Output
 from outlast.worker.pool import RunnerPool
 from outlast.worker.runner_process import RunnerProcess
@@ -29,22 +28,23 @@ from outlast.worker.worker import Worker
 PLACEHOLDER_FD = -1  # filled in at each spawn
 
 
-def unique_name() -> str:
+def unique_name(clock: Clock = SYSTEM) -> str:
     """Return ``hostname-pid-random``."""
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    return f"{socket.gethostname()}-{os.getpid()}-{int(clock.random() * 16**6):06x}"
 
 
 async def open_main_store(url: str) -> Store:
     """Return the store for a worker's main loop, opened."""
-    store = open_store(url, connections=2)
+    store = open_store(url, **({} if url.startswith("sqlite") else {"connections": 2}))
     await store.open()
     return store
 
 
 async def open_beating_store(url: str, lock: LockFile | None) -> Store:
     """Return a store of its own for the heartbeat, opened."""
-    store = open_store(url, connections=1)
-    store.lock = lock
+    store = open_store(url)
+    if isinstance(store, SqliteStore):
+        store.lock = lock  # its beats are written there
     await store.open()
     return store
 
@@ -83,7 +83,6 @@ async def run_worker(
     settings: WorkerSettings,
     *,
     clock: Clock = SYSTEM,
-    on_signal: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
     """Run a worker with runners until it is told to stop by SIGTERM or SIGINT.
 
@@ -124,7 +123,7 @@ async def _assembled(
         settings,
         store=store,
         open_beating_store=functools.partial(open_beating_store, url, lock),
-        wakeup=wakeup_for(url, clock),
+        wakeup=open_wakeup(url, clock),
         lock=lock,
         clock=clock,
         hold_until=tether.hold_until,
@@ -171,11 +170,6 @@ def _pool(
     pool.trusted = worker.trusted
     pool.draining = lambda: worker.draining
     return pool
-
-
-def wakeup_for(url: str, clock: Clock) -> Wakeup:
-    """Return the wake-up that goes with the store."""
-    return open_wakeup(url, clock)
 
 
 def _obey_signals(worker: Worker) -> None:

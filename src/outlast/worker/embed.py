@@ -17,9 +17,9 @@ from outlast.app import App
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings, worker_settings
 from outlast.errors import StoreUnavailable
-from outlast.model.crash import Progress
+from outlast.model.crash import CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.runner.execute import Executor
+from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
 from outlast.store.base import CLAIMS_MAX, Answer, Room, Save
@@ -31,6 +31,7 @@ from outlast.worker.assemble import (
     open_main_store,
     unique_name,
 )
+from outlast.worker.deaths import crashed
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.savings import Savings
 from outlast.worker.worker import Worker
@@ -100,9 +101,7 @@ class LocalPool:
         self._settings = settings
         self._clock = clock
         self._tasks = sorted(task.name for task in announcement(app).tasks)
-        self._executor = Executor(
-            app, link, resources, clock=clock, threads=settings.concurrency
-        )
+        self._executor = Executor(app, link, resources, clock=clock, threads=settings.concurrency)
 
     @property
     def worker_id(self) -> int:
@@ -120,7 +119,9 @@ class LocalPool:
     def rooms(self, unanswered: int) -> list[Room]:
         """Return the free slots."""
         free = self._settings.concurrency - len(self._ledger.running) - unanswered
-        return [Room(self._tasks, min(free, CLAIMS_MAX), list(self._settings.queues))] if free > 0 else []
+        if free <= 0:
+            return []
+        return [Room(self._tasks, min(free, CLAIMS_MAX), list(self._settings.queues))]
 
     def place(self, attempts: list[Running]) -> None:
         """Start claimed attempts."""
@@ -139,8 +140,11 @@ class LocalPool:
 
     def kill_all(self, reason: str) -> None:
         """Hand back what still runs; it goes on, and what it writes is refused."""
+        outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
+        if reason == "lease_lost":
+            outcome = crashed(CrashKind.LOST_LEASE, "the worker's lease ended")
         for token in list(self._ledger.running):
-            self._ledger.end(token, Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}"))
+            self._ledger.end(token, outcome)
 
     async def run_once(self) -> float | None:
         """There is nothing to keep up."""
@@ -163,7 +167,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
         lock = lock_for(app.url, name)
         if lock is not None:
             stack.callback(functools.partial(lock.release, unlink=True))
-        resources = await stack.enter_async_context(app.enter_lifespan())
+        resources = await enter_lifespan(app, stack)
         worker = Worker(
             new_worker(name, chosen, lock),
             chosen,
@@ -181,5 +185,3 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
         finally:
             worker.request_stop()
             await running
-
-

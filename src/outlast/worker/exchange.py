@@ -139,9 +139,7 @@ class Exchange:
             await self._reconcile()
 
     async def _reconcile(self) -> None:
-        released = await self._guarded(
-            self._store.reconcile(self._holder.me, self._ledger.held())
-        )
+        released = await self._guarded(self._store.reconcile(self._holder.me, self._ledger.held()))
         self._reconciled_at = self._clock.boot()
         for job_id, token in released:
             emit("claim_reconciled", job_id=job_id, token=token)

@@ -109,7 +109,7 @@ class Ledger:
         running = self.running.pop(token, None)
         if running is None:
             return
-        outcome = self._with_evidence(running, outcome, completed_in)
+        outcome = self._with_evidence(running, _to_be_checked(outcome) if completed_in else outcome)
         facts = self._facts[token] = running.facts()
         transition = decide(facts, outcome, self._clock.random)
         self.ended.append(transition)
@@ -170,9 +170,7 @@ class Ledger:
             running.progress = progress
             running.last_sign_at = self._clock.boot()
 
-    def _with_evidence(self, running: Running, outcome: Outcome, completed_in: bool) -> Outcome:
-        if completed_in:
-            outcome = _to_be_checked(outcome)
+    def _with_evidence(self, running: Running, outcome: Outcome) -> Outcome:
         outcome = msgspec.structs.replace(
             outcome, pid=running.pid, message=clean(outcome.message, MESSAGE_MAX)
         )

@@ -19,7 +19,7 @@ class Output:
         self.dropped = 0
         threading.Thread(target=self._copy, name="outlast-output", daemon=True).start()
 
-    def write(self, pid: int, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Pass on a chunk of a runner's output."""
         try:
             self._queue.put_nowait(data)

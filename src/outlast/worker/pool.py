@@ -137,15 +137,17 @@ class RunnerPool:
         runner = self._make(on_frame=self._on_frame, on_death=self._on_death)
         await runner.start()
         self.runners.append(runner)
-        self._on_group(runner.pid, True)  # noqa: FBT003
+        self._on_group(runner.pid, True)
         emit("runner_started", pid=runner.pid)
 
     # -- what the exchange asks ----------------------------------------------------------------
 
     def tasks(self) -> list[str]:
+        """Return the names that the runners at work have announced."""
         return sorted({name for runner in self._active() for name in runner.tasks})
 
     def rooms(self, unanswered: int) -> list[Room]:
+        """Return what fits: idle runners take anything, the others only what shares."""
         active = self._active()
         own = {name for runner in active for name, alone in runner.tasks.items() if alone}
         shared = {name for runner in active for name in runner.tasks} - own
@@ -163,6 +165,7 @@ class RunnerPool:
         ]
 
     def place(self, attempts: list[Running]) -> None:
+        """Send attempts to runners; what fits nowhere any more is released."""
         plan: dict[RunnerProcess, list[Running]] = {}
         for running in sorted(attempts, key=lambda each: not self._is_own(each)):
             runner = self._choose(running)
@@ -178,6 +181,7 @@ class RunnerPool:
                 runner.send(Run(self.worker_id, batch))
 
     def stop(self, token: int, reason: str) -> None:
+        """Ask an attempt to stop; the first reason stays."""
         running, runner = self._ledger.running.get(token), self.runner_of(token)
         if running is None or runner is None or running.stop_reason is not None:
             return
@@ -185,6 +189,7 @@ class RunnerPool:
         runner.send(Stop(token, reason))
 
     def kill(self, token: int) -> None:
+        """Kill the runner of an attempt, with the stacks of its threads."""
         runner, running = self.runner_of(token), self._ledger.running.get(token)
         if runner is not None and running is not None and runner.kill_reason is None:
             runner.kill_reason = running.stop_reason or "stop"
@@ -278,7 +283,7 @@ class RunnerPool:
 
     def _on_death(self, runner: RunnerProcess, death: Death) -> None:
         self.runners.remove(runner)
-        self._on_group(runner.pid, False)  # noqa: FBT003
+        self._on_group(runner.pid, False)
         emit(
             "runner_died",
             pid=death.pid,
@@ -292,9 +297,7 @@ class RunnerPool:
         tokens = sorted(runner.tokens & self._ledger.running.keys())
         for token in tokens:
             running = self._ledger.running[token]
-            others = [
-                self._ledger.running[each].claimed.job_id for each in tokens if each != token
-            ]
+            others = [self._ledger.running[each].claimed.job_id for each in tokens if each != token]
             outcome = outcome_of(
                 running,
                 death,

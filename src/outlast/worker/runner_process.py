@@ -70,7 +70,7 @@ class RunnerProcess:
         clock: Clock,
         on_frame: Callable[[RunnerProcess, ToWorker], None],
         on_death: Callable[[RunnerProcess, Death], None],
-        on_output: Callable[[int, bytes], None],
+        on_output: Callable[[bytes], None],
         shared_fds: tuple[int, ...] = (),
     ) -> None:
         self._settings = settings
@@ -112,7 +112,7 @@ class RunnerProcess:
             theirs.close()
             os.close(stacks_write)
             os.close(output_write)
-        ours.setblocking(False)  # noqa: FBT003
+        ours.setblocking(False)
         await self._listen(ours, stacks_read, output_read)
         self._wait_on_thread()
 
@@ -184,7 +184,7 @@ class RunnerProcess:
         del self._stacks[:-TEXT_MAX]
 
     def _on_lines(self, data: bytes) -> None:
-        self._on_output(self.pid, data)
+        self._on_output(data)
         *lines, rest = (self._partial + data).split(b"\n")
         self._partial = rest[-LINE_BYTES_MAX:]
         self._lines.extend(line[-LINE_BYTES_MAX:].decode(errors="replace") for line in lines)

@@ -7,6 +7,7 @@ end is here, once. Tests and simulations call ``run_once`` and need no loop.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from outlast.clock import Clock
@@ -29,8 +30,11 @@ class Duty(Protocol):
 class Service:
     """Runs one duty until it is stopped; survives the duty's errors, with a growing pause."""
 
-    def __init__(self, duty: Duty, clock: Clock) -> None:
+    def __init__(
+        self, duty: Duty, clock: Clock, on_failure: Callable[[BaseException], None]
+    ) -> None:
         self.duty = duty
+        self._on_failure = on_failure
         self._clock = clock
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -39,6 +43,7 @@ class Service:
     def start(self) -> None:
         """Begin, in the running loop."""
         self._task = asyncio.create_task(self._loop(), name=f"outlast-{self.duty.name}")
+        self._task.add_done_callback(self._ended)
 
     def nudge(self) -> None:
         """Let the next run start now. From the loop's own thread only."""
@@ -51,6 +56,10 @@ class Service:
             return
         task.cancel()
         await asyncio.wait([task])
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(error)  # a worker without one of its duties must not go on
 
     async def _loop(self) -> None:
         while True:

@@ -39,6 +39,10 @@ REVIVE_PAUSE_SECONDS = 0.2
 OpenStore = Callable[[], Awaitable[Store]]
 
 
+def _no_tether(boottime: float) -> None:
+    """Do nothing: there are no processes to hold."""
+
+
 class Worker:
     """One worker. ``attach`` a pool, then ``run`` it until ``request_stop``."""
 
@@ -52,7 +56,7 @@ class Worker:
         wakeup: Wakeup | None,
         lock: LockFile | None,
         clock: Clock,
-        hold_until: Callable[[float], None] = lambda boottime: None,
+        hold_until: Callable[[float], None] = _no_tether,
     ) -> None:
         self._new = new
         self.settings = settings
@@ -92,7 +96,9 @@ class Worker:
             reconcile_every=self.terms.heartbeat,
             patience=min(PATIENCE_SECONDS_MAX, self.terms.lease / 3),
         )
-        self._services = {duty.name: Service(duty, self._clock) for duty in self._duties()}
+        self._services = {
+            duty.name: Service(duty, self._clock, self.fail) for duty in self._duties()
+        }
 
     async def run(self) -> None:
         """Live until a stop is asked for, and leave nothing behind.
@@ -235,7 +241,9 @@ class Worker:
         if self._fenced:
             return
         self._fenced = True
-        emit("lease_lost", worker_id=self.me.worker_id, reason=why, running=len(self.ledger.running))
+        emit(
+            "lease_lost", worker_id=self.me.worker_id, reason=why, running=len(self.ledger.running)
+        )
         for token in list(self.ledger.running):
             self.pool.stop(token, "lease_lost")
         self._reviving = asyncio.create_task(self._revive(), name="outlast-revive")

@@ -1,0 +1,45 @@
+"""One bad outcome never stops a worker: find it in its batch and end its job.
+
+A store refuses a batch as a whole when it refuses one value in it (a NUL byte, a number out of
+range). Sent again as it is, it would be refused for ever, while the heartbeat keeps its jobs
+alive. So the batch is halved until the culprit is alone, and that one is replaced by an end that
+any store takes. Nothing of a refused batch was written, so halves can be sent on their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from outlast.errors import BadData
+from outlast.model.lifecycle import Transition
+from outlast.store.base import Exchanged, Room, Store, WorkerRef
+
+
+async def exchange_bisecting(
+    store: Store,
+    me: WorkerRef,
+    ended: Sequence[Transition],
+    rooms: Sequence[Room],
+    reject: Callable[[Transition], Transition],
+) -> Exchanged:
+    """Exchange, with ``reject`` giving the end to write instead of one that the store refuses.
+
+    Answers are in the order of ``ended``. Rooms go with the last part only, lowered by what
+    was busy in the parts before. Raises BadData if the store refuses what ``reject`` returned, or
+    the rooms.
+    """
+    try:
+        return await store.exchange(me, ended, rooms)
+    except BadData:
+        if not ended:
+            raise
+    if len(ended) == 1:
+        return await store.exchange(me, [reject(ended[0])], rooms)
+    middle = len(ended) // 2
+    first = await exchange_bisecting(store, me, ended[:middle], [], reject)
+    busy = sum(answer == "busy" for answer in first.answers)
+    left = [msgspec.structs.replace(room, limit=max(0, room.limit - busy)) for room in rooms]
+    second = await exchange_bisecting(store, me, ended[middle:], left, reject)
+    return msgspec.structs.replace(second, answers=first.answers + second.answers)

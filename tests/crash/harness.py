@@ -1,0 +1,210 @@
+"""Real workers in real processes, and ways to look at them without sleeping blindly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from outlast.model.job import ENDED, Policy, State
+from outlast.store import open_store
+from outlast.store.base import AttemptRow, JobRow, NewJob, Store
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE = 30.0  # seconds until a test says that something never happened
+
+
+class WorkerProcess:
+    """``outlast worker`` as a process of its own; its tree is gone after the test."""
+
+    def __init__(
+        self, url: str, journal: Path, *options: str, env: dict[str, str], log: Path
+    ) -> None:
+        self.log = log
+        self._output = log.open("ab")
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "outlast",
+                "worker",
+                "tests.crash.tasks:app",
+                "--url",
+                url,
+                *options,
+            ],
+            cwd=ROOT,
+            env={**os.environ, "OUTLAST_TEST_JOURNAL": str(journal), "OUTLAST_URL": url, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+        )
+        self.pid = self.process.pid
+        self._known: dict[int, psutil.Process] = {}
+
+    def tree(self) -> list[psutil.Process]:
+        """Return the worker and everything below it."""
+        try:
+            worker = psutil.Process(self.pid)
+            return [worker, *worker.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def kill_tree(self) -> None:
+        """kill -9 of everything at once: stopped first, so that nothing reacts in between."""
+        tree = self.tree()
+        for signal_ in (signal.SIGSTOP, signal.SIGKILL):
+            for process in tree:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal_)
+        self.process.wait()
+
+    def signal_tree(self, number: int) -> None:
+        """Send a signal to everything."""
+        for process in self.tree():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the worker process alone."""
+        os.kill(self.pid, number)
+
+    def remember(self) -> None:
+        """Note the tree as it is now, so that the end can find it without its parent."""
+        self._known |= {process.pid: process for process in self.tree()}
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self.remember()
+        for process in self._known.values():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+        self._output.close()
+
+
+class Scene:
+    """A store, some workers, and the journal that their tasks write."""
+
+    def __init__(self, url: str, folder: Path, store: Store) -> None:
+        self.url = url
+        self.folder = folder
+        self.store = store
+        self.journal = folder / "journal"
+        self.workers: list[WorkerProcess] = []
+
+    async def worker(self, *options: str, env: dict[str, str] | None = None) -> WorkerProcess:
+        """Start a worker and wait until it has announced its tasks."""
+        before = {row.id for row in await self.store.inspector.workers()}
+        log = self.folder / f"worker-{len(self.workers)}.log"
+        worker = WorkerProcess(self.url, self.journal, *options, env=env or {}, log=log)
+        self.workers.append(worker)
+
+        async def announced() -> bool:
+            if worker.process.poll() is not None:
+                raise AssertionError(f"the worker ended at once:\n{log.read_text()}")
+            rows = await self.store.inspector.workers()
+            return any(row.id not in before and row.tasks for row in rows)
+
+        await self.until(announced, "a worker that knows its tasks")
+        worker.remember()
+        return worker
+
+    async def enqueue(self, task: str, policy: Policy | None = None, **args: Any) -> int:
+        """Enqueue one job of a task of tests.crash.tasks; return its id."""
+        from tests.crash.tasks import app
+
+        task_ = app.tasks[task]
+        new = NewJob(
+            task=task,
+            queue=task_.call(**args).job.queue,
+            args=json.dumps(args),
+            policy=policy or task_.policy,
+        )
+        return (await self.store.enqueue([new]))[0].job_id
+
+    async def job(self, job_id: int) -> JobRow:
+        """Return the job's row."""
+        row = await self.store.inspector.job(job_id)
+        assert row is not None
+        return row
+
+    async def attempts(self, job_id: int) -> list[AttemptRow]:
+        """Return the closed attempts."""
+        return await self.store.inspector.attempts(job_id)
+
+    async def ended(self, job_id: int, deadline: float = DEADLINE) -> JobRow:
+        """Wait until the job has ended; return its row."""
+        await self.until(lambda: self._has_ended(job_id), f"the end of job {job_id}", deadline)
+        return await self.job(job_id)
+
+    async def _has_ended(self, job_id: int) -> bool:
+        return (await self.job(job_id)).state in ENDED
+
+    async def in_state(self, job_id: int, state: State, deadline: float = DEADLINE) -> JobRow:
+        """Wait until the job is in this state."""
+
+        async def reached() -> bool:
+            return (await self.job(job_id)).state is state
+
+        await self.until(reached, f"job {job_id} to be {state}", deadline)
+        return await self.job(job_id)
+
+    def entries(self, event: str = "start") -> list[dict[str, Any]]:
+        """Return what the journal says of this kind."""
+        if not self.journal.exists():
+            return []
+        lines = self.journal.read_text().splitlines()
+        return [entry for entry in map(json.loads, lines) if entry["event"] == event]
+
+    async def started(self, number: int, deadline: float = DEADLINE) -> dict[str, Any]:
+        """Wait for the start of the attempt with this number; return its journal entry."""
+
+        async def there() -> bool:
+            return any(entry["number"] == number for entry in self.entries())
+
+        await self.until(there, f"the start of attempt {number}", deadline)
+        return next(entry for entry in self.entries() if entry["number"] == number)
+
+    async def until(
+        self, done: Callable[[], Awaitable[bool]], what: str, deadline: float = DEADLINE
+    ) -> None:
+        """Wait for something, with a deadline and a good word when it never comes."""
+        end = time.monotonic() + deadline
+        while not await done():
+            if time.monotonic() > end:
+                raise AssertionError(f"waited {deadline:g} s for {what}\n{self.logs()}")
+            await asyncio.sleep(0.02)
+
+    def logs(self) -> str:
+        """Return the tails of all logs."""
+        return "\n".join(f"--- {w.log.name}\n{w.log.read_text()[-4000:]}" for w in self.workers)
+
+
+@contextlib.asynccontextmanager
+async def scene(url: str, folder: Path) -> AsyncIterator[Scene]:
+    """Open a scene; end all its processes."""
+    store = open_store(url)
+    await store.open()
+    opened = Scene(url, folder, store)
+    try:
+        yield opened
+    finally:
+        for worker in opened.workers:
+            worker.end()
+        await store.close()
+
+
+def boot() -> float:
+    """Return the clock on which the journal writes."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

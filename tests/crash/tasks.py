@@ -1,0 +1,223 @@
+"""Tasks with an alphabet of fates, for the tests with real processes.
+
+Each attempt writes lines to the journal (a file of small appends): who ran, when, and whether
+the processes of earlier attempts were still alive at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import outlast
+
+app = outlast.App()
+JOURNAL = Path(os.environ.get("OUTLAST_TEST_JOURNAL", "journal"))
+
+
+def note(event: str, **fields: object) -> None:
+    line = json.dumps({"event": event, "at": time.clock_gettime(time.CLOCK_BOOTTIME), **fields})
+    with JOURNAL.open("a") as journal:
+        journal.write(f"{line}\n")
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+def pids_of_earlier_attempts(job_id: int) -> list[int]:
+    if not JOURNAL.exists():
+        return []
+    lines = [json.loads(line) for line in JOURNAL.read_text().splitlines()]
+    return [pid for line in lines if line.get("job") == job_id for pid in line.get("pids", [])]
+
+
+def begin(*children: int) -> outlast.Attempt:
+    attempt = outlast.current()
+    earlier = pids_of_earlier_attempts(attempt.job_id)
+    note(
+        "start",
+        job=attempt.job_id,
+        token=attempt.token,
+        number=attempt.number,
+        pid=os.getpid(),
+        still_alive=[pid for pid in earlier if alive(pid)],
+        pids=[os.getpid(), *children],
+    )
+    return attempt
+
+
+@app.task
+async def noop(value: int = 0) -> int:
+    return value
+
+
+@app.task
+async def noted(value: int = 0) -> int:
+    note("noted", value=value, token=outlast.current().token)
+    return value
+
+
+@app.task(backoff_first=0.05)
+async def first_hangs(seconds: float = 600) -> str:
+    """The first attempt waits; any later one returns at once."""
+    attempt = begin()
+    if attempt.number == 1:
+        await asyncio.sleep(seconds)
+    return f"attempt {attempt.number}"
+
+
+@app.task(backoff_first=0.05)
+def first_hangs_in_python(seconds: float = 600) -> str:
+    child = subprocess.Popen(["sleep", "600"])
+    attempt = begin(child.pid)
+    if attempt.number > 1:
+        child.kill()
+        child.wait()
+        return f"attempt {attempt.number}"
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        sum(range(1000))
+    return "ran to the end"
+
+
+@app.task(backoff_first=0.05)
+def first_hangs_in_c(seconds: int = 600) -> str:
+    """The first attempt holds the GIL in C."""
+    child = subprocess.Popen(["sleep", "600"])
+    attempt = begin(child.pid)
+    if attempt.number > 1:
+        child.kill()
+        child.wait()
+        return f"attempt {attempt.number}"
+    ctypes.PyDLL(None).sleep(seconds)
+    return "ran to the end"
+
+
+@app.task
+def hold_gil(seconds: int) -> str:
+    begin()
+    ctypes.PyDLL(None).sleep(seconds)
+    return "done"
+
+
+@app.task(backoff_first=0.01, backoff_max=0.02)
+def exits() -> None:
+    begin()
+    print("about to exit", flush=True)
+    os._exit(1)
+
+
+@app.task(backoff_first=0.01, backoff_max=0.02)
+def exits_unless(path: str) -> str:
+    begin()
+    if not Path(path).exists():
+        os._exit(1)
+    return "ran"
+
+
+@app.task(retries=0)
+def dereferences_null() -> None:
+    begin()
+    ctypes.string_at(0)
+
+
+@app.task(retries=0)
+def speaks_and_dies(text: str) -> None:
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass") + b"\x00\xff\n")
+    sys.stdout.flush()
+    os._exit(3)
+
+
+@app.task(backoff_first=0.01, backoff_max=0.02)
+async def counts(upto: int, pause: float = 0.05) -> dict[str, int]:
+    """Counts with a checkpoint at each step; says from where it went on."""
+    attempt = begin()
+    start = (attempt.checkpoint or {"n": 0})["n"]
+    for n in range(start, upto):
+        attempt.report(n / upto, f"at {n}", stage="counting")
+        await attempt.save({"n": n + 1})
+        await asyncio.sleep(pause)
+    return {"from": start, "to": upto}
+
+
+@app.task(retries=0, timeout=0.5)
+async def too_long() -> None:
+    begin()
+    await asyncio.sleep(600)
+
+
+@app.task(retries=0, timeout=0.5)
+def too_long_and_deaf() -> None:
+    begin()
+    time.sleep(600)
+
+
+@app.task
+async def waits(seconds: float = 600) -> str:
+    begin()
+    await asyncio.sleep(seconds)
+    return "waited"
+
+
+@app.task
+def waits_deaf(seconds: float = 600) -> str:
+    begin()
+    time.sleep(seconds)
+    return "waited"
+
+
+@app.task(retries=0)
+async def bad_result() -> object:
+    return object()
+
+
+@app.task(retries=0)
+async def surrogate_result() -> str:
+    return "\ud800"
+
+
+@app.task
+async def nul_result() -> str:
+    return "a\x00b"
+
+
+@app.task(retries=0)
+async def odd_message() -> None:
+    outlast.current().report(0.5, "nul \x00 and \udcff")
+    raise ValueError("nul \x00 and lone \udcff surrogate")
+
+
+@app.task(retries=0)
+async def writes_a_bad_frame() -> None:
+    """Find the socket to the worker and write rubbish to it."""
+    import socket
+    import stat
+
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                sock = socket.socket(fileno=os.dup(fd))
+                if sock.family == socket.AF_UNIX and sock.getsockname() == "":
+                    sock.sendall(b"\xff\xff\xff\xff rubbish")
+        except OSError:
+            continue
+    await asyncio.sleep(600)
+
+
+@app.task
+async def snoozes(seconds: float) -> str:
+    attempt = begin()
+    if attempt.number == 1:
+        raise outlast.Snooze(seconds)
+    return "after the snooze"
