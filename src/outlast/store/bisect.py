@@ -14,7 +14,7 @@ import msgspec
 
 from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Exchanged, Room, Store, WorkerRef
+from outlast.store.base import Answer, Exchanged, Room, Store, WorkerRef
 
 
 async def exchange_bisecting(
@@ -26,20 +26,33 @@ async def exchange_bisecting(
 ) -> Exchanged:
     """Exchange, with ``reject`` giving the end to write instead of one that the store refuses.
 
-    Answers are in the order of ``ended``. Rooms go with the last part only, lowered by what
-    was busy in the parts before. Raises BadData if the store refuses what ``reject`` returned, or
-    the rooms.
+    Answers are in the order of ``ended``. After a refusal the rooms go last and alone, lowered by
+    what was busy. Raises BadData if the store refuses what ``reject`` returned, or the rooms.
     """
     try:
         return await store.exchange(me, ended, rooms)
     except BadData:
         if not ended:
             raise
-    if len(ended) == 1:
-        return await store.exchange(me, [reject(ended[0])], rooms)
-    middle = len(ended) // 2
-    first = await exchange_bisecting(store, me, ended[:middle], [], reject)
-    busy = sum(answer == "busy" for answer in first.answers)
+    answers = await _hand_in(store, me, ended, reject)
+    busy = answers.count(Answer.BUSY)
     left = [msgspec.structs.replace(room, limit=max(0, room.limit - busy)) for room in rooms]
-    second = await exchange_bisecting(store, me, ended[middle:], left, reject)
-    return msgspec.structs.replace(second, answers=first.answers + second.answers)
+    reply = await store.exchange(me, [], left)
+    return msgspec.structs.replace(reply, answers=answers)
+
+
+async def _hand_in(
+    store: Store,
+    me: WorkerRef,
+    ended: Sequence[Transition],
+    reject: Callable[[Transition], Transition],
+) -> list[Answer]:
+    """Hand in without rooms, in halves where the store refuses."""
+    try:
+        return (await store.exchange(me, ended, [])).answers
+    except BadData:
+        if len(ended) == 1:
+            return (await store.exchange(me, [reject(ended[0])], [])).answers
+    middle = len(ended) // 2
+    first = await _hand_in(store, me, ended[:middle], reject)
+    return first + await _hand_in(store, me, ended[middle:], reject)

@@ -7,6 +7,8 @@
 -- are not in it. worker_id is set exactly while running, so the index of running jobs needs no
 -- predicate on state (a prepared completion beside an index "WHERE state = 'running'" was seen to
 -- get a plan quadratic in the batch). token stays after the end: "already" is told by it.
+-- completed_by is the worker of the attempt that completed; the other attempts have rows of their
+-- own in outlast_attempts, and the view outlast_history shows both kinds as one list.
 
 CREATE SEQUENCE outlast_token_seq CACHE 1;
 CREATE SEQUENCE outlast_position_seq CACHE 1;
@@ -39,6 +41,7 @@ CREATE TABLE outlast_jobs (
     checkpoint_number integer NOT NULL DEFAULT 0,
     checkpoint_at     timestamptz,
     result            text,
+    completed_by      bigint,
     CONSTRAINT outlast_jobs_state CHECK (state IN ('queued', 'running', 'completed', 'dead', 'cancelled')),
     CONSTRAINT outlast_jobs_priority CHECK (priority BETWEEN -100 AND 100),
     CONSTRAINT outlast_jobs_running CHECK ((state = 'running') = (worker_id IS NOT NULL)),
@@ -46,10 +49,11 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_position CHECK (position IS NULL OR state = 'queued'),
     CONSTRAINT outlast_jobs_ended CHECK ((state IN ('completed', 'dead', 'cancelled')) = (ended_at IS NOT NULL)),
     CONSTRAINT outlast_jobs_result CHECK (result IS NULL OR state = 'completed'),
+    CONSTRAINT outlast_jobs_completed_by CHECK (completed_by IS NULL OR state = 'completed'),
     CONSTRAINT outlast_jobs_counts CHECK (attempt_count >= 0 AND failures >= 0 AND losses >= 0)
 );
 CREATE INDEX outlast_jobs_line ON outlast_jobs (queue, priority DESC, position) WHERE position IS NOT NULL;
-CREATE INDEX outlast_jobs_due ON outlast_jobs (run_at) WHERE state = 'queued' AND position IS NULL;
+CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL AND cancel_requested;
 CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (ended_at) WHERE ended_at IS NOT NULL AND state <> 'dead';
@@ -124,3 +128,13 @@ CREATE TABLE outlast_schema (
     store_id        uuid,
     CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
 );
+
+CREATE VIEW outlast_history AS
+SELECT a.job_id, a.token, a.number, a.worker_id, a.worker, a.host, a.pid, a.outcome, a.charge,
+       a.started_at, a.ended_at
+FROM outlast_attempts a
+UNION ALL
+SELECT j.id, j.token, j.attempt_count, j.completed_by, w.name, w.host, NULL::integer, 'completed',
+       'none', j.started_at, j.ended_at
+FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.completed_by
+WHERE j.state = 'completed';

@@ -1,0 +1,409 @@
+"""Jobs on PostgreSQL: one shared truth for workers on many machines.
+
+The verbs of ``store.base.Store``, each one statement in ``sql/postgres/VERB.sql`` whose head
+argues why it is right against a concurrent claim, reap and late worker. The hot path, the
+exchange, is one round trip and one commit. This module holds no rule of its own: it carries
+values to the statements and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
+
+from outlast.clock import SYSTEM, Clock
+from outlast.errors import StoreUnavailable
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.base import (
+    CLAIMS_MAX,
+    ORPHANS_MAX,
+    PRUNE_MAX,
+    REFUSALS_KEPT,
+    Answer,
+    Beat,
+    Cancelled,
+    Enqueued,
+    Exchanged,
+    Inspector,
+    Migration,
+    NewJob,
+    NewWorker,
+    Orphan,
+    Report,
+    Requeued,
+    Room,
+    Save,
+    WorkerRef,
+    WorkerSeen,
+    WorkerStatus,
+)
+from outlast.store.postgres_inspector import PostgresInspector
+from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
+from outlast.store.postgres_schema import PostgresSchema
+from outlast.store.postgres_sql import (
+    claimed_of,
+    ends_text,
+    head_of,
+    job_columns,
+    orphan_of,
+    sql,
+    to_json,
+)
+
+KEYED_TRIES = 10  # a key whose job ends between insert and look-up, this often in a row
+
+Pair = tuple[int, int]
+T = TypeVar("T", Save, Report)
+
+
+class PostgresStore:
+    """A ``Store`` on PostgreSQL 14 or later, with a constant number of connections.
+
+    Args:
+        url: ``postgresql://`` or ``postgres://``. Tables are found by the role's search_path,
+            which ``?options=-csearch_path%3Dname`` can set.
+        connections: how many are open at most, per event loop.
+        notify: whether listeners are woken (NOTIFY takes a global lock at commit).
+        statement_timeout, connect_timeout: seconds; keep the first below the lease.
+        pooler: a transaction pooler stands between: keep nothing in the session.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 1,
+        notify: bool = True,
+        statement_timeout: float = 30.0,
+        connect_timeout: float = 10.0,
+        pooler: bool = False,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self.url = check_url(url)
+        self.notify = notify
+        self.clock = clock
+        self._connections = Connections(
+            Settings(
+                url=url,
+                connections=connections,
+                statement_timeout=statement_timeout,
+                connect_timeout=connect_timeout,
+                pooler=pooler,
+            )
+        )
+        self._schema = PostgresSchema(self._connections)
+        self.inspector: Inspector = PostgresInspector(self._connections)
+
+    # -- life and schema
+
+    async def open(self) -> None:
+        """Connect and check the schema; make it first where there is none at all."""
+        await self._schema.ensure()
+
+    async def close(self) -> None:
+        """Release connections. Safe to call twice."""
+        await self._connections.close()
+
+    async def drop_connections(self) -> None:
+        """Throw away connections in an unknown state; the next call makes new ones."""
+        self._connections.drop()
+
+    async def store_id(self) -> str:
+        """Return the id of this schema, drawn once when it was made."""
+        return await self._schema.store_id()
+
+    async def migrate(self) -> list[Migration]:
+        """Bring the schema up to date; return the steps that were applied."""
+        return await self._schema.migrate()
+
+    async def migrations(self) -> list[Migration]:
+        """Return all steps, applied or not. Changes nothing."""
+        return await self._schema.migrations()
+
+    async def raise_tokens(self, above: int) -> None:
+        """Make every later token larger than ``above``."""
+        await self._fetch("raise_tokens", above)
+
+    # -- jobs
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
+        async with self._connections.use() as connection:
+            if len(jobs) == 1 or all(job.key is None for job in jobs):
+                return await _enqueue(connection, jobs, notify=self.notify)
+            async with connection.transaction():
+                return await _enqueue(connection, jobs, notify=self.notify)
+
+    async def exchange(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> Exchanged:
+        """Hand in what ended, take what can run next: one round trip, one commit.
+
+        The same (job, token) handed in twice is judged twice, the second time by a trip of its
+        own after the first has been committed.
+        """
+        unique, again = _without_repeats(ended)
+        reply, answers = await self._exchange(me, unique, [] if again else rooms)
+        if not again:
+            return reply
+        last = await self.exchange(me, [ended[index] for index in again], rooms)
+        late = dict(zip(again, last.answers, strict=True))
+        merged = [
+            late[index] if index in late else answers[_pair(end)] for index, end in enumerate(ended)
+        ]
+        return Exchanged(
+            valid=last.valid,
+            answers=merged,
+            claimed=last.claimed,
+            cancels=last.cancels,
+            next_due=last.next_due,
+        )
+
+    async def _exchange(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> tuple[Exchanged, dict[Pair, Answer]]:
+        done = [end for end in ended if end.outcome == OutcomeKind.COMPLETED]
+        other = [end for end in ended if end.outcome != OutcomeKind.COMPLETED]
+        *rows, last = await self._fetch(
+            "exchange",
+            me.worker_id,
+            me.epoch,
+            [end.job_id for end in done],
+            [end.token for end in done],
+            [end.result for end in done],
+            ends_text(other) if other else None,
+            to_json(rooms),
+            self.notify,
+            CLAIMS_MAX,
+            REFUSALS_KEPT,
+        )
+        head = head_of(last["head"])
+        answers = dict.fromkeys(map(_pair, ended), Answer.ACCEPTED)
+        answers |= {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
+        claimed = sorted(map(claimed_of, rows), key=lambda claim: claim.token)
+        reply = Exchanged(
+            valid=head.valid,
+            answers=[answers[_pair(end)] for end in ended],
+            claimed=claimed,
+            cancels=head.cancels,
+            next_due=head.next_due,
+        )
+        return reply, answers
+
+    async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
+        """Save checkpoints; of several for one attempt in the batch, the highest number."""
+        best = _last_of_each(sorted(saves, key=lambda save: save.number))
+        rows = await self._fetch(
+            "checkpoint",
+            [save.job_id for save in best],
+            [save.token for save in best],
+            [save.number for save in best],
+            [save.value for save in best],
+            REFUSALS_KEPT,
+        )
+        answers = _answers(rows)
+        written = {_pair(save): save.number for save in best}
+        return [
+            Answer.ALREADY
+            if answers[_pair(save)] is Answer.ACCEPTED and save.number < written[_pair(save)]
+            else answers[_pair(save)]
+            for save in saves
+        ]
+
+    async def progress(self, reports: Sequence[Report]) -> list[Answer]:
+        """Note progress; of several for one attempt in the batch, the last."""
+        last = _last_of_each(reports)
+        rows = await self._fetch(
+            "progress",
+            [report.job_id for report in last],
+            [report.token for report in last],
+            [to_json(report.progress) for report in last],
+            REFUSALS_KEPT,
+        )
+        answers = _answers(rows)
+        return [answers[_pair(report)] for report in reports]
+
+    async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
+        """Cancel queued jobs at once, ask running ones."""
+        rows = await self._fetch("cancel", list(job_ids), self.notify)
+        return {row["job_id"]: Cancelled(row["answer"]) for row in rows}
+
+    async def requeue(
+        self, job_ids: Sequence[int], *, from_scratch: bool = False
+    ) -> dict[int, Requeued]:
+        """Revive dead or cancelled jobs with fresh budgets."""
+        rows = await self._fetch("requeue", list(job_ids), from_scratch, self.notify)
+        return {row["job_id"]: Requeued(row["answer"]) for row in rows}
+
+    async def discard(self, job_ids: Sequence[int]) -> int:
+        """Delete dead jobs and their attempts; return how many."""
+        rows = await self._fetch("discard", list(job_ids))
+        return int(rows[0][0])
+
+    async def prune(
+        self, *, jobs_older_than: float, workers_older_than: float, limit: int = PRUNE_MAX
+    ) -> int:
+        """Delete old ended jobs and gone workers, ``limit`` rows at most."""
+        jobs = int((await self._fetch("prune_jobs", jobs_older_than, limit))[0][0])
+        workers = await self._fetch("prune_workers", workers_older_than, limit - jobs)
+        return jobs + int(workers[0][0])
+
+    # -- workers
+
+    async def register(self, new: NewWorker) -> WorkerRef:
+        """Make a row for a worker, active, with its lease running."""
+        await self.raise_tokens(new.token_seen)
+        rows = await self._fetch(
+            "register",
+            new.name,
+            new.host,
+            new.pid,
+            new.boot_id,
+            new.heartbeat,
+            new.lease,
+            to_json(new.queues),
+            to_json(new.tasks),
+            new.release,
+            new.lock_path,
+            new.lock_device,
+            new.lock_inode,
+        )
+        return WorkerRef(rows[0]["id"], rows[0]["epoch"])
+
+    async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+        """Raise the epoch, after any exchange under way. None: the lease is lost."""
+        await self.raise_tokens(token_seen)
+        rows = await self._fetch("reconnect", me.worker_id)
+        return WorkerRef(me.worker_id, rows[0]["epoch"]) if rows else None
+
+    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
+        """Move to draining or stopped. False: the lease is lost."""
+        return bool(await self._fetch("set_status", me.worker_id, status.value))
+
+    async def announce(self, me: WorkerRef, tasks: Sequence[str]) -> None:
+        """Replace the tasks that this worker's row shows."""
+        await self._fetch("announce", me.worker_id, to_json(tasks))
+
+    async def heartbeat(self, me: WorkerRef) -> Beat:
+        """Renew the lease: the counter goes up by one."""
+        rows = await self._fetch("heartbeat", me.worker_id)
+        return Beat(bool(rows), [(row[0], row[1]) for row in rows if row[0] is not None])
+
+    async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
+        """Release own running jobs whose token is not in ``held``."""
+        rows = await self._fetch("reconcile", me.worker_id, me.epoch, list(held), self.notify)
+        return [(row["job_id"], row["token"]) for row in rows]
+
+    async def observe(self) -> list[WorkerSeen]:
+        """Return one look at all active and draining workers."""
+        rows = await self._fetch("observe")
+        return [WorkerSeen(worker_id=row["id"], **dict(list(row.items())[1:])) for row in rows]
+
+    async def reap(self, gone: WorkerSeen) -> bool:
+        """Mark a worker lost, if its counter still stands where it was seen."""
+        return bool(await self._fetch("reap", gone.worker_id, gone.beat))
+
+    async def reclaim(
+        self, decide: Callable[[Orphan], Transition], limit: int = ORPHANS_MAX
+    ) -> list[Transition]:
+        """Close the attempts of orphans as decided, in one transaction."""
+        async with self._connections.use() as connection, connection.transaction():
+            rows = await connection.fetch(sql("orphans"), limit)
+            if not rows:
+                return []
+            decided = [decide(orphan_of(row)) for row in rows]
+            closed = await connection.fetch(sql("close"), ends_text(decided), self.notify)
+        pairs = {(row["job_id"], row["token"]) for row in closed}
+        return [transition for transition in decided if _pair(transition) in pairs]
+
+    async def _fetch(self, verb: str, *values: Any) -> list[Any]:
+        async with self._connections.use() as connection:
+            rows: list[Any] = await connection.fetch(sql(verb), *values)
+            return rows
+
+
+# -- on a connection of the caller's, inside the caller's transaction
+
+
+async def enqueue_on(
+    connection: Any, jobs: Sequence[NewJob], *, notify: bool = True
+) -> list[Enqueued]:
+    """As ``PostgresStore.enqueue``; visible, and listeners woken, when the caller commits."""
+    with foreign_errors():
+        return await _enqueue(connection, jobs, notify=notify)
+
+
+async def complete_on(connection: Any, job_id: int, token: int, result: str | None) -> bool:
+    """Complete the attempt when the caller commits. False: the token is stale."""
+    with foreign_errors():
+        return bool(await connection.fetch(sql("complete"), job_id, token, result))
+
+
+async def store_id_on(connection: Any) -> str | None:
+    """Return the id of the schema that the connection sees, or None; breaks no transaction."""
+    tables = (await connection.fetch(sql("schema_tables")))[0]
+    if not tables["schema_table"]:
+        return None
+    rows = await connection.fetch(sql("store_id"))
+    return str(rows[0][0]) if rows else None
+
+
+async def _enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
+    if not jobs:
+        return []
+    if any(job.key is not None for job in jobs):
+        return await _enqueue_keyed(connection, jobs, notify=notify)
+    rows = await connection.fetch(sql("enqueue"), *job_columns(jobs), notify)
+    return [Enqueued(row["id"], True) for row in rows]
+
+
+async def _enqueue_keyed(
+    connection: Any, jobs: Sequence[NewJob], *, notify: bool
+) -> list[Enqueued]:
+    found: dict[int, Enqueued] = {}
+    left = list(enumerate(jobs))
+    for _ in range(KEYED_TRIES):
+        batch = [job for _, job in left]
+        keys = [job.key for job in batch]
+        rows = await connection.fetch(sql("enqueue_keyed"), *job_columns(batch), notify, keys)
+        for (index, _job), row in zip(left, rows, strict=True):
+            if row["created"]:
+                found[index] = Enqueued(row["id"], True)
+        left = [(index, job) for index, job in left if index not in found]
+        if not left:
+            return [found[index] for index in range(len(jobs))]
+        held = dict(await connection.fetch(sql("find_keys"), [job.key for _, job in left]))
+        found |= {index: Enqueued(held[job.key], False) for index, job in left if job.key in held}
+        left = [(index, job) for index, job in left if index not in found]
+        if not left:
+            return [found[index] for index in range(len(jobs))]
+    raise StoreUnavailable("jobs with these keys came and went too fast; enqueue again")
+
+
+# -- small helpers
+
+
+def _pair(item: Transition | Save | Report) -> Pair:
+    return item.job_id, item.token
+
+
+def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], list[int]]:
+    """Return the first end of each attempt, and the indexes of the others."""
+    seen: set[Pair] = set()
+    unique: list[Transition] = []
+    again: list[int] = []
+    for index, end in enumerate(ended):
+        if _pair(end) in seen:
+            again.append(index)
+        else:
+            seen.add(_pair(end))
+            unique.append(end)
+    return sorted(unique, key=_pair) if again else unique, again
+
+
+def _last_of_each(items: Iterable[T]) -> list[T]:
+    return list({_pair(item): item for item in items}.values())
+
+
+def _answers(rows: Iterable[Any]) -> dict[Pair, Answer]:
+    return {(row["job_id"], row["token"]): Answer(row["answer"]) for row in rows}

@@ -1,0 +1,88 @@
+"""Reads for people and screens, on PostgreSQL. Never writes, takes no locks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from outlast.model.crash import Crash
+from outlast.model.job import State
+from outlast.store.base import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
+from outlast.store.postgres_pool import Connections
+from outlast.store.postgres_sql import policy_of, progress_of, sql
+
+
+class PostgresInspector:
+    """An ``Inspector`` on the connections of a store."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def job(self, job_id: int) -> JobRow | None:
+        """Return one job."""
+        rows = await self._fetch("show_job", job_id)
+        return _job(rows[0]) if rows else None
+
+    async def jobs(self, which: JobFilter) -> list[JobRow]:
+        """Return jobs, newest first."""
+        state = None if which.state is None else which.state.value
+        rows = await self._fetch(
+            "show_jobs", state, which.queue, which.task, which.tenant, which.before_id, which.limit
+        )
+        return [_job(row) for row in rows]
+
+    async def attempts(self, job_id: int) -> list[AttemptRow]:
+        """Return a job's closed attempts, in the order of their tokens."""
+        return [_attempt(row) for row in await self._fetch("show_attempts", job_id)]
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return all workers whose rows are kept, by id."""
+        return [_worker(row) for row in await self._fetch("show_workers")]
+
+    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
+        """Return refused writes, newest first."""
+        return [RefusalRow(**row) for row in await self._fetch("show_refusals", job_id, limit)]
+
+    async def known_tasks(self) -> set[str]:
+        """Return the tasks that some active worker announces."""
+        rows = await self._fetch("show_tasks")
+        return {task for row in rows for task in _strings(row["tasks"])}
+
+    async def counts(self) -> dict[tuple[str, State], int]:
+        """Return the number of jobs by (queue, state)."""
+        rows = await self._fetch("show_counts")
+        return {(row["queue"], State(row["state"])): row["number"] for row in rows}
+
+    async def _fetch(self, verb: str, *values: Any) -> list[Any]:
+        async with self._connections.use() as connection:
+            rows: list[Any] = await connection.fetch(sql(verb), *values)
+            return rows
+
+
+def _strings(text: str) -> list[str]:
+    return msgspec.json.decode(text, type=list[str])
+
+
+def _job(row: Any) -> JobRow:
+    values = dict(row)
+    values["state"] = State(values["state"])
+    values["policy"] = policy_of(values["policy"])
+    values["progress"] = progress_of(values["progress"])
+    return JobRow(**values)
+
+
+def _attempt(row: Any) -> AttemptRow:
+    values = dict(row)
+    values["progress"] = progress_of(values["progress"])
+    crash = values["crash"]
+    values["crash"] = None if crash is None else msgspec.json.decode(crash, type=Crash)
+    return AttemptRow(**values)
+
+
+def _worker(row: Any) -> WorkerRow:
+    values = dict(row)
+    values["status"] = WorkerStatus(values["status"])
+    values["queues"] = _strings(values["queues"])
+    values["tasks"] = _strings(values["tasks"])
+    return WorkerRow(**values)

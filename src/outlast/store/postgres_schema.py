@@ -1,0 +1,103 @@
+"""The schema on PostgreSQL: make it, migrate it, refuse one that does not fit.
+
+Each step runs in a transaction of its own, under an advisory lock that admits one migrator; who
+waited for it looks again at what is applied. So any number of programs may start at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.errors import SchemaMismatch
+from outlast.store.base import Migration
+from outlast.store.migrations import Applied, Step, check_history, check_usable, load, pending
+from outlast.store.postgres_pool import Connections
+from outlast.store.postgres_sql import sql
+
+_ADVICE = "run `outlast migrate` as a role that may create tables"
+
+
+class PostgresSchema:
+    """The migrations of one database (and search_path)."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._steps = load("postgres")
+
+    async def ensure(self) -> None:
+        """Check the schema; make it where no table of Outlast exists.
+
+        Raises SchemaMismatch where it cannot be made or does not fit this program.
+        """
+        async with self._connections.use() as connection:
+            applied = await _applied(connection)
+        if not applied:
+            await self._make()
+            return
+        check_usable(self._steps, applied)
+
+    async def migrate(self) -> list[Migration]:
+        """Apply what is pending; return it. Two migrators at once are safe."""
+        done: list[Migration] = []
+        async with self._connections.use() as connection:
+            while (step := await self._next_step(connection)) is not None:
+                done.append(step)
+        return done
+
+    async def migrations(self) -> list[Migration]:
+        """Return all steps that this program or the store knows, applied or not."""
+        async with self._connections.use() as connection:
+            applied = {row.number: row for row in await _applied(connection)}
+        known = {step.number: step.name for step in self._steps}
+        names = {number: row.name for number, row in applied.items()} | known
+        return [
+            Migration(
+                number, names[number], applied[number].applied_at if number in applied else None
+            )
+            for number in sorted(names)
+        ]
+
+    async def store_id(self) -> str:
+        """Return the id of this schema."""
+        async with self._connections.use() as connection:
+            rows = await connection.fetch(sql("store_id"))
+        if not rows:
+            raise SchemaMismatch("the schema has no id: run `outlast migrate`")
+        return str(rows[0][0])
+
+    async def _make(self) -> None:
+        try:
+            await self.migrate()
+        except SchemaMismatch as error:
+            raise SchemaMismatch(
+                f"there is no schema of Outlast here: {_ADVICE} ({error})"
+            ) from error
+
+    async def _next_step(self, connection: Any) -> Migration | None:
+        async with connection.transaction():
+            await connection.execute("SET LOCAL statement_timeout = 0")
+            await connection.execute(sql("schema_lock"), timeout=None)
+            applied = await _applied(connection)
+            check_history(self._steps, applied)
+            steps = pending(self._steps, applied)
+            return await _apply(connection, steps[0]) if steps else None
+
+
+async def _applied(connection: Any) -> list[Applied]:
+    tables = (await connection.fetch(sql("schema_tables")))[0]
+    if tables["schema_table"]:
+        return [Applied(*row) for row in await connection.fetch(sql("schema_applied"))]
+    if tables["jobs_table"]:
+        raise SchemaMismatch(
+            "there is a table outlast_jobs but no outlast_schema: these tables were not made by"
+            " this program; move them away, or use another schema (search_path)"
+        )
+    return []
+
+
+async def _apply(connection: Any, step: Step) -> Migration:
+    await connection.execute(step.sql)
+    applied_at = await connection.fetchval(
+        sql("schema_record"), step.number, step.name, step.checksum, step.compatible_from
+    )
+    return Migration(step.number, step.name, applied_at)

@@ -1,0 +1,122 @@
+"""The SQL files of PostgreSQL, read once, and how rows become the values of ``store.base``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from outlast.model.crash import Progress
+from outlast.model.job import JobFacts, Policy
+from outlast.model.lifecycle import Transition
+from outlast.store.base import Claimed, NewJob, Orphan
+
+_encode = msgspec.json.Encoder().encode
+
+
+@cache
+def sql(verb: str) -> str:
+    """Return the text of ``sql/postgres/VERB.sql``."""
+    return resources.files("outlast.store").joinpath("sql", "postgres", f"{verb}.sql").read_text()
+
+
+def to_json(value: Any) -> str:
+    """Return JSON text. Raises UnicodeEncodeError for a lone surrogate."""
+    return _encode(value).decode()
+
+
+@lru_cache(maxsize=256)
+def policy_text(policy: Policy) -> str:
+    """Return a policy as it is stored."""
+    return to_json(policy)
+
+
+@lru_cache(maxsize=256)
+def policy_of(text: str) -> Policy:
+    """Return a stored policy."""
+    return msgspec.json.decode(text, type=Policy)
+
+
+def progress_of(text: str | None) -> Progress | None:
+    """Return stored progress."""
+    return None if text is None else msgspec.json.decode(text, type=Progress)
+
+
+def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:
+    """Return jobs as the columns of enqueue.sql, without the keys."""
+    return [
+        [job.task for job in jobs],
+        [job.queue for job in jobs],
+        [job.args for job in jobs],
+        [job.priority for job in jobs],
+        [max(0.0, job.delay) for job in jobs],
+        [job.run_at for job in jobs],
+        [job.tenant for job in jobs],
+        [policy_text(job.policy) for job in jobs],
+        [job.policy.timeout for job in jobs],
+    ]
+
+
+def ends_text(transitions: Iterable[Transition]) -> str:
+    """Return transitions as the JSON that ``outlast_end_v1`` takes."""
+    return to_json([_end(transition) for transition in transitions])
+
+
+def _end(transition: Transition) -> dict[str, Any]:
+    end = msgspec.structs.asdict(transition)
+    if transition.crash is not None:
+        end["crash"] = to_json(transition.crash)
+    return end
+
+
+class Head(msgspec.Struct):
+    """The head row of an exchange's reply. ``others``: ends that were not accepted."""
+
+    valid: bool
+    others: list[tuple[int, int, str]]
+    cancels: list[tuple[int, int]]
+    next_due: float | None
+
+
+head_of = msgspec.json.Decoder(Head).decode
+
+
+def claimed_of(row: Any) -> Claimed:
+    """Return a claimed job from a row of an exchange's reply."""
+    return Claimed(
+        job_id=row[1],
+        token=row[2],
+        task=row[3],
+        queue=row[4],
+        args=row[5],
+        number=row[6],
+        failures=row[7],
+        losses=row[8],
+        policy=policy_of(row[9]),
+        tenant=row[10],
+        checkpoint=row[11],
+        priority=row[12],
+    )
+
+
+def orphan_of(row: Any) -> Orphan:
+    """Return an orphan from a row of orphans.sql."""
+    facts = JobFacts(
+        job_id=row["job_id"],
+        token=row["token"],
+        failures=row["failures"],
+        losses=row["losses"],
+        policy=policy_of(row["policy"]),
+        cancel_requested=row["cancel_requested"],
+    )
+    return Orphan(
+        facts=facts,
+        worker_id=row["worker_id"],
+        worker=row["worker"],
+        host=row["host"],
+        progress=progress_of(row["progress"]),
+        checkpoint_age=row["checkpoint_age"],
+    )

@@ -1,0 +1,8 @@
+-- Complete an attempt inside the caller's own transaction. Guarded by (id, token, running): under
+-- READ COMMITTED an attempt that was closed or taken over while this waited is checked again and
+-- not touched. The worker's exchange and a reaper skip the row until the caller commits.
+UPDATE outlast_jobs
+SET state = 'completed', ended_at = clock_timestamp(), result = $3, completed_by = worker_id,
+    worker_id = NULL, hard_deadline = NULL
+WHERE id = $1 AND token = $2 AND state = 'running'
+RETURNING id

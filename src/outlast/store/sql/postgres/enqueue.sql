@@ -1,0 +1,23 @@
+-- Store jobs without keys: one statement, so all or none, in the order in which they were given:
+-- ids and positions are drawn in that order. Rows that nobody can see yet race with nothing. A job
+-- that is due gets its place in the line, another gets none until an exchange finds it due. The
+-- statement's own time counts, not that of the caller's transaction, which may be long open.
+WITH inserted AS (
+    INSERT INTO outlast_jobs (
+        task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout)
+    SELECT n.task, n.queue, n.args, n.priority, n.due, statement_timestamp(),
+           CASE WHEN n.due <= statement_timestamp() THEN nextval('outlast_position_seq') END,
+           n.tenant, n.policy, n.timeout
+    FROM (SELECT h.*, coalesce(to_timestamp(h.run_at),
+                               statement_timestamp() + h.delay * interval '1 second') AS due
+          FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[],
+                      $6::float8[], $7::text[], $8::text[], $9::float8[])
+               WITH ORDINALITY AS h (
+                   task, queue, args, priority, delay, run_at, tenant, policy, timeout, ord)
+          ORDER BY h.ord) n
+    RETURNING id, queue, position
+), noted AS MATERIALIZED (
+    SELECT pg_notify('outlast', left(q.queue, 1000))
+    FROM (SELECT DISTINCT queue FROM inserted WHERE position IS NOT NULL AND $10) q
+)
+SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id

@@ -1,0 +1,124 @@
+-- 0002 ends: the one guard under which an attempt is closed, and the answers to late writes.
+-- compatible_from: 0.1
+--
+-- Functions are versioned by name: a released one never changes, a later program brings _v2.
+-- The planner settings on those that are called from outside (inner ones run under them) leave
+-- nested loops over index scans as the only way. That is right for 1 row in and for 500, in an
+-- empty table and among millions of finished jobs, whatever the statistics say.
+--
+-- Why an end is right against
+--   * another end, a claim, a late worker: the row is locked by (id, token, running). A lock that
+--     waits for nobody (SKIP LOCKED) and finds that the row has changed re-checks exactly these
+--     three on the newest version. A token is never drawn twice, so a match is this attempt.
+--   * a cancel request after the decision was made: the flag is taken from the locked row, and a
+--     way back to the queue becomes `cancelled`.
+--   * evidence written twice: it comes from RETURNING of the update in the same statement.
+--   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
+
+CREATE FUNCTION outlast_end_v1(p_ends text)
+RETURNS TABLE (job_id bigint, token bigint, runnable boolean)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+    WITH locked AS MATERIALIZED (
+        SELECT h.job_id, h.token, h.outcome, h.charge, h.failures, h.losses, h.result, h.message,
+               h.crash, h.pid,
+               CASE WHEN h.state = 'queued' AND j.cancel_requested THEN 'cancelled'
+                    ELSE h.state END AS state,
+               greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay,
+               j.worker_id, j.started_at, j.attempt_count, j.progress, j.checkpoint_at
+        FROM json_to_recordset(p_ends::json) AS h (
+                 job_id bigint, token bigint, state text, outcome text, charge text,
+                 failures integer, losses integer, delay double precision, result text,
+                 message text, crash text, pid integer)
+        JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    ), ended AS (
+        UPDATE outlast_jobs j
+        SET state = l.state,
+            failures = l.failures,
+            losses = l.losses,
+            worker_id = NULL,
+            hard_deadline = NULL,
+            position = CASE WHEN l.state = 'queued' AND l.delay = 0
+                            THEN nextval('outlast_position_seq') END,
+            run_at = CASE WHEN l.state = 'queued'
+                          THEN v_now + l.delay * interval '1 second' ELSE j.run_at END,
+            started_at = CASE WHEN l.state = 'queued' THEN NULL ELSE l.started_at END,
+            ended_at = CASE WHEN l.state = 'queued' THEN NULL ELSE v_now END,
+            result = CASE WHEN l.state = 'completed' THEN l.result END,
+            completed_by = CASE WHEN l.state = 'completed' THEN l.worker_id END
+        FROM locked l
+        WHERE j.id = l.job_id
+        RETURNING l.*, j.position
+    ), evidence AS (
+        INSERT INTO outlast_attempts (
+            token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
+            started_at, ended_at, progress, checkpoint_age, crash)
+        SELECT e.token, e.job_id, e.attempt_count, e.worker_id, w.name, w.host, e.pid, e.outcome,
+               e.charge, coalesce(e.message, ''), e.started_at, v_now, e.progress,
+               extract(epoch FROM v_now - e.checkpoint_at), e.crash
+        FROM ended e LEFT JOIN outlast_workers w ON w.id = e.worker_id
+        WHERE e.state <> 'completed'
+    )
+    SELECT e.job_id, e.token, e.position IS NOT NULL FROM ended e;
+END
+$$;
+
+-- What became of writes that were not accepted, seen by a fresh snapshot: `busy` while the row is
+-- still this attempt's (somebody held its lock a moment ago), `already` only for this very end,
+-- else `refused`, which is recorded under p_verb (NULL: not recorded). Newest records are kept.
+CREATE FUNCTION outlast_judge_v1(
+    p_ids bigint[], p_tokens bigint[], p_outcomes text[], p_verb text, p_kept integer)
+RETURNS TABLE (job_id bigint, token bigint, answer text)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_last bigint;
+BEGIN
+    RETURN QUERY
+    WITH judged AS MATERIALIZED (
+        SELECT h.job_id, h.token, coalesce(a.ended_at, j.ended_at) AS ended_at,
+               CASE WHEN j.state = 'running' THEN 'busy'
+                    WHEN j.state = 'completed'
+                         AND h.outcome IN ('completed', 'completion_not_committed') THEN 'already'
+                    WHEN a.outcome = h.outcome THEN 'already'
+                    ELSE 'refused' END AS answer
+        FROM unnest(p_ids, p_tokens, p_outcomes) AS h (job_id, token, outcome)
+        LEFT JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token
+        LEFT JOIN outlast_attempts a ON a.token = h.token AND a.job_id = h.job_id
+    ), noted AS (
+        INSERT INTO outlast_refusals (job_id, token, verb, at, late_by)
+        SELECT g.job_id, g.token, p_verb, v_now, extract(epoch FROM v_now - g.ended_at)
+        FROM judged g
+        WHERE g.answer = 'refused' AND p_verb IS NOT NULL
+    )
+    SELECT g.job_id, g.token, g.answer FROM judged g;
+
+    SELECT max(id) INTO v_last FROM outlast_refusals;
+    DELETE FROM outlast_refusals WHERE id IN (
+        SELECT id FROM outlast_refusals WHERE id <= v_last - p_kept
+        ORDER BY id LIMIT 1000 FOR UPDATE SKIP LOCKED);
+END
+$$;
+
+-- Wake listeners for those of these jobs that can run now: one notification per queue. A payload
+-- is limited to 8000 bytes; a cut one is still a hint.
+CREATE FUNCTION outlast_notify_v1(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    PERFORM pg_notify('outlast', left(q.queue, 1000))
+    FROM (SELECT DISTINCT queue FROM outlast_jobs
+          WHERE id = ANY (p_ids) AND position IS NOT NULL) q;
+END
+$$;

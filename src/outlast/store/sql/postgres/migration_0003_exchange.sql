@@ -1,0 +1,248 @@
+-- 0003 exchange: hand in what ended, take what can run next, in one round trip and one commit.
+-- compatible_from: 0.1
+--
+-- Each statement of a volatile function sees a snapshot of its own (READ COMMITTED), so a later
+-- step sees what others committed while an earlier one waited. In order:
+--
+-- 1  The worker's own row, by id, epoch and status, FOR KEY SHARE. A reap and a reconnect take
+--    FOR UPDATE and raise the epoch: whoever comes second waits, looks at the row again and, if it
+--    is the exchange, claims nothing. Beats (plain updates) do not conflict with KEY SHARE.
+-- 2  Ends, judged by their own token alone (see 0002). Plain completions, the hot path, come as
+--    arrays and leave no evidence row: their facts stay on the job.
+-- 3  Ends that were not accepted are looked at again and answered busy, already or refused.
+-- 4  Jobs that have fallen due join the line, at its end.
+-- 5  Claims, by priority and position. Two claims never meet: each skips what the other holds, and
+--    a row that was claimed since the snapshot has lost its position when it is looked at again.
+--    The token is drawn while the worker's row is held, so that raise_tokens, which locks out all
+--    holders of that table, can never make the sequence step back.
+-- 6  Own running jobs with a cancel request.
+-- 7  When the next scheduled job falls due.
+--
+-- The only lock that is waited for is the first: no deadlock with cancel, reap or enqueue.
+
+-- Queues that have jobs in the line, and queues that have scheduled jobs: loose index scans, one
+-- probe per queue however long they are.
+CREATE FUNCTION outlast_line_queues_v1() RETURNS text[]
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RETURN ARRAY(
+        WITH RECURSIVE q (queue) AS (
+            (SELECT queue FROM outlast_jobs WHERE position IS NOT NULL ORDER BY queue LIMIT 1)
+            UNION ALL
+            SELECT (SELECT j.queue FROM outlast_jobs j
+                    WHERE j.position IS NOT NULL AND j.queue > q.queue ORDER BY j.queue LIMIT 1)
+            FROM q WHERE q.queue IS NOT NULL)
+        SELECT queue FROM q WHERE queue IS NOT NULL);
+END
+$$;
+
+CREATE FUNCTION outlast_due_queues_v1() RETURNS text[]
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RETURN ARRAY(
+        WITH RECURSIVE q (queue) AS (
+            (SELECT queue FROM outlast_jobs
+             WHERE state = 'queued' AND position IS NULL ORDER BY queue LIMIT 1)
+            UNION ALL
+            SELECT (SELECT j.queue FROM outlast_jobs j
+                    WHERE j.state = 'queued' AND j.position IS NULL AND j.queue > q.queue
+                    ORDER BY j.queue LIMIT 1)
+            FROM q WHERE q.queue IS NOT NULL)
+        SELECT queue FROM q WHERE queue IS NOT NULL);
+END
+$$;
+
+-- Put due jobs of these queues into the line; returns their ids. At most 500 per queue and call.
+CREATE FUNCTION outlast_promote_v1(p_queues text[], p_now timestamptz) RETURNS bigint[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_ids bigint[];
+BEGIN
+    WITH due AS MATERIALIZED (
+        SELECT d.id, d.run_at
+        FROM unnest(p_queues) AS q (queue)
+        CROSS JOIN LATERAL (
+            SELECT j.id, j.run_at FROM outlast_jobs j
+            WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL
+              AND j.run_at <= p_now
+            ORDER BY j.run_at LIMIT 500
+            FOR NO KEY UPDATE SKIP LOCKED) d
+    ), numbered AS MATERIALIZED (
+        SELECT s.id, nextval('outlast_position_seq') AS position
+        FROM (SELECT id FROM due ORDER BY run_at, id) s
+    ), promoted AS (
+        UPDATE outlast_jobs j SET position = n.position
+        FROM numbered n WHERE j.id = n.id
+        RETURNING j.id)
+    SELECT array_agg(id) INTO v_ids FROM promoted;
+    RETURN v_ids;
+END
+$$;
+
+CREATE FUNCTION outlast_exchange_v1(
+    p_worker bigint, p_epoch integer,
+    p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[],
+    p_ends text, p_rooms text, p_notify boolean, p_claims_max integer, p_refusals_kept integer)
+RETURNS TABLE (
+    head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
+    failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_status text;
+    v_valid boolean;
+    v_now timestamptz;
+    v_done_ids bigint[] := '{}';
+    v_done_tokens bigint[] := '{}';
+    v_ended_ids bigint[] := '{}';
+    v_ended_tokens bigint[] := '{}';
+    v_runnable bigint[];
+    v_more bigint[];
+    v_handed integer := cardinality(p_done_ids);
+    v_others json;
+    v_busy integer := 0;
+    v_room record;
+    v_queues text[];
+    v_queue text;
+    v_left integer;
+    v_count integer;
+    v_claimed integer := 0;
+    v_next timestamptz;
+    v_due timestamptz;
+BEGIN
+    -- 1
+    SELECT w.status INTO v_status FROM outlast_workers w
+    WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status IN ('active', 'draining')
+    FOR KEY SHARE;
+    v_valid := FOUND;
+    v_now := clock_timestamp();
+
+    -- 2
+    IF v_handed > 0 THEN
+        WITH locked AS MATERIALIZED (
+            SELECT h.job_id, h.result
+            FROM unnest(p_done_ids, p_done_tokens, p_done_results) AS h (job_id, token, result)
+            JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+            FOR NO KEY UPDATE OF j SKIP LOCKED
+        ), done AS (
+            UPDATE outlast_jobs j
+            SET state = 'completed', ended_at = v_now, result = l.result,
+                completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
+            FROM locked l WHERE j.id = l.job_id
+            RETURNING j.id, j.token)
+        SELECT coalesce(array_agg(id), '{}'), coalesce(array_agg(token), '{}')
+        INTO v_done_ids, v_done_tokens FROM done;
+    END IF;
+    IF p_ends IS NOT NULL THEN
+        v_handed := v_handed + json_array_length(p_ends::json);
+        SELECT coalesce(array_agg(e.job_id), '{}'), coalesce(array_agg(e.token), '{}'),
+               array_agg(e.job_id) FILTER (WHERE e.runnable)
+        INTO v_ended_ids, v_ended_tokens, v_runnable
+        FROM outlast_end_v1(p_ends) e;
+    END IF;
+
+    -- 3
+    IF v_handed > cardinality(v_done_ids) + cardinality(v_ended_ids) THEN
+        SELECT json_agg(json_build_array(g.job_id, g.token, g.answer)),
+               count(*) FILTER (WHERE g.answer = 'busy')
+        INTO v_others, v_busy
+        FROM (
+            SELECT array_agg(h.job_id) AS ids, array_agg(h.token) AS tokens,
+                   array_agg(h.outcome) AS outcomes
+            FROM (SELECT d.job_id, d.token, 'completed' AS outcome
+                  FROM unnest(p_done_ids, p_done_tokens) AS d (job_id, token)
+                  UNION ALL
+                  SELECT r.job_id, r.token, r.outcome
+                  FROM json_to_recordset(coalesce(p_ends, '[]')::json)
+                       AS r (job_id bigint, token bigint, outcome text)) h
+            WHERE NOT EXISTS (
+                SELECT FROM unnest(v_done_ids || v_ended_ids, v_done_tokens || v_ended_tokens)
+                    AS a (job_id, token)
+                WHERE a.job_id = h.job_id AND a.token = h.token)) m
+        CROSS JOIN LATERAL outlast_judge_v1(
+            m.ids, m.tokens, m.outcomes, 'end', p_refusals_kept) g;
+    END IF;
+
+    IF v_valid AND v_status = 'active' THEN
+        FOR v_room IN
+            SELECT r.tasks, r."limit", r.queues, cardinality(r.queues) = 0 AS everywhere
+            FROM json_to_recordset(p_rooms::json)
+                 AS r (tasks text[], "limit" integer, queues text[])
+        LOOP
+            v_left := least(v_room."limit" - v_busy, p_claims_max - v_claimed);
+            CONTINUE WHEN v_left <= 0;
+
+            -- 4
+            v_queues := v_room.queues;
+            IF v_room.everywhere THEN v_queues := outlast_due_queues_v1(); END IF;
+            IF cardinality(v_queues) > 0 THEN
+                v_more := outlast_promote_v1(v_queues, v_now);
+                IF v_more IS NOT NULL THEN v_runnable := v_runnable || v_more; END IF;
+                SELECT min(d.run_at) INTO v_due
+                FROM unnest(v_queues) AS q (queue)
+                CROSS JOIN LATERAL (
+                    SELECT j.run_at FROM outlast_jobs j
+                    WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL
+                      AND j.run_at > v_now
+                    ORDER BY j.run_at LIMIT 1) d;
+            END IF;
+
+            -- 5; queues in random order, so that a long one starves no other
+            IF v_room.everywhere THEN v_queues := outlast_line_queues_v1(); END IF;
+            IF cardinality(v_queues) > 1 THEN
+                v_queues := ARRAY(SELECT q FROM unnest(v_queues) AS q ORDER BY random());
+            END IF;
+            FOREACH v_queue IN ARRAY v_queues LOOP
+                RETURN QUERY
+                WITH line AS MATERIALIZED (
+                    SELECT j.id, j.priority, j.position FROM outlast_jobs j
+                    WHERE j.queue = v_queue AND j.position IS NOT NULL
+                      AND j.task = ANY (v_room.tasks)
+                    ORDER BY j.priority DESC, j.position LIMIT v_left
+                    FOR NO KEY UPDATE SKIP LOCKED
+                ), numbered AS MATERIALIZED (
+                    SELECT s.id, nextval('outlast_token_seq') AS token
+                    FROM (SELECT l.id FROM line l ORDER BY l.priority DESC, l.position) s)
+                UPDATE outlast_jobs j
+                SET state = 'running', token = n.token, attempt_count = j.attempt_count + 1,
+                    worker_id = p_worker, started_at = clock_timestamp(), position = NULL,
+                    hard_deadline = clock_timestamp()
+                                    + least(j.timeout, 1e9) * interval '1 second',
+                    progress = NULL, checkpoint_number = 0
+                FROM numbered n WHERE j.id = n.id
+                RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
+                          j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority;
+                GET DIAGNOSTICS v_count = ROW_COUNT;
+                v_claimed := v_claimed + v_count;
+                v_left := v_left - v_count;
+                EXIT WHEN v_left <= 0;
+            END LOOP;
+            IF v_left > 0 AND v_due IS NOT NULL THEN v_next := least(v_next, v_due); END IF;
+            v_due := NULL;
+        END LOOP;
+    END IF;
+
+    IF p_notify AND v_runnable IS NOT NULL THEN
+        PERFORM outlast_notify_v1(v_runnable);
+    END IF;
+
+    -- 6, 7
+    RETURN QUERY SELECT
+        json_build_object(
+            'valid', v_valid,
+            'others', coalesce(v_others, '[]'::json),
+            'cancels', coalesce((
+                SELECT json_agg(json_build_array(j.id, j.token)) FROM outlast_jobs j
+                WHERE j.worker_id = p_worker AND j.cancel_requested), '[]'::json),
+            'next_due', extract(epoch FROM v_next - v_now))::text,
+        NULL::bigint, NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::integer,
+        NULL::integer, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::smallint;
+END
+$$;

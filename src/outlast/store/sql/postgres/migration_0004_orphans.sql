@@ -1,0 +1,105 @@
+-- 0004 orphans: find running jobs that nobody runs, and give them back.
+-- compatible_from: 0.1
+
+-- Running jobs whose worker is not alive or has no row, longest-running first: locked, with the
+-- facts to decide on. The list of (id, token) is made first and without locks; then rows are locked
+-- by joining on both. A plain "NOT EXISTS (live worker)" under the lock would check the newest
+-- version of the row against the old snapshot of the workers, miss a worker that registered
+-- meanwhile and rob it. A worker that was lost or stopped never comes back, so a pair that was an
+-- orphan once stays one until its token changes. Rows that somebody holds are left for later. The
+-- workers of running jobs are found by a loose index scan: one probe per worker, not per job.
+CREATE FUNCTION outlast_orphans_v1(p_limit integer)
+RETURNS TABLE (
+    job_id bigint, token bigint, failures integer, losses integer, policy text,
+    cancel_requested boolean, worker_id bigint, worker text, host text, progress text,
+    checkpoint_age double precision)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE holder (id) AS (
+        (SELECT j.worker_id FROM outlast_jobs j
+         WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.worker_id FROM outlast_jobs j
+                WHERE j.worker_id > h.id ORDER BY j.worker_id LIMIT 1)
+        FROM holder h WHERE h.id IS NOT NULL
+    ), gone AS MATERIALIZED (
+        SELECT h.id FROM holder h
+        WHERE h.id IS NOT NULL AND NOT EXISTS (
+            SELECT FROM outlast_workers w
+            WHERE w.id = h.id AND w.status IN ('active', 'draining'))
+    ), orphan AS MATERIALIZED (
+        SELECT j.id, j.token FROM gone g JOIN outlast_jobs j ON j.worker_id = g.id
+        ORDER BY j.started_at LIMIT p_limit)
+    SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
+           w.name, w.host, j.progress,
+           extract(epoch FROM clock_timestamp() - j.checkpoint_at)::double precision
+    FROM orphan o
+    JOIN outlast_jobs j ON j.id = o.id AND j.token = o.token AND j.state = 'running'
+    LEFT JOIN outlast_workers w ON w.id = j.worker_id
+    FOR NO KEY UPDATE OF j SKIP LOCKED;
+END
+$$;
+
+-- Close attempts as decided (see 0002) and wake listeners; returns those that were closed.
+CREATE FUNCTION outlast_close_v1(p_ends text, p_notify boolean)
+RETURNS TABLE (job_id bigint, token bigint)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_tokens bigint[];
+    v_runnable bigint[];
+BEGIN
+    SELECT array_agg(e.job_id), array_agg(e.token), array_agg(e.job_id) FILTER (WHERE e.runnable)
+    INTO v_ids, v_tokens, v_runnable
+    FROM outlast_end_v1(p_ends) e;
+    IF p_notify AND v_runnable IS NOT NULL THEN
+        PERFORM outlast_notify_v1(v_runnable);
+    END IF;
+    RETURN QUERY SELECT c.job_id, c.token FROM unnest(v_ids, v_tokens) AS c (job_id, token);
+END
+$$;
+
+-- Release own running jobs that the worker does not hold: claims whose reply was lost. The
+-- worker's row is held at its epoch as by an exchange, so a worker that was reaped or has
+-- reconnected since releases nothing. An exchange of the same epoch that is still under way would
+-- be released too: the worker calls this only when it has none, or after a reconnect, which has
+-- waited for it. A job that was closed or taken over since has another token and is not touched.
+CREATE FUNCTION outlast_reconcile_v1(
+    p_worker bigint, p_epoch integer, p_held bigint[], p_notify boolean)
+RETURNS TABLE (job_id bigint, token bigint)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_ends json;
+BEGIN
+    PERFORM FROM outlast_workers w
+    WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status IN ('active', 'draining')
+    FOR KEY SHARE;
+    IF NOT FOUND THEN RETURN; END IF;
+
+    SELECT json_agg(json_build_object(
+               'job_id', j.id, 'token', j.token, 'state', 'queued', 'outcome', 'released',
+               'charge', 'none', 'failures', j.failures, 'losses', j.losses,
+               'message', 'its worker does not know of it'))
+    INTO v_ends
+    FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.token <> ALL (p_held);
+    IF v_ends IS NOT NULL THEN
+        RETURN QUERY SELECT c.job_id, c.token FROM outlast_close_v1(v_ends::text, p_notify) c;
+    END IF;
+END
+$$;

@@ -1,0 +1,98 @@
+-- 0006 operators: cancel, requeue, and the jump of the token sequence.
+-- compatible_from: 0.1
+
+-- Cancel queued jobs, ask running ones. Rows are locked in the order of their ids, so that two of
+-- these never wait for each other; exchange and reclaim wait for no row at all. The state comes
+-- from the locked row: a job claimed a moment ago is asked, one completed a moment ago has ended.
+CREATE FUNCTION outlast_cancel_v1(p_ids bigint[], p_notify boolean)
+RETURNS TABLE (job_id bigint, answer text)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_states text[];
+    v_workers bigint[];
+BEGIN
+    WITH locked AS MATERIALIZED (
+        SELECT j.id, j.state, j.worker_id FROM outlast_jobs j
+        WHERE j.id = ANY (p_ids) ORDER BY j.id FOR NO KEY UPDATE
+    ), cancelled AS (
+        UPDATE outlast_jobs j
+        SET cancel_requested = true, position = NULL,
+            state = CASE WHEN l.state = 'queued' THEN 'cancelled' ELSE l.state END,
+            ended_at = CASE WHEN l.state = 'queued' THEN clock_timestamp() END
+        FROM locked l WHERE j.id = l.id AND l.state IN ('queued', 'running'))
+    SELECT array_agg(l.id), array_agg(l.state),
+           array_agg(DISTINCT l.worker_id) FILTER (WHERE l.worker_id IS NOT NULL)
+    INTO v_ids, v_states, v_workers FROM locked l;
+
+    IF p_notify AND v_workers IS NOT NULL THEN
+        PERFORM pg_notify('outlast', 'cancel:' || w) FROM unnest(v_workers) AS w;
+    END IF;
+    RETURN QUERY
+    SELECT s.id, CASE s.state WHEN 'queued' THEN 'cancelled' WHEN 'running' THEN 'requested'
+                              ELSE 'ended' END
+    FROM unnest(v_ids, v_states) AS s (id, state);
+END
+$$;
+
+-- Revive dead and cancelled jobs, one by one in the order of their ids. The unique index on the
+-- keys of unfinished jobs decides a race with an enqueue of the same key; the loser's row is left
+-- as it was. Tokens and the count of attempts go on rising, the budgets start again.
+CREATE FUNCTION outlast_requeue_v1(p_ids bigint[], p_from_scratch boolean, p_notify boolean)
+RETURNS TABLE (job_id bigint, answer text)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_id bigint;
+    v_state text;
+    v_revived bigint[] := '{}';
+BEGIN
+    FOREACH v_id IN ARRAY ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i ORDER BY i) LOOP
+        SELECT j.state INTO v_state FROM outlast_jobs j WHERE j.id = v_id FOR NO KEY UPDATE;
+        CONTINUE WHEN NOT FOUND;
+        job_id := v_id;
+        answer := CASE v_state WHEN 'dead' THEN 'requeued' WHEN 'cancelled' THEN 'requeued'
+                               WHEN 'completed' THEN 'completed' ELSE 'not_ended' END;
+        IF answer = 'requeued' THEN
+            BEGIN
+                UPDATE outlast_jobs j
+                SET state = 'queued', position = nextval('outlast_position_seq'),
+                    run_at = clock_timestamp(), failures = 0, losses = 0, started_at = NULL,
+                    ended_at = NULL, cancel_requested = false, progress = NULL,
+                    checkpoint = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint END,
+                    checkpoint_at = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint_at END
+                WHERE j.id = v_id;
+                v_revived := v_revived || v_id;
+            EXCEPTION WHEN unique_violation THEN
+                answer := 'key_taken';
+            END;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    IF p_notify THEN PERFORM outlast_notify_v1(v_revived); END IF;
+END
+$$;
+
+-- Make every later token larger than p_above. Tokens are drawn only by an exchange, which holds
+-- its worker's row and so a ROW SHARE lock on that table; EXCLUSIVE waits for all of them and keeps
+-- new ones out, so that nothing is drawn between the look at the sequence and the jump: setval can
+-- never take it back. Callers must hold no lock on outlast_workers yet.
+CREATE FUNCTION outlast_raise_tokens_v1(p_above bigint) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF p_above < (SELECT last_value FROM outlast_token_seq) THEN RETURN; END IF;
+    LOCK TABLE outlast_workers IN EXCLUSIVE MODE;
+    PERFORM setval('outlast_token_seq', p_above) FROM outlast_token_seq
+    WHERE last_value <= p_above;
+END
+$$;

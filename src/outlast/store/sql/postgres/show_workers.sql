@@ -1,0 +1,8 @@
+-- All workers, with the number of jobs they hold. Reads only; one snapshot.
+SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
+       w.tasks, (SELECT count(*) FROM outlast_jobs j WHERE j.worker_id = w.id) AS running,
+       extract(epoch FROM w.started_at)::float8 AS started_at,
+       extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at,
+       extract(epoch FROM w.lease_expires_at)::float8 AS lease_expires_at,
+       extract(epoch FROM w.stopped_at)::float8 AS stopped_at, w.release, w.lock_path
+FROM outlast_workers w ORDER BY w.id

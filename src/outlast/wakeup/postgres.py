@@ -1,0 +1,109 @@
+"""Wake-ups by NOTIFY: one connection that listens, and makes sure that it hears.
+
+A silent network and a transaction pooler both look like "no news". So the listener notifies
+itself on a channel of its own now and then; what does not come back means a new connection.
+Whatever was missed meanwhile is covered by one ``on_wake("")`` after each reconnect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+
+from outlast.clock import SYSTEM, Clock
+from outlast.store.postgres_pool import Settings, check_url, connect
+from outlast.store.postgres_sql import sql
+
+CHANNEL = "outlast"
+ECHO_EVERY_SECONDS = 20.0
+ECHO_SECONDS = 5.0
+BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.25, 10.0
+
+_TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+class PostgresWakeup:
+    """Calls ``on_wake`` with what was notified: a queue, or ``cancel:WORKER_ID``.
+
+    ``healthy`` is true while the last echo came back; polling goes on underneath in any case.
+    """
+
+    def __init__(self, url: str, clock: Clock = SYSTEM) -> None:
+        self.healthy = False
+        self._settings = Settings(url=check_url(url))
+        self._clock = clock
+        self._on_wake: Callable[[str], None] = lambda payload: None
+        self._task: asyncio.Task[None] | None = None
+        self._echo = asyncio.Event()
+        self._lost = asyncio.Event()
+
+    async def start(self, on_wake: Callable[[str], None]) -> None:
+        """Begin to listen, in the running loop. Does not wait, and raises for no outage."""
+        self._on_wake = on_wake
+        self._task = asyncio.create_task(self._run(), name="outlast-wakeup")
+
+    async def close(self) -> None:
+        """Stop listening. Safe to call twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        self.healthy = False
+
+    async def _run(self) -> None:
+        pause = BACKOFF_FIRST_SECONDS
+        while True:
+            with suppress(*_TROUBLE):
+                await self._listen()
+            pause = BACKOFF_FIRST_SECONDS if self.healthy else min(2 * pause, BACKOFF_MAX_SECONDS)
+            self.healthy = False
+            await self._clock.sleep(pause * (0.5 + 0.5 * self._clock.random()))
+
+    async def _listen(self) -> None:
+        """Listen until the connection is lost or an echo does not come back."""
+        connection = await connect(self._settings, application="outlast wakeup")
+        try:
+            self._lost = asyncio.Event()
+            connection.add_termination_listener(lambda _: self._lost.set())
+            echo_channel = f"{CHANNEL}_echo_{connection.get_server_pid()}"
+            await connection.add_listener(CHANNEL, self._heard)
+            await connection.add_listener(echo_channel, self._echoed)
+            while await self._echo_returns(connection, echo_channel):
+                if not self.healthy:
+                    self.healthy = True
+                    self._on_wake("")
+                if await self._lost_within(ECHO_EVERY_SECONDS):
+                    return
+        finally:
+            connection.terminate()
+
+    async def _echo_returns(self, connection: Any, channel: str) -> bool:
+        self._echo.clear()
+        await connection.execute(sql("echo"), channel, timeout=ECHO_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ECHO_SECONDS):
+                await self._echo.wait()
+        return self._echo.is_set()
+
+    async def _lost_within(self, seconds: float) -> bool:
+        waits = {
+            asyncio.ensure_future(self._lost.wait()),
+            asyncio.ensure_future(self._clock.sleep(seconds)),
+        }
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return self._lost.is_set()
+
+    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        self._on_wake(payload)
+
+    def _echoed(self, _connection: Any, _pid: int, _channel: str, _payload: str) -> None:
+        self._echo.set()
