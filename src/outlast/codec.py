@@ -240,12 +240,20 @@ class Signature:
             elif field.kind is inspect.Parameter.VAR_POSITIONAL:
                 args.extend(values[name])
             elif field.kind is inspect.Parameter.VAR_KEYWORD:
+                self._check_free(values[name])
                 kwargs.update(values[name])
             elif field.kind in _POSITIONAL and not gap:
                 args.append(values[name])
             else:
                 kwargs[name] = values[name]
         return tuple(args), kwargs
+
+    def _check_free(self, further: dict[str, Any]) -> None:
+        """Refuse ``**kwargs`` of another release that have become parameters of their own."""
+        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        for name, field in self.fields.items():
+            if name in further and field.kind in named:
+                raise BadArguments(f"task {self.task} takes {name!r} as a parameter of its own")
 
 
 def _field(parameter: inspect.Parameter, annotation: Any, task: str) -> Field:

@@ -1,0 +1,103 @@
+"""What users type, as the type checkers must see it. Checked, never run: see test_typing.py."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+import outlast
+from outlast.store.base import Cancelled, JobRow, Requeued
+from outlast.task import Call, Placed, PlainTask
+
+app = outlast.App("sqlite:///jobs.db", notify=False, max_payload=10_000)
+
+
+@app.task
+async def analyze(repo: str, depth: int = 100) -> dict[str, int]:
+    attempt = outlast.current()
+    assert_type(attempt, outlast.Attempt)
+    attempt.report(0.4, "commit 400 of 1000", stage="counting")
+    await attempt.save({"commit": 400})
+    await attempt.complete_in(object(), {"a": 1})
+    return {"commits": depth}
+
+
+@app.task(queue="mail", retries=5, timeout=timedelta(minutes=1), aliases=["old.name"])
+def mail(to: str, *cc: str, urgent: bool = False) -> int:
+    outlast.current().save_sync(1)
+    return len(cc)
+
+
+@app.task(own_runner=True)
+async def tick() -> None:
+    raise outlast.Snooze(60)
+
+
+@app.lifespan
+async def resources(app: outlast.App) -> AsyncIterator[dict[str, str]]:
+    yield {"engine": "on"}
+
+
+@app.around
+def context(attempt: outlast.Attempt) -> Iterator[None]:
+    yield
+
+
+async def enqueue() -> None:
+    job = await analyze.enqueue("r", depth=50)
+    assert_type(job, outlast.Job[dict[str, int]])
+    assert_type(job.id, int)
+    assert_type(job.created, bool)
+    assert_type(job.row, JobRow | None)
+    assert_type(await job.result(timeout=30), dict[str, int])
+    assert_type(job.result_sync(), dict[str, int])
+    assert_type(await job.status(), str)
+    assert_type(await job.refresh(), JobRow)
+    assert_type(await job.cancel(), Cancelled)
+    assert_type(job.requeue_sync(from_scratch=True), Requeued)
+    assert_type(mail.enqueue_sync("a", "b", urgent=True), outlast.Job[int])
+    assert_type(mail.enqueue_sync("a").result_sync(5), int)
+    assert_type((await tick.enqueue()).id, int)
+    assert_type(await tick.enqueue(), outlast.Job[None])
+
+
+async def place(connection: Any) -> None:
+    later = analyze.using(
+        delay=60, queue="slow", priority=5, key="repo:42", tenant="acme", connection=connection
+    )
+    assert_type(await later.enqueue("r"), outlast.Job[dict[str, int]])
+    assert_type(later.using(at=datetime.now(UTC)).call("r", depth=2), Call[dict[str, int]])
+    assert_type(mail.using(delay=timedelta(days=1)).enqueue_sync("a"), outlast.Job[int])
+    placed: Placed[[], None] = tick.using(priority=1)
+    assert_type(placed.call(), Call[None])
+
+
+async def many() -> None:
+    assert_type(await app.enqueue_many([mail.call("a"), mail.call("b")]), list[outlast.Job[int]])
+    assert_type(app.enqueue_many_sync([mail.call("a")]), list[outlast.Job[int]])
+    mixed = await app.enqueue_many([analyze.call("a", depth=2), mail.using(delay=60).call("b")])
+    print([job.id for job in mixed])
+
+
+async def call_directly() -> None:
+    running: Coroutine[Any, Any, dict[str, int]] = analyze("r")
+    assert_type(await running, dict[str, int])
+    assert_type(await analyze("r", depth=3), dict[str, int])
+    assert_type(mail("a"), int)
+
+
+async def operate() -> None:
+    assert_type(await app.get(1), outlast.Job[Any])
+    assert_type(app.get_sync(1), outlast.Job[Any])
+    assert_type(await app.cancel(1), Cancelled)
+    assert_type(await app.requeue(1, from_scratch=True), Requeued)
+    assert_type(app.find("mail"), outlast.Task[..., Any])
+    async with app.worker(queues=["analysis"]):
+        pass
+    app.close_sync()
+
+
+def take(task: outlast.Task[[str], int], plain: PlainTask[[str], int]) -> outlast.Job[int]:
+    assert_type(plain("a"), int)
+    return task.enqueue_sync("a")

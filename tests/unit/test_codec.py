@@ -1,0 +1,311 @@
+"""Arguments and results: what comes back is what was given, or it is refused at the caller."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType, TypedDict
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.codec import Signature, decode_result, encode_result
+from outlast.errors import BadArguments, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from somewhere import NotThere  # type: ignore[import-not-found]
+
+UserId = NewType("UserId", int)
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+    y: float = 0.0
+
+
+class Box(msgspec.Struct):
+    corner: Point
+    tags: set[str] = set()
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+class Options(TypedDict, total=False):
+    fast: bool
+
+
+class Model:
+    """As pydantic's models have it."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and other.value == self.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def model_dump(self, *, mode: str) -> dict[str, int]:
+        return {"value": self.value}
+
+    @classmethod
+    def model_validate(cls, plain: dict[str, int]) -> Model:
+        if plain["value"] < 0:
+            raise ValueError("below zero")
+        return cls(plain["value"])
+
+
+def takes(annotation: Any) -> Signature:
+    def fn(value):
+        pass
+
+    fn.__annotations__ = {"value": annotation}
+    return Signature(fn, "task")
+
+
+def there_and_back(signature: Signature, *args: Any, **kwargs: Any) -> Any:
+    return signature.decode(signature.encode(signature.bind(args, kwargs)))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (int, 2**60),
+        (float, 1.5),
+        (str, "NUL \x00 and ü and \U0001f600"),
+        (bool, True),
+        (None, None),
+        (bytes, b"\x00\xff"),
+        (list[int], [1, 2]),
+        (tuple[int, str], (1, "a")),
+        (set[str], {"a", "b"}),
+        (frozenset[int], frozenset({1})),
+        (dict[str, Point], {"a": Point(1, 2.0)}),
+        (dict[int, str], {1: "a"}),
+        (datetime, datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=UTC)),
+        (date, date(2030, 1, 2)),
+        (timedelta, timedelta(days=2, seconds=0.5)),
+        (Decimal, Decimal("1.10")),
+        (UUID, UUID(int=7)),
+        (Color, Color.RED),
+        (Point, Point(1)),
+        (Box, Box(Point(1, 2.5), {"a"})),
+        (Pair, Pair(1, "a")),
+        (Options, {"fast": True}),
+        (UserId, UserId(3)),
+        (Path, Path("/tmp/a b")),
+        (list[Path], [Path("a")]),
+        (Model, Model(3)),
+        (int | str | None, "x"),
+        (Literal["a", "b"], "b"),
+        (Annotated[int, msgspec.Meta(ge=0)], 0),
+        (Any, {"a": [1, None, 2.5, "x"]}),
+    ],
+    ids=str,
+)
+def test_a_value_of_the_annotated_type_comes_back_as_it_was(annotation, value):
+    args, kwargs = there_and_back(takes(annotation), value)
+    assert (args, kwargs) == ((value,), {})
+    assert type(args[0]) is type(value)
+    assert decode_result(encode_result(value, annotation), annotation) == value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "says"),
+    [
+        (int, "1", "Expected `int`, got `str`"),
+        (int, 1.0, "Expected `int`"),
+        (int, True, "Expected `int`"),
+        (str, 1, "does not fit str: it is a int"),
+        (str, b"x", "does not fit str: it is a bytes"),
+        (str, "\ud800", "lone surrogate"),
+        (dict[str, Any], {"\udfff": 1}, "lone surrogate"),
+        (float, math.nan, "NaN"),
+        (Any, [{"a": -math.inf}], "NaN"),
+        (float | None, math.inf, "NaN"),
+        (Any, object(), "cannot be written as JSON"),
+        (Any, print, "cannot be written as JSON"),
+        (Any, 1j, "cannot be stored as JSON"),
+        (Any, {None: 1}, "cannot be stored as JSON"),
+        (Point, {"x": "a"}, "Expected `int`, got `str` - at `$.x`"),
+        (Box, Box(Point("1")), "`$.corner.x`"),  # type: ignore[arg-type]
+        (Model, Model(-1), "below zero"),
+        (Color, "blue", "Invalid enum value"),
+        (Annotated[int, msgspec.Meta(ge=0)], -1, ">= 0"),
+    ],
+    ids=str,
+)
+def test_any_other_value_is_refused_by_name(annotation, value, says):
+    with pytest.raises(BadArguments, match=r"argument 'value' of task task") as caught:
+        there_and_back(takes(annotation), value)
+    assert says in str(caught.value)
+
+
+def test_a_value_within_itself_is_refused():
+    circle: list[Any] = []
+    circle.append(circle)
+    with pytest.raises(BadArguments, match="'value'"):
+        there_and_back(takes(Any), circle)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(list[int], ["a"]), (None, 1), (Point, object()), (float, math.nan), (str, "\udcff")],
+    ids=str,
+)
+def test_a_result_that_does_not_fit_is_refused(annotation, value):
+    with pytest.raises(BadArguments, match="the result"):
+        encode_result(value, annotation)
+
+
+def test_a_result_above_the_limit_is_refused_with_both_sizes():
+    with pytest.raises(BadArguments, match="102 bytes.*100"):
+        encode_result("x" * 100, str, max_payload=100)
+
+
+def test_no_result_yet_is_none():
+    assert decode_result(None, int) is None
+
+
+# ------------------------------------------------------------------------------ signatures
+
+
+def everything(a: int, /, b: str, c: float = 1.0, *rest: int, d: bool = False, **more: Point):
+    pass
+
+
+def no_annotations(a, b=2):
+    pass
+
+
+def only_named(*, name: str = "x"):
+    pass
+
+
+def of_other_modules(here: NotThere, there: int) -> NotThere:
+    pass
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "kwargs"),
+    [
+        (everything, (1, "b"), {}),
+        (everything, (1, "b", 2.0, 3, 4), {"d": True, "p": Point(1)}),
+        (everything, (1,), {"b": "b", "a": Point(5), "rest": Point(6)}),
+        (no_annotations, ([1, {"a": None}],), {}),
+        (no_annotations, (), {"b": 1, "a": 0}),
+        (only_named, (), {"name": "ü"}),
+        (only_named, (), {}),
+        (of_other_modules, ({"any": "json"}, 1), {}),
+        (nothing, (), {}),
+    ],
+)
+def test_a_call_means_the_same_after_a_trip_through_the_store(fn: Callable[..., Any], args, kwargs):
+    signature = Signature(fn, "task")
+    bound = signature.bind(args, kwargs)
+    back = signature.bind(*signature.decode(signature.encode(bound)))
+    assert back == bound
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**63)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(st.characters(exclude_categories=["Cs"])),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
+        ),
+        max_leaves=20,
+    )
+)
+def test_any_json_passes_through_a_parameter_without_annotation(value):
+    args, kwargs = there_and_back(Signature(no_annotations, "task"), value)
+    assert (args, kwargs) == ((value,), {})
+
+
+def test_defaults_are_not_stored():
+    signature = Signature(everything, "task")
+    assert signature.encode(signature.bind((1, "b"), {})) == '{"a":1,"b":"b"}'
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "says"),
+    [
+        ((), {}, "missing a required argument: 'a'"),
+        ((1, "b"), {"b": "c"}, "multiple values for argument 'b'"),
+    ],
+)
+def test_a_call_that_does_not_fit_names_the_task_and_the_fault(args, kwargs, says):
+    with pytest.raises(BadArguments, match=r"task mail\(a: .*") as caught:
+        Signature(everything, "mail").bind(args, kwargs)
+    assert says in str(caught.value)
+
+
+def test_too_large_arguments_are_refused_with_both_sizes():
+    signature = Signature(no_annotations, "task", max_payload=1000)
+    with pytest.raises(BadArguments, match="1008 bytes of JSON; 1000 are allowed"):
+        signature.encode({"a": "x" * 1000})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "b": "b", "new": 1}',
+        '{"a": 1}',
+        '{"a": "1", "b": "b"}',
+        '{"a": 1, "b": "b", "rest": 5}',
+        '{"a": 1, "b": "b", "more": {"c": {"x": 1}}}',
+        "[1]",
+        "null",
+        "no json",
+        "",
+    ],
+)
+def test_arguments_of_another_release_are_told_apart(text):
+    with pytest.raises(BadArguments, match="of task mail|task mail"):
+        Signature(everything, "mail").decode(text)
+
+
+def test_positional_only_arguments_are_laid_out_or_refused():
+    def gap(a: int = 1, b: int = 2, /) -> None:
+        pass
+
+    with pytest.raises(BadArguments):
+        Signature(gap, "gap").decode('{"b": 3}')
+
+
+def test_the_return_annotation_is_kept_where_it_can_be_read():
+    assert Signature(nothing, "task").returns is type(None)
+    assert Signature(everything, "task").returns is Any
+    assert Signature(of_other_modules, "task").returns is Any
+
+
+def test_an_annotation_that_can_never_be_read_back_is_refused_at_once():
+    def fn(where: str | Path) -> None:
+        pass
+
+    with pytest.raises(ConfigError, match="argument 'where' can never be read back"):
+        Signature(fn, "task")
