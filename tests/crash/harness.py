@@ -107,7 +107,8 @@ class Scene:
         """Start a worker and wait until it has announced its tasks."""
         before = {row.id for row in await self.store.inspector.workers()}
         log = self.folder / f"worker-{len(self.workers)}.log"
-        worker = WorkerProcess(self.url, self.journal, *options, env=env or {}, log=log)
+        env = {"OUTLAST_RUN_DIR": str(self.folder / "run"), **(env or {})}
+        worker = WorkerProcess(self.url, self.journal, *options, env=env, log=log)
         self.workers.append(worker)
 
         async def announced() -> bool:
@@ -159,6 +160,10 @@ class Scene:
 
         await self.until(reached, f"job {job_id} to be {state}", deadline)
         return await self.job(job_id)
+
+    def lock_files(self) -> list[Path]:
+        """Return the lock files of this scene's workers."""
+        return sorted(self.folder.rglob("*.lock"))
 
     def entries(self, event: str = "start") -> list[dict[str, Any]]:
         """Return what the journal says of this kind."""

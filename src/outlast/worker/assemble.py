@@ -142,6 +142,7 @@ async def _assembled(
         birth,
         clock=clock,
         on_output=output.write,
+        on_failure=worker.fail,
         shared_fds=() if lock is None else (lock.fd,),
     )
     worker.attach(_pool(worker, make, settings, tether, clock))

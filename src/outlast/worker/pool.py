@@ -294,20 +294,23 @@ class RunnerPool:
         )
         if not runner.ready:
             self._failed_birth(death)
-        tokens = sorted(runner.tokens & self._ledger.running.keys())
-        for token in tokens:
-            running = self._ledger.running[token]
-            others = [self._ledger.running[each].claimed.job_id for each in tokens if each != token]
+        self._end_attempts(runner, death)
+        self._on_change()
+
+    def _end_attempts(self, runner: RunnerProcess, death: Death) -> None:
+        ledger = self._ledger.running
+        attempts = [ledger[token] for token in sorted(runner.tokens & ledger.keys())]
+        jobs = [running.claimed.job_id for running in attempts]
+        for running in attempts:
             outcome = outcome_of(
                 running,
                 death,
-                others,
+                [job_id for job_id in jobs if job_id != running.claimed.job_id],
                 killed_for=runner.kill_reason,
                 trusted=self.trusted(),
                 draining=self.draining(),
             )
-            self._ledger.end(token, outcome)
-        self._on_change()
+            self._ledger.end(running.token, outcome)
 
     def _failed_birth(self, death: Death) -> None:
         if self.closing:

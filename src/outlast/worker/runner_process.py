@@ -71,6 +71,7 @@ class RunnerProcess:
         on_frame: Callable[[RunnerProcess, ToWorker], None],
         on_death: Callable[[RunnerProcess, Death], None],
         on_output: Callable[[bytes], None],
+        on_failure: Callable[[BaseException], None],
         shared_fds: tuple[int, ...] = (),
     ) -> None:
         self._settings = settings
@@ -78,6 +79,7 @@ class RunnerProcess:
         self._on_frame = on_frame
         self._on_death = on_death
         self._on_output = on_output
+        self._on_failure = on_failure
         self._shared_fds = shared_fds
         self._unpacker = Unpacker(TO_WORKER)
         self._lines: deque[str] = deque(maxlen=OUTPUT_LINES_MAX)
@@ -204,6 +206,11 @@ class RunnerProcess:
 
     def _exited(self, status: int, usage: Any) -> None:
         self._ending = asyncio.create_task(self._wind_up(status, usage))
+        self._ending.add_done_callback(self._wound_up)
+
+    def _wound_up(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(error)  # its attempts would be held for ever: the worker must end
 
     async def _wind_up(self, status: int, usage: Any) -> None:
         await self._empty_group()

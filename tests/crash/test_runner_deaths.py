@@ -1,0 +1,170 @@
+"""A runner dies, by its own hand or another's: noticed at once, charged to the culprit."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from outlast.model.crash import CrashKind
+from outlast.model.job import State
+from tests.crash.harness import Scene, boot
+
+
+async def test_a_killed_runner_s_job_starts_again_within_a_second(stage: Scene) -> None:
+    await stage.worker()
+    job = await stage.enqueue("first_hangs_in_python")
+    first = await stage.started(1)
+    killed_at = boot()
+    os.kill(first["pid"], signal.SIGKILL)
+    second = await stage.started(2)
+    assert second["at"] - killed_at < 1.0
+    assert second["still_alive"] == [], "the runner and its child are gone before the second start"
+    assert (await stage.ended(job)).state is State.COMPLETED
+    (closed,) = await stage.attempts(job)
+    assert closed.outcome == "signalled"
+    assert closed.crash is not None
+    assert closed.crash.signal == "SIGKILL"
+    assert closed.charge == "failure"
+
+
+async def test_a_task_that_exits_is_dead_after_four_attempts_and_can_be_revived(
+    stage: Scene,
+) -> None:
+    worker = await stage.worker("--runners", "2")
+    flag = stage.folder / "flag"
+    job = await stage.enqueue("exits_unless", path=str(flag))
+    row = await stage.ended(job)
+    assert row.state is State.DEAD
+    attempts = await stage.attempts(job)
+    assert [each.outcome for each in attempts] == ["exited"] * 4
+    assert all(each.crash is not None and each.crash.exit_code == 1 for each in attempts)
+    assert [each.number for each in attempts] == [1, 2, 3, 4]
+    assert worker.process.poll() is None
+
+    flag.touch()
+    revived = await stage.store.requeue([job])
+    assert revived[job] == "requeued"
+    row = await stage.in_state(job, State.COMPLETED)
+    assert row.token is not None
+    assert row.token > max(each.token for each in attempts)
+
+
+async def test_a_segfault_leaves_its_python_stack(sqlite_stage: Scene) -> None:
+    await sqlite_stage.worker()
+    job = await sqlite_stage.enqueue("dereferences_null")
+    assert (await sqlite_stage.ended(job)).state is State.DEAD
+    (closed,) = await sqlite_stage.attempts(job)
+    assert closed.crash is not None
+    assert closed.crash.kind is CrashKind.SIGNALLED
+    assert closed.crash.signal == "SIGSEGV"
+    assert "dereferences_null" in (closed.crash.stacks or "")
+    assert (closed.crash.rss_peak_bytes or 0) > 1_000_000
+
+
+async def test_the_last_output_of_a_dying_runner_is_kept_and_clean(stage: Scene) -> None:
+    await stage.worker()
+    job = await stage.enqueue("speaks_and_dies", text="last words")
+    await stage.ended(job)
+    (closed,) = await stage.attempts(job)
+    assert closed.crash is not None
+    assert closed.crash.exit_code == 3
+    assert any("last words" in line for line in closed.crash.output)
+    assert not any("\x00" in line for line in closed.crash.output)
+
+
+async def test_neighbours_of_a_killed_runner_are_bystanders(sqlite_stage: Scene) -> None:
+    await sqlite_stage.worker("--runners", "1")
+    jobs = [await sqlite_stage.enqueue("first_hangs") for _ in range(3)]
+
+    async def all_started() -> bool:
+        return len(sqlite_stage.entries()) == 3
+
+    await sqlite_stage.until(all_started, "three attempts in one runner")
+    pids = {entry["pid"] for entry in sqlite_stage.entries()}
+    assert len(pids) == 1
+    os.kill(pids.pop(), signal.SIGKILL)
+    for job in jobs:
+        row = await sqlite_stage.ended(job)
+        assert row.state is State.COMPLETED
+        assert row.failures == 0
+        (closed,) = await sqlite_stage.attempts(job)
+        assert (closed.outcome, closed.charge) == ("bystander", "loss")
+        assert closed.crash is not None
+        assert sorted(closed.crash.neighbours) == sorted(set(jobs) - {job})
+
+
+async def test_a_malformed_frame_ends_that_runner_and_nothing_else(sqlite_stage: Scene) -> None:
+    worker = await sqlite_stage.worker("--runners", "1")
+    job = await sqlite_stage.enqueue("writes_a_bad_frame")
+    assert (await sqlite_stage.ended(job)).state is State.DEAD
+    (closed,) = await sqlite_stage.attempts(job)
+    assert closed.crash is not None
+    assert "frame" in closed.crash.message
+    after = await sqlite_stage.enqueue("noop", value=3)
+    assert (await sqlite_stage.ended(after)).result == "3"
+    assert worker.process.poll() is None
+
+
+async def test_a_coroutine_past_its_timeout_is_cancelled(stage: Scene) -> None:
+    await stage.worker()
+    job = await stage.enqueue("too_long")
+    assert (await stage.ended(job)).state is State.DEAD
+    (closed,) = await stage.attempts(job)
+    assert closed.outcome == "timeout"
+
+
+async def test_a_plain_function_past_its_timeout_is_killed_with_its_stack(
+    sqlite_stage: Scene,
+) -> None:
+    await sqlite_stage.worker()
+    job = await sqlite_stage.enqueue("too_long_and_deaf")
+    assert (await sqlite_stage.ended(job)).state is State.DEAD
+    (closed,) = await sqlite_stage.attempts(job)
+    assert closed.outcome == "timeout"
+    assert closed.crash is not None
+    assert "too_long_and_deaf" in (closed.crash.stacks or "")
+
+
+async def test_cancelling_a_running_job_ends_it(stage: Scene) -> None:
+    await stage.worker()
+    job = await stage.enqueue("waits")
+    await stage.started(1)
+    assert (await stage.store.cancel([job]))[job] == "requested"
+    row = await stage.ended(job, deadline=10.0)
+    assert row.state is State.CANCELLED
+    assert [each.outcome for each in await stage.attempts(job)] == ["cancelled"]
+
+
+async def test_cancelling_a_deaf_function_kills_its_runner(sqlite_stage: Scene) -> None:
+    await sqlite_stage.worker()
+    job = await sqlite_stage.enqueue("waits_deaf")
+    first = await sqlite_stage.started(1)
+    await sqlite_stage.store.cancel([job])
+    assert (await sqlite_stage.ended(job)).state is State.CANCELLED
+
+    async def gone() -> bool:
+        return not os.path.exists(f"/proc/{first['pid']}")
+
+    await sqlite_stage.until(gone, "the end of the deaf runner")
+
+
+async def test_odd_texts_end_only_their_own_job(stage: Scene) -> None:
+    await stage.worker("--runners", "1")
+    nul = await stage.enqueue("nul_result")
+    bad = await stage.enqueue("bad_result")
+    surrogate = await stage.enqueue("surrogate_result")
+    odd = await stage.enqueue("odd_message")
+    good = await stage.enqueue("noop", value=1)
+    assert (await stage.ended(nul)).result == '"a\\u0000b"'
+    assert (await stage.ended(good)).state is State.COMPLETED
+    for job, outcome in ((bad, "rejected_result"), (surrogate, "rejected_result"), (odd, "error")):
+        assert (await stage.ended(job)).state is State.DEAD
+        assert [each.outcome for each in await stage.attempts(job)] == [outcome]
+
+
+async def test_a_snooze_is_free(sqlite_stage: Scene) -> None:
+    await sqlite_stage.worker()
+    job = await sqlite_stage.enqueue("snoozes", seconds=0.2)
+    row = await sqlite_stage.ended(job)
+    assert row.result == '"after the snooze"'
+    assert (row.failures, row.losses, row.attempt_count) == (0, 0, 2)

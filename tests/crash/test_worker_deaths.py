@@ -1,0 +1,182 @@
+"""A worker dies, is stopped, or is alone killed while its runner runs on."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from outlast.model.job import State
+from tests.crash.harness import Scene, boot
+
+SHORT = ("--heartbeat", "1", "--lease", "3")
+
+
+async def test_a_killed_worker_tree_s_job_starts_on_another_within_three_seconds(
+    stage: Scene,
+) -> None:
+    holder = await stage.worker()
+    job = await stage.enqueue("counts", upto=200)
+    await stage.started(1)
+    await stage.worker()
+    killed_at = boot()
+    holder.kill_tree()
+    second = await stage.started(2)
+    assert second["at"] - killed_at < 3.0
+    assert second["still_alive"] == []
+    (closed,) = await stage.attempts(job)
+    assert (closed.outcome, closed.charge) == ("lost_worker", "loss")
+    assert closed.crash is not None
+    assert closed.crash.progress is not None
+
+
+async def test_the_second_attempt_goes_on_from_the_checkpoint(stage: Scene) -> None:
+    holder = await stage.worker()
+    job = await stage.enqueue("counts", upto=60)
+    await stage.started(1)
+
+    async def some_steps() -> bool:
+        return (await stage.job(job)).checkpoint not in (None, '{"n":1}')
+
+    await stage.until(some_steps, "a checkpoint")
+    await stage.worker()
+    holder.kill_tree()
+    row = await stage.ended(job)
+    assert row.state is State.COMPLETED
+    assert row.result is not None
+    assert '"from":0' not in row.result
+    assert row.losses == 0, "a checkpoint that advanced forgives the loss"
+
+
+async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
+    stage: Scene, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    holder = await stage.worker(*SHORT)
+    job = await stage.enqueue("first_hangs")
+    await stage.started(1)
+    for lock in stage.lock_files():
+        lock.unlink()  # as another host would see it: nothing
+    await stage.worker(*SHORT)
+    killed_at = boot()
+    holder.kill_tree()
+    second = await stage.started(2)
+    assert second["at"] - killed_at < 6.0
+    (closed,) = await stage.attempts(job)
+    assert closed.outcome == "lost_worker"
+
+
+@pytest.mark.parametrize("task", ["first_hangs_in_python", "first_hangs_in_c"])
+async def test_the_worker_process_alone_killed_takes_its_runners_along(
+    stage: Scene, task: str
+) -> None:
+    holder = await stage.worker()
+    job = await stage.enqueue(task)
+    await stage.started(1)
+    await stage.worker()
+    killed_at = boot()
+    holder.signal(signal.SIGKILL)
+    holder.process.wait()
+    second = await stage.started(2)
+    assert second["still_alive"] == [], "runner and grandchild are gone before the second start"
+    assert second["at"] - killed_at < 3.0
+    assert (await stage.ended(job)).state is State.COMPLETED
+
+
+@pytest.mark.parametrize("task", ["first_hangs_in_python", "first_hangs_in_c"])
+async def test_the_worker_process_alone_stopped_loses_its_runners_before_its_lease(
+    stage: Scene, task: str
+) -> None:
+    holder = await stage.worker(*SHORT)
+    job = await stage.enqueue(task)
+    await stage.started(1)
+    await stage.worker(*SHORT)
+    holder.signal(signal.SIGSTOP)
+    second = await stage.started(2)
+    assert second["still_alive"] == []
+    row = await stage.ended(job)
+    assert row.state is State.COMPLETED
+    assert row.result == '"attempt 2"'
+
+
+async def test_a_stopped_tree_that_wakes_changes_nothing_and_works_on(stage: Scene) -> None:
+    holder = await stage.worker(*SHORT)
+    job = await stage.enqueue("first_hangs")
+    await stage.started(1)
+    other = await stage.worker(*SHORT)
+    holder.signal_tree(signal.SIGSTOP)
+    await stage.started(2)
+    row = await stage.ended(job)
+    assert row.result == '"attempt 2"'
+    other.signal(signal.SIGTERM)
+    other.process.wait()
+    holder.signal_tree(signal.SIGCONT)
+
+    async def registered_anew() -> bool:
+        rows = await stage.store.inspector.workers()
+        return sum(each.pid == holder.pid for each in rows) == 2
+
+    await stage.until(registered_anew, "a second registration of the first worker")
+    again = await stage.job(job)
+    assert (again.result, again.token, again.state) == (row.result, row.token, row.state)
+    after = await stage.enqueue("noop", value=5)
+    assert (await stage.ended(after)).result == "5"
+    assert holder.process.poll() is None
+
+
+async def test_sigterm_finishes_what_runs_and_leaves_cleanly(stage: Scene) -> None:
+    worker = await stage.worker()
+    job = await stage.enqueue("counts", upto=20)
+    await stage.started(1)
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(20) == 0
+    row = await stage.job(job)
+    assert row.state is State.COMPLETED
+    assert row.attempt_count == 1
+    (registered,) = await stage.store.inspector.workers()
+    assert registered.status == "stopped"
+    assert stage.lock_files() == []
+
+
+async def test_what_does_not_finish_in_a_drain_is_released_uncharged(stage: Scene) -> None:
+    worker = await stage.worker("--drain-timeout", "0.3")
+    job = await stage.enqueue("waits")
+    deaf = await stage.enqueue("waits_deaf")
+
+    async def both() -> bool:
+        return len(stage.entries()) == 2
+
+    await stage.until(both, "two attempts")
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(20) == 0
+    for each in (job, deaf):
+        row = await stage.job(each)
+        assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
+        assert [one.outcome for one in await stage.attempts(each)] == ["released"]
+
+
+async def test_ctrl_c_for_the_whole_group_is_a_drain_not_a_crash(sqlite_stage: Scene) -> None:
+    worker = await sqlite_stage.worker()
+    job = await sqlite_stage.enqueue("counts", upto=20)
+    await sqlite_stage.started(1)
+    worker.signal_tree(signal.SIGINT)
+    assert worker.process.wait(20) == 0
+    row = await sqlite_stage.job(job)
+    assert row.state is State.COMPLETED
+    assert row.attempt_count == 1
+
+
+async def test_a_second_signal_stops_at_once(sqlite_stage: Scene) -> None:
+    worker = await sqlite_stage.worker()
+    job = await sqlite_stage.enqueue("waits_deaf")
+    await sqlite_stage.started(1)
+    worker.signal(signal.SIGTERM)
+
+    async def draining() -> bool:
+        (row,) = await sqlite_stage.store.inspector.workers()
+        return row.status == "draining"
+
+    await sqlite_stage.until(draining, "the drain")
+    worker.signal(signal.SIGTERM)
+    assert worker.process.wait(10) == 0
+    row = await sqlite_stage.job(job)
+    assert (row.state, row.failures) == (State.QUEUED, 0)
