@@ -12,5 +12,5 @@ FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY id
 -- name: look_again
 SELECT beat FROM outlast_workers WHERE id = ? AND status IN ('active', 'draining')
 -- name: mark_lost
-UPDATE outlast_workers SET status = 'lost', stopped_at = ?
+UPDATE outlast_workers SET status = 'lost', epoch = epoch + 1, stopped_at = ?
 WHERE id = ? AND status IN ('active', 'draining')

@@ -14,7 +14,8 @@ UPDATE outlast_workers SET epoch = epoch + 1
 WHERE id = ? AND status IN ('active', 'draining') RETURNING epoch
 -- name: set_status
 UPDATE outlast_workers
-SET status = :status, stopped_at = CASE WHEN :status IN ('stopped', 'lost') THEN :now END
-WHERE id = :id AND status IN ('active', 'draining')
+SET status = :status,
+    stopped_at = CASE WHEN :status = 'stopped' THEN coalesce(stopped_at, :now) END
+WHERE id = :id AND (status IN ('active', 'draining') OR status = :status)
 -- name: announce
 UPDATE outlast_workers SET tasks = ? WHERE id = ?

@@ -1,0 +1,190 @@
+"""Every write about an attempt carries its token and is refused once that is not current."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from outlast.model.crash import CrashKind, Progress
+from outlast.model.job import Policy, State
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.base import REFUSALS_KEPT, Answer, Claimed, JobRow, Report, Save, Store
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
+
+
+async def row_of(store: Store, job_id: int) -> JobRow:
+    row = await store.inspector.job(job_id)
+    assert row is not None
+    return row
+
+
+async def taken_over(store: Store, hands: Hands) -> tuple[Claimed, Claimed, Hands]:
+    """A job whose first worker was presumed dead and whose second one runs it."""
+    await enqueued(store, job(policy=Policy(max_losses=99)))
+    late = await hands.claim_one()
+    await hands.vanish()
+    assert await store.reclaim(lost_worker)
+    other = await Hands.on(store, "w2")
+    current = await other.claim_one()
+    assert current.job_id == late.job_id
+    assert current.token > late.token
+    return late, current, other
+
+
+ENDS: list[tuple[str, Callable[[Claimed], Transition]]] = [
+    ("completed", lambda claimed: ended(claimed, result='"late"')),
+    ("crashed", crashed),
+    ("snoozed", lambda claimed: ended(claimed, OutcomeKind.SNOOZED, delay=1.0)),
+    ("released", lambda claimed: ended(claimed, OutcomeKind.RELEASED)),
+    ("cancelled", lambda claimed: ended(claimed, OutcomeKind.CANCELLED)),
+    ("dead", lambda claimed: ended(claimed, OutcomeKind.DEAD)),
+]
+each_end = pytest.mark.parametrize("end", [end for _, end in ENDS], ids=[name for name, _ in ENDS])
+
+
+@each_end
+async def test_a_late_end_is_refused_and_changes_nothing(
+    store: Store, hands: Hands, end: Callable[[Claimed], Transition]
+) -> None:
+    late, current, other = await taken_over(store, hands)
+    before = await row_of(store, late.job_id)
+    attempts = await store.inspector.attempts(late.job_id)
+    assert await hands.hand_in(end(late)) == [Answer.REFUSED]
+    assert await row_of(store, late.job_id) == before
+    assert await store.inspector.attempts(late.job_id) == attempts
+    assert await other.hand_in(ended(current)) == [Answer.ACCEPTED]
+
+
+async def test_a_late_checkpoint_is_refused_and_changes_nothing(store: Store, hands: Hands) -> None:
+    late, _, _ = await taken_over(store, hands)
+    before = await row_of(store, late.job_id)
+    save = Save(late.job_id, late.token, 7, '{"late":true}')
+    assert await store.checkpoint([save]) == [Answer.REFUSED]
+    assert await row_of(store, late.job_id) == before
+
+
+async def test_late_progress_is_refused_and_changes_nothing(store: Store, hands: Hands) -> None:
+    late, _, _ = await taken_over(store, hands)
+    before = await row_of(store, late.job_id)
+    report = Report(late.job_id, late.token, Progress(fraction=0.9))
+    assert await store.progress([report]) == [Answer.REFUSED]
+    assert await row_of(store, late.job_id) == before
+
+
+async def test_refusals_are_recorded_with_who_what_and_how_late(store: Store, hands: Hands) -> None:
+    late, _, _ = await taken_over(store, hands)
+    await hands.hand_in(ended(late))
+    await store.checkpoint([Save(late.job_id, late.token, 1, "1")])
+    await store.progress([Report(late.job_id, late.token, Progress(fraction=0.5))])
+    newest, oldest = await store.inspector.refusals(late.job_id)
+    assert (newest.verb, oldest.verb) == ("checkpoint", "end")
+    for refusal in (newest, oldest):
+        assert (refusal.job_id, refusal.token) == (late.job_id, late.token)
+        assert refusal.late_by is not None
+        assert 0.0 <= refusal.late_by < 60.0
+        assert refusal.at > 1_000_000_000.0
+
+
+async def test_refusals_of_unknown_attempts_have_no_lateness(store: Store, hands: Hands) -> None:
+    (job_id,) = await enqueued(store)
+    claimed = await hands.claim_one()
+    save = Save(job_id, claimed.token + 500, 1, "1")
+    assert await store.checkpoint([save]) == [Answer.REFUSED]
+    (refusal,) = await store.inspector.refusals()
+    assert refusal.late_by is None
+
+
+async def test_the_record_of_refusals_is_bounded(store: Store) -> None:
+    saves = [Save(1, token, 1, "1") for token in range(1, 501)]
+    for _ in range(3):
+        await store.checkpoint(saves)
+    refusals = await store.inspector.refusals(limit=10_000)
+    assert REFUSALS_KEPT <= len(refusals) <= REFUSALS_KEPT + 500
+
+
+@each_end
+async def test_the_same_end_handed_in_twice_is_already(
+    store: Store, hands: Hands, end: Callable[[Claimed], Transition]
+) -> None:
+    await enqueued(store)
+    transition = end(await hands.claim_one())
+    assert await hands.hand_in(transition) == [Answer.ACCEPTED]
+    before = await row_of(store, transition.job_id)
+    assert await hands.hand_in(transition) == [Answer.ALREADY]
+    assert await row_of(store, transition.job_id) == before
+    assert await store.inspector.refusals() == []
+
+
+async def test_an_end_stays_already_when_the_job_has_gone_on(store: Store, hands: Hands) -> None:
+    await enqueued(store)
+    transition = ended(await hands.claim_one(), OutcomeKind.RELEASED)
+    await hands.hand_in(transition)
+    await hands.claim_one()
+    assert await hands.hand_in(transition) == [Answer.ALREADY]
+
+
+async def test_another_end_of_a_closed_attempt_is_refused(store: Store, hands: Hands) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    await hands.hand_in(ended(claimed, OutcomeKind.CANCELLED))
+    assert await hands.hand_in(ended(claimed)) == [Answer.REFUSED]
+    assert (await row_of(store, claimed.job_id)).state is State.CANCELLED
+
+
+async def test_a_completion_that_was_not_seen_to_commit_is_already(
+    store: Store, hands: Hands
+) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    await hands.hand_in(ended(claimed))
+    unsure = crashed(claimed, CrashKind.COMPLETION_NOT_COMMITTED)
+    assert await hands.hand_in(unsure) == [Answer.ALREADY]
+    assert await hands.hand_in(crashed(claimed)) == [Answer.REFUSED]
+
+
+async def test_a_token_of_another_job_opens_nothing(store: Store, hands: Hands) -> None:
+    await enqueued(store, job(), job())
+    one, two = await hands.claim()
+    swapped = ended(one.__class__(**{**_fields(one), "token": two.token}))
+    assert await hands.hand_in(swapped) == [Answer.REFUSED]
+    assert (await row_of(store, one.job_id)).state is State.RUNNING
+
+
+def _fields(struct: Claimed) -> dict[str, object]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+async def test_an_end_counts_though_its_worker_was_reaped(store: Store, hands: Hands) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    await hands.vanish()
+    exchanged = await hands.exchange(ended(claimed), limit=1)
+    assert exchanged.answers == [Answer.ACCEPTED]
+    assert not exchanged.valid
+
+
+async def test_tokens_only_rise_whatever_happens_to_a_job(store: Store, hands: Hands) -> None:
+    (job_id,) = await enqueued(store, job(policy=Policy(retries=0)))
+    tokens = []
+    for _ in range(3):
+        claimed = await hands.claim_one()
+        tokens.append(claimed.token)
+        await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+        claimed = await hands.claim_one()
+        tokens.append(claimed.token)
+        await hands.hand_in(crashed(claimed))
+        await store.requeue([job_id], from_scratch=True)
+    assert tokens == sorted(set(tokens))
+
+
+async def test_tokens_jump_above_what_a_worker_has_seen(store: Store, hands: Hands) -> None:
+    await enqueued(store, job(), job(), job())
+    await store.raise_tokens(1_000)
+    assert (await hands.claim_one()).token > 1_000
+    await store.raise_tokens(5)
+    seen = await Hands.on(store, "w2", token_seen=5_000)
+    assert (await seen.claim_one()).token > 5_000
+    again = await store.reconnect(hands.me, 9_000)
+    assert again is not None
+    assert (await Hands(store, again).claim_one()).token > 9_000

@@ -1,0 +1,228 @@
+"""The statements of the hot path find their rows by index among 100,000 finished jobs.
+
+The plans are those of the very statements that ran: ``auto_explain`` reports each one, also those
+inside of functions, to the session that ran it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.model.crash import Charge, Crash, CrashKind, Progress
+from outlast.model.job import State
+from outlast.model.lifecycle import Transition
+from outlast.store.base import Claimed, NewJob, NewWorker, Orphan, Report, Room, Save, WorkerRef
+from outlast.store.postgres import PostgresStore
+from tests.servers import PostgresServer
+
+FINISHED = 100_000
+WIDE = 1_000  # a scan that reads more rows than this is not by index, whatever it is called
+
+FINISHED_JOBS = f"""
+INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
+                          started_at, ended_at, result, key)
+SELECT 't', 'default', 'completed', now(), now(), '{{}}', 1, nextval('outlast_token_seq'), now(),
+       now(), '1', 'old' || n
+FROM generate_series(1, {FINISHED}) n;
+INSERT INTO outlast_attempts (token, job_id, number, outcome, charge, started_at, ended_at)
+SELECT nextval('outlast_token_seq'), n, 1, 'error', 'failure', now(), now()
+FROM generate_series(1, {FINISHED}) n"""
+
+
+@pytest.fixture(scope="module", params=["stale", "fresh"])
+def full_url(request: pytest.FixtureRequest, pg_server: PostgresServer) -> Iterator[str]:
+    """A store with 100,000 finished jobs. Stale: the statistics say that all jobs wait."""
+    name = f"outlast_plans_{request.param}"
+    url = pg_server.create_database(name)
+    asyncio.run(fill(url, fresh=request.param == "fresh"))
+    yield url
+    pg_server.drop_database(name)
+
+
+async def fill(url: str, *, fresh: bool) -> None:
+    store = PostgresStore(url)
+    await store.open()
+    await store.enqueue([NewJob(task="t") for _ in range(2_000)])
+    await store.close()
+    connection = await asyncpg.connect(url)
+    for table in ("jobs", "attempts", "workers", "refusals"):
+        await connection.execute(f"ALTER TABLE outlast_{table} SET (autovacuum_enabled = false)")
+    await connection.execute("ANALYZE; DELETE FROM outlast_jobs; " + FINISHED_JOBS)
+    if fresh:
+        await connection.execute("ANALYZE")
+    await connection.close()
+
+
+class Session:
+    """A store whose one connection reports its plans, and a worker on it."""
+
+    def __init__(self, store: PostgresStore, connection: Any) -> None:
+        self.store = store
+        self.plans: list[dict[str, Any]] = []
+        connection.add_log_listener(self._heard)
+
+    def _heard(self, _connection: Any, message: Any) -> None:
+        if "plan:\n" in message.message:
+            self.plans.append(json.loads(message.message.split("plan:\n", 1)[1]))
+
+    async def claim(self, me: WorkerRef, limit: int) -> list[Claimed]:
+        return (await self.store.exchange(me, [], [Room(["t"], limit)])).claimed
+
+    async def settled(self) -> list[dict[str, Any]]:
+        """Return all scans so far, once the server's reports have arrived."""
+        await self.store.observe()
+        return [node for plan in self.plans for node in nodes(plan["Plan"])]
+
+
+@asynccontextmanager
+async def session(url: str) -> AsyncIterator[Session]:
+    store = PostgresStore(url)
+    async with store._connections.use() as connection:
+        await connection.execute(
+            "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;"
+            "SET auto_explain.log_nested_statements = on; SET auto_explain.log_level = notice;"
+            "SET auto_explain.log_format = json; SET auto_explain.log_analyze = on"
+        )
+        found = Session(store, connection)
+    yield found
+    await store.close()
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+def worker(name: str) -> NewWorker:
+    return NewWorker(name=name, host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.0)
+
+
+def ended(claimed: Claimed, state: State, outcome: str) -> Transition:
+    return Transition(
+        job_id=claimed.job_id,
+        token=claimed.token,
+        state=state,
+        outcome=outcome,
+        charge=Charge.NONE,
+        failures=0,
+        losses=0,
+        result="1" if state is State.COMPLETED else None,
+    )
+
+
+def lost(orphan: Orphan) -> Transition:
+    facts = orphan.facts
+    return Transition(
+        job_id=facts.job_id,
+        token=facts.token,
+        state=State.DEAD,
+        outcome="lost_worker",
+        charge=Charge.LOSS,
+        failures=0,
+        losses=1,
+        crash=Crash(kind=CrashKind.LOST_WORKER),
+    )
+
+
+def by_index(scans: list[dict[str, Any]]) -> set[str]:
+    """Assert that no scan reads a large table as a whole; return the indexes that were used."""
+    assert scans
+    for node in scans:
+        table = node.get("Relation Name")
+        if table in {"outlast_jobs", "outlast_attempts"} and "Scan" in node["Node Type"]:
+            assert node["Node Type"] in {"Index Scan", "Index Only Scan"}, node
+        rows = node.get("Actual Rows", 0) + node.get("Rows Removed by Filter", 0)
+        assert rows <= WIDE, node
+    return {node["Index Name"] for node in scans if "Index Name" in node}
+
+
+async def test_an_exchange_finds_everything_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("exchange"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(120)])
+        await s.store.enqueue([NewJob(task="t", delay=0.001), NewJob(task="t", delay=60)])
+        held = await s.claim(me, 100)
+        completed = [ended(each, State.COMPLETED, "completed") for each in held[:90]]
+        again = [ended(each, State.QUEUED, "error") for each in held[90:]]
+        await s.store.exchange(me, completed + again, [Room(["t"], 10, ["default"])])
+        late = await s.store.exchange(me, completed, [Room(["t"], 100)])
+        assert set(late.answers) == {"already"}
+        used = by_index(await s.settled())
+        assert {"outlast_jobs_line", "outlast_jobs_due", "outlast_jobs_pkey"} <= used
+        assert "outlast_jobs_cancel" in used or "outlast_jobs_worker" in used
+
+
+async def test_reconciling_and_beating_find_own_jobs_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("reconcile"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(20)])
+        held = await s.claim(me, 20)
+        await s.store.cancel([held[0].job_id])
+        assert await s.store.heartbeat(me)
+        assert len(await s.store.reconcile(me, [])) == len(held)
+        used = by_index(await s.settled())
+        assert used & {"outlast_jobs_worker", "outlast_jobs_cancel"}
+
+
+async def test_reaping_and_reclaiming_find_orphans_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("reap"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(20)])
+        held = await s.claim(me, 20)
+        for seen in await s.store.observe():
+            await s.store.reap(seen)
+        closed = {each.token for each in await s.store.reclaim(lost)}
+        assert {each.token for each in held} <= closed
+        assert "outlast_jobs_worker" in by_index(await s.settled())
+
+
+async def test_saving_and_reporting_find_their_rows_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("save"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(5)])
+        held = await s.claim(me, 5)
+        saves = [Save(each.job_id, each.token, 1, "{}") for each in held]
+        assert set(await s.store.checkpoint(saves)) == {"accepted"}
+        reports = [Report(each.job_id, each.token, Progress(fraction=0.5)) for each in held]
+        assert set(await s.store.progress(reports)) == {"accepted"}
+        assert "outlast_jobs_pkey" in by_index(await s.settled())
+        await s.store.reconcile(me, [])
+
+
+async def test_enqueuing_with_a_key_finds_the_holder_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        first = await s.store.enqueue([NewJob(task="t", key="k")])
+        again = await s.store.enqueue([NewJob(task="t", key="k"), NewJob(task="t")])
+        assert again[0].job_id == first[0].job_id
+        assert "outlast_jobs_key" in by_index(await s.settled())
+
+
+async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(pg_url: str) -> None:
+    store = PostgresStore(pg_url)
+    await store.open()
+    async with session(pg_url) as s:
+        me = await s.store.register(worker("early"))
+        for _ in range(8):  # prepared statements keep a plan after a few runs
+            await s.store.enqueue([NewJob(task="t", key="k")])
+            for each in await s.claim(me, 1):
+                await s.store.exchange(me, [ended(each, State.COMPLETED, "completed")], [])
+            await s.store.heartbeat(me)
+            await s.store.reclaim(lost)
+        async with store._connections.use() as connection:
+            await connection.execute(FINISHED_JOBS)
+        s.plans.clear()
+        await s.store.enqueue([NewJob(task="t", key="k"), NewJob(task="t", key="k")])
+        (each,) = await s.claim(me, 1)
+        await s.store.heartbeat(me)
+        await s.store.exchange(me, [ended(each, State.QUEUED, "error")], [])
+        await s.store.reclaim(lost)
+        by_index(await s.settled())
+    await store.close()
