@@ -47,9 +47,13 @@ WITH RECURSIVE lane (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
             WHERE position IS NOT NULL ORDER BY queue, task LIMIT 1)
     UNION ALL
-    SELECT (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-            WHERE n.position IS NOT NULL AND (n.queue, n.task) > (c.queue, c.task)
-            ORDER BY n.queue, n.task LIMIT 1)
+    SELECT coalesce(
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+         WHERE n.position IS NOT NULL AND n.queue = c.queue AND n.task > c.task
+         ORDER BY n.task LIMIT 1),
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+         WHERE n.position IS NOT NULL AND n.queue > c.queue
+         ORDER BY n.queue, n.task LIMIT 1))
     FROM lane JOIN outlast_jobs AS c ON c.id = lane.id
 )
 SELECT j.queue, j.task FROM lane JOIN outlast_jobs AS j ON j.id = lane.id
