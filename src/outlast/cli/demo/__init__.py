@@ -1,0 +1,13 @@
+"""The demonstration: how the code of a git repository grew, counted by a job whose worker dies.
+
+It stands in rooms of its own, because it is the one place that knows git, languages and
+pictures; nothing else in Outlast may come to need them.
+
+    git.py         git as a child process: one-line answers, streams, and objects by id
+    history.py     which repository, which commits
+    languages.py   the language of a file name, the lines of a file's content
+    census.py      lines by language of a whole tree, counting nothing twice
+    evolution.py   the samples over time, and their compact form (checkpoint and result)
+    analysis.py    the resumable walk that ties these together
+    picture.py     the picture and the numbers
+"""
