@@ -1,0 +1,92 @@
+"""Reads for people and screens."""
+
+from __future__ import annotations
+
+from outlast.model.job import State
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store.base import JobFilter, Save, Store, WorkerStatus
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+
+
+async def test_an_empty_store_has_nothing_to_show(store: Store) -> None:
+    look = store.inspector
+    assert await look.job(1) is None
+    assert await look.jobs(JobFilter()) == []
+    assert await look.attempts(1) == []
+    assert await look.workers() == []
+    assert await look.refusals() == []
+    assert await look.known_tasks() == set()
+    assert await look.counts() == {}
+
+
+async def test_jobs_are_listed_newest_first_in_pages(store: Store) -> None:
+    ids = await enqueued(store, *[job() for _ in range(5)])
+    first = await store.inspector.jobs(JobFilter(limit=2))
+    second = await store.inspector.jobs(JobFilter(limit=2, before_id=first[-1].id))
+    assert [row.id for row in first + second] == ids[:0:-1]
+
+
+async def test_jobs_are_filtered_by_everything_at_once(store: Store, hands: Hands) -> None:
+    ids = await enqueued(
+        store,
+        job(queue="a", tenant="acme"),
+        job(queue="a", tenant="other"),
+        job(queue="b", tenant="acme"),
+        job(queue="a", tenant="acme", task="else"),
+    )
+
+    async def listed(**which: object) -> list[int]:
+        rows = await store.inspector.jobs(JobFilter(**which))  # type: ignore[arg-type]
+        return sorted(row.id for row in rows)
+
+    assert await listed(queue="a", tenant="acme", task=TASK, state=State.QUEUED) == ids[:1]
+    assert await listed(queue="a") == [ids[0], ids[1], ids[3]]
+    assert await listed(task="else") == ids[3:]
+    await hands.claim(1, queues=["b"])
+    assert await listed(state=State.RUNNING) == [ids[2]]
+
+
+async def test_counts_are_by_queue_and_state(store: Store, hands: Hands) -> None:
+    await enqueued(store, *[job(queue="a") for _ in range(3)], job(queue="b"))
+    one, two = await hands.claim(2, queues=["a"])
+    await hands.hand_in(ended(one), ended(two, OutcomeKind.DEAD))
+    assert await store.inspector.counts() == {
+        ("a", State.COMPLETED): 1,
+        ("a", State.DEAD): 1,
+        ("a", State.QUEUED): 1,
+        ("b", State.QUEUED): 1,
+    }
+
+
+async def test_workers_show_how_many_jobs_they_run(store: Store, hands: Hands) -> None:
+    await enqueued(store, job(), job())
+    await hands.claim()
+    other = await Hands.on(store, "w2")
+    await store.set_status(other.me, WorkerStatus.STOPPED)
+    one, two = await store.inspector.workers()
+    assert (one.running, two.running) == (2, 0)
+    assert two.stopped_at is not None
+
+
+async def test_attempts_are_in_the_order_of_their_tokens(store: Store, hands: Hands) -> None:
+    (job_id,) = await enqueued(store)
+    for end in (OutcomeKind.RELEASED, OutcomeKind.SNOOZED):
+        await hands.hand_in(ended(await hands.claim_one(), end))
+    await hands.hand_in(crashed(await hands.claim_one()))
+    attempts = await store.inspector.attempts(job_id)
+    assert [one.outcome for one in attempts] == ["released", "snoozed", "error"]
+    assert [one.number for one in attempts] == [1, 2, 3]
+    assert [one.token for one in attempts] == sorted(one.token for one in attempts)
+
+
+async def test_refusals_are_newest_first_and_by_job(store: Store) -> None:
+    await store.checkpoint([Save(1, 10, 1, "1"), Save(2, 20, 1, "1")])
+    await store.checkpoint([Save(1, 11, 1, "1")])
+    assert [row.token for row in await store.inspector.refusals(1)] == [11, 10]
+    assert [row.token for row in await store.inspector.refusals(limit=1)] == [11]
+
+
+async def test_only_active_workers_announce_tasks(store: Store, hands: Hands) -> None:
+    await store.set_status(hands.me, WorkerStatus.DRAINING)
+    await Hands.on(store, "w2", tasks=["b", "a"])
+    assert await store.inspector.known_tasks() == {"a", "b"}
