@@ -1,0 +1,140 @@
+"""Work and completion in one transaction: exactly once, or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import asyncpg
+import pytest
+
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import State
+from outlast.model.lifecycle import Outcome, OutcomeKind, decide
+from outlast.store.base import Orphan
+from tests.crash.harness import Scene, boot
+from tests.crash.payments import EFFECTS
+
+PATIENT = ("--heartbeat", "10", "--lease", "30")
+PAYMENTS = {"OUTLAST_TEST_APP": "tests.crash.payments:app"}
+
+
+async def prepare(stage: Scene) -> None:
+    if stage.url.startswith("sqlite"):
+        sqlite3.connect(stage.url.removeprefix("sqlite:///")).execute(EFFECTS).connection.close()
+        return
+    connection = await asyncpg.connect(stage.url)
+    await connection.execute(EFFECTS)
+    await connection.close()
+
+
+async def effects(stage: Scene) -> list[tuple[int, int]]:
+    query = "SELECT job, token FROM effects ORDER BY token"
+    if stage.url.startswith("sqlite"):
+        connection = sqlite3.connect(stage.url.removeprefix("sqlite:///"))
+        rows = connection.execute(query).fetchall()
+        connection.close()
+        return rows
+    connection = await asyncpg.connect(stage.url)
+    rows = [tuple(row) for row in await connection.fetch(query)]
+    await connection.close()
+    return rows
+
+
+@pytest.fixture
+async def shop(stage: Scene) -> Scene:
+    await prepare(stage)
+    return stage
+
+
+async def test_work_and_completion_are_committed_together(shop: Scene) -> None:
+    await shop.worker(env=PAYMENTS)
+    job = await shop.enqueue("pays")
+    row = await shop.ended(job)
+    assert (row.state, row.result) == (State.COMPLETED, '"paid"')
+    assert await effects(shop) == [(job, row.token)]
+
+
+async def test_a_stale_attempt_rolls_the_users_writes_back(shop: Scene) -> None:
+    await shop.worker(*PATIENT, env=PAYMENTS)
+    flag = shop.folder / "flag"
+    job = await shop.enqueue("pays_once_the_flag_is_up", flag=str(flag))
+    first = await shop.started(1)
+    (seen,) = await shop.store.observe()
+    assert await shop.store.reap(seen)
+    assert len(await shop.store.reclaim(_lost)) == 1
+    flag.touch()
+
+    async def refused() -> bool:
+        return bool(await shop.store.inspector.refusals(job))
+
+    await shop.until(refused, "the refusal of the stale attempt")
+    assert (first["token"],) not in [(token,) for _, token in await effects(shop)]
+    row = await shop.ended(job)
+    assert row.state is State.COMPLETED
+    assert await effects(shop) == [(job, row.token)]
+
+
+def _lost(orphan: Orphan) -> object:
+    crash = Crash(kind=CrashKind.LOST_WORKER, message="reaped by the test")
+    return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), lambda: 0.0)
+
+
+async def test_a_commit_that_failed_and_was_swallowed_is_not_a_completion(shop: Scene) -> None:
+    await shop.worker(env=PAYMENTS)
+    job = await shop.enqueue("swallows_a_failed_commit")
+    row = await shop.ended(job)
+    assert row.state is State.COMPLETED
+    assert await effects(shop) == [(job, row.token)]
+    (closed,) = await shop.attempts(job)
+    assert (closed.outcome, closed.charge) == ("completion_not_committed", "failure")
+
+
+async def test_a_crash_between_work_and_commit_leaves_no_effect(shop: Scene) -> None:
+    await shop.worker(env=PAYMENTS)
+    job = await shop.enqueue("dies_before_the_commit")
+    row = await shop.ended(job)
+    assert row.state is State.COMPLETED
+    assert await effects(shop) == [(job, row.token)]
+
+
+async def test_a_return_before_the_commit_is_asked_again_until_it_is_known(shop: Scene) -> None:
+    await shop.worker(env=PAYMENTS)
+    job = await shop.enqueue("returns_before_its_commit", seconds=1.0)
+    row = await shop.ended(job)
+    assert (row.state, row.result, row.attempt_count) == (State.COMPLETED, '"paid late"', 1)
+    assert await effects(shop) == [(job, row.token)]
+
+
+async def test_a_transaction_left_open_delays_no_other_outcome(pg_shop: Scene) -> None:
+    await pg_shop.worker("--runners", "1", env=PAYMENTS)
+    slow = await pg_shop.enqueue("leaves_it_open", seconds=4.0)
+    await pg_shop.started(1)
+    asked_at = boot()
+    for value in range(5):
+        quick = await pg_shop.enqueue("noop", value=value)
+        await pg_shop.ended(quick)
+    assert boot() - asked_at < 3.0
+    assert (await pg_shop.job(slow)).state is State.RUNNING
+    assert (await pg_shop.ended(slow)).result == '"paid"'
+
+
+async def test_on_sqlite_a_long_transaction_delays_outcomes_but_costs_no_lease(
+    sqlite_stage: Scene,
+) -> None:
+    await prepare(sqlite_stage)
+    short = ("--heartbeat", "0.5", "--lease", "1.5")
+    await sqlite_stage.worker(*short, env=PAYMENTS)
+    await sqlite_stage.worker(*short, env=PAYMENTS)
+    slow = await sqlite_stage.enqueue("leaves_it_open", seconds=5.0)
+    row = await sqlite_stage.ended(slow)
+    assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+    assert {each.status for each in await sqlite_stage.store.inspector.workers()} == {"active"}
+
+
+@pytest.fixture
+async def pg_shop(pg_url: str, tmp_path: object) -> object:
+    from tests.crash.harness import scene
+
+    async with scene(pg_url, tmp_path) as opened:  # type: ignore[arg-type]
+        await prepare(opened)
+        yield opened
