@@ -120,6 +120,6 @@ async def enqueued(store: Store, *jobs: NewJob) -> list[int]:
 async def eventually(look: Callable[[], Awaitable[Any]], seconds: float = 5.0) -> Any:
     """Return the first true answer; time passes only because the store's own clock must."""
     async with asyncio.timeout(seconds):
-        while not (found := await look()):  # noqa: ASYNC110
+        while not (found := await look()):
             await asyncio.sleep(0.01)
     return found

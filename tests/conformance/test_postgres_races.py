@@ -224,7 +224,7 @@ async def pause_between_list_and_lock(session: Any) -> None:
         f"SELECT o.id, o.token FROM orphan o {PAUSE})",
     )
     paused = paused.replace("FROM orphan o\n", "FROM paused o\n")
-    assert paused.count("paused") == 2  # noqa: PLR2004  (made, and used)
+    assert paused.count("paused") == 2
     await session.execute(paused)
 
 
