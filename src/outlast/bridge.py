@@ -11,10 +11,12 @@ The rule for the body of a coroutine that is to have a ``NAME_sync``: await only
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from outlast.errors import SyncInLoop
@@ -22,6 +24,8 @@ from outlast.errors import SyncInLoop
 S = TypeVar("S")
 R = TypeVar("R")
 P = ParamSpec("P")
+
+FAREWELL_SECONDS = 2.0
 
 
 def blocking(
@@ -102,6 +106,14 @@ class _Background:
                 threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
             return self._loop
 
+    def stop(self) -> None:
+        """Let connections be closed politely when the process ends, but do not insist."""
+        if self._loop is not None:
+            ending = asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop)
+            with suppress(Exception):
+                ending.result(FAREWELL_SECONDS)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
 
 _background = _Background()
 _inherited: list[Any] = []  # kept alive: freeing them would touch what belongs to the parent
@@ -111,6 +123,11 @@ def _forget_after_fork() -> None:
     global _background
     _inherited.append(_background)
     _background = _Background()
+
+
+@atexit.register
+def _stop_at_exit() -> None:
+    _background.stop()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

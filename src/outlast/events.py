@@ -18,8 +18,6 @@ CATALOGUE: dict[str, str] = {
     "worker_draining": "A worker takes no new work and waits for what it runs.",
     "worker_stopped": "A worker has ended.",
     "worker_reaped": "A worker was found gone, and its row marked lost.",
-    "lock_file_missing": "A worker has no lock file; its death is proven by its silence only.",
-    "tether_restarted": "The process that ends runners with their worker was started again.",
     "lease_lost": "A worker can no longer trust its lease and stops its attempts.",
     "runner_started": "A child process was started to run attempts.",
     "runner_ready": "A runner has imported the application and announced its tasks.",
@@ -28,9 +26,6 @@ CATALOGUE: dict[str, str] = {
     "application_failed": "The application could not be imported by a runner.",
     "attempt_started": "A job is being run under a new token.",
     "attempt_ended": "An attempt has ended, and the store has accepted its outcome.",
-    "attempt_stopping": "An attempt has reached a limit and is asked to stop.",
-    "result_rejected": "The store would not take the result or report of an attempt.",
-    "progress_rejected": "The store would not take a report of progress; it was dropped.",
     "attempt_refused": "The store refused a write about an attempt that is no longer current.",
     "claim_reconciled": "A claim that its worker had never heard of was released.",
     "orphaned_jobs_detected": "Running jobs were found whose worker is not alive.",
@@ -70,7 +65,7 @@ _WARNINGS = frozenset(
         "frame_rejected",
     }
 )
-_ERRORS = frozenset({"application_failed"})
+_ERRORS = frozenset({"application_failed", "duty_failed"})
 
 
 class Subscriber(Protocol):

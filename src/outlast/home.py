@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
+
+import msgspec
 
 from outlast.bridge import hop
 from outlast.config import redacted, resolve_url
@@ -20,7 +22,27 @@ from outlast.store.base import ENQUEUE_MAX, Enqueued, NewJob, Store
 
 R = TypeVar("R")
 
+CONNECTIONS = 4  # to PostgreSQL, at most, per event loop
 FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    """A store of one event loop: what opens it, and its life, which ends with the loop's."""
+
+    opening: asyncio.Task[Store]
+    life: AsyncGenerator[Store]
+
+    def failed(self) -> bool:
+        """Whether it could not be opened."""
+        done = self.opening.done()
+        return done and (self.opening.cancelled() or self.opening.exception() is not None)
+
+    async def close(self) -> None:
+        """Close it, on this loop."""
+        with suppress(Exception):
+            await self.opening
+        with suppress(Exception):
+            await self.life.aclose()
 
 
 class Home:
@@ -30,7 +52,7 @@ class Home:
         """``notify``: whether enqueuing wakes idle workers, where the store can do that."""
         self._url = None if url is None else resolve_url(url)
         self._notify = notify
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Store]] = {}
+        self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
         _homes.add(self)
 
@@ -43,18 +65,19 @@ class Home:
 
     def move(self, url: str) -> None:
         """Use another store. UsageError once one has been opened."""
-        if self._opening:
+        if self._stores:
             raise UsageError(f"the application already uses {redacted(self.url)}")
         self._url = resolve_url(url)
 
     async def store(self) -> Store:
         """Return the open store of the running loop."""
         loop = asyncio.get_running_loop()
-        opening = self._opening.get(loop)
-        if opening is None or (opening.done() and _failed(opening)):
-            opening = self._opening[loop] = loop.create_task(self._open())
-            await self._close_where(lambda loop: loop.is_closed())
-        return await asyncio.shield(opening)
+        opened = self._stores.get(loop)
+        if opened is None or opened.failed():
+            life = self._life()
+            opened = self._stores[loop] = _Opened(loop.create_task(_first(life)), life)
+            await self._close_where(lambda other: other.is_closed())
+        return await asyncio.shield(opened.opening)
 
     async def ask(self, verb: Callable[[Store], Awaitable[R]]) -> R:
         """Return what ``verb(store)`` returns; works with and without a running loop."""
@@ -86,7 +109,7 @@ class Home:
             return await self.ask(lambda store: store.enqueue(batch))
         from outlast.store.adapters import checked
 
-        foreign = await checked(connection, await self.store_id())
+        foreign = await checked(connection, await self.store_id(), notify=self._notify)
         return await foreign.enqueue(batch)
 
     async def close(self) -> None:
@@ -95,47 +118,47 @@ class Home:
         self._store_id = None
 
     async def _close_where(self, wanted: Callable[[asyncio.AbstractEventLoop], bool]) -> None:
-        for loop in [loop for loop in self._opening if wanted(loop)]:
-            opening = self._opening.pop(loop, None)
-            if opening is not None:
-                await _close(loop, opening)
+        for loop in [loop for loop in self._stores if wanted(loop)]:
+            opened = self._stores.pop(loop, None)
+            if opened is not None:
+                await _close_on(loop, opened)
 
-    async def _open(self) -> Store:
+    async def _life(self) -> AsyncGenerator[Store]:
+        """Yield a store until it is closed: by ``close``, or by ``asyncio.run`` at its end, which
+        closes all generators of its loop."""
         from outlast.store import open_store
 
-        settings = {} if self.url.startswith("sqlite:") else {"notify": self._notify}
-        store = open_store(self.url, **settings)
+        store = open_store(self.url, **self._settings())
         try:
             await store.open()
-        except BaseException:
+            yield store
+        finally:
             await store.close()
-            raise
-        return store
+
+    def _settings(self) -> dict[str, Any]:
+        if self.url.startswith("sqlite:"):
+            return {}
+        return {"notify": self._notify, "connections": CONNECTIONS}
 
     def forget(self) -> None:
         """Start anew in a child process, without touching what belongs to the parent."""
-        _inherited.append(self._opening)
-        self._opening = {}
+        _inherited.append(self._stores)
+        self._stores = {}
 
 
-def _failed(opening: asyncio.Task[Store]) -> bool:
-    return opening.cancelled() or opening.exception() is not None
+async def _first(life: AsyncGenerator[Store]) -> Store:
+    return await anext(life)
 
 
-async def _close(loop: asyncio.AbstractEventLoop, opening: asyncio.Task[Store]) -> None:
-    """Close one store on its own loop; as well as can be done where that loop is gone."""
-
-    async def there() -> None:
-        with suppress(Exception):
-            await (await opening).close()
-
+async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
+    """Close a store on its own loop; as well as can be done where that loop is gone."""
     if loop is asyncio.get_running_loop():
-        await there()
+        await opened.close()
     elif loop.is_running():
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(there(), loop))
-    elif opening.done() and not _failed(opening):
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(opened.close(), loop))
+    elif opened.opening.done():
         with suppress(Exception):
-            await asyncio.wait_for(opening.result().close(), FAREWELL_SECONDS)
+            await asyncio.wait_for(opened.life.aclose(), FAREWELL_SECONDS)
 
 
 _homes: weakref.WeakSet[Home] = weakref.WeakSet()

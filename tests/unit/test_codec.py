@@ -21,6 +21,7 @@ from outlast.errors import BadArguments, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from somewhere import NotThere  # type: ignore[import-not-found]
 
 UserId = NewType("UserId", int)
@@ -175,7 +176,7 @@ def test_a_result_that_does_not_fit_is_refused(annotation, value):
 
 
 def test_a_result_above_the_limit_is_refused_with_both_sizes():
-    with pytest.raises(BadArguments, match="102 bytes.*100"):
+    with pytest.raises(BadArguments, match=r"102 bytes.*100"):
         encode_result("x" * 100, str, max_payload=100)
 
 
@@ -285,7 +286,7 @@ def test_too_large_arguments_are_refused_with_both_sizes():
     ],
 )
 def test_arguments_of_another_release_are_told_apart(text):
-    with pytest.raises(BadArguments, match="of task mail|task mail"):
+    with pytest.raises(BadArguments, match="task mail"):
         Signature(everything, "mail").decode(text)
 
 

@@ -22,19 +22,22 @@ if TYPE_CHECKING:
 SUPPORTED = "an asyncpg connection (also of a pool) or a sqlite3.Connection"
 
 
-def foreign(connection: object, clock: Clock = SYSTEM) -> ForeignConnection:
-    """Return the connection as the protocol has it; ConnectionMismatch for an unknown kind."""
+def foreign(connection: object, *, notify: bool = True, clock: Clock = SYSTEM) -> ForeignConnection:
+    """Return the connection as the protocol has it; ConnectionMismatch for an unknown kind.
+
+    ``notify``: whether its commit wakes idle workers, where the store can do that.
+    """
     if _is_sqlite3(connection):
         return Sqlite3Connection(connection, clock)
     if _is_asyncpg(connection):
-        return AsyncpgConnection(_unwrapped(connection))
+        return AsyncpgConnection(_unwrapped(connection), notify=notify)
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
     raise ConnectionMismatch(f"a {kind} cannot be used here; hand in {SUPPORTED}")
 
 
-async def checked(connection: object, store_id: str) -> ForeignConnection:
+async def checked(connection: object, store_id: str, *, notify: bool = True) -> ForeignConnection:
     """Return the connection, which is on the schema of that id, or raise ConnectionMismatch."""
-    found = foreign(connection)
+    found = foreign(connection, notify=notify)
     seen = await found.store_id()
     if seen is None:
         raise ConnectionMismatch(
@@ -86,10 +89,11 @@ class Sqlite3Connection:
 class AsyncpgConnection:
     """An asyncpg connection, on its own event loop."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, *, notify: bool) -> None:
         if not loop_is_running():
             raise UsageError("an asyncpg connection needs its event loop: await the call instead")
         self._connection = connection
+        self._notify = notify
 
     async def store_id(self) -> str | None:
         """Return the id of the schema, asked once per connection."""
@@ -106,7 +110,7 @@ class AsyncpgConnection:
         """Store jobs in the open transaction; without one they are stored at once."""
         from outlast.store import postgres
 
-        return await postgres.enqueue_on(self._connection, jobs)
+        return await postgres.enqueue_on(self._connection, jobs, notify=self._notify)
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""

@@ -1,0 +1,333 @@
+"""The application: its tasks, its hooks, its jobs, on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+
+import outlast
+import outlast.store
+from outlast.config import WorkerSettings, redacted, worker_settings
+from outlast.errors import ConfigError, JobNotFound, UnknownTask, UsageError
+from outlast.model.job import State
+from outlast.store.base import Cancelled, Requeued
+
+
+def application(url: str | None) -> outlast.App:
+    app = outlast.App(url)
+
+    @app.task
+    async def analyze(repo: str, depth: int = 100) -> dict[str, int]:
+        return {"depth": depth}
+
+    @app.task(queue="mail", retries=1, aliases=["send"])
+    def mail(to: str) -> int:
+        return len(to)
+
+    return app
+
+
+@pytest.fixture
+async def app(store_url):
+    app = application(store_url)
+    yield app
+    await app.close()
+
+
+# ------------------------------------------------------------------------------ the address
+
+
+@pytest.mark.parametrize(
+    "url", ["", "jobs.db", "mysql://h/db", "sqlite:", "sqlite://", "postgresql://", "://"]
+)
+def test_a_wrong_address_says_what_to_write(url, monkeypatch):
+    monkeypatch.setenv("OUTLAST_URL", "redis://user:secret@host")
+    with pytest.raises(ConfigError, match=r"write sqlite:///jobs.db .* or postgresql://") as caught:
+        print(outlast.App(url or None).url)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_address_is_given_or_from_the_environment_or_a_file_here(monkeypatch):
+    monkeypatch.setenv("OUTLAST_URL", "sqlite:///env.db")
+    assert outlast.App("sqlite:///given.db").url == "sqlite:///given.db"
+    assert outlast.App().url == "sqlite:///env.db"
+    monkeypatch.delenv("OUTLAST_URL")
+    assert outlast.App().url == "sqlite:///outlast.db"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:pa%40ss@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("sqlite:////a/b.db", "sqlite:////a/b.db"),
+        ("postgresql://me:pw@[::1/db", "postgresql://***"),
+    ],
+)
+def test_no_password_is_shown(url, shown):
+    assert redacted(url) == shown
+
+
+async def test_the_address_can_be_changed_until_it_is_used(sqlite_url):
+    app = application("sqlite:///elsewhere.db")
+    app.url = sqlite_url
+    await app.tasks["mail"].enqueue("a")
+    with pytest.raises(UsageError, match="already uses"):
+        app.url = "sqlite:///third.db"
+    await app.close()
+
+
+@pytest.mark.parametrize("limit", [0, 1023, 2**31, "1 MiB", True])
+def test_a_limit_that_cannot_work_is_refused(limit):
+    with pytest.raises(ConfigError, match="max_payload"):
+        outlast.App(max_payload=limit)
+
+
+# -------------------------------------------------------------------------------- the tasks
+
+
+def test_an_unknown_task_names_those_that_are_close():
+    app = application(None)
+    assert app.find("send") is app.tasks["mail"]
+    with pytest.raises(UnknownTask, match="'analyse'; did you mean analyze"):
+        app.find("analyse")
+    with pytest.raises(UnknownTask, match="there are: analyze, mail, send"):
+        app.find("zzz")
+    with pytest.raises(UnknownTask, match="the application has none"):
+        outlast.App().find("x")
+
+
+async def test_a_job_is_stored_as_the_task_and_the_call_have_it(app):
+    job = await app.tasks["mail"].using(priority=5, key="k", tenant="t", delay=60).enqueue("a")
+    row = await job.refresh()
+    assert (row.task, row.queue, row.args, row.state) == ("mail", "mail", '{"to":"a"}', "queued")
+    assert (row.priority, row.key, row.tenant, row.policy.retries) == (5, "k", "t", 1)
+    assert row.waiting
+    assert row.run_at == pytest.approx(row.enqueued_at + 60, abs=1)
+    assert await job.status() == "scheduled"
+
+
+async def test_a_key_names_the_unfinished_job(app):
+    mail = app.tasks["mail"].using(key="k")
+    first, second = await mail.enqueue("a"), await mail.enqueue("b")
+    assert (first.created, second.created, first.id) == (True, False, second.id)
+    await first.cancel()
+    assert (await mail.enqueue("c")).created
+
+
+async def test_many_jobs_keep_their_order_beyond_one_statement(app):
+    calls = [app.tasks["mail"].call(str(n)) for n in range(5_003)]
+    jobs = await app.enqueue_many(calls)
+    ids = [job.id for job in jobs]
+    assert ids == sorted(set(ids))
+    assert (await app.get(ids[5_002])).row.args == '{"to":"5002"}'
+    assert await app.enqueue_many([]) == []
+
+
+async def test_many_takes_calls_of_this_application_only(app):
+    other = application(app.url)
+    with pytest.raises(UsageError, match="another application"):
+        await app.enqueue_many([app.tasks["mail"].call("a"), other.tasks["mail"].call("b")])
+    with pytest.raises(UsageError, match="takes calls"):
+        await app.enqueue_many([app.tasks["mail"]])
+
+
+async def test_get_cancel_and_requeue_by_id(app):
+    job = await app.tasks["mail"].enqueue("a")
+    same = await app.get(job.id)
+    assert (same.id, same.task, same.created) == (job.id, "mail", False)
+    assert await app.cancel(job.id) is Cancelled.CANCELLED
+    assert await app.cancel(job.id) is Cancelled.ENDED
+    assert await app.requeue(job.id) is Requeued.REQUEUED
+    assert await same.requeue(from_scratch=True) is Requeued.NOT_ENDED
+    assert (await same.refresh()).state is State.QUEUED
+
+
+async def test_an_id_that_names_no_job_is_not_found(app):
+    for call in (app.get, app.cancel, app.requeue):
+        with pytest.raises(JobNotFound, match="there is no job 999"):
+            await call(999)
+        for wrong in ("1", None, True, -1, 2**63, 1.5):
+            with pytest.raises(UsageError, match="the id of a job is a whole number"):
+                await call(wrong)
+
+
+# -------------------------------------------------------------- loops, threads and processes
+
+
+def test_plain_code_and_several_loops_use_one_application(store_url):
+    app = application(store_url)
+    first = app.tasks["mail"].enqueue_sync("a")
+
+    async def work() -> int:
+        job = await app.tasks["mail"].enqueue("b")
+        return job.id
+
+    ids = [asyncio.run(work()) for _ in range(3)]
+    assert ids == sorted(ids)
+    assert first.id < ids[0]
+    assert app.get_sync(ids[2]).status_sync() == "unservable"
+    app.close_sync()
+    assert app.tasks["mail"].enqueue_sync("c").id > ids[2]
+    app.close_sync()
+
+
+async def test_many_coroutines_at_once_open_one_store(app, monkeypatch):
+    opened = []
+    real = outlast.store.open_store
+
+    def count(url: str, **settings: Any) -> Any:
+        opened.append(url)
+        return real(url, **settings)
+
+    monkeypatch.setattr("outlast.store.open_store", count)
+    await asyncio.gather(*(app.tasks["mail"].enqueue("a") for _ in range(20)))
+    assert opened == [app.url]
+
+
+async def test_a_store_that_could_not_be_opened_is_tried_again(tmp_path):
+    folder = tmp_path / "later"
+    app = application(f"sqlite:///{folder}/jobs.db")
+    with pytest.raises(outlast.OutlastError):
+        await app.tasks["mail"].enqueue("a")
+    folder.mkdir()
+    assert (await app.tasks["mail"].enqueue("a")).id == 1
+    await app.close()
+
+
+def test_a_forked_child_enqueues_through_connections_of_its_own(store_url):
+    app = application(store_url)
+    app.tasks["mail"].enqueue_sync("parent")
+    reader, writer = os.pipe()
+
+    def enqueue() -> None:
+        os.write(writer, str(app.tasks["mail"].enqueue_sync("child").id).encode())
+
+    child = multiprocessing.get_context("fork").Process(target=enqueue)
+    child.start()
+    child.join(30)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        job = app.get_sync(int(answer.read()))
+    assert job.row is not None
+    assert job.row.args == '{"to":"child"}'
+    assert app.tasks["mail"].enqueue_sync("parent").id > job.id
+    app.close_sync()
+
+
+# --------------------------------------------------------------------------------- the hooks
+
+
+async def agenerator(app: outlast.App) -> Any:
+    yield app
+
+
+def generator() -> Any:
+    yield "resources"
+
+
+@pytest.mark.parametrize(
+    "fn", [generator, contextmanager(generator), agenerator, asynccontextmanager(agenerator)]
+)
+async def test_a_lifespan_yields_once_taking_the_app_or_nothing(fn):
+    app = outlast.App()
+    assert app.lifespan(fn) is fn
+    assert app.lifespan_fn is not None
+    context: Any = app.lifespan_fn(app)
+    if hasattr(context, "__aenter__"):
+        async with context as resources:
+            assert resources is app
+    else:
+        with context as resources:
+            assert resources == "resources"
+
+
+def outer(attempt: Any) -> Any:
+    yield "outer", attempt
+
+
+def inner(attempt: Any) -> Any:
+    yield "inner", attempt
+
+
+def test_arounds_are_kept_outermost_first():
+    app = outlast.App()
+    app.around(outer)
+    app.around(contextmanager(inner))
+    entered: list[Any] = []
+    for around in app.around_fns:
+        context: Any = around("attempt")  # type: ignore[arg-type]
+        with context as value:
+            entered.append(value)
+    assert entered == [("outer", "attempt"), ("inner", "attempt")]
+
+
+async def coroutine(app: Any) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("fn", "says"),
+    [
+        (coroutine, "yields once"),
+        (print, "yields once"),
+        (5, "yields once"),
+        (lambda a, b: (yield), "takes the app or nothing"),
+    ],
+)
+def test_what_cannot_be_a_lifespan_is_refused(fn, says):
+    app = outlast.App()
+    with pytest.raises(ConfigError, match=says):
+        app.lifespan(fn)
+    assert app.lifespan_fn is None
+
+
+def test_there_is_one_lifespan_and_an_around_takes_the_attempt():
+    app = outlast.App()
+    app.lifespan(generator)
+    with pytest.raises(ConfigError, match="a lifespan already"):
+        app.lifespan(generator)
+    with pytest.raises(ConfigError, match="takes the attempt"):
+        app.around(generator)
+
+
+# ------------------------------------------------------------------------ worker's settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"queue": ["a"]}, "a worker has no setting queue; there are: queues"),
+        ({"queues": "mail"}, "queues must be a list of names"),
+        ({"queues": ["a b"]}, "a queue must be"),
+        ({"runners": 0}, "runners must be a whole number from 1"),
+        ({"concurrency": 1.5}, "concurrency"),
+        ({"heartbeat": 0}, "heartbeat must be above 0"),
+        ({"heartbeat": 30}, "at least three times the heartbeat"),
+        ({"lease": float("nan")}, "lease"),
+        ({"drain_timeout": -1}, "drain_timeout"),
+        ({"poll": 0}, "poll"),
+        ({"keep_completed_seconds": -1}, "keep_completed_seconds"),
+        ({"keep_workers_seconds": None}, "keep_workers_seconds"),
+        ({"name": "a,b"}, "the worker's name"),
+        ({"max_frame": 10}, "max_frame"),
+    ],
+    ids=str,
+)
+def test_a_setting_of_a_worker_that_cannot_work_is_refused(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        worker_settings(**settings)
+    with pytest.raises(ConfigError, match=says):
+        outlast.App().worker(**settings)
+
+
+def test_a_worker_has_sound_defaults():
+    settings = WorkerSettings()
+    assert 1 <= settings.runners <= 4
+    assert (settings.concurrency, settings.heartbeat, settings.lease) == (10, 2.0, 60.0)
+    assert (settings.drain_timeout, settings.poll, settings.queues) == (25.0, 1.0, [])

@@ -1,0 +1,293 @@
+"""What a task's code sees while it runs, and how its writes are fenced."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.attempt import Attempt, set_current
+from outlast.errors import (
+    BadArguments,
+    ConnectionMismatch,
+    LostLease,
+    NotInAttempt,
+    StoreUnavailable,
+    UsageError,
+)
+from outlast.model.crash import Progress
+from outlast.model.job import Policy
+from outlast.store.base import Answer, Claimed
+
+
+class FakeLink:
+    """Notes what an attempt says; answers as told."""
+
+    store_id = "s1"
+    worker_id = 9
+
+    def __init__(self) -> None:
+        self.reports: list[Progress] = []
+        self.saves: list[tuple[int, int, int, str]] = []
+        self.answer = Answer.ACCEPTED
+
+    def report(self, token: int, progress: Progress) -> None:
+        self.reports.append(progress)
+
+    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        return self.save_blocking(job_id, token, number, value_json)
+
+    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
+        self.saves.append((job_id, token, number, value_json))
+        return self.answer
+
+
+@pytest.fixture
+def link():
+    return FakeLink()
+
+
+def attempt_of(link: FakeLink, checkpoint: str | None = None, **options: Any) -> Attempt:
+    claimed = Claimed(
+        job_id=1,
+        token=70,
+        task="mail",
+        queue="q",
+        args="{}",
+        number=3,
+        failures=2,
+        losses=0,
+        policy=Policy(retries=2),
+        tenant="acme",
+        checkpoint=checkpoint,
+    )
+    return Attempt(link, claimed, **options)
+
+
+def test_an_attempt_shows_what_was_claimed(link):
+    attempt = attempt_of(link, deadline=0.0, resources="engine")
+    assert (attempt.job_id, attempt.token, attempt.number, attempt.failures) == (1, 70, 3, 2)
+    assert (attempt.task, attempt.queue, attempt.tenant) == ("mail", "q", "acme")
+    assert (attempt.worker_id, attempt.resources) == (9, "engine")
+    assert attempt.deadline == datetime(1970, 1, 1, tzinfo=UTC)
+    assert attempt.is_last_try
+    assert attempt.checkpoint is None
+
+
+def test_the_checkpoint_is_plain_json_and_each_look_a_copy(link):
+    attempt = attempt_of(link, '{"commit":400}')
+    attempt.checkpoint["commit"] = 0
+    assert attempt.checkpoint == {"commit": 400}
+
+
+# ---------------------------------------------------------------------------------- report
+
+
+@pytest.mark.parametrize(
+    ("fraction", "seen"),
+    [(0.4, 0.4), (-1, 0.0), (7, 1.0), (math.nan, None), (math.inf, 1.0), ("x", None), (None, None)],
+)
+def test_odd_fractions_are_cut_or_dropped(link, fraction, seen):
+    attempt_of(link).report(fraction)
+    assert link.reports == [Progress(fraction=seen)]
+
+
+def test_texts_are_cleaned_and_bounded(link):
+    attempt_of(link).report(message="a\x00b\ud800" + "x" * 10_000, stage="s" * 1_000)
+    (progress,) = link.reports
+    assert progress.message is not None
+    assert progress.stage is not None
+    assert progress.message.startswith("a\ufffdb?")
+    assert len(progress.message) <= 2_000
+    assert len(progress.stage) <= 200
+
+
+def test_whatever_is_reported_nothing_is_raised(link):
+    class Odd:
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+        __float__ = __str__
+
+    attempt_of(link).report(Odd(), Odd(), stage=Odd())  # type: ignore[arg-type]
+    assert link.reports == [Progress(None, "<Odd>", "<Odd>")]
+
+
+# ------------------------------------------------------------------------------------ save
+
+
+async def test_saves_are_numbered_from_one_and_become_the_checkpoint(link):
+    attempt = attempt_of(link, '{"n":0}')
+    await attempt.save({"n": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)})
+    attempt.save_sync({"n": 2})
+    assert [save[:3] for save in link.saves] == [(1, 70, 1), (1, 70, 2)]
+    assert link.saves[0][3] == '{"n":1,"at":"2030-01-01T00:00:00Z"}'
+    assert attempt.checkpoint == {"n": 2}
+
+
+async def test_a_refused_save_is_a_lost_lease(link):
+    attempt = attempt_of(link, '{"n":0}')
+    link.answer = Answer.REFUSED
+    with pytest.raises(LostLease, match=r"attempt 3 of job 1 \(token 70\)"):
+        await attempt.save({"n": 1})
+    with pytest.raises(LostLease):
+        attempt.save_sync({"n": 1})
+    assert attempt.checkpoint == {"n": 0}
+
+
+def test_a_save_whose_answer_was_lost_counts_when_it_is_there_already(link):
+    attempt = attempt_of(link)
+    link.answer = Answer.ALREADY
+    attempt.save_sync(1)
+    assert attempt.checkpoint == 1
+
+
+def test_a_save_that_met_a_lock_is_unknown(link):
+    link.answer = Answer.BUSY
+    with pytest.raises(StoreUnavailable):
+        attempt_of(link).save_sync(1)
+
+
+@pytest.mark.parametrize("value", [object(), math.nan, "\ud800", "x" * 2000], ids=str)
+def test_a_value_that_cannot_be_saved_is_refused_before_it_is_sent(link, value):
+    with pytest.raises(BadArguments, match="the checkpoint"):
+        attempt_of(link, max_payload=1000).save_sync(value)
+    assert link.saves == []
+
+
+async def test_saves_that_overtake_each_other_leave_the_latest(link):
+    attempt = attempt_of(link)
+    late, gate = link.save, asyncio.Event()
+
+    async def first_is_late(job_id: int, token: int, number: int, value: str) -> Answer:
+        if number == 1:
+            await gate.wait()
+        return await late(job_id, token, number, value)
+
+    link.save = first_is_late
+    slow = asyncio.create_task(attempt.save("first"))
+    await asyncio.sleep(0)
+    await attempt.save("second")
+    gate.set()
+    await slow
+    assert attempt.checkpoint == "second"
+
+
+# ------------------------------------------------------------------------------------ stop
+
+
+def test_the_first_reason_to_stop_stays(link):
+    attempt = attempt_of(link)
+    assert (attempt.cancelled, attempt.stop_reason) == (False, None)
+    attempt._stop("timeout")
+    attempt._stop("drain")
+    assert (attempt.cancelled, attempt.stop_reason) == (True, "timeout")
+
+
+# --------------------------------------------------------------------------------- current
+
+
+def test_outside_of_a_task_there_is_no_attempt():
+    with pytest.raises(NotInAttempt):
+        outlast.current()
+
+
+async def test_the_attempt_is_known_in_tasks_and_threads_started_from_it(link):
+    attempt = attempt_of(link)
+    with set_current(attempt):
+        child = asyncio.create_task(asyncio.to_thread(outlast.current))
+        seen: list[BaseException] = []
+        thread = threading.Thread(target=lambda: seen.append(_raised()))
+        thread.start()
+        thread.join()
+    assert await child is attempt
+    assert isinstance(seen[0], NotInAttempt)
+
+
+def _raised() -> BaseException:
+    try:
+        outlast.current()
+    except NotInAttempt as error:
+        return error
+    raise AssertionError
+
+
+# ----------------------------------------------------------------------------- complete_in
+
+
+class FakeSqlite:
+    """Stands in for the functions of outlast.store.sqlite."""
+
+    def __init__(self) -> None:
+        self.completed: list[tuple[int, int, str]] = []
+        self.current = True
+
+    def store_id_on(self, connection: sqlite3.Connection) -> str:
+        return "s1"
+
+    def complete_on(
+        self, connection: Any, job_id: int, token: int, result: str, now: float
+    ) -> bool:
+        self.completed.append((job_id, token, result))
+        return self.current
+
+
+@pytest.fixture
+def sqlite(monkeypatch):
+    fake = FakeSqlite()
+    monkeypatch.setattr("outlast.store.sqlite.store_id_on", fake.store_id_on)
+    monkeypatch.setattr("outlast.store.sqlite.complete_on", fake.complete_on)
+    return fake
+
+
+@pytest.fixture
+def connection():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("BEGIN")
+    yield connection
+    connection.close()
+
+
+async def test_complete_in_hands_the_result_to_the_callers_transaction(link, sqlite, connection):
+    attempt = attempt_of(link, returns=dict)
+    await attempt.complete_in(connection, {"a": 1})
+    assert attempt.completed_in
+    assert sqlite.completed == [(1, 70, '{"a":1}')]
+    with pytest.raises(UsageError, match="completed in your transaction"):
+        await attempt.save(1)
+
+
+def test_complete_in_sync_stays_in_the_thread_of_the_connection(link, sqlite, connection):
+    attempt = attempt_of(link)
+    attempt.complete_in_sync(connection)
+    assert sqlite.completed == [(1, 70, "null")]
+
+
+def test_a_stale_attempt_cannot_complete(link, sqlite, connection):
+    sqlite.current = False
+    attempt = attempt_of(link)
+    with pytest.raises(LostLease, match="was not completed"):
+        attempt.complete_in_sync(connection, 1)
+    assert not attempt.completed_in
+
+
+def test_complete_in_needs_a_transaction_the_right_store_and_a_fitting_result(
+    link, sqlite, connection
+):
+    with pytest.raises(BadArguments, match="the result"):
+        attempt_of(link, returns=int).complete_in_sync(connection, "x")
+    connection.rollback()
+    with pytest.raises(UsageError, match="needs an open transaction"):
+        attempt_of(link).complete_in_sync(connection)
+    link.store_id = "another"
+    with pytest.raises(ConnectionMismatch, match="another Outlast schema"):
+        attempt_of(link).complete_in_sync(connection)
+    with pytest.raises(ConnectionMismatch, match=r"asyncpg.*sqlite3"):
+        attempt_of(link).complete_in_sync("postgresql://")
+    assert sqlite.completed == []

@@ -1,0 +1,223 @@
+"""Tasks: every option is checked where it is written, every call where it is made."""
+
+from __future__ import annotations
+
+import functools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.errors import BadArguments, ConfigError
+from outlast.model.job import Policy
+
+
+@pytest.fixture
+def app(sqlite_url):
+    return outlast.App(sqlite_url)
+
+
+@pytest.fixture
+def mail(app):
+    @app.task
+    async def mail(to: str, urgent: bool = False) -> int:
+        """Send one."""
+        return len(to)
+
+    return mail
+
+
+async def test_calling_a_task_calls_the_function(app, mail):
+    @app.task
+    def plain(number: int) -> int:
+        return number + 1
+
+    assert plain(1) == 2
+    assert await mail("abc") == 3
+
+
+def test_a_task_knows_its_function(app, mail):
+    assert (mail.name, mail.is_async, mail.own_runner, mail.returns) == ("mail", True, False, int)
+    assert mail.__doc__ == "Send one."
+    assert app.tasks == {"mail": mail}
+
+
+def test_plain_functions_have_their_runner_to_themselves_unless_told_otherwise(app):
+    def plain() -> None:
+        pass
+
+    assert app.task(plain).own_runner is True
+    assert app.task(name="b", own_runner=False)(plain).own_runner is False
+
+
+def test_options_become_the_policy_and_the_place_of_its_jobs(app):
+    @app.task(
+        name="a.b",
+        queue="slow",
+        retries=0,
+        max_losses=2,
+        backoff_first=timedelta(seconds=1),
+        backoff_max=5,
+        timeout=timedelta(hours=1),
+        stall_timeout=30.5,
+        priority=-100,
+        aliases=["old", "older"],
+    )
+    def task() -> None:
+        pass
+
+    job = task.call().job
+    assert task.aliases == ("old", "older")
+    assert app.find("older") is task
+    assert (job.task, job.queue, job.priority) == ("a.b", "slow", -100)
+    assert job.policy == Policy(
+        retries=0,
+        max_losses=2,
+        backoff_first=1.0,
+        backoff_max=5.0,
+        timeout=3600.0,
+        stall_timeout=30.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"name": ""}, "a task's name"),
+        ({"name": "a b"}, "a task's name"),
+        ({"name": "a" * 201}, "a task's name"),
+        ({"name": 5}, "a task's name"),
+        ({"queue": "a,b"}, "queue"),
+        ({"queue": "a\x00"}, "queue"),
+        ({"queue": "\ud800"}, "queue"),
+        ({"queue": None}, "queue"),
+        ({"retries": -1}, "retries must be a whole number from 0"),
+        ({"retries": 1.5}, "retries must be a whole number"),
+        ({"retries": True}, "retries must be a whole number"),
+        ({"max_losses": -1}, "max_losses"),
+        ({"backoff_first": -1}, "backoff_first"),
+        ({"backoff_first": 60, "backoff_max": 30}, "backoff_max .30 s. is below backoff_first"),
+        ({"timeout": 0}, "timeout must be above 0"),
+        ({"timeout": "60"}, "timeout must be seconds or a timedelta"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"timeout": float("inf")}, "timeout"),
+        ({"stall_timeout": timedelta(0)}, "stall_timeout must be above 0"),
+        ({"priority": 101}, "priority must be a whole number from -100 to 100"),
+        ({"aliases": "old"}, r"aliases must be a list of names, such as \['old'\]"),
+        ({"aliases": [""]}, "an alias"),
+        ({"own_runner": 1}, "own_runner"),
+        ({"retry": 3}, "a task has no option retry; there are: aliases"),
+        ({"max_payload": 3}, "a task has no option max_payload"),
+    ],
+    ids=str,
+)
+def test_an_option_that_cannot_work_is_refused_with_the_reason(app, options, says):
+    def task() -> None:
+        pass
+
+    with pytest.raises(ConfigError, match=says):
+        app.task(**options)(task)
+    assert app.tasks == {}
+
+
+async def agenerator() -> Any:
+    yield 1
+
+
+def generator() -> Any:
+    yield 1
+
+
+class Callable:
+    async def __call__(self, number: int) -> int:
+        return number
+
+
+@pytest.mark.parametrize(
+    ("fn", "says"),
+    [
+        (Callable, "not of the class Callable"),
+        (agenerator, "agenerator is a generator"),
+        (generator, "generator is a generator"),
+        (lambda: None, "has no name of its own"),
+        (functools.partial(print, 1), "has no name of its own"),
+        (Callable(), "has no name of its own"),
+        (staticmethod(print), "is made of a function"),
+        (5, "is made of a function"),
+        ("mail", "is made of a function"),
+    ],
+)
+def test_what_is_no_function_is_no_task(app, fn, says):
+    with pytest.raises(ConfigError, match=says):
+        app.task(fn)
+
+
+def test_with_a_name_anything_that_can_be_called_is_a_task(app):
+    assert app.task(name="a")(lambda: 5)() == 5
+    assert app.task(name="b")(Callable()).is_async
+    assert app.task(name="c")(functools.partial(Callable().__call__, 1)).is_async
+
+
+def test_two_tasks_of_one_name_are_refused(app, mail):
+    with pytest.raises(ConfigError, match="another task is called 'mail' already: give name="):
+        app.task(name="mail")(lambda: None)
+    with pytest.raises(ConfigError, match="another task is called 'mail'"):
+        app.task(name="letter", aliases=["mail"])(lambda: None)
+    with pytest.raises(ConfigError, match="mail is a task already"):
+        app.task(mail)
+    assert list(app.tasks) == ["mail"]
+
+
+# ----------------------------------------------------------------------------------- using
+
+
+def test_using_changes_where_the_job_goes_and_nothing_else(mail):
+    job = (
+        mail.using(delay=timedelta(minutes=1), queue="q", priority=7, key="k", tenant="t")
+        .call("x")
+        .job
+    )
+    assert (job.delay, job.queue, job.priority, job.key, job.tenant) == (60.0, "q", 7, "k", "t")
+    assert job.args == '{"to":"x"}'
+    plain = mail.call("x").job
+    assert (plain.delay, plain.queue, plain.key) == (0.0, "default", None)
+
+
+def test_the_later_word_on_when_counts(mail):
+    at = datetime(2030, 1, 2, tzinfo=UTC)
+    first = mail.using(delay=60).using(at=at).call("x").job
+    second = mail.using(at=at).using(delay=60).call("x").job
+    assert (first.delay, first.run_at) == (0.0, at.timestamp())
+    assert (second.delay, second.run_at) == (60.0, None)
+    assert mail.using(delay=60).using(priority=3).call("x").job.delay == 60.0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"delay": -1}, "delay must be seconds from 0"),
+        ({"delay": "1"}, "delay must be seconds or a timedelta"),
+        ({"delay": 1e300}, "delay must be seconds from 0"),
+        ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "delay or at, not both"),
+        ({"at": datetime(2030, 1, 1)}, "must know its time zone"),  # noqa: DTZ001
+        ({"at": 1893456000}, "at must be a datetime"),
+        ({"queue": ""}, "queue"),
+        ({"priority": -101}, "priority"),
+        ({"key": ""}, "key must be a text of 1 to 500"),
+        ({"key": "a\x00"}, "key"),
+        ({"key": "k" * 501}, "key"),
+        ({"tenant": "\udc00"}, "tenant"),
+        ({"tenant": 5}, "tenant"),
+    ],
+    ids=str,
+)
+def test_a_place_that_cannot_be_is_refused(mail, options, says):
+    with pytest.raises(ConfigError, match=says):
+        mail.using(**options)
+
+
+def test_a_wrong_call_fails_before_anything_is_stored(mail, sqlite_url, tmp_path):
+    with pytest.raises(BadArguments, match="argument 'to' of task mail"):
+        mail.enqueue_sync(5)
+    assert list(tmp_path.iterdir()) == []
