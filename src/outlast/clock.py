@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -55,3 +56,8 @@ class SystemClock:
 
 
 SYSTEM = SystemClock()
+
+
+def seeded(seed: int) -> Callable[[], float]:
+    """Return a chance of its own for a test or a simulation: the same numbers at each run."""
+    return random.Random(seed).random
