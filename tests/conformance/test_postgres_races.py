@@ -230,7 +230,9 @@ async def pause_between_list_and_lock(session: Any) -> None:
 
 async def take_over(store: PostgresStore) -> tuple[int, int]:
     """Another reaper gives the job back, and a worker that is new claims it."""
-    assert len(await PostgresStore(store.url).reclaim(lost_worker)) == 1
+    other = PostgresStore(store.url)
+    assert len(await other.reclaim(lost_worker)) == 1
+    await other.close()
     claimed = await (await Hands.on(store, "w2")).claim_one()
     return claimed.job_id, claimed.token
 
@@ -289,9 +291,9 @@ async def test_a_complete_in_that_waited_for_the_loss_of_its_token_is_stale(
         completing = asyncio.create_task(complete_on(other, claimed.job_id, claimed.token, "1"))
         await blocked(watcher)
         await session.execute(
-            "SELECT * FROM outlast_close_v1(json_build_array(json_build_object('job_id', $1::bigint,"
-            "'token', $2::bigint, 'state', 'queued', 'outcome', 'lost_worker', 'charge', 'loss',"
-            "'failures', 0, 'losses', 1))::text, false)",
+            "SELECT * FROM outlast_close_v1(json_build_array(json_build_object("
+            "'job_id', $1::bigint, 'token', $2::bigint, 'state', 'queued', 'outcome',"
+            "'lost_worker', 'charge', 'loss', 'failures', 0, 'losses', 1))::text, false)",
             orphan["job_id"],
             orphan["token"],
         )

@@ -25,6 +25,7 @@ from outlast.errors import BadData, ConfigError, SchemaMismatch, StoreCorrupt, S
 SCHEMES = ("postgresql://", "postgres://")
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
 
+_BROKEN_OFF = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _CLASS_ERRORS: dict[str, type[Exception]] = {
     "21": BadData,
     "22": BadData,
@@ -66,7 +67,7 @@ def translated(error: BaseException) -> Exception | None:
         return _of_server(error)
     if isinstance(error, UnicodeError):
         return BadData(str(error))
-    if isinstance(error, (OSError, TimeoutError, asyncpg.InterfaceError)):
+    if isinstance(error, _BROKEN_OFF):
         return StoreUnavailable(f"PostgreSQL: {error or type(error).__name__}")
     return None
 

@@ -8,7 +8,10 @@
 --    FOR UPDATE and raise the epoch: whoever comes second waits, looks at the row again and, if it
 --    is the exchange, claims nothing. Beats (plain updates) do not conflict with KEY SHARE.
 -- 2  Ends, judged by their own token alone (see 0002). Plain completions, the hot path, come as
---    arrays and leave no evidence row: their facts stay on the job.
+--    arrays and leave no evidence row: their facts stay on the job. Rows that somebody holds are
+--    tried again after 2, 4 and 8 ms: a claim elsewhere whose snapshot is a little old locks the
+--    newest version of a row before it sees that the job is taken, and keeps that lock to its
+--    commit. Whatever is held longer, as by a task's own transaction, is answered busy.
 -- 3  Ends that were not accepted are looked at again and answered busy, already or refused.
 -- 4  Jobs that have fallen due join the line, at its end.
 -- 5  Claims, by priority and position. Two claims never meet: each skips what the other holds, and
@@ -99,10 +102,8 @@ DECLARE
     v_status text;
     v_valid boolean;
     v_now timestamptz;
-    v_done_ids bigint[] := '{}';
-    v_done_tokens bigint[] := '{}';
-    v_ended_ids bigint[] := '{}';
-    v_ended_tokens bigint[] := '{}';
+    v_ids bigint[] := '{}';
+    v_tokens bigint[] := '{}';
     v_runnable bigint[];
     v_more bigint[];
     v_handed integer := cardinality(p_done_ids);
@@ -125,31 +126,48 @@ BEGIN
     v_now := clock_timestamp();
 
     -- 2
-    IF v_handed > 0 THEN
-        WITH locked AS MATERIALIZED (
-            SELECT h.job_id, h.result
-            FROM unnest(p_done_ids, p_done_tokens, p_done_results) AS h (job_id, token, result)
-            JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
-            FOR NO KEY UPDATE OF j SKIP LOCKED
-        ), done AS (
-            UPDATE outlast_jobs j
-            SET state = 'completed', ended_at = v_now, result = l.result,
-                completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
-            FROM locked l WHERE j.id = l.job_id
-            RETURNING j.id, j.token)
-        SELECT coalesce(array_agg(id), '{}'), coalesce(array_agg(token), '{}')
-        INTO v_done_ids, v_done_tokens FROM done;
-    END IF;
-    IF p_ends IS NOT NULL THEN
-        v_handed := v_handed + json_array_length(p_ends::json);
-        SELECT coalesce(array_agg(e.job_id), '{}'), coalesce(array_agg(e.token), '{}'),
-               array_agg(e.job_id) FILTER (WHERE e.runnable)
-        INTO v_ended_ids, v_ended_tokens, v_runnable
-        FROM outlast_end_v1(p_ends) e;
-    END IF;
+    IF p_ends IS NOT NULL THEN v_handed := v_handed + json_array_length(p_ends::json); END IF;
+    FOR v_try IN 1..4 LOOP
+        EXIT WHEN v_handed = cardinality(v_ids);
+        IF v_try > 1 THEN
+            EXIT WHEN NOT EXISTS (
+                SELECT FROM unnest(p_done_ids, p_done_tokens) AS h (job_id, token)
+                JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token
+                WHERE j.state = 'running'
+                UNION ALL
+                SELECT FROM json_to_recordset(coalesce(p_ends, '[]')::json)
+                     AS h (job_id bigint, token bigint)
+                JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token
+                WHERE j.state = 'running');
+            PERFORM pg_sleep(0.001 * 2 ^ (v_try - 1));
+        END IF;
+        IF cardinality(p_done_ids) > 0 THEN
+            WITH locked AS MATERIALIZED (
+                SELECT h.job_id, h.result
+                FROM unnest(p_done_ids, p_done_tokens, p_done_results)
+                     AS h (job_id, token, result)
+                JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+                FOR NO KEY UPDATE OF j SKIP LOCKED
+            ), done AS (
+                UPDATE outlast_jobs j
+                SET state = 'completed', ended_at = v_now, result = l.result,
+                    completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
+                FROM locked l WHERE j.id = l.job_id
+                RETURNING j.id, j.token)
+            SELECT v_ids || coalesce(array_agg(id), '{}'), v_tokens || coalesce(array_agg(token), '{}')
+            INTO v_ids, v_tokens FROM done;
+        END IF;
+        IF p_ends IS NOT NULL THEN
+            SELECT v_ids || coalesce(array_agg(e.job_id), '{}'),
+                   v_tokens || coalesce(array_agg(e.token), '{}'),
+                   v_runnable || array_agg(e.job_id) FILTER (WHERE e.runnable)
+            INTO v_ids, v_tokens, v_runnable
+            FROM outlast_end_v1(p_ends) e;
+        END IF;
+    END LOOP;
 
     -- 3
-    IF v_handed > cardinality(v_done_ids) + cardinality(v_ended_ids) THEN
+    IF v_handed > cardinality(v_ids) THEN
         SELECT json_agg(json_build_array(g.job_id, g.token, g.answer)),
                count(*) FILTER (WHERE g.answer = 'busy')
         INTO v_others, v_busy
@@ -163,8 +181,7 @@ BEGIN
                   FROM json_to_recordset(coalesce(p_ends, '[]')::json)
                        AS r (job_id bigint, token bigint, outcome text)) h
             WHERE NOT EXISTS (
-                SELECT FROM unnest(v_done_ids || v_ended_ids, v_done_tokens || v_ended_tokens)
-                    AS a (job_id, token)
+                SELECT FROM unnest(v_ids, v_tokens) AS a (job_id, token)
                 WHERE a.job_id = h.job_id AND a.token = h.token)) m
         CROSS JOIN LATERAL outlast_judge_v1(
             m.ids, m.tokens, m.outcomes, 'end', p_refusals_kept) g;

@@ -2,8 +2,10 @@
 -- compatible_from: 0.1
 
 -- Cancel queued jobs, ask running ones. Rows are locked in the order of their ids, so that two of
--- these never wait for each other; exchange and reclaim wait for no row at all. The state comes
--- from the locked row: a job claimed a moment ago is asked, one completed a moment ago has ended.
+-- these never deadlock; exchange and reclaim wait for no row at all. Locking and changing are two
+-- statements, so that the second sees what was committed while the first waited: a job claimed a
+-- moment ago is asked, one completed a moment ago has ended. (In one statement the new row was seen
+-- to be checked against the constraints as a mixture of both versions.)
 CREATE FUNCTION outlast_cancel_v1(p_ids bigint[], p_notify boolean)
 RETURNS TABLE (job_id bigint, answer text)
 LANGUAGE plpgsql
@@ -17,18 +19,18 @@ DECLARE
     v_states text[];
     v_workers bigint[];
 BEGIN
-    WITH locked AS MATERIALIZED (
-        SELECT j.id, j.state, j.worker_id FROM outlast_jobs j
-        WHERE j.id = ANY (p_ids) ORDER BY j.id FOR NO KEY UPDATE
-    ), cancelled AS (
-        UPDATE outlast_jobs j
-        SET cancel_requested = true, position = NULL,
-            state = CASE WHEN l.state = 'queued' THEN 'cancelled' ELSE l.state END,
-            ended_at = CASE WHEN l.state = 'queued' THEN clock_timestamp() END
-        FROM locked l WHERE j.id = l.id AND l.state IN ('queued', 'running'))
-    SELECT array_agg(l.id), array_agg(l.state),
-           array_agg(DISTINCT l.worker_id) FILTER (WHERE l.worker_id IS NOT NULL)
-    INTO v_ids, v_states, v_workers FROM locked l;
+    PERFORM FROM outlast_jobs j WHERE j.id = ANY (p_ids) ORDER BY j.id FOR NO KEY UPDATE;
+
+    SELECT array_agg(j.id), array_agg(j.state),
+           array_agg(DISTINCT j.worker_id) FILTER (WHERE j.worker_id IS NOT NULL)
+    INTO v_ids, v_states, v_workers
+    FROM outlast_jobs j WHERE j.id = ANY (p_ids);
+
+    UPDATE outlast_jobs j
+    SET cancel_requested = true, position = NULL,
+        state = CASE WHEN j.state = 'queued' THEN 'cancelled' ELSE j.state END,
+        ended_at = CASE WHEN j.state = 'queued' THEN clock_timestamp() END
+    WHERE j.id = ANY (p_ids) AND j.state IN ('queued', 'running');
 
     IF p_notify AND v_workers IS NOT NULL THEN
         PERFORM pg_notify('outlast', 'cancel:' || w) FROM unnest(v_workers) AS w;
