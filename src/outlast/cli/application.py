@@ -1,0 +1,90 @@
+"""What MODULE:APP holds: imported here to enqueue, or in a child process to be asked about it.
+
+A worker runs no code of its user's, and importing a module is running it. So before a worker
+starts, a child process imports the application once and tells its store's URL and its tasks; an
+application that does not import is refused there, before anything is made or registered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from outlast.app import App
+from outlast.cli.errors import AppImportError, traceback_tail
+from outlast.errors import ApplicationError
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a look into an application has shown; ``error`` is set where it does not import."""
+
+    url: str = ""
+    tasks: list[str] = []
+    error: str | None = None
+    tail: str = ""
+
+
+def load(spec: str) -> App:
+    """Import MODULE:APP into this process. What it prints goes to stderr: stdout is for answers.
+
+    Raises AppImportError with the tail of the module's own traceback.
+    """
+    from outlast.runner.application import load_app
+
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            return load_app(spec)
+    except ApplicationError as error:
+        raise AppImportError(str(error), traceback_tail(error.__cause__)) from error
+    except SystemExit as error:
+        raise AppImportError(f"{spec} ends the program while it is imported ({error})") from error
+
+
+def look_into(spec: str) -> Found:
+    """Import MODULE:APP in a child process; return what is in it. Raises AppImportError."""
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as answer:
+        try:
+            child = _child(spec, write)
+        finally:
+            os.close(write)
+        with _ended(child):
+            text = answer.readline()
+            child.wait()
+    if not text:
+        raise AppImportError(f"{spec}: the process that imported it died ({_how(child)})")
+    found = msgspec.json.decode(text, type=Found)
+    if found.error is not None:
+        raise AppImportError(found.error, found.tail)
+    return found
+
+
+def _child(spec: str, answer: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "outlast.cli.probe", spec, str(answer)],
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.fileno(),
+        pass_fds=(answer,),
+        start_new_session=True,  # a Ctrl-C is for the parent, which kills it
+    )
+
+
+@contextlib.contextmanager
+def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leave no child behind, also when interrupted."""
+    try:
+        yield
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+
+
+def _how(child: subprocess.Popen[bytes]) -> str:
+    code = child.returncode
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

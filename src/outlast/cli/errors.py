@@ -1,0 +1,131 @@
+"""What goes wrong, what is said about it, and the exit code.
+
+0    done
+1    the thing asked for is not so: no such job, a job that is not dead, steps to migrate
+2    wrong usage: an option, a URL, JSON, an unknown task, an application that cannot be imported
+3    the store cannot be used: unreachable, missing, damaged, of an incompatible schema
+70   a fault of Outlast itself
+130  interrupted
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import outlast
+from outlast.cli.words import cut, safe
+from outlast.errors import (
+    ApplicationError,
+    BadData,
+    ConfigError,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    OutlastError,
+    StoreError,
+    UsageError,
+)
+
+DONE, NOT_SO, WRONG_USAGE, STORE_UNUSABLE, FAULT, INTERRUPTED = 0, 1, 2, 3, 70, 130
+MESSAGE_MAX = 1_000  # characters
+TRACEBACK_LINES_MAX = 24
+DEBUG_VARIABLE = "OUTLAST_DEBUG"
+DEMO_LIBRARIES = frozenset({"identify", "matplotlib", "numpy"})
+
+_CODES: tuple[tuple[type[OutlastError], int], ...] = (
+    (BadData, WRONG_USAGE),
+    (StoreError, STORE_UNUSABLE),
+    (ConfigError, WRONG_USAGE),
+    (ApplicationError, WRONG_USAGE),
+    (UsageError, WRONG_USAGE),
+    (JobNotFound, NOT_SO),
+    (JobFailed, NOT_SO),
+    (JobCancelled, NOT_SO),
+)
+_OWN = str(Path(outlast.__file__).parent)
+
+
+class NotSoError(OutlastError):
+    """The thing asked for is not so; the exit code is 1."""
+
+
+class AppImportError(ApplicationError):
+    """An application that does not import, with the tail of the user's own traceback."""
+
+    def __init__(self, message: str, tail: str = "") -> None:
+        super().__init__(message)
+        self.tail = tail
+
+
+def code_of(error: BaseException) -> int:
+    """Return the exit code for an error."""
+    if isinstance(error, NotSoError):
+        return NOT_SO
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return STORE_UNUSABLE if isinstance(error, OutlastError) else FAULT
+
+
+def say(message: str) -> None:
+    """Write ``outlast: message`` to stderr, as one or two plain lines."""
+    text = cut(safe(message).strip(), MESSAGE_MAX)
+    print(f"outlast: {text}", file=sys.stderr, flush=True)
+
+
+def tell(error: Exception) -> int:
+    """Say what went wrong, for a person at a prompt; return the exit code."""
+    code = code_of(error)
+    if isinstance(error, ModuleNotFoundError) and _root(error) in DEMO_LIBRARIES:
+        say(f"the demo needs {_root(error)}: pip install 'outlast[demo]'")
+        return WRONG_USAGE
+    if code == FAULT:
+        _tell_fault(error)
+    elif isinstance(error, ApplicationError):
+        _tell_application(error)
+    else:
+        say(str(error) or type(error).__name__)
+    return code
+
+
+def _root(error: ModuleNotFoundError) -> str:
+    return (error.name or "").partition(".")[0]
+
+
+def _tell_application(error: ApplicationError) -> None:
+    """A worker's own ApplicationError has the traceback in its message, after the first line."""
+    message, _, rest = str(error).partition("\n")
+    tail = error.tail if isinstance(error, AppImportError) else rest
+    kept = tail.rstrip().splitlines()[-TRACEBACK_LINES_MAX:]
+    if kept:
+        print(safe("\n".join(kept)), file=sys.stderr)
+    say(message)
+
+
+def _tell_fault(error: Exception) -> None:
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exception(error)
+    say(
+        f"{type(error).__name__}: {error}\n"
+        f"this is a fault of Outlast, not of yours; {DEBUG_VARIABLE}=1 shows where it is"
+    )
+
+
+def traceback_tail(error: BaseException | None) -> str:
+    """Return the traceback of what the user's module raised, without the machinery above it."""
+    if error is None:
+        return ""
+    own = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not _ours(frame.filename)
+    ]
+    if not own and not isinstance(error, SyntaxError):
+        return ""
+    told = ["Traceback (most recent call last):\n", *traceback.format_list(own)] if own else []
+    return "".join([*told, *traceback.format_exception_only(error)])
+
+
+def _ours(file_name: str) -> bool:
+    return file_name.startswith(("<frozen importlib", _OWN)) or "importlib" in file_name

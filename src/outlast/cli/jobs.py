@@ -1,0 +1,290 @@
+"""``outlast enqueue``, ``jobs``, ``job``, ``cancel`` and ``requeue``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from outlast.app import App
+from outlast.cli.application import load
+from outlast.cli.connect import exists, on_store, place
+from outlast.cli.errors import NotSoError
+from outlast.cli.options import (
+    Application,
+    AppUrl,
+    FromScratch,
+    JobId,
+    JobIds,
+    Json,
+    Limit,
+    Queue,
+    TaskName,
+    Url,
+    command,
+    flagged,
+)
+from outlast.clock import SYSTEM
+from outlast.errors import ConfigError, JobNotFound, UsageError
+from outlast.inspector import SCHEMA, job_document, jobs_document
+from outlast.job import Job
+from outlast.model.job import State
+from outlast.store.base import Cancelled, JobFilter, JobRow, Requeued, Store
+
+_NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
+_PLACEMENT = ("delay", "queue", "priority", "key", "tenant")
+
+CANCELLED = {
+    Cancelled.CANCELLED: "cancelled",
+    Cancelled.REQUESTED: "asked to stop",
+}
+REQUEUE_REFUSED = {
+    Requeued.NOT_ENDED: "has not ended",
+    Requeued.COMPLETED: "is completed: enqueue it anew instead",
+    Requeued.KEY_TAKEN: "cannot come back: an unfinished job has its key",
+}
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    command(group, "enqueue")(enqueue)
+    command(group, "jobs")(jobs)
+    command(group, "job")(job)
+    command(group, "cancel")(cancel)
+    command(group, "requeue")(requeue)
+
+
+def enqueue(
+    app: Application,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JSON…]", help="Its arguments: JSON, or NAME=JSON."),
+    ] = None,
+    url: AppUrl = None,
+    delay: Annotated[
+        float | None, typer.Option("--delay", metavar="S", help="Seconds until it is due.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="NAME", help="Default: the task's.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", metavar="N", help="-100 to 100, larger first.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Not twice while a job with it is unfinished."),
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="NAME", help="Whose job it is.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Enqueue one call of a task.
+
+    Each argument is JSON, given by position or as NAME=JSON; a text needs the quotes of JSON inside
+    of those of your shell. The call is checked against the task's signature before it is stored. An
+    argument that begins with a dash goes behind --.
+
+    Examples:
+        outlast enqueue shop.jobs:app mail '"ada@example.org"'
+        outlast enqueue shop.jobs:app render '"Emma"' pages=30 --delay 60
+        outlast enqueue shop.jobs:app adjust -- -5
+    """
+    application = load(app)
+    if url is not None:
+        application.url = url
+    positional, named = arguments_of(arguments or [])
+    placement = dict(zip(_PLACEMENT, (delay, queue, priority, key, tenant), strict=True))
+    made = not exists(application.url)
+    stored = asyncio.run(_enqueue(application, task, positional, named, placement))
+    _tell_enqueued(stored, application.url, key, made=made, json=json)
+
+
+async def _enqueue(
+    app: App, name: str, args: list[Any], kwargs: dict[str, Any], placement: dict[str, Any]
+) -> Job[Any]:
+    task = app.find(name)
+    try:
+        placed = task.using(**placement)
+    except ConfigError as error:
+        raise flagged(error, _PLACEMENT) from error
+    try:
+        return await placed.enqueue(*args, **kwargs)
+    finally:
+        await app.close()
+
+
+def _tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, json: bool) -> None:
+    if json:
+        from outlast.cli.show import print_json
+
+        found = {"id": stored.id, "task": stored.task, "created": stored.created}
+        print_json({"schema": SCHEMA, **found})
+        return
+    where = f" in the new file {place(url)}" if made else ""
+    if stored.created:
+        print(f"job {stored.id} enqueued{where}")
+    else:
+        print(f"job {stored.id} has the key {key!r} and is unfinished: nothing was enqueued")
+
+
+def arguments_of(texts: list[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and named arguments. Raises UsageError for what is not JSON."""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for text in texts:
+        match = _NAMED.fullmatch(text)
+        if match is None:
+            if named:
+                raise UsageError(f"{text!r} comes behind NAME=JSON: put it first, or name it")
+            positional.append(_value(text))
+        elif match[1] in named:
+            raise UsageError(f"the argument {match[1]!r} is given twice")
+        else:
+            named[match[1]] = _value(match[2])
+    return positional, named
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text.encode("utf-8"))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise UsageError(
+            f"{text!r} is not JSON ({error})\na text has quotes of its own: '\"a text\"'"
+        ) from error
+
+
+def jobs(
+    state: Annotated[
+        State | None,
+        typer.Option("--state", metavar="S", help=f"Only jobs that are {', '.join(State)}."),
+    ] = None,
+    queue: Queue = None,
+    task: TaskName = None,
+    limit: Limit = 50,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List jobs, newest first.
+
+    The phases scheduled, retrying and unservable (no active worker knows the task) are shown in the
+    place of the state queued.
+
+    Examples:
+        outlast jobs
+        outlast jobs --state running --queue mail
+        outlast jobs --task render --limit 500 --json
+    """
+    which = JobFilter(state=state, queue=queue, task=task, limit=limit)
+
+    async def look(store: Store) -> tuple[list[JobRow], set[str]]:
+        return await store.inspector.jobs(which), await store.inspector.known_tasks()
+
+    rows, known = on_store(url, look)
+    from outlast.cli.show import console, jobs_table, print_json
+
+    if json:
+        print_json(jobs_document(rows, known))
+        return
+    out = console()
+    out.print(jobs_table(out, rows, known, SYSTEM.wall()) if rows else "no such jobs")
+    if len(rows) == limit:
+        out.print(f"the newest {limit}; --limit shows more", style="dim")
+
+
+def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
+    """Show all about one job, its attempts and their crash reports.
+
+    What will happen next, what is left of its budgets, progress, checkpoint, arguments and result;
+    then all attempts, and the crash report of each bad one.
+
+    Examples:
+        outlast job 17
+        outlast job 17 --json
+    """
+    from outlast.cli.page import Dossier, Page
+
+    async def look(store: Store) -> Dossier:
+        row = await store.inspector.job(job_id)
+        if row is None:
+            raise JobNotFound(f"there is no job {job_id} in {place(store.url)}")
+        return Dossier(
+            row,
+            await store.inspector.attempts(job_id),
+            await store.inspector.refusals(job_id),
+            await store.inspector.known_tasks(),
+            SYSTEM.wall(),
+        )
+
+    found = on_store(url, look)
+    from outlast.cli.show import console, print_json
+
+    if json:
+        print_json(job_document(found.row, found.attempts, found.known))
+    else:
+        Page(console(), found).write()
+
+
+def cancel(job_ids: JobIds, url: Url = None) -> None:
+    """Cancel jobs.
+
+    A queued job is cancelled at once, a running one is asked to stop and cancelled once it does;
+    should it complete before, it is completed. The exit code is 1 where one of them is unknown or
+    has ended; the others are cancelled.
+
+    Example:
+        outlast cancel 17 18
+    """
+    ids = list(dict.fromkeys(job_ids))
+    answers = on_store(url, lambda store: store.cancel(ids), reads=False)
+    refused = []
+    for one in ids:
+        answer = answers.get(one)
+        if answer is None:
+            refused.append(f"there is no job {one}")
+        elif answer in CANCELLED:
+            print(f"job {one} {CANCELLED[answer]}")
+        else:
+            refused.append(f"job {one} has ended already")
+    refuse(refused)
+
+
+def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None) -> None:
+    """Revive dead or cancelled jobs.
+
+    They get fresh budgets and go on from their last checkpoint. The exit code is 1 where one of
+    them is unknown or not dead or cancelled; the others are requeued.
+
+    Examples:
+        outlast requeue 17
+        outlast requeue 17 18 --from-scratch
+    """
+    ids = list(dict.fromkeys(job_ids))
+    answers = on_store(
+        url, lambda store: store.requeue(ids, from_scratch=from_scratch), reads=False
+    )
+    refuse(tell_requeued(ids, answers))
+
+
+def tell_requeued(ids: list[int], answers: dict[int, Requeued]) -> list[str]:
+    """Print what was requeued; return what was not, and why."""
+    refused = []
+    for one in ids:
+        answer = answers.get(one)
+        if answer is None:
+            refused.append(f"there is no job {one}")
+        elif answer is Requeued.REQUEUED:
+            print(f"job {one} requeued")
+        else:
+            refused.append(f"job {one} {REQUEUE_REFUSED[answer]}")
+    return refused
+
+
+def refuse(reasons: list[str]) -> None:
+    """Raise NotSoError, with a line for each reason, if there is any."""
+    if reasons:
+        raise NotSoError("\noutlast: ".join(reasons))

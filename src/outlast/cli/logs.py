@@ -1,0 +1,143 @@
+"""The worker's log: every event, as a line for people or as JSON, and never a wait.
+
+A worker that waits for whoever reads its log stops beating when a pipe is full or a terminal is
+paused. So whoever emits only puts the event on a bounded queue; a thread renders and writes it.
+What does not fit is dropped and counted, and the count is said once there is room again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import select
+import sys
+import threading
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import structlog
+
+from outlast.events import log_to_structlog
+
+QUEUE_MAX = 5_000  # entries; a few megabytes at most
+CLOSE_SECONDS = 2.0  # for the last lines, when somebody reads them
+_RETRY_SECONDS = 0.5
+
+Entry = MutableMapping[str, Any]
+Renderer = Callable[[Entry], str]
+
+
+class LogWriter:
+    """A thread that renders and writes entries to a descriptor; it drops rather than blocks.
+
+    Attributes:
+        dropped: how many entries did not fit and have not been told of yet.
+    """
+
+    def __init__(self, render: Renderer, fd: int = 2, most: int = QUEUE_MAX) -> None:
+        self._render = render
+        self._fd = fd
+        self._queue: queue.Queue[Entry | str] = queue.Queue(most)
+        self._closing = threading.Event()
+        self.dropped = 0
+        self._thread = threading.Thread(target=self._run, name="outlast-log", daemon=True)
+        self._thread.start()
+
+    def put(self, entry: Entry | str) -> None:
+        """Take an entry to render, or a finished text. Never waits."""
+        try:
+            self._queue.put_nowait(entry)
+        except queue.Full:
+            self.dropped += 1
+
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Write what is queued, as far as that can be done in ``seconds``."""
+        self._closing.set()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not (self._closing.is_set() and self._queue.empty()):
+            try:
+                entry = self._queue.get(timeout=0.1)
+            except queue.Empty:
+                continue
+            if not self._write(self._text(entry)):
+                return
+            self._tell_dropped()
+
+    def _tell_dropped(self) -> None:
+        if self.dropped and self._queue.qsize() < self._queue.maxsize // 2:
+            count, self.dropped = self.dropped, 0
+            self._write(self._text({"level": "warning", "event": "log_dropped", "entries": count}))
+
+    def _text(self, entry: Entry | str) -> str:
+        if isinstance(entry, str):
+            return entry
+        try:
+            return f"{self._render(entry)}\n"
+        except Exception as error:
+            return f"outlast: an entry of the log cannot be shown: {error}\n"
+
+    def _write(self, text: str) -> bool:
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        while data:
+            try:
+                data = data[os.write(self._fd, data) :]
+            except BlockingIOError:  # somebody has made the terminal non-blocking
+                select.select([], [self._fd], [], _RETRY_SECONDS)
+            except OSError:  # nobody reads it any more
+                return False
+        return True
+
+
+class _Bridge(logging.Handler):
+    """Warnings of the standard library's logging (asyncio's, the stores') go the same way."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand over one record."""
+        logger = structlog.get_logger()
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        logger.log(record.levelno, text, logger=record.name)
+
+
+def start_log(*, as_json: bool, fd: int = 2) -> LogWriter:
+    """Configure structlog for this process, listen to all events, and return the writer."""
+    writer = LogWriter(_json if as_json else _console(colors=_colours(fd)), fd)
+
+    def hand_over(logger: Any, method: str, entry: Entry) -> Entry:
+        writer.put(entry)
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            hand_over,
+        ],
+        cache_logger_on_first_use=True,
+    )
+    log_to_structlog()
+    root = logging.getLogger()
+    root.addHandler(_Bridge(logging.WARNING))
+    return writer
+
+
+def _colours(fd: int) -> bool:
+    return os.isatty(fd) and not os.environ.get("NO_COLOR") and sys.platform != "win32"
+
+
+def _json(entry: Entry) -> str:
+    return json.dumps(entry, default=str)
+
+
+def _console(*, colors: bool) -> Renderer:
+    renderer = structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=24)
+
+    def render(entry: Entry) -> str:
+        return str(renderer(None, "", entry))
+
+    return render

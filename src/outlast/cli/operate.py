@@ -1,0 +1,156 @@
+"""``outlast workers`` and ``outlast migrate``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from outlast.cli.connect import exists, file_of, make, on_store, place
+from outlast.cli.errors import NotSoError
+from outlast.cli.options import Json, Url, command
+from outlast.cli.words import count_of
+from outlast.clock import SYSTEM
+from outlast.config import resolve_url
+from outlast.errors import UsageError
+from outlast.inspector import workers_document
+from outlast.store.base import JobFilter, Migration, Store, WorkerRow, WorkerStatus
+
+GONE_SHOWN = 10
+PAGE = 1_000  # jobs read at once
+TOKEN_STEP = 1_000_000
+_HERE = {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    command(group, "workers")(workers)
+    command(group, "migrate")(migrate)
+
+
+def workers(
+    every: Annotated[
+        bool, typer.Option("--all", help="Also all that are gone.", show_default=False)
+    ] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List workers, and when they were last heard of.
+
+    Those that are gone (stopped in order, or lost) are kept for a week; the last few are shown.
+
+    Examples:
+        outlast workers
+        outlast workers --all
+        outlast workers --json
+    """
+    rows = on_store(url, lambda store: store.inspector.workers())
+    from outlast.cli.show import console, print_json, workers_table
+
+    if json:
+        print_json(workers_document(rows))
+        return
+    shown = rows if every else _recent(rows)
+    out = console()
+    out.print(workers_table(shown, SYSTEM.wall()) if shown else "no workers")
+    if hidden := len(rows) - len(shown):
+        out.print(f"and {hidden} more that are gone; --all shows them", style="dim")
+
+
+def _recent(rows: list[WorkerRow]) -> list[WorkerRow]:
+    gone = [row.id for row in rows if row.status not in _HERE][-GONE_SHOWN:]
+    return [row for row in rows if row.status in _HERE or row.id in gone]
+
+
+def migrate(
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Change nothing; exit 1 if steps are missing.", show_default=False
+        ),
+    ] = False,
+    after_restore: Annotated[
+        bool,
+        typer.Option(
+            "--after-restore", help="Also raise the tokens, as a backup needs.", show_default=False
+        ),
+    ] = False,
+    url: Url = None,
+) -> None:
+    """Bring the store's schema up to date.
+
+    Where there is no store, it is made. It is safe while workers run: migrate first, then restart
+    them one by one. A store that serves only newer programs is refused, with exit code 3. After a
+    restore from a backup run it with --after-restore before any worker starts: attempts of the time
+    that was lost may still be under way somewhere, and tokens must never be given out twice.
+
+    Examples:
+        outlast migrate --url postgresql://app@db/shop
+        outlast migrate --check
+        outlast migrate --after-restore
+    """
+    if check and after_restore:
+        raise UsageError("--check changes nothing, --after-restore does: choose one")
+    address = resolve_url(url)
+    asyncio.run(_check(address) if check else _migrate(address, after_restore=after_restore))
+
+
+async def _check(url: str) -> None:
+    store = make(url)
+    try:
+        steps = await store.migrations()
+        missing = [step for step in steps if step.applied_at is None]
+        if not missing:
+            await store.open()  # refuses what this program cannot work with
+    finally:
+        await store.close()
+    if missing:
+        raise NotSoError(f"{place(url)} lacks {_named(missing)}: run `outlast migrate`")
+    print(f"{place(url)} is up to date ({count_of(len(steps), 'step')})")
+
+
+async def _migrate(url: str, *, after_restore: bool) -> None:
+    made = not exists(url)
+    if made and after_restore:
+        raise NotSoError(f"there is no database file {place(url)}: restore it first")
+    store = make(url)
+    try:
+        applied = await store.migrate()
+        _tell_applied(url, applied, made=made)
+        if after_restore:
+            await _raise_tokens(store)
+    finally:
+        await store.close()
+
+
+def _tell_applied(url: str, applied: list[Migration], *, made: bool) -> None:
+    origin = " (a new file)" if made and file_of(url) else ""
+    if applied:
+        print(f"{place(url)}{origin}: applied {_named(applied)}")
+    else:
+        print(f"{place(url)} is up to date: nothing to do")
+
+
+def _named(steps: list[Migration]) -> str:
+    return ", ".join(f"{step.number:04} {step.name}" for step in steps)
+
+
+async def _raise_tokens(store: Store) -> None:
+    """Lift the tokens above any that was given out in the time that the backup does not know.
+
+    A fixed step is too small for a busy store with a backup of yesterday. Microseconds since
+    1970 are above whatever a store can have drawn since then, and above the last such lift.
+    """
+    highest = await _highest_token(store)
+    above = max(highest + TOKEN_STEP, int(SYSTEM.wall() * 1_000_000))
+    await store.raise_tokens(above)
+    print(f"tokens go on above {above}; the highest on a stored job is {highest}")
+
+
+async def _highest_token(store: Store) -> int:
+    highest, before = 0, None
+    while rows := await store.inspector.jobs(JobFilter(limit=PAGE, before_id=before)):
+        highest = max(highest, *(row.token or 0 for row in rows))
+        before = rows[-1].id
+    return highest

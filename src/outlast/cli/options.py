@@ -1,0 +1,105 @@
+"""The options that several commands share, and how help texts are laid out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from outlast.errors import ConfigError, UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LIMIT_MAX = 10_000  # rows of a table
+ID_MAX = 2**63 - 1
+
+
+def _checked(given: Any) -> Any:
+    """Return a job's number, or several, or raise UsageError for what can be none."""
+    for one in given if isinstance(given, list | tuple) else [given]:
+        if one is not None and not 1 <= one <= ID_MAX:
+            raise UsageError(f"{one} is no job's number")
+    return given
+
+
+Application = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="Your application, as in shop.jobs:app.")
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The store. Default: $OUTLAST_URL, else sqlite:///outlast.db.",
+        show_default=False,
+    ),
+]
+AppUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The store. Default: the application's own.",
+        show_default=False,
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document, for programs.", show_default=False)
+]
+JobId = Annotated[int, typer.Argument(metavar="ID", callback=_checked, help="The job's number.")]
+JobIds = Annotated[
+    list[int], typer.Argument(metavar="ID…", callback=_checked, help="The jobs' numbers.")
+]
+SomeIds = Annotated[
+    list[int] | None,
+    typer.Argument(metavar="[ID…]", callback=_checked, help="The jobs' numbers."),
+]
+Queue = Annotated[
+    str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")
+]
+TaskName = Annotated[
+    str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")
+]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Show at most N.")
+]
+FromScratch = Annotated[
+    bool,
+    typer.Option("--from-scratch", help="Forget the checkpoint: begin anew.", show_default=False),
+]
+
+
+def command(group: typer.Typer, name: str, **settings: Any) -> Callable[[F], F]:
+    """Add a function to a group, its docstring laid out as the help."""
+
+    def add(function: F) -> F:
+        text = laid_out(function.__doc__ or "")
+        group.command(name, help=text, **settings)(function)
+        return function
+
+    return add
+
+
+def laid_out(docstring: str) -> str:
+    """Return a docstring as typer's help: paragraphs as one line each, examples as they stand."""
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(_paragraph(each) for each in paragraphs).replace("[", r"\[")
+
+
+def _paragraph(text: str) -> str:
+    title, _, rest = text.partition("\n")
+    if rest.startswith("    "):
+        return f"{title}\n\n{rest}"
+    return text if text.startswith("    ") else " ".join(text.split())
+
+
+def flagged(error: ConfigError | UsageError, names: tuple[str, ...]) -> UsageError:
+    """Return the error with the option's flag in front instead of the setting's name."""
+    text = str(error)
+    for name in names:
+        if text.startswith(f"{name} "):
+            flag = "--" + name.replace("_", "-")
+            return UsageError(flag + text.removeprefix(name))
+    return UsageError(text)

@@ -1,0 +1,345 @@
+"""All about one job, as the engineer who has to understand its crash needs it.
+
+Top to bottom: what it is, where it stands and what happens next, what it has left of its
+budgets, what it has saved; then every attempt on one line, and the evidence of the bad ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from rich.text import Text
+
+from outlast.cli.show import bar, number, said, table, word
+from outlast.cli.words import ago, count_of, cut, line, lines, pretty, size, span, stamp
+from outlast.inspector import phase_of
+from outlast.model.crash import Charge, Crash
+from outlast.model.job import ENDED, State
+from outlast.store.base import AttemptRow, JobRow, RefusalRow
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ATTEMPTS_SHOWN = 100
+REPORTS_SHOWN = 10
+VALUE_LINES = 20  # of arguments, checkpoint, result
+TRACE_LINES = 60  # of a traceback, of the stacks
+LABEL = 12  # characters of a label's column
+BAR_CELLS = 30
+
+
+class Dossier(msgspec.Struct, frozen=True):
+    """What is known of one job. ``now`` is in seconds since 1970."""
+
+    row: JobRow
+    attempts: list[AttemptRow]
+    refusals: list[RefusalRow]
+    known: set[str]
+    now: float
+
+    @property
+    def phase(self) -> str:
+        """Where the job is, in the words for people."""
+        return phase_of(self.row, self.known)
+
+
+class Page:
+    """Writes a dossier to a console."""
+
+    def __init__(self, out: Console, dossier: Dossier) -> None:
+        self._out = out
+        self._all = dossier
+        self._row = dossier.row
+
+    def write(self) -> None:
+        """Write the whole page."""
+        self._header()
+        self._standing()
+        self._values()
+        self._timeline()
+        self._reports()
+        self._refusals()
+
+    # -- what it is and where it stands ----------------------------------------------------------
+
+    def _header(self) -> None:
+        row = self._row
+        title = Text.assemble((f"job {row.id}", "bold"), f"  {line(row.task, 80)}  ")
+        self._out.print(title + word(self._all.phase))
+        self._out.print()
+
+    def _standing(self) -> None:
+        row, now = self._row, self._all.now
+        self._field("next", what_next(self._all))
+        self._field("budgets", self._budgets())
+        self._field("queue", _placed(row))
+        if row.worker:
+            where = f" on {line(row.host, 60)}" if row.host else ""
+            self._field("worker", f"{line(row.worker, 80)}{where}, token {row.token}")
+        for label, at in (
+            ("enqueued", row.enqueued_at),
+            ("due", row.run_at if row.waiting else None),
+            ("started", row.started_at),
+            ("ended", row.ended_at),
+        ):
+            if at is not None:
+                self._field(label, f"{ago(at, now)}, {stamp(at)}")
+        self._progress()
+
+    def _budgets(self) -> Text:
+        row = self._row
+        failures = _budget("failures", row.failures, row.policy.retries)
+        losses = _budget("losses", row.losses, row.policy.max_losses)
+        return failures + Text("   ") + losses + Text(_limits(row), style="dim")
+
+    def _progress(self) -> None:
+        progress = self._row.progress
+        if progress is None:
+            return
+        drawn = bar(progress, cells=BAR_CELLS, ascii_only=self._out.options.ascii_only)
+        text = said(progress, 200)
+        self._field("progress", drawn + Text(f"  {text}" if drawn.plain and text else text))
+
+    # -- what it has and has made ----------------------------------------------------------------
+
+    def _values(self) -> None:
+        row = self._row
+        self._value("args", row.args)
+        if row.checkpoint is not None:
+            saved = ago(row.checkpoint_at, self._all.now)
+            self._value("checkpoint", row.checkpoint, f"saved {saved}" if saved else "")
+        if row.result is not None:
+            self._value("result", row.result)
+
+    def _value(self, label: str, text: str, note: str = "") -> None:
+        shown = pretty(text, VALUE_LINES)
+        if len(shown) == 1 and not note:
+            self._field(label, shown[0])
+            return
+        self._field(label, Text(note, style="dim"))
+        self._block(shown)
+
+    # -- what has happened -----------------------------------------------------------------------
+
+    def _timeline(self) -> None:
+        entries = timeline(self._row, self._all.attempts, self._all.now)
+        self._heading(count_of(len(entries), "attempt"))
+        if not entries:
+            return
+        if len(entries) > ATTEMPTS_SHOWN:
+            self._out.print(f"  the last {ATTEMPTS_SHOWN} of them; --json has all", style="dim")
+        made = table(
+            number("  NO"), number("TOKEN"), "OUTCOME", "CHARGED", "STARTED", number("TOOK"),
+            "WORKER", "HOST", number("PID"),
+        )  # fmt: skip
+        for entry in entries[-ATTEMPTS_SHOWN:]:
+            made.add_row(*entry)
+        self._out.print(made)
+
+    def _reports(self) -> None:
+        bad = [one for one in self._all.attempts if one.crash is not None]
+        if len(bad) > REPORTS_SHOWN:
+            self._heading(f"the last {REPORTS_SHOWN} of {len(bad)} crash reports; --json has all")
+        for attempt in bad[-REPORTS_SHOWN:]:
+            if attempt.crash is not None:
+                self._report(attempt, attempt.crash)
+
+    def _report(self, attempt: AttemptRow, crash: Crash) -> None:
+        self._heading(f"attempt {attempt.number}, token {attempt.token}: {crash.kind}", "bold red")
+        for label, text in evidence(crash, attempt):
+            self._field(label, text)
+        for label, blob in (("traceback", crash.traceback), ("stacks", crash.stacks)):
+            if blob:
+                self._field(label, "")
+                self._block(lines(blob.rstrip(), TRACE_LINES))
+        if crash.output:
+            self._field("output", Text(f"the last {count_of(len(crash.output), 'line')}", "dim"))
+            self._block([line_ for text in crash.output for line_ in lines(text, 3)])
+
+    def _refusals(self) -> None:
+        refusals = self._all.refusals
+        if not refusals:
+            return
+        self._heading(
+            f"{count_of(len(refusals), 'refused write')} of attempts that had lost the job"
+        )
+        for one in refusals:
+            late = "" if one.late_by is None else f", {span(one.late_by)} late"
+            self._out.print(
+                f"  {one.verb} by token {one.token}, {ago(one.at, self._all.now)}{late}",
+                soft_wrap=True,
+            )
+
+    # -- how lines look --------------------------------------------------------------------------
+
+    def _heading(self, text: str, style: str = "bold") -> None:
+        self._out.print()
+        self._out.print(text, style=style, soft_wrap=True)
+
+    def _field(self, label: str, value: str | Text) -> None:
+        text = value if isinstance(value, Text) else Text(value)
+        if not self._out.is_terminal or len(text) + LABEL + 2 <= self._out.width:
+            self._out.print(Text(f"  {label:<{LABEL}}", style="dim") + text, soft_wrap=True)
+            return
+        for at, part in enumerate(text.wrap(self._out, self._out.width - LABEL - 2)):
+            head = label if at == 0 else ""
+            self._out.print(Text(f"  {head:<{LABEL}}", style="dim") + part, soft_wrap=True)
+
+    def _block(self, shown: Iterable[str]) -> None:
+        for one in shown:
+            self._out.print(Text(f"    {one}"), soft_wrap=True)
+
+
+def what_next(dossier: Dossier) -> str:
+    """Return what will happen to the job, and what a person can do about it."""
+    row, now = dossier.row, dossier.now
+    if row.state is State.RUNNING:
+        return _while_running(row, now)
+    if row.state is State.QUEUED:
+        return _while_queued(dossier)
+    if row.state is State.DEAD:
+        return f"nothing; `outlast requeue {row.id}` runs it again with fresh budgets"
+    if row.state is State.CANCELLED:
+        return f"nothing; `outlast requeue {row.id}` revives it"
+    return "nothing: it is done"
+
+
+def _while_running(row: JobRow, now: float) -> str:
+    if row.cancel_requested:
+        return "it was asked to stop, and is cancelled once it does"
+    if row.hard_deadline is None:
+        return "it runs to its end; no timeout is set"
+    left = row.hard_deadline - now
+    return f"it is ended in {span(left)} at the latest" if left > 0 else "it is past its limit"
+
+
+def _while_queued(dossier: Dossier) -> str:
+    row, now = dossier.row, dossier.now
+    if row.waiting:
+        again = f"attempt {row.attempt_count + 1} " if row.attempt_count else ""
+        return f"{again}due {ago(row.run_at, now)}"
+    if dossier.phase == "unservable":
+        return f"it waits: no active worker knows the task {line(row.task, 60)!r}"
+    return "it runs as soon as a worker has room"
+
+
+def _placed(row: JobRow) -> str:
+    parts = [line(row.queue, 80), f"priority {row.priority}"]
+    parts += [f"key {line(row.key, 80)}"] if row.key else []
+    parts += [f"tenant {line(row.tenant, 80)}"] if row.tenant else []
+    return ", ".join(parts)
+
+
+def _budget(what: str, used: int, most: int) -> Text:
+    style = "bold red" if used > most else "yellow" if used else ""
+    return Text(f"{what} {used} of {most}", style=style)
+
+
+def _limits(row: JobRow) -> str:
+    limits = (("timeout", row.policy.timeout), ("stall timeout", row.policy.stall_timeout))
+    return "".join(f"   {name} {span(most)}" for name, most in limits if most is not None)
+
+
+def timeline(
+    row: JobRow, attempts: Sequence[AttemptRow], now: float
+) -> list[tuple[str | Text, ...]]:
+    """Return all attempts as cells: the closed ones, then the one that runs or has completed."""
+    entries = [_closed(one, now) for one in attempts]
+    is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
+    if is_open and all(one.token != row.token for one in attempts):
+        entries.append(_open(row, now))
+    return entries
+
+
+def _closed(one: AttemptRow, now: float) -> tuple[str | Text, ...]:
+    charged = "" if one.charge == Charge.NONE else one.charge
+    return (
+        str(one.number),
+        str(one.token),
+        Text(one.outcome, style="red" if charged else "yellow"),
+        charged,
+        ago(one.started_at, now),
+        span(one.ended_at - one.started_at),
+        line(one.worker, 60),
+        line(one.host, 60),
+        "" if one.pid is None else str(one.pid),
+    )
+
+
+def _open(row: JobRow, now: float) -> tuple[str | Text, ...]:
+    started = row.started_at if row.started_at is not None else now
+    ended = row.ended_at if row.ended_at is not None and row.state in ENDED else now
+    return (
+        str(row.attempt_count),
+        str(row.token),
+        word(row.state.value),
+        "",
+        ago(started, now),
+        span(ended - started),
+        line(row.worker, 60),
+        line(row.host, 60),
+        "",
+    )
+
+
+def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
+    """Yield the label and text of each short fact of a crash report, where it is known."""
+    message = crash.message or attempt.message
+    told = {
+        "message": " ".join(part for part in lines(message, 8)) if message else None,
+        "exception": crash.exception and line(crash.exception, 300),
+        "exit code": None if crash.exit_code is None else str(crash.exit_code),
+        "signal": crash.signal,
+        "used": _used(crash),
+        "progress": said(crash.progress, 200) or _fraction(crash),
+        "checkpoint": _age(crash, attempt),
+        "beside it": _neighbours(crash),
+        "where": _where(crash, attempt),
+        "release": _release(crash),
+    }
+    yield from ((label, text) for label, text in told.items() if text)
+
+
+def _used(crash: Crash) -> str:
+    parts = []
+    if crash.rss_peak_bytes is not None:
+        parts.append(f"memory {size(crash.rss_peak_bytes)} at its peak")
+    if crash.cpu_seconds is not None:
+        parts.append(f"CPU {span(crash.cpu_seconds)}")
+    return ", ".join(parts)
+
+
+def _fraction(crash: Crash) -> str:
+    fraction = crash.progress.fraction if crash.progress else None
+    return "" if fraction is None else f"{fraction:.0%}"
+
+
+def _age(crash: Crash, attempt: AttemptRow) -> str:
+    age = crash.checkpoint_age_seconds
+    age = attempt.checkpoint_age if age is None else age
+    return "" if age is None else f"{span(age)} old at the end"
+
+
+def _neighbours(crash: Crash) -> str:
+    if not crash.neighbours:
+        return ""
+    return cut("jobs " + ", ".join(map(str, crash.neighbours)) + " in the same process", 120)
+
+
+def _where(crash: Crash, attempt: AttemptRow) -> str:
+    worker, host = crash.worker or attempt.worker, crash.host or attempt.host
+    pid = crash.pid if crash.pid is not None else attempt.pid
+    parts = [
+        f"worker {line(worker, 80)}" if worker else "",
+        f"host {line(host, 60)}" if host else "",
+        f"pid {pid}" if pid is not None else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _release(crash: Crash) -> str:
+    parts = [line(crash.release, 80) if crash.release else ""]
+    parts.append(f"Python {crash.python}" if crash.python else "")
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,40 @@
+"""The child process of ``application.look_into``: imports MODULE:APP and tells what is in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from outlast.cli.application import Found, load
+from outlast.cli.errors import AppImportError, traceback_tail
+from outlast.runner.tether import die_with_parent
+
+
+def main(spec: str, answer: int) -> None:
+    """Write one ``Found`` as a line of JSON to the descriptor ``answer``."""
+    die_with_parent()
+    os.set_inheritable(answer, False)
+    found = looked_into(spec)
+    with os.fdopen(answer, "wb") as pipe:
+        pipe.write(msgspec.json.encode(found) + b"\n")
+        pipe.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads that the module has started are nobody's business here
+
+
+def looked_into(spec: str) -> Found:
+    """Return what is in the application, or why it does not import."""
+    try:
+        app = load(spec)
+        return Found(url=app.url, tasks=sorted(app.tasks))
+    except AppImportError as error:
+        return Found(error=str(error), tail=error.tail)
+    except Exception as error:
+        return Found(error=f"cannot import {spec}: {error}", tail=traceback_tail(error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,136 @@
+"""The commands in one tree, run so that whatever goes wrong is plain lines and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import outlast
+from outlast.cli import dead, jobs, operate, worker
+from outlast.cli.errors import DONE, FAULT, INTERRUPTED, WRONG_USAGE, say, tell
+from outlast.cli.options import laid_out
+
+BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
+
+HELP = """Background jobs that outlast the workers running them.
+
+The store is given by --url, else $OUTLAST_URL, else sqlite:///outlast.db in this directory; a
+PostgreSQL one is postgresql://user@host/database. Commands that only look or act on jobs never
+make a database.
+
+Exit codes:
+    0  done
+    1  the thing asked for is not so: no such job, a job that is not dead
+    2  wrong usage: an option, a URL, JSON, an unknown task, an application
+       that cannot be imported
+    3  the store cannot be used: unreachable, missing, damaged, another schema
+
+Examples:
+    outlast worker shop.jobs:app
+    outlast enqueue shop.jobs:app mail '"ada@example.org"'
+    outlast jobs --state running
+    outlast job 17
+"""
+
+DEMO_HELP = """Kill a worker half-way through a real job, and see it finish.
+
+It needs further libraries: pip install 'outlast[demo]'.
+
+Example:
+    outlast demo --repo . --out out
+"""
+
+
+def build(argv: Sequence[str]) -> typer.Typer:
+    """Return the tree of commands for this command line."""
+    root = typer.Typer(
+        name="outlast",
+        help=laid_out(HELP),
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    root.callback()(options)
+    worker.add_to(root)
+    jobs.add_to(root)
+    dead.add_to(root)
+    operate.add_to(root)
+    _add_demo(root, wanted=next((each for each in argv if each[:1] != "-"), "") == "demo")
+    return root
+
+
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and end.", is_eager=True, show_default=False
+        ),
+    ] = False,
+) -> None:
+    """Take the options of the program itself."""
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return the exit code. Nothing is raised, no traceback is printed."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given == ["--version"]:
+        print(f"outlast {outlast.__version__}")
+        return DONE
+    try:
+        code = _invoke(given)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return BROKEN_PIPE
+    except Exception as error:
+        return _told(error)
+    return code
+
+
+def _invoke(given: list[str]) -> int:
+    tree: Any = typer.main.get_command(build(given))
+    answer = tree.main(args=given, prog_name="outlast", standalone_mode=False)
+    return answer if isinstance(answer, int) else DONE
+
+
+def _told(error: Exception) -> int:
+    """Tell of an error: typer's own (by what they can do, not by their class), or ours."""
+    if isinstance(error, typer.Abort):
+        return INTERRUPTED
+    told = getattr(error, "format_message", None)
+    if told is None:
+        return tell(error)
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(told(), file=sys.stderr)
+        return WRONG_USAGE
+    path = getattr(context, "command_path", "outlast")
+    say(f"{told()}\n`{path} --help` tells how it is used")
+    return int(getattr(error, "exit_code", FAULT))
+
+
+def _silence_stdout() -> None:
+    """Nobody reads stdout any more: the flush at the end of the process must not complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _add_demo(root: typer.Typer, *, wanted: bool) -> None:
+    """Add the demo, whose libraries are loaded only where it is asked for."""
+    if wanted:
+        demo = importlib.import_module("outlast.cli.demo.command").demo
+        root.command("demo", help=laid_out(demo.__doc__ or DEMO_HELP))(demo)
+        return
+    root.command("demo", help=laid_out(DEMO_HELP))(_demo_stands_here)
+
+
+def _demo_stands_here() -> None:
+    """Hold the place of the demo in the list of commands."""

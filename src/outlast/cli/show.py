@@ -1,0 +1,179 @@
+"""What people see: a console that suits where it writes to, and the tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from outlast.cli.words import ago, line
+from outlast.inspector import phase_of
+from outlast.model.crash import Progress
+from outlast.model.job import State
+from outlast.store.base import JobRow, WorkerRow, WorkerStatus
+
+PIPED_COLUMNS = 240  # a pipe has no width: nothing is cut for want of one
+BAR_CELLS = 8
+NAME_MAX = 60  # characters of a name in a table
+BEATS_LATE = 3
+
+STYLES = {
+    "queued": "cyan",
+    "scheduled": "cyan",
+    "retrying": "yellow",
+    "unservable": "magenta",
+    "running": "bold blue",
+    "completed": "green",
+    "dead": "bold red",
+    "cancelled": "dim",
+    "active": "green",
+    "draining": "yellow",
+    "stopped": "dim",
+    "lost": "bold red",
+}
+
+
+def console() -> Console:
+    """Return a console on stdout: as wide as the terminal, or wide and plain in a pipe."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+    piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
+    return Console(highlight=False, markup=False, width=PIPED_COLUMNS if piped else None)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Write one JSON document to stdout, in ASCII, which every reader can decode."""
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    sys.stdout.flush()
+
+
+def word(phase: str) -> Text:
+    """Return a state or phase in its colour."""
+    return Text(phase, style=STYLES.get(phase, ""))
+
+
+def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool = False) -> Text:
+    """Return a fraction as a bar with its percentage; nothing where there is none."""
+    if progress is None or progress.fraction is None:
+        return Text("")
+    fraction = min(1.0, max(0.0, progress.fraction))
+    full = int(fraction * cells)
+    done, left = ("#", "-") if ascii_only else ("━", "─")
+    return Text.assemble((done * full, "blue"), (left * (cells - full), "dim"), f" {fraction:4.0%}")
+
+
+def table(*headers: str | Column) -> Table:
+    """Return an empty table in the house style: no frame, cells of one line."""
+    found = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_edge=False
+    )
+    for header in headers:
+        column = header if isinstance(header, Column) else Column(header)
+        column.no_wrap, column.overflow = True, "ellipsis"
+        found.columns.append(column)
+        column._index = len(found.columns) - 1  # noqa: SLF001  (what add_column does)
+    return found
+
+
+def jobs_table(
+    out: Console, rows: Sequence[JobRow], known: Collection[str], now: float
+) -> RenderableType:
+    """Return the list of jobs."""
+    made = table(number("ID"), "STATE", "TASK", "QUEUE", "PROGRESS", number("TRIES"), "WHEN", "NOW")
+    for row in rows:
+        made.add_row(
+            str(row.id),
+            word(phase_of(row, known)),
+            line(row.task, NAME_MAX),
+            line(row.queue, NAME_MAX),
+            bar(row.progress, ascii_only=out.options.ascii_only) if _moves(row) else "",
+            str(row.attempt_count),
+            when(row, now),
+            Text(said(row.progress, 60), style="dim") if _moves(row) else "",
+        )
+    return made
+
+
+def _moves(row: JobRow) -> bool:
+    return row.state is State.RUNNING or (row.state is State.QUEUED and row.progress is not None)
+
+
+def dead_table(rows: Sequence[tuple[JobRow, str | None]], now: float) -> RenderableType:
+    """Return the list of dead jobs, each with why."""
+    made = table(number("ID"), "TASK", "QUEUE", "DIED", number("TRIES"), "WHY")
+    for row, why in rows:
+        made.add_row(
+            str(row.id),
+            line(row.task, NAME_MAX),
+            line(row.queue, NAME_MAX),
+            ago(row.ended_at, now),
+            str(row.attempt_count),
+            Text(line(why, 120), style="red"),
+        )
+    return made
+
+
+def workers_table(rows: Sequence[WorkerRow], now: float) -> RenderableType:
+    """Return the list of workers."""
+    made = table(
+        "NAME",
+        "STATUS",
+        "HOST",
+        number("PID"),
+        "QUEUES",
+        number("JOBS"),
+        "BEAT",
+        "STARTED",
+        "TASKS",
+    )
+    for row in rows:
+        made.add_row(
+            line(row.name, NAME_MAX),
+            word(row.status.value),
+            line(row.host, NAME_MAX),
+            str(row.pid),
+            line(", ".join(row.queues), NAME_MAX) or "all",
+            str(row.running),
+            _beat(row, now),
+            ago(row.started_at, now),
+            line(", ".join(row.tasks), 120),
+        )
+    return made
+
+
+def _beat(row: WorkerRow, now: float) -> Text:
+    late = now - row.heartbeat_at
+    alive = row.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
+    style = ""
+    if alive and late > BEATS_LATE * row.heartbeat:
+        style = "red" if late > row.lease else "yellow"
+    return Text(ago(row.heartbeat_at, now), style=style)
+
+
+def number(header: str) -> Column:
+    """Return a column of numbers: to the right, and never cut."""
+    return Column(header, justify="right", min_width=len(header))
+
+
+def when(row: JobRow, now: float) -> str:
+    """Return the one time that matters now: due, since, or the end."""
+    if row.state is State.RUNNING:
+        return f"since {ago(row.started_at, now).removesuffix(' ago')}"
+    if row.ended_at is not None:
+        return ago(row.ended_at, now)
+    return f"due {ago(row.run_at, now)}" if row.waiting else ago(row.enqueued_at, now)
+
+
+def said(progress: Progress | None, most: int) -> str:
+    """Return stage and message as one line."""
+    if progress is None:
+        return ""
+    return line(": ".join(part for part in (progress.stage, progress.message) if part), most)

@@ -1,0 +1,122 @@
+"""Times, sizes and foreign texts in words fit for a terminal. Pure."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from datetime import UTC, datetime
+from typing import Any
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+_KIBI = 1024
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def span(seconds: float) -> str:
+    """Return a length of time with two digits or so: ``0.21 s``, ``3.2 s``, ``4 min 10 s``."""
+    seconds = max(0.0, seconds)
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 10:  # noqa: PLR2004
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return _two(whole, 60, "min", 1, "s")
+    if whole < DAY:
+        return _two(whole, 3600, "h", 60, "min")
+    return _two(whole, 86_400, "d", 3600, "h")
+
+
+def _two(whole: int, large: int, large_word: str, small: int, small_word: str) -> str:
+    rest = whole % large // small
+    return f"{whole // large} {large_word}" + (f" {rest} {small_word}" if rest else "")
+
+
+def rough(seconds: float) -> str:
+    """Return a length of time with one unit: ``3 s``, ``4 min``, ``5 h``, ``6 d``."""
+    for size, word in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {word}"
+    return f"{max(0, int(seconds))} s"
+
+
+def ago(at: float | None, now: float) -> str:
+    """Return how long ago ``at`` was: ``3 s ago``; of a time to come: ``in 3 s``."""
+    if at is None:
+        return ""
+    if abs(now - at) < 1:
+        return "now"
+    return f"{rough(now - at)} ago" if at < now else f"in {rough(at - now)}"
+
+
+def stamp(at: float | None) -> str:
+    """Return a time as ``2026-01-31 15:04:05 UTC``."""
+    if at is None:
+        return ""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def size(count: int) -> str:
+    """Return bytes as ``120 MiB``."""
+    amount, word = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < _KIBI:
+            break
+        amount, word = amount / _KIBI, larger
+    return f"{amount:.0f} {word}" if amount >= 10 or word == "B" else f"{amount:.1f} {word}"  # noqa: PLR2004
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return ``1 job``, ``2 jobs``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def safe(text: str) -> str:
+    """Return a text of somebody's with all that could steer a terminal shown instead of sent.
+
+    Lines and tabs stay. A task's output may hold escape sequences, and so may an argument.
+    """
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character in "\n\t" or (" " <= character <= "~"):
+        return character
+    if unicodedata.category(character) in {"Cc", "Cs"} or character in _BIDI:
+        return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return character
+
+
+def line(text: str | None, most: int = 100) -> str:
+    """Return a text of somebody's as one safe line of at most ``most`` characters."""
+    return cut(" ".join(safe(text or "").split()), most)
+
+
+def cut(text: str, most: int) -> str:
+    """Return ``text``, its end replaced by ``…`` where it is longer than ``most``."""
+    return text if len(text) <= most else text[: max(0, most - 1)].rstrip() + "…"
+
+
+def lines(text: str, most: int) -> list[str]:
+    """Return the safe lines of a text; of more than ``most`` the middle is left out, saying so."""
+    every = safe(text).expandtabs(4).splitlines()
+    if len(every) <= most:
+        return every
+    head = most // 2
+    tail = most - head - 1
+    return [*every[:head], f"… {len(every) - most + 1} lines …", *every[-tail:]]
+
+
+def pretty(text: str, most: int) -> list[str]:
+    """Return stored JSON laid out for people in at most ``most`` lines; short values in one."""
+    value: Any
+    try:
+        value = json.loads(text)
+    except ValueError:  # a damaged row is shown as it is
+        return lines(text, most)
+    short = json.dumps(value, ensure_ascii=False)
+    if len(short) <= 70:  # noqa: PLR2004
+        return lines(short, most)
+    return [cut(one, 200) for one in lines(json.dumps(value, ensure_ascii=False, indent=2), most)]

@@ -1,0 +1,213 @@
+"""``outlast worker``: from options to a running worker, and what it says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from outlast.cli.application import Found, look_into
+from outlast.cli.connect import exists, file_of, place
+from outlast.cli.logs import LogWriter, start_log
+from outlast.cli.options import Application, AppUrl, command, flagged
+from outlast.cli.words import count_of
+from outlast.config import WorkerSettings, resolve_url, worker_settings
+from outlast.errors import ConfigError, UsageError
+from outlast.events import subscribe
+
+TASKS_SHOWN = 12
+
+
+class LogFormat(StrEnum):
+    """How the log is written to stderr."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+Queues = Annotated[
+    str | None, typer.Option("--queues", metavar="a,b", help="The queues to serve. Default: all.")
+]
+Runners = Annotated[
+    int | None,
+    typer.Option("--runners", metavar="N", help="Child processes. Default: processors, at most 4."),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option("--concurrency", metavar="N", help="Async attempts at once in a runner: 10."),
+]
+Heartbeat = Annotated[
+    float | None,
+    typer.Option("--heartbeat", metavar="S", help="Seconds between renewals of the lease: 2."),
+]
+Lease = Annotated[
+    float | None,
+    typer.Option("--lease", metavar="S", help="Seconds of silence until others take over: 60."),
+]
+DrainTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--drain-timeout", metavar="S", help="Seconds that attempts get to finish at a stop: 25."
+    ),
+]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="What people call it. Default: host-pid-random."),
+]
+Format = Annotated[
+    LogFormat, typer.Option("--log-format", metavar="console|json", help="How to write the log.")
+]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "worker")(worker)
+
+
+def worker(
+    app: Application,
+    url: AppUrl = None,
+    queues: Queues = None,
+    runners: Runners = None,
+    concurrency: Concurrency = None,
+    heartbeat: Heartbeat = None,
+    lease: Lease = None,
+    drain_timeout: DrainTimeout = None,
+    name: Name = None,
+    log_format: Format = LogFormat.CONSOLE,
+) -> None:
+    """Run jobs until told to stop.
+
+    The worker itself runs no code of yours: it holds the lease and starts runners, child
+    processes that import MODULE:APP. SIGTERM or Ctrl-C drains: nothing more is claimed, running
+    attempts get --drain-timeout seconds to finish and are then handed back, uncharged. A second
+    one stops at once. The exit code is 0 after a drain, 2 when the application cannot be
+    imported, 3 when the store cannot be used.
+
+    Examples:
+        outlast worker shop.jobs:app
+        outlast worker shop.jobs:app --queues mail,default --runners 4
+        outlast worker shop.jobs:app --url postgresql://app@db/shop --log-format json
+    """
+    _refuse_windows()
+    settings = settings_of(
+        queues=None if queues is None else _names(queues),
+        runners=runners,
+        concurrency=concurrency,
+        heartbeat=heartbeat,
+        lease=lease,
+        drain_timeout=drain_timeout,
+        name=name,
+    )
+    found = look_into(app)
+    _run(app, resolve_url(url or found.url), settings, found, log_format)
+
+
+def settings_of(**given: Any) -> WorkerSettings:
+    """Return the settings that were given on the command line. UsageError names the flag."""
+    try:
+        return worker_settings(**{key: value for key, value in given.items() if value is not None})
+    except ConfigError as error:
+        raise flagged(error, WorkerSettings.__struct_fields__) from error
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageError(f"--queues takes names with commas between them, not {text!r}")
+    return names
+
+
+def _refuse_windows() -> None:
+    if sys.platform == "win32":
+        raise UsageError(
+            "a worker needs Linux or macOS: Windows has neither flock nor process groups."
+            " Use WSL, or async with app.worker() for development"
+        )
+
+
+def _run(app: str, url: str, settings: WorkerSettings, found: Found, log_format: LogFormat) -> None:
+    from outlast.worker.assemble import run_worker
+
+    as_json = log_format is LogFormat.JSON
+    made = not exists(url)
+    writer = start_log(as_json=as_json)
+    facts = _facts(app, url, settings, found, made=made)
+    _once_ready(lambda: _introduce(writer, facts, as_json=as_json))
+    try:
+        _run_loop(lambda: run_worker(app, url, settings))
+    finally:
+        writer.close()
+
+
+def _run_loop(main: Callable[[], Any]) -> None:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(main())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's loop where it is installed: it does the same work in less time."""
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _once_ready(introduce: Callable[[], None]) -> None:
+    """Call ``introduce`` when the first runner is ready."""
+
+    def listen(name: str, fields: dict[str, Any]) -> None:
+        if name == "runner_ready":
+            unsubscribe()
+            introduce()
+
+    unsubscribe = subscribe(listen)
+
+
+def _facts(
+    app: str, url: str, settings: WorkerSettings, found: Found, *, made: bool
+) -> dict[str, Any]:
+    return {
+        "application": app,
+        "database": place(url),
+        "new_file": made if file_of(url) else None,
+        "queues": settings.queues,
+        "runners": settings.runners,
+        "concurrency": settings.concurrency,
+        "heartbeat": settings.heartbeat,
+        "lease": settings.lease,
+        "tasks": found.tasks,
+    }
+
+
+def _introduce(writer: LogWriter, facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        import structlog
+
+        structlog.get_logger("outlast").info("worker_ready", **facts)
+        return
+    writer.put(introduction(facts))
+
+
+def introduction(facts: dict[str, Any]) -> str:
+    """Return what a worker says of itself once it is ready."""
+    origin = {True: " (a new file)", False: " (was there)", None: ""}[facts["new_file"]]
+    tasks = facts["tasks"]
+    more = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""
+    rows = {
+        "database": f"{facts['database']}{origin}",
+        "queues": ", ".join(facts["queues"]) or "all",
+        "runners": f"{facts['runners']}, each with up to"
+        f" {count_of(facts['concurrency'], 'async attempt')} or one plain function",
+        "lease": f"{facts['lease']:g} s, renewed every {facts['heartbeat']:g} s",
+        "tasks": (", ".join(tasks[:TASKS_SHOWN]) + more) or "none",
+    }
+    body = "".join(f"  {name:<9} {value}\n" for name, value in rows.items())
+    return f"{facts['application']} is ready. Ctrl-C drains, a second one stops at once.\n{body}"
