@@ -166,7 +166,7 @@ async def test_reconciling_and_beating_find_own_jobs_by_index(full_url: str) -> 
         await s.store.enqueue([NewJob(task="t") for _ in range(20)])
         held = await s.claim(me, 20)
         await s.store.cancel([held[0].job_id])
-        assert await s.store.heartbeat(me)
+        assert (await s.store.heartbeat(me)).cancels
         assert len(await s.store.reconcile(me, [])) == len(held)
         used = by_index(await s.settled())
         assert used & {"outlast_jobs_worker", "outlast_jobs_cancel"}

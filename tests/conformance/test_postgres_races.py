@@ -196,7 +196,7 @@ async def test_a_beat_does_not_wait_for_an_exchange(
 async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
     rooms = f'[{{"tasks": ["{TASK}"], "limit": {limit}, "queues": []}}]'
     me = hands.me
-    arguments = (me.worker_id, me.epoch, [], [], [], None, rooms, False, 500, 1000)
+    arguments: tuple[Any, ...] = (me.worker_id, me.epoch, [], [], [], None, rooms, False, 500, 1000)
     assert len(await session.fetch(sql("exchange"), *arguments)) == limit + 1
 
 

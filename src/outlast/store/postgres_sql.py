@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from outlast.errors import BadData
 from outlast.model.crash import Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Transition
@@ -24,8 +25,11 @@ def sql(verb: str) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Return JSON text. Raises UnicodeEncodeError for a lone surrogate."""
-    return _encode(value).decode()
+    """Return JSON text. Raises BadData for a lone surrogate."""
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError as error:
+        raise BadData(f"not a text that can be stored: {error}") from error
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,316 @@
+"""What only PostgreSQL has: roles, schemas, foreign connections, NOTIFY, errors of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import asyncpg
+import pytest
+
+from outlast.errors import BadData, ConfigError, SchemaMismatch, StoreUnavailable
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import State
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.base import Answer, NewJob, Room, Store
+from outlast.store.bisect import exchange_bisecting
+from outlast.store.postgres import PostgresStore, complete_on, enqueue_on, store_id_on
+from outlast.wakeup.postgres import PostgresWakeup
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+@pytest.fixture
+async def session(pg_url: str) -> AsyncIterator[Any]:
+    """A connection of the caller's own."""
+    connection = await asyncpg.connect(pg_url)
+    yield connection
+    await connection.close()
+
+
+# -- errors
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x", "mysql://h/d", "host=h"])
+def test_another_url_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ConfigError, match="postgresql://"):
+        PostgresStore(url)
+
+
+async def test_a_server_that_is_not_there_is_unavailable_and_its_password_not_shown() -> None:
+    store = PostgresStore("postgresql://me:secret@127.0.0.1:1/none", connect_timeout=2.0)
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.open()
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_database_without_tables_asks_for_migrate(pg_url: str) -> None:
+    store = PostgresStore(pg_url)
+    with pytest.raises(SchemaMismatch, match="outlast migrate"):
+        await store.enqueue([job()])
+    with pytest.raises(SchemaMismatch, match="outlast migrate"):
+        await store.inspector.job(1)
+    assert {step.applied_at for step in await store.migrations()} == {None}
+    await store.close()
+
+
+async def test_a_statement_that_takes_too_long_is_unavailable(
+    pg_url: str, store: PostgresStore, session: Any
+) -> None:
+    hasty = PostgresStore(pg_url, statement_timeout=0.2)
+    async with session.transaction():
+        await session.execute("LOCK TABLE outlast_workers")
+        with pytest.raises(StoreUnavailable):
+            await hasty.observe()
+    assert await hasty.observe() == []
+    await hasty.close()
+
+
+async def test_a_role_that_may_not_create_tables_works_where_they_are(
+    pg_url: str, session: Any
+) -> None:
+    await session.execute("DROP ROLE IF EXISTS outlast_plain; CREATE ROLE outlast_plain LOGIN")
+    address = pg_url.partition("@")[2]
+    plain = PostgresStore(f"postgresql://outlast_plain@{address}")
+    with pytest.raises(SchemaMismatch, match="may create tables"):
+        await plain.open()
+    owner = PostgresStore(pg_url)
+    await owner.open()
+    await session.execute(
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO outlast_plain;"
+        "GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO outlast_plain"
+    )
+    await plain.open()
+    hands = await Hands.on(plain, token_seen=100)
+    await enqueued(plain)
+    claimed = await hands.claim_one()
+    assert claimed.token > 100
+    assert await hands.hand_in(ended(claimed)) == [Answer.ACCEPTED]
+    await plain.close()
+    await owner.close()
+    await session.execute("DROP OWNED BY outlast_plain; DROP ROLE outlast_plain")
+
+
+async def test_the_search_path_of_the_url_decides_which_schema(pg_url: str, session: Any) -> None:
+    await session.execute("CREATE SCHEMA one; CREATE SCHEMA two")
+    stores = [
+        PostgresStore(f"{pg_url}?options={quote(f'-c search_path={name}')}")
+        for name in ("one", "two")
+    ]
+    for each in stores:
+        await each.open()
+    assert await stores[0].store_id() != await stores[1].store_id()
+    await enqueued(stores[0])
+    assert (await stores[1].inspector.counts(), len(await stores[0].inspector.counts())) == ({}, 1)
+    for each in stores:
+        await each.close()
+
+
+async def test_tables_of_somebody_else_are_left_alone(pg_url: str, session: Any) -> None:
+    await session.execute("CREATE TABLE outlast_jobs (id int)")
+    store = PostgresStore(pg_url)
+    with pytest.raises(SchemaMismatch, match="not made by this program"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_store_behind_a_pooler_keeps_nothing_in_the_session(pg_url: str) -> None:
+    store = PostgresStore(pg_url, pooler=True)
+    await store.open()
+    hands = await Hands.on(store)
+    await enqueued(store)
+    assert await hands.hand_in(ended(await hands.claim_one())) == [Answer.ACCEPTED]
+    async with store._connections.use() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements") <= 1
+    await store.close()
+
+
+def test_a_store_serves_several_event_loops_in_turn(pg_url: str) -> None:
+    store = PostgresStore(pg_url)
+
+    async def once() -> int:
+        await store.open()
+        (job_id,) = await enqueued(store)
+        await store.close()
+        return job_id
+
+    assert [asyncio.run(once()) for _ in range(3)] == [1, 2, 3]
+
+
+# -- bad data
+
+
+def rejected(transition: Transition) -> Transition:
+    crash = Crash(kind=CrashKind.REJECTED_RESULT)
+    return Transition(
+        job_id=transition.job_id,
+        token=transition.token,
+        state=State.DEAD,
+        outcome=crash.kind.value,
+        charge=transition.charge,
+        failures=1,
+        losses=0,
+        crash=crash,
+    )
+
+
+@pytest.mark.parametrize("bad", ["\x00", "\ud800"])
+async def test_a_bad_result_is_found_in_its_batch_and_ends_its_own_job_only(
+    bad: str, store: Store, hands: Hands
+) -> None:
+    await enqueued(store, *[job() for _ in range(12)])
+    claimed = await hands.claim(10)
+    ends = [ended(each, result='"fine"') for each in claimed]
+    ends[3] = ended(claimed[3], result=bad)
+    ends[7] = crashed(claimed[7])
+    with pytest.raises(BadData):
+        await hands.hand_in(*ends)
+    reply = await exchange_bisecting(store, hands.me, ends, [Room([TASK], 5)], rejected)
+    assert reply.answers == [Answer.ACCEPTED] * 10
+    assert len(reply.claimed) >= 2
+    (attempt,) = await store.inspector.attempts(claimed[3].job_id)
+    assert attempt.outcome == "rejected_result"
+    for each in (claimed[0], claimed[9]):
+        row = await store.inspector.job(each.job_id)
+        assert row is not None
+        assert row.state is State.COMPLETED
+
+
+async def test_a_bad_room_blames_no_result(store: Store, hands: Hands) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    with pytest.raises(BadData):
+        await exchange_bisecting(store, hands.me, [ended(claimed)], [Room(["\x00"], 5)], rejected)
+    row = await store.inspector.job(claimed.job_id)
+    assert row is not None
+    assert row.state is State.COMPLETED
+
+
+# -- connections of the caller's own
+
+
+async def test_a_job_enqueued_in_a_transaction_exists_when_that_commits(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    assert await store_id_on(session) == await store.store_id()
+    async with session.transaction():
+        (made,) = await enqueue_on(session, [job()])
+        assert await hands.claim() == []
+    assert [each.job_id for each in await hands.claim()] == [made.job_id]
+
+
+async def test_a_rolled_back_enqueue_leaves_nothing(store: Store, session: Any) -> None:
+    transaction = session.transaction()
+    await transaction.start()
+    await enqueue_on(session, [job(key="k"), job()])
+    await transaction.rollback()
+    assert await store.inspector.counts() == {}
+
+
+async def test_a_stale_completion_says_so_and_leaves_the_transaction_usable(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+    async with session.transaction():
+        assert not await complete_on(session, claimed.job_id, claimed.token, "1")
+        assert await session.fetchval("SELECT 1") == 1
+
+
+async def test_a_foreign_database_has_no_store_id_and_the_transaction_lives(session: Any) -> None:
+    async with session.transaction():
+        assert await store_id_on(session) is None
+        assert await session.fetchval("SELECT 1") == 1
+
+
+# -- wake-ups
+
+
+class Heard:
+    """Collects what a wake-up says."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, word: str) -> None:
+        self.words.append(word)
+        self._news.set()
+
+    async def hears(self, word: str) -> None:
+        async with asyncio.timeout(10):
+            while word not in self.words:
+                self._news.clear()
+                await self._news.wait()
+
+
+@pytest.fixture
+async def heard(pg_url: str, store: Store) -> AsyncIterator[Heard]:
+    heard = Heard()
+    wakeup = PostgresWakeup(pg_url)
+    await wakeup.start(heard)
+    await heard.hears("")  # listening
+    assert wakeup.healthy
+    heard.words.clear()
+    yield heard
+    await wakeup.close()
+    await wakeup.close()
+
+
+async def test_an_enqueue_wakes_once_per_queue(store: Store, heard: Heard) -> None:
+    await store.enqueue([*[NewJob(task="t", queue="a")] * 5, NewJob(task="t", queue="b", delay=60)])
+    await store.enqueue([NewJob(task="t", queue="end", key="k")])
+    await heard.hears("end")
+    assert heard.words == ["a", "end"]
+
+
+async def test_a_store_without_notify_wakes_nobody(store: Store, heard: Heard, pg_url: str) -> None:
+    silent = PostgresStore(pg_url, notify=False)
+    await silent.enqueue([NewJob(task="t", queue="a")])
+    await store.enqueue([NewJob(task="t", queue="end")])
+    await heard.hears("end")
+    assert heard.words == ["end"]
+    await silent.close()
+
+
+async def test_a_cancel_request_wakes_the_worker_that_runs_the_job(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    (job_id,) = await enqueued(store)
+    await hands.claim_one()
+    await store.cancel([job_id])
+    await heard.hears(f"cancel:{hands.me.worker_id}")
+
+
+async def test_a_job_given_back_wakes_unless_the_same_exchange_takes_it(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await enqueued(store, job(queue="q"))
+    await heard.hears("q")
+    heard.words.clear()
+    reply = await hands.exchange(ended(await hands.claim_one(), OutcomeKind.RELEASED), limit=1)
+    assert len(reply.claimed) == 1
+    await hands.hand_in(ended(reply.claimed[0], OutcomeKind.RELEASED))
+    await store.enqueue([NewJob(task="t", queue="end")])
+    await heard.hears("end")
+    assert heard.words == ["q", "end"]
+
+
+async def test_a_lost_listener_comes_back_and_looks_at_all(
+    store: Store, heard: Heard, session: Any
+) -> None:
+    await session.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'outlast wakeup' AND datname = current_database()"
+    )
+    await heard.hears("")
+    await store.enqueue([NewJob(task="t", queue="after")])
+    await heard.hears("after")
