@@ -18,7 +18,8 @@ from outlast.errors import ConfigError
 
 STOP_FRACTION = 0.8
 KILL_FRACTION = 0.9
-GAP_BEATS = 3.0  # looks further apart than this many beats are a gap: observing starts anew
+GAP_FRACTION = 0.5  # looks further apart than this much of the lease: observing starts anew
+LOOK_FRACTION = 1 / 6  # how much of a lease may pass between two looks at its holder
 
 
 class LeaseTerms(msgspec.Struct, frozen=True):
@@ -117,4 +118,9 @@ class Observer:
 
     @staticmethod
     def _gap(now: float, watched: _Watched, sign: Sign) -> bool:
-        return now - watched.looked_at > max(GAP_BEATS * sign.heartbeat, sign.lease / 3)
+        """Whether the store may have been out of sight, for the worker as well.
+
+        Half of a lease and one heartbeat (at most a third) are less than the lease: a stall of
+        the store that passes for no gap cannot make a worker that beats look silent.
+        """
+        return now - watched.looked_at > sign.lease * GAP_FRACTION

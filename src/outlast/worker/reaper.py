@@ -14,12 +14,12 @@ from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.lease import Observer
+from outlast.model.lease import LOOK_FRACTION, Observer
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.base import ORPHANS_MAX, Orphan, Store, WorkerSeen
 from outlast.store.lockfile import Probe, probe
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0  # between two looks; less where a worker has a short lease
 PROVEN = "its lock file is free: every process that held it is gone"
 SILENT = "it was not seen to beat for its whole lease"
 
@@ -53,7 +53,7 @@ class Reaper:
         except StoreError:
             self._observer.forget()
             raise
-        return LOOK_SECONDS
+        return min([LOOK_SECONDS, *(each.lease * LOOK_FRACTION for each in seen)])
 
     async def _reap(self, seen: list[WorkerSeen]) -> None:
         others = [each for each in seen if each.worker_id != self._own_id()]
