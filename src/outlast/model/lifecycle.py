@@ -17,6 +17,7 @@ from outlast.model.job import JobFacts, State
 from outlast.model.retry import delay_seconds
 
 UNDECODABLE_PAUSE_SECONDS = 10.0  # leaves another release the time to take it
+DELAY_SECONDS_MAX = 100 * 365 * 86_400.0  # a hundred years: what every store can hold
 
 
 class OutcomeKind(StrEnum):
@@ -96,11 +97,11 @@ def _completed(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Tra
 
 
 def _snoozed(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
-    return _plain(facts, outcome, State.QUEUED, max(0.0, outcome.delay or 0.0))
+    return _plain(facts, outcome, State.QUEUED, _within(outcome.delay or 0.0))
 
 
 def _released(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
-    return _plain(facts, outcome, State.QUEUED, max(0.0, outcome.delay or 0.0))
+    return _plain(facts, outcome, State.QUEUED, _within(outcome.delay or 0.0))
 
 
 def _cancelled(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
@@ -154,8 +155,13 @@ def _pause(
     random: Callable[[], float],
 ) -> float:
     if outcome.delay is not None:
-        return max(0.0, outcome.delay)
+        return _within(outcome.delay)
     if kind is CrashKind.UNDECODABLE:
         return UNDECODABLE_PAUSE_SECONDS
     charged = losses if charge_of(kind) is Charge.LOSS else failures
     return delay_seconds(facts.policy, kind, charged, random)
+
+
+def _within(seconds: float) -> float:
+    """Return a task's own wish as a delay that every store can hold; NaN is no wish."""
+    return min(DELAY_SECONDS_MAX, max(0.0, seconds))
