@@ -97,7 +97,7 @@ def clean(text: str, limit: int = LINE_MAX) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def _clean_or_none(text: str | None, limit: int) -> str | None:
+def _clean_or_none(text: str | None, limit: int = LINE_MAX) -> str | None:
     return None if text is None else clean(text, limit)
 
 
@@ -106,10 +106,21 @@ def bounded(crash: Crash) -> Crash:
     return msgspec.structs.replace(
         crash,
         message=clean(crash.message),
-        exception=_clean_or_none(crash.exception, LINE_MAX),
+        exception=_clean_or_none(crash.exception),
         traceback=_clean_or_none(crash.traceback, TEXT_MAX),
+        signal=_clean_or_none(crash.signal),
         stacks=_clean_or_none(crash.stacks, TEXT_MAX),
         output=[clean(line) for line in crash.output[-OUTPUT_LINES_MAX:]],
+        progress=None if crash.progress is None else _bounded(crash.progress),
         neighbours=crash.neighbours[:NEIGHBOURS_MAX],
-        release=_clean_or_none(crash.release, LINE_MAX),
+        worker=_clean_or_none(crash.worker),
+        host=_clean_or_none(crash.host),
+        release=_clean_or_none(crash.release),
+        python=_clean_or_none(crash.python),
+    )
+
+
+def _bounded(progress: Progress) -> Progress:
+    return msgspec.structs.replace(
+        progress, stage=_clean_or_none(progress.stage), message=_clean_or_none(progress.message)
     )

@@ -1,0 +1,126 @@
+"""Crash reports: whatever a dying process leaves behind, every store can hold it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.model.crash import (
+    LINE_MAX,
+    NEIGHBOURS_MAX,
+    OUTPUT_LINES_MAX,
+    TEXT_MAX,
+    Charge,
+    Crash,
+    CrashKind,
+    Progress,
+    bounded,
+    charge_of,
+    clean,
+)
+
+texts = st.text("ab\n\x00\ud800\udfff\x1bé😀", max_size=12)
+long_texts = st.builds(str.__mul__, texts, st.sampled_from([0, 1, 1, 500, 5_000]))
+
+
+def storable(text: str) -> bool:
+    return "\x00" not in text and text.encode().decode() == text
+
+
+# ----------------------------------------------------------------------------------- texts
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("plain", "plain"),
+        ("", ""),
+        ("a\x00b", "a\ufffdb"),
+        ("a\ud800b", "a?b"),
+        ("naïve 😀 \n\x1b[31m", "naïve 😀 \n\x1b[31m"),
+    ],
+)
+def test_only_what_no_store_can_hold_is_replaced(text, cleaned):
+    assert clean(text) == cleaned
+
+
+def test_a_long_text_keeps_its_head_and_its_tail():
+    text = clean("start" + "x" * 10_000 + "end", 100)
+    assert len(text) <= 100
+    assert text.startswith("start")
+    assert text.endswith("end")
+    assert " ... " in text
+
+
+@given(long_texts, st.integers(7, 3_000))
+def test_a_cleaned_text_can_be_stored_and_keeps_to_its_limit(text, limit):
+    cleaned = clean(text, limit)
+    assert storable(cleaned)
+    assert len(cleaned) <= limit
+
+
+@given(texts)
+def test_cleaning_twice_changes_nothing_more(text):
+    assert clean(clean(text)) == clean(text)
+
+
+# --------------------------------------------------------------------------------- reports
+
+optional = st.none() | long_texts
+crashes = st.builds(
+    Crash,
+    kind=st.sampled_from(CrashKind),
+    message=long_texts,
+    exception=optional,
+    traceback=optional,
+    signal=optional,
+    stacks=optional,
+    output=st.builds(list.__mul__, st.lists(long_texts, max_size=3), st.sampled_from([1, 30])),
+    progress=st.none() | st.builds(Progress, stage=optional, message=optional),
+    neighbours=st.sampled_from([[], [1, 2], list(range(1_000))]),
+    worker=optional,
+    host=optional,
+    release=optional,
+    python=optional,
+)
+
+
+def texts_of(crash: Crash) -> list[str]:
+    plain = msgspec.to_builtins(crash)
+    found = [value for value in plain.values() if isinstance(value, str)]
+    found += [value for value in plain.get("progress", {}).values() if isinstance(value, str)]
+    return found + list(plain.get("output", []))
+
+
+@given(crashes)
+def test_every_text_of_a_bounded_report_can_be_stored_and_is_within_its_limit(crash):
+    report = bounded(crash)
+    assert all(storable(text) for text in texts_of(report))
+    assert all(len(text) <= TEXT_MAX for text in texts_of(report))
+    assert all(len(line) <= LINE_MAX for line in [report.message, *report.output])
+    assert len(report.output) <= OUTPUT_LINES_MAX
+    assert len(report.neighbours) <= NEIGHBOURS_MAX
+    assert report.kind is crash.kind
+    assert msgspec.json.decode(msgspec.json.encode(report), type=Crash) == report
+
+
+@given(crashes)
+def test_bounding_twice_changes_nothing_more(crash):
+    assert bounded(bounded(crash)) == bounded(crash)
+
+
+def test_the_last_lines_of_output_are_kept():
+    report = bounded(Crash(kind=CrashKind.EXITED, output=[str(n) for n in range(80)]))
+    assert report.output == [str(n) for n in range(30, 80)]
+
+
+# -------------------------------------------------------------------------------- charges
+
+
+def test_what_took_the_worker_or_a_neighbour_away_is_a_loss_and_the_rest_are_failures():
+    losses = {kind for kind in CrashKind if charge_of(kind) is Charge.LOSS}
+    free = {kind for kind in CrashKind if charge_of(kind) is Charge.NONE}
+    assert losses == {CrashKind.LOST_WORKER, CrashKind.LOST_LEASE, CrashKind.BYSTANDER}
+    assert free == {CrashKind.UNDECODABLE}
