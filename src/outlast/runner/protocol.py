@@ -148,7 +148,7 @@ class Unpacker(Generic[T]):
                     body.release()
                 at += size
                 yield frame
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise FrameError(f"a malformed frame: {error}") from error
         finally:
             del self._buffer[:at]
