@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, Policy, State
 from outlast.store import open_store
 from outlast.store.base import AttemptRow, JobRow, NewJob, Store
@@ -140,6 +141,13 @@ class Scene:
         assert row is not None
         return row
 
+    async def checkpoint(self, job_id: int) -> str | None:
+        """Return the checkpoint, or None while the store cannot be reached."""
+        try:
+            return (await self.job(job_id)).checkpoint
+        except StoreUnavailable:
+            return None
+
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return the closed attempts."""
         return await self.store.inspector.attempts(job_id)
@@ -150,7 +158,10 @@ class Scene:
         return await self.job(job_id)
 
     async def _has_ended(self, job_id: int) -> bool:
-        return (await self.job(job_id)).state in ENDED
+        try:
+            return (await self.job(job_id)).state in ENDED
+        except StoreUnavailable:  # the test has made it so: look again
+            return False
 
     async def in_state(self, job_id: int, state: State, deadline: float = DEADLINE) -> JobRow:
         """Wait until the job is in this state."""

@@ -1,0 +1,81 @@
+"""A TCP proxy between a worker and its database, which the test can cut or hold."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+
+class Proxy:
+    """Passes bytes on, until it is told not to."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._links: set[asyncio.Task[None]] = set()
+        self._open = asyncio.Event()
+        self._open.set()
+        self.port = 0
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        self._server.close()
+        await self.cut()
+
+    async def cut(self) -> None:
+        """Break every connection that exists now."""
+        links = list(self._links)
+        for link in links:
+            link.cancel()
+        if links:
+            await asyncio.wait(links)
+
+    def hold(self) -> None:
+        """Pass nothing on, in either direction, and let nobody in: a black hole."""
+        self._open.clear()
+
+    def release(self) -> None:
+        """Pass on what was held."""
+        self._open.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = asyncio.current_task()
+        assert link is not None
+        self._links.add(link)
+        to_server: asyncio.StreamWriter | None = None
+        try:
+            await self._open.wait()
+            from_server, to_server = await asyncio.open_connection(*self._target)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pass(reader, to_server))
+                both.create_task(self._pass(from_server, writer))
+        except (OSError, ExceptionGroup, asyncio.CancelledError):
+            pass
+        finally:
+            self._links.discard(link)
+            for end in (writer, to_server):
+                if end is not None:
+                    end.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            await self._open.wait()
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError
+
+
+@contextlib.asynccontextmanager
+async def proxied(url: str) -> AsyncIterator[tuple[Proxy, str]]:
+    """Open a proxy in front of the server of ``url``; give it and the url through it."""
+    parts = urlsplit(url)
+    proxy = Proxy(parts.hostname or "127.0.0.1", parts.port or 5432)
+    await proxy.start()
+    try:
+        yield proxy, url.replace(f":{parts.port}/", f":{proxy.port}/")
+    finally:
+        await proxy.stop()

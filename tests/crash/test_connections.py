@@ -1,0 +1,141 @@
+"""The way to the store breaks, hangs or comes back late."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from outlast.model.job import State
+from tests.crash.harness import Scene, boot, scene
+from tests.crash.proxy import proxied
+from tests.servers import PostgresServer
+
+SHORT = ("--heartbeat", "1", "--lease", "3")
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND query LIKE '%outlast_exchange%'
+"""
+NEW_JOB = """
+INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
+VALUES ('noop', 'default', now(), now(), '{}', nextval('outlast_position_seq'))
+"""
+
+
+@pytest.fixture
+async def pg_stage(pg_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(pg_url, tmp_path) as opened:
+        yield opened
+
+
+async def test_a_claim_whose_reply_was_cut_runs_within_seconds(pg_stage: Scene) -> None:
+    """The claim waits for a lock; its connection is cut; then the server commits it."""
+    direct = pg_stage.url
+    async with proxied(direct) as (proxy, through):
+        pg_stage.url = through
+        worker = await pg_stage.worker()
+        saboteur, onlooker = await asyncpg.connect(direct), await asyncpg.connect(direct)
+        transaction = saboteur.transaction()
+        await transaction.start()
+        await saboteur.execute("LOCK TABLE outlast_jobs IN ACCESS EXCLUSIVE MODE")
+        await saboteur.execute(NEW_JOB)
+
+        async def waits() -> bool:
+            return bool(await onlooker.fetchval(WAITING))
+
+        await pg_stage.until(waits, "an exchange that waits for the lock")
+        await proxy.cut()
+        await transaction.commit()  # now the server goes on with the claim that nobody awaits
+        job = await onlooker.fetchval("SELECT max(id) FROM outlast_jobs")
+        row = await pg_stage.ended(job, deadline=10.0)
+        assert row.state is State.COMPLETED
+        assert row.failures == 0
+        (unheard,) = await pg_stage.attempts(job)
+        assert (unheard.outcome, unheard.charge) == ("released", "none")
+        assert worker.process.poll() is None
+        for connection in (saboteur, onlooker):
+            await connection.close()
+
+
+async def test_cut_connections_cost_no_attempt(pg_stage: Scene) -> None:
+    async with proxied(pg_stage.url) as (proxy, through):
+        pg_stage.url = through
+        await pg_stage.worker()
+        job = await pg_stage.enqueue("counts", upto=40)
+        await pg_stage.started(1)
+        for _ in range(3):
+            before = await pg_stage.checkpoint(job)
+            await proxy.cut()
+
+            async def goes_on(before: str | None = before) -> bool:
+                return await pg_stage.checkpoint(job) not in (None, before)
+
+            await pg_stage.until(goes_on, "progress after the cut")
+        row = await pg_stage.ended(job)
+        assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+
+
+async def test_a_worker_in_a_black_hole_stops_before_its_lease_and_comes_back(
+    pg_stage: Scene,
+) -> None:
+    direct = pg_stage.url
+    async with proxied(direct) as (proxy, through):
+        pg_stage.url = through
+        cut_off = await pg_stage.worker(*SHORT, env={"OUTLAST_RUN_DIR": "/nonexistent/cut-off"})
+        job = await pg_stage.enqueue("first_hangs_in_python")
+        await pg_stage.started(1)
+        pg_stage.url = direct
+        await pg_stage.worker(*SHORT)
+        proxy.hold()
+        second = await pg_stage.started(2)
+        assert second["still_alive"] == [], "the cut-off worker had ended its runner"
+        row = await pg_stage.ended(job)
+        assert row.result == '"attempt 2"'
+        proxy.release()
+
+        async def registered_anew() -> bool:
+            rows = await pg_stage.store.inspector.workers()
+            mine = [each for each in rows if each.pid == cut_off.pid]
+            return len(mine) == 2 and mine[-1].status == "active"
+
+        await pg_stage.until(registered_anew, "the cut-off worker to register anew")
+        assert (await pg_stage.job(job)).result == '"attempt 2"'
+
+
+async def test_an_outage_of_the_database_costs_nobody_a_job(tmp_path: Path) -> None:
+    with PostgresServer() as server:
+        url = server.create_database("outage")
+        async with scene(url, tmp_path) as stage:
+            await stage.worker("--heartbeat", "1", "--lease", "20")
+            await stage.worker("--heartbeat", "1", "--lease", "20")
+            job = await stage.enqueue("counts", upto=60)
+            await stage.started(1)
+            server.kill()
+            down_at = boot()
+            server.start()
+            row = await stage.ended(job)
+            assert (row.state, row.attempt_count) == (State.COMPLETED, 1), boot() - down_at
+            assert {each.status for each in await stage.store.inspector.workers()} == {"active"}
+
+
+async def test_terminated_connections_cost_nobody_a_job(pg_stage: Scene) -> None:
+    await pg_stage.worker()
+    job = await pg_stage.enqueue("counts", upto=40)
+    await pg_stage.started(1)
+    hangman = await asyncpg.connect(pg_stage.url)
+    for _ in range(3):
+        before = await pg_stage.checkpoint(job)
+        await hangman.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
+
+        async def goes_on(before: str | None = before) -> bool:
+            return await pg_stage.checkpoint(job) not in (None, before)
+
+        await pg_stage.until(goes_on, "progress after the termination")
+    row = await pg_stage.ended(job)
+    assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+    await hangman.close()
