@@ -62,7 +62,7 @@ def enqueue(
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JSON…]", help="Its arguments: JSON, or NAME=JSON."),
+        typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON."),
     ] = None,
     url: AppUrl = None,
     delay: Annotated[

@@ -115,7 +115,7 @@ def start_log(*, as_json: bool, fd: int = 2) -> LogWriter:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _stamp(as_json=as_json),
             hand_over,
         ],
         cache_logger_on_first_use=True,
@@ -124,6 +124,13 @@ def start_log(*, as_json: bool, fd: int = 2) -> LogWriter:
     root = logging.getLogger()
     root.addHandler(_Bridge(logging.WARNING))
     return writer
+
+
+def _stamp(*, as_json: bool) -> structlog.processors.TimeStamper:
+    """Time as programs need it, or as the clock on the wall has it."""
+    if as_json:
+        return structlog.processors.TimeStamper(fmt="iso", utc=True)
+    return structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
 
 
 def _colours(fd: int) -> bool:

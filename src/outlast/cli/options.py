@@ -50,11 +50,11 @@ Json = Annotated[
 ]
 JobId = Annotated[int, typer.Argument(metavar="ID", callback=_checked, help="The job's number.")]
 JobIds = Annotated[
-    list[int], typer.Argument(metavar="ID…", callback=_checked, help="The jobs' numbers.")
+    list[int], typer.Argument(metavar="ID", callback=_checked, help="The jobs' numbers.")
 ]
 SomeIds = Annotated[
     list[int] | None,
-    typer.Argument(metavar="[ID…]", callback=_checked, help="The jobs' numbers."),
+    typer.Argument(metavar="ID", callback=_checked, help="The jobs' numbers."),
 ]
 Queue = Annotated[
     str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")

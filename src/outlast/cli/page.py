@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from rich.padding import Padding
 from rich.text import Text
 
-from outlast.cli.show import bar, number, said, table, word
+from outlast.cli.grid import Grid, Kind
+from outlast.cli.show import bar, said, word
 from outlast.cli.words import ago, count_of, cut, line, lines, pretty, size, span, stamp
 from outlast.inspector import phase_of
 from outlast.model.crash import Charge, Crash
@@ -26,8 +28,21 @@ ATTEMPTS_SHOWN = 100
 REPORTS_SHOWN = 10
 VALUE_LINES = 20  # of arguments, checkpoint, result
 TRACE_LINES = 60  # of a traceback, of the stacks
+OUTPUT_MAX = 300  # characters of a line of output
 LABEL = 12  # characters of a label's column
 BAR_CELLS = 30
+
+ATTEMPTS: dict[str, Kind] = {
+    "NO": "number",
+    "TOKEN": "number",
+    "OUTCOME": "fixed",
+    "CHARGED": "fixed",
+    "STARTED": "fixed",
+    "TOOK": "number",
+    "WORKER": "flexible",
+    "HOST": "flexible",
+    "PID": "number",
+}
 
 
 class Dossier(msgspec.Struct, frozen=True):
@@ -125,18 +140,15 @@ class Page:
 
     def _timeline(self) -> None:
         entries = timeline(self._row, self._all.attempts, self._all.now)
-        self._heading(count_of(len(entries), "attempt"))
+        self._heading(count_of(len(entries), "attempt") if entries else "no attempts yet")
         if not entries:
             return
         if len(entries) > ATTEMPTS_SHOWN:
             self._out.print(f"  the last {ATTEMPTS_SHOWN} of them; --json has all", style="dim")
-        made = table(
-            number("  NO"), number("TOKEN"), "OUTCOME", "CHARGED", "STARTED", number("TOOK"),
-            "WORKER", "HOST", number("PID"),
-        )  # fmt: skip
+        made = Grid(ATTEMPTS)
         for entry in entries[-ATTEMPTS_SHOWN:]:
-            made.add_row(*entry)
-        self._out.print(made)
+            made.add(*entry)
+        self._out.print(Padding(made.table(), (0, 0, 0, 2), expand=False))
 
     def _reports(self) -> None:
         bad = [one for one in self._all.attempts if one.crash is not None]
@@ -156,7 +168,7 @@ class Page:
                 self._block(lines(blob.rstrip(), TRACE_LINES))
         if crash.output:
             self._field("output", Text(f"the last {count_of(len(crash.output), 'line')}", "dim"))
-            self._block([line_ for text in crash.output for line_ in lines(text, 3)])
+            self._block(line(text, OUTPUT_MAX) for text in crash.output)
 
     def _refusals(self) -> None:
         refusals = self._all.refusals
@@ -219,7 +231,7 @@ def _while_queued(dossier: Dossier) -> str:
     row, now = dossier.row, dossier.now
     if row.waiting:
         again = f"attempt {row.attempt_count + 1} " if row.attempt_count else ""
-        return f"{again}due {ago(row.run_at, now)}"
+        return f"{again}due in {span(row.run_at - now)}"
     if dossier.phase == "unservable":
         return f"it waits: no active worker knows the task {line(row.task, 60)!r}"
     return "it runs as soon as a worker has room"
@@ -234,7 +246,7 @@ def _placed(row: JobRow) -> str:
 
 def _budget(what: str, used: int, most: int) -> Text:
     style = "bold red" if used > most else "yellow" if used else ""
-    return Text(f"{what} {used} of {most}", style=style)
+    return Text(f"{what} {used} of {most}{', used up' if used > most else ''}", style=style)
 
 
 def _limits(row: JobRow) -> str:
@@ -297,7 +309,7 @@ def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
         "checkpoint": _age(crash, attempt),
         "beside it": _neighbours(crash),
         "where": _where(crash, attempt),
-        "release": _release(crash),
+        "versions": _release(crash),
     }
     yield from ((label, text) for label, text in told.items() if text)
 

@@ -66,11 +66,21 @@ def build(argv: Sequence[str]) -> typer.Typer:
     return root
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"outlast {outlast.__version__}")
+        raise typer.Exit
+
+
 def options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version and end.", is_eager=True, show_default=False
+            "--version",
+            help="Print the version and end.",
+            callback=_print_version,
+            is_eager=True,
+            show_default=False,
         ),
     ] = False,
 ) -> None:
@@ -80,9 +90,6 @@ def options(
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code. Nothing is raised, no traceback is printed."""
     given = list(sys.argv[1:] if argv is None else argv)
-    if given == ["--version"]:
-        print(f"outlast {outlast.__version__}")
-        return DONE
     try:
         code = _invoke(given)
         sys.stdout.flush()
@@ -109,12 +116,12 @@ def _told(error: Exception) -> int:
     told = getattr(error, "format_message", None)
     if told is None:
         return tell(error)
-    context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print(told(), file=sys.stderr)
+    text = str(told()).replace("Value error, ", "")
+    if type(error).__name__ == "NoArgsIsHelpError":  # the help is its message, or printed already
+        print(text, end="\n" if text else "")
         return WRONG_USAGE
-    path = getattr(context, "command_path", "outlast")
-    say(f"{told()}\n`{path} --help` tells how it is used")
+    path = getattr(getattr(error, "ctx", None), "command_path", "outlast")
+    say(f"{text}\n`{path} --help` tells how it is used")
     return int(getattr(error, "exit_code", FAULT))
 
 

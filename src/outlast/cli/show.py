@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.table import Column, Table
 from rich.text import Text
 
+from outlast.cli.grid import Grid, Kind
 from outlast.cli.words import ago, line
 from outlast.inspector import phase_of
 from outlast.model.crash import Progress
@@ -36,6 +36,36 @@ STYLES = {
     "draining": "yellow",
     "stopped": "dim",
     "lost": "bold red",
+}
+
+JOBS: dict[str, Kind] = {
+    "ID": "number",
+    "STATE": "fixed",
+    "TASK": "flexible",
+    "QUEUE": "flexible",
+    "PROGRESS": "fixed",
+    "TRIES": "number",
+    "WHEN": "fixed",
+    "DOING": "flexible",
+}
+DEAD: dict[str, Kind] = {
+    "ID": "number",
+    "TASK": "flexible",
+    "QUEUE": "flexible",
+    "DIED": "fixed",
+    "TRIES": "number",
+    "WHY": "flexible",
+}
+WORKERS: dict[str, Kind] = {
+    "NAME": "flexible",
+    "STATUS": "fixed",
+    "HOST": "flexible",
+    "PID": "number",
+    "QUEUES": "flexible",
+    "JOBS": "number",
+    "BEAT": "fixed",
+    "STARTED": "fixed",
+    "TASKS": "flexible",
 }
 
 
@@ -70,26 +100,13 @@ def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool =
     return Text.assemble((done * full, "blue"), (left * (cells - full), "dim"), f" {fraction:4.0%}")
 
 
-def table(*headers: str | Column) -> Table:
-    """Return an empty table in the house style: no frame, cells of one line."""
-    found = Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_edge=False
-    )
-    for header in headers:
-        column = header if isinstance(header, Column) else Column(header)
-        column.no_wrap, column.overflow = True, "ellipsis"
-        found.columns.append(column)
-        column._index = len(found.columns) - 1  # noqa: SLF001  (what add_column does)
-    return found
-
-
 def jobs_table(
     out: Console, rows: Sequence[JobRow], known: Collection[str], now: float
 ) -> RenderableType:
     """Return the list of jobs."""
-    made = table(number("ID"), "STATE", "TASK", "QUEUE", "PROGRESS", number("TRIES"), "WHEN", "NOW")
+    made = Grid(JOBS)
     for row in rows:
-        made.add_row(
+        made.add(
             str(row.id),
             word(phase_of(row, known)),
             line(row.task, NAME_MAX),
@@ -99,7 +116,7 @@ def jobs_table(
             when(row, now),
             Text(said(row.progress, 60), style="dim") if _moves(row) else "",
         )
-    return made
+    return made.table()
 
 
 def _moves(row: JobRow) -> bool:
@@ -108,9 +125,9 @@ def _moves(row: JobRow) -> bool:
 
 def dead_table(rows: Sequence[tuple[JobRow, str | None]], now: float) -> RenderableType:
     """Return the list of dead jobs, each with why."""
-    made = table(number("ID"), "TASK", "QUEUE", "DIED", number("TRIES"), "WHY")
+    made = Grid(DEAD)
     for row, why in rows:
-        made.add_row(
+        made.add(
             str(row.id),
             line(row.task, NAME_MAX),
             line(row.queue, NAME_MAX),
@@ -118,24 +135,14 @@ def dead_table(rows: Sequence[tuple[JobRow, str | None]], now: float) -> Rendera
             str(row.attempt_count),
             Text(line(why, 120), style="red"),
         )
-    return made
+    return made.table()
 
 
 def workers_table(rows: Sequence[WorkerRow], now: float) -> RenderableType:
     """Return the list of workers."""
-    made = table(
-        "NAME",
-        "STATUS",
-        "HOST",
-        number("PID"),
-        "QUEUES",
-        number("JOBS"),
-        "BEAT",
-        "STARTED",
-        "TASKS",
-    )
+    made = Grid(WORKERS)
     for row in rows:
-        made.add_row(
+        made.add(
             line(row.name, NAME_MAX),
             word(row.status.value),
             line(row.host, NAME_MAX),
@@ -146,7 +153,7 @@ def workers_table(rows: Sequence[WorkerRow], now: float) -> RenderableType:
             ago(row.started_at, now),
             line(", ".join(row.tasks), 120),
         )
-    return made
+    return made.table()
 
 
 def _beat(row: WorkerRow, now: float) -> Text:
@@ -156,11 +163,6 @@ def _beat(row: WorkerRow, now: float) -> Text:
     if alive and late > BEATS_LATE * row.heartbeat:
         style = "red" if late > row.lease else "yellow"
     return Text(ago(row.heartbeat_at, now), style=style)
-
-
-def number(header: str) -> Column:
-    """Return a column of numbers: to the right, and never cut."""
-    return Column(header, justify="right", min_width=len(header))
 
 
 def when(row: JobRow, now: float) -> str:

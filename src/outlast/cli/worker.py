@@ -7,20 +7,23 @@ import importlib
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outlast.cli.application import Found, look_into
 from outlast.cli.connect import exists, file_of, place
-from outlast.cli.logs import LogWriter, start_log
 from outlast.cli.options import Application, AppUrl, command, flagged
 from outlast.cli.words import count_of
 from outlast.config import WorkerSettings, resolve_url, worker_settings
 from outlast.errors import ConfigError, UsageError
 from outlast.events import subscribe
 
+if TYPE_CHECKING:
+    from outlast.cli.logs import LogWriter
+
 TASKS_SHOWN = 12
+_ABOUT = {"a queue ": "--queues", "the worker's name ": "--name", "a lease ": "--lease"}
 
 
 class LogFormat(StrEnum):
@@ -92,7 +95,8 @@ def worker(
     Examples:
         outlast worker shop.jobs:app
         outlast worker shop.jobs:app --queues mail,default --runners 4
-        outlast worker shop.jobs:app --url postgresql://app@db/shop --log-format json
+        outlast worker shop.jobs:app --url postgresql://app@db/shop
+        outlast worker shop.jobs:app --log-format json
     """
     _refuse_windows()
     settings = settings_of(
@@ -113,7 +117,15 @@ def settings_of(**given: Any) -> WorkerSettings:
     try:
         return worker_settings(**{key: value for key, value in given.items() if value is not None})
     except ConfigError as error:
-        raise flagged(error, WorkerSettings.__struct_fields__) from error
+        raise _named(error) from error
+
+
+def _named(error: ConfigError) -> UsageError:
+    """Return the error with the flag in front that has to be mended."""
+    for start, flag in _ABOUT.items():
+        if str(error).startswith(start):
+            return UsageError(f"{flag}: {error}")
+    return flagged(error, WorkerSettings.__struct_fields__)
 
 
 def _names(text: str) -> list[str]:
@@ -132,6 +144,7 @@ def _refuse_windows() -> None:
 
 
 def _run(app: str, url: str, settings: WorkerSettings, found: Found, log_format: LogFormat) -> None:
+    from outlast.cli.logs import start_log
     from outlast.worker.assemble import run_worker
 
     as_json = log_format is LogFormat.JSON
@@ -198,7 +211,7 @@ def _introduce(writer: LogWriter, facts: dict[str, Any], *, as_json: bool) -> No
 
 def introduction(facts: dict[str, Any]) -> str:
     """Return what a worker says of itself once it is ready."""
-    origin = {True: " (a new file)", False: " (was there)", None: ""}[facts["new_file"]]
+    origin = {True: " (a new file)", False: " (an existing one)", None: ""}[facts["new_file"]]
     tasks = facts["tasks"]
     more = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""
     rows = {
