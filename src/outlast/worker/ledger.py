@@ -109,7 +109,9 @@ class Ledger:
         running = self.running.pop(token, None)
         if running is None:
             return
-        outcome = self._with_evidence(running, _to_be_checked(outcome) if completed_in else outcome)
+        if completed_in and outcome.kind is OutcomeKind.COMPLETED:
+            outcome = _to_be_checked(outcome)
+        outcome = self._with_evidence(running, outcome)
         facts = self._facts[token] = running.facts()
         transition = decide(facts, outcome, self._clock.random)
         self.ended.append(transition)
@@ -193,7 +195,9 @@ def _to_be_checked(outcome: Outcome) -> Outcome:
     """Turn "I completed in my own transaction" into an end that the store checks.
 
     If the job is completed by this token, the store answers ``already``; if the transaction is
-    still open, ``busy``; otherwise it was never committed, and this failure stands.
+    still open, ``busy``; otherwise it was never committed, and this failure stands. What a task
+    raised after ``complete_in`` needs no check: its transaction was most likely rolled back by
+    it, and if not, the end is refused.
     """
     message = "complete_in was called, but its transaction was not committed"
     return Outcome(
