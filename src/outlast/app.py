@@ -30,7 +30,7 @@ Context = AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
 """What a lifespan or an around becomes when it is called: entered with ``with`` or with
 ``async with``, whichever it has."""
 
-_MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 1024**3
+_MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 16 * 1024**2  # far below a frame between worker and runner
 
 
 class Decorator(Protocol):

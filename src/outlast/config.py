@@ -23,8 +23,6 @@ URL_EXAMPLES = "sqlite:///jobs.db (three slashes: relative path) or postgresql:/
 SCHEMES = frozenset({"sqlite", "postgresql", "postgres"})
 
 MAX_PAYLOAD = 1024 * 1024  # bytes of one job's arguments, result or checkpoint
-MAX_FRAME = 16 * 1024 * 1024  # bytes between worker and runner
-MIN_FRAME = 64 * 1024
 NAME_MAX = 200  # characters of the name of a task, queue or worker
 KEY_MAX = 500  # characters of a unique key or a tenant
 SECONDS_MAX = 100 * 365 * 86_400.0  # of any span of time: a hundred years
@@ -125,7 +123,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         keep_completed_seconds: age at which completed and cancelled jobs are deleted.
         keep_workers_seconds: age at which the rows of gone workers are deleted.
         name: how people know this worker; default: made from host and process id.
-        max_frame: bytes of the largest message between worker and runner.
     """
 
     queues: list[str] = []
@@ -138,7 +135,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     keep_completed_seconds: float = WEEK
     keep_workers_seconds: float = WEEK
     name: str | None = None
-    max_frame: int = MAX_FRAME
 
     def __post_init__(self) -> None:
         queues: object = self.queues
@@ -150,7 +146,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             check_name("the worker's name", self.name)
         check_whole("runners", self.runners, 1, 256)
         check_whole("concurrency", self.concurrency, 1, 10_000)
-        check_whole("max_frame", self.max_frame, MIN_FRAME, 1024**3)
         check_seconds("drain_timeout", self.drain_timeout)
         check_seconds("poll", self.poll, above_zero=True)
         check_seconds("keep_completed_seconds", self.keep_completed_seconds)

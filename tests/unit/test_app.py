@@ -315,7 +315,6 @@ def test_there_is_one_lifespan_and_an_around_takes_the_attempt():
         ({"keep_completed_seconds": -1}, "keep_completed_seconds"),
         ({"keep_workers_seconds": None}, "keep_workers_seconds"),
         ({"name": "a,b"}, "the worker's name"),
-        ({"max_frame": 10}, "max_frame"),
     ],
     ids=str,
 )

@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 
+CLOSE_SECONDS = 0.5
 QUEUE_MAX = 1_000  # chunks; above that, output is dropped rather than waited for
 
 
@@ -17,7 +18,8 @@ class Output:
         self._fd = sys.__stderr__.fileno() if fd is None and sys.__stderr__ else fd
         self._queue: queue.Queue[bytes | None] = queue.Queue(QUEUE_MAX)
         self.dropped = 0
-        threading.Thread(target=self._copy, name="outlast-output", daemon=True).start()
+        self._thread = threading.Thread(target=self._copy, name="outlast-output", daemon=True)
+        self._thread.start()
 
     def write(self, data: bytes) -> None:
         """Pass on a chunk of a runner's output."""
@@ -27,11 +29,12 @@ class Output:
             self.dropped += 1
 
     def close(self) -> None:
-        """Let the thread end once it has written what is queued."""
+        """Let the thread write what is queued and end; do not wait long for a blocked pipe."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:
             self.dropped += 1
+        self._thread.join(CLOSE_SECONDS)
 
     def _copy(self) -> None:
         while (data := self._queue.get()) is not None:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from outlast.clock import Clock
-from outlast.errors import ApplicationError
+from outlast.errors import ApplicationError, FrameError
 from outlast.events import emit
+from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
     Broken,
@@ -21,8 +22,8 @@ from outlast.runner.protocol import (
     ToWorker,
     in_batches,
 )
-from outlast.store.base import CLAIMS_MAX, Room
-from outlast.worker.deaths import outcome_of
+from outlast.store.base import CLAIMS_MAX, Claimed, Room
+from outlast.worker.deaths import crashed, outcome_of
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.runner_process import Death, RunnerProcess
 
@@ -126,7 +127,7 @@ class RunnerPool:
 
     async def run_once(self) -> float | None:
         """Spawn what is missing, one spare included."""
-        while not self.closing and len(self.runners) < self._size + 1:
+        while not (self.closing or self.draining()) and len(self.runners) < self._size + 1:
             wait = self._next_birth_at - self._clock.boot()
             if wait > 0:
                 return wait
@@ -178,7 +179,16 @@ class RunnerPool:
             plan.setdefault(runner, []).append(running)
         for runner, its in plan.items():
             for batch in in_batches([running.claimed for running in its]):
-                runner.send(Run(self.worker_id, batch))
+                self._send(runner, batch)
+
+    def _send(self, runner: RunnerProcess, batch: list[Claimed]) -> None:
+        try:
+            runner.send(Run(self.worker_id, batch))
+        except FrameError as error:  # a row that some other program has written
+            for claimed in batch:
+                runner.tokens.discard(claimed.token)
+                self._ledger.end(claimed.token, crashed(CrashKind.ERROR, str(error)))
+            runner.exclusive = runner.exclusive and bool(runner.tokens)
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop; the first reason stays."""

@@ -197,13 +197,11 @@ class Worker:
         async with self._registering:
             if self._fenced:
                 return False
-            asked_at = self._clock.boot()
             me = await self._store.reconnect(self.me, self.ledger.token_seen)
             if me is None:
                 self.lose_lease("the store says that it is lost")
                 return False
-            self._stands(me)
-            self.trust.renewed(asked_at)
+            self._stands(me)  # no beat, and so no more trust: only a beat is seen by others
             return True
 
     async def _register(self) -> None:
@@ -261,7 +259,8 @@ class Worker:
     async def _came_back(self) -> bool:
         try:
             async with self._registering, asyncio.timeout(PATIENCE_SECONDS_MAX):
-                await self._set_status(WorkerStatus.STOPPED)
+                # the old row must not stay alive beside the new one: its lock file is the same
+                await self._store.set_status(self.me, WorkerStatus.STOPPED)
                 await self._register()
         except (StoreError, TimeoutError):
             await self._store.drop_connections()
