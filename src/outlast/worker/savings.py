@@ -6,7 +6,6 @@ written a few times a second at most, and losing it costs nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from outlast.errors import BadData, StoreError
@@ -53,34 +52,44 @@ class Savings:
         self._on_pending()
 
     async def run_once(self) -> float:
-        """Write what is pending: all saves, then the latest progress."""
-        while self._saves:
-            await self._save(self._saves[:SAVES_MAX])
-        await self._report()
-        return FLUSH_SECONDS
+        """Write what is pending: each save, then the latest progress.
 
-    async def _save(self, batch: list[tuple[Save, Reply]]) -> None:
-        try:
-            answers: list[Answer | str] = list(
-                await self._store.checkpoint([save for save, _ in batch])
-            )
-        except BadData:
-            answers = await self._one_by_one(batch)
+        A save whose row is locked waits behind the others, and holds nothing up.
+        """
+        waiting = len(self._saves)
+        while waiting > 0:
+            batch = self._saves[: min(waiting, SAVES_MAX)]
+            waiting -= len(batch)
+            busy = await self._save(batch)
+            self._saves = [*self._saves[len(batch) :], *busy]
+        await self._report()
+        return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
+
+    async def _save(self, batch: list[tuple[Save, Reply]]) -> list[tuple[Save, Reply]]:
+        wanted = [save for save, _ in batch if save.token in self._ledger.running]
+        answers = dict(zip(wanted, await self._answers(wanted), strict=True))
         busy = []
-        for (save, reply), answer in zip(batch, answers, strict=True):
+        for save, reply in batch:
+            answer = answers.get(save, Answer.REFUSED)  # its attempt has ended meanwhile
             if answer is Answer.BUSY:
                 busy.append((save, reply))
                 continue
-            if answer is Answer.ACCEPTED:
+            if answer in (Answer.ACCEPTED, Answer.ALREADY):
                 self._ledger.noted_save(save.token, save.value)
             reply(str(answer))
-        self._saves[: len(batch)] = busy
-        if busy:
-            await asyncio.sleep(BUSY_PAUSE_SECONDS)
+        return busy
 
-    async def _one_by_one(self, batch: list[tuple[Save, Reply]]) -> list[Answer | str]:
+    async def _answers(self, saves: list[Save]) -> list[Answer | str]:
+        if not saves:
+            return []
+        try:
+            return list(await self._store.checkpoint(saves))
+        except BadData:
+            return await self._one_by_one(saves)
+
+    async def _one_by_one(self, saves: list[Save]) -> list[Answer | str]:
         answers: list[Answer | str] = []
-        for save, _ in batch:
+        for save in saves:
             try:
                 answers += await self._store.checkpoint([save])
             except BadData:
