@@ -85,7 +85,8 @@ class Hands:
 
     async def exchange(self, *ends: Transition, limit: int = 0, **room: Any) -> Exchanged:
         """Hand in ends and take up to ``limit`` jobs of the known task."""
-        rooms = [Room(**({"tasks": [TASK], "limit": limit} | room))] if limit else []
+        values: dict[str, Any] = {"tasks": [TASK], "limit": limit}
+        rooms = [Room(**(values | room))] if limit else []
         return await self.store.exchange(self.me, ends, rooms)
 
     async def claim(self, limit: int = 100, **room: Any) -> list[Claimed]:

@@ -467,7 +467,7 @@ BOUNDED = settings(
 
 def test_sqlite_agrees_with_the_model(tmp_path: Path) -> None:
     files = (f"sqlite:///{tmp_path}/{number}.db" for number in range(10_000))
-    run_machine(lambda: History([next(files)]), settings=settings(BOUNDED, max_examples=25))
+    run_machine(lambda: History([next(files)]), settings=settings(BOUNDED, max_examples=25))  # type: ignore[arg-type]
 
 
 def test_model_sqlite_and_postgresql_agree(
@@ -481,4 +481,4 @@ def test_model_sqlite_and_postgresql_agree(
         request.addfinalizer(lambda: pg_server.drop_database(name))
         return History([f"sqlite:///{tmp_path}/{name}.db", url])
 
-    run_machine(history, settings=BOUNDED)
+    run_machine(history, settings=BOUNDED)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from outlast.model.crash import CrashKind, Progress
@@ -146,13 +147,9 @@ async def test_a_completion_that_was_not_seen_to_commit_is_already(
 async def test_a_token_of_another_job_opens_nothing(store: Store, hands: Hands) -> None:
     await enqueued(store, job(), job())
     one, two = await hands.claim()
-    swapped = ended(one.__class__(**{**_fields(one), "token": two.token}))
+    swapped = ended(msgspec.structs.replace(one, token=two.token))
     assert await hands.hand_in(swapped) == [Answer.REFUSED]
     assert (await row_of(store, one.job_id)).state is State.RUNNING
-
-
-def _fields(struct: Claimed) -> dict[str, object]:
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
 
 
 async def test_an_end_counts_though_its_worker_was_reaped(store: Store, hands: Hands) -> None:

@@ -61,8 +61,13 @@ def foreign(path: Path, store: SqliteStore) -> Iterator[sqlite3.Connection]:
 
 
 async def registered(store: SqliteStore, lock: LockFile) -> Hands:
-    named = {"lock_path": str(lock.path), "lock_device": lock.device, "lock_inode": lock.inode}
-    return await Hands.on(store, boot_id=lockfile.boot_id(), **named)
+    return await Hands.on(
+        store,
+        boot_id=lockfile.boot_id(),
+        lock_path=str(lock.path),
+        lock_device=lock.device,
+        lock_inode=lock.inode,
+    )
 
 
 # --- beats

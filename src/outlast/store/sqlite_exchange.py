@@ -42,10 +42,11 @@ def exchange(
     claimed: list[Claimed] = []
     next_due = None
     if status == "active" and rooms:
-        line_up_due(cursor, now)
+        scheduled = [row[0] for row in cursor.execute(_SQL["scheduled_queues"]).fetchall()]
+        line_up_due(cursor, now, scheduled)
         claimed = claim(cursor, now, me, rooms)
         if len(claimed) < sum(room.limit for room in rooms):
-            next_due = seconds_to_next(cursor, now, rooms)
+            next_due = seconds_to_next(cursor, now, rooms, scheduled)
     return Exchanged(
         valid=status in {"active", "draining"},
         answers=answers,
@@ -143,12 +144,13 @@ def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict
 # ------------------------------------------------------------------------ what runs next
 
 
-def line_up_due(cursor: Cursor, now: float) -> None:
+def line_up_due(cursor: Cursor, now: float, queues: Sequence[str]) -> None:
     """Give scheduled jobs that are due their place in the line, at most DUE_MAX."""
-    due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
+    looks = (cursor.execute(_SQL["due"], (queue, now, DUE_MAX)).fetchall() for queue in queues)
+    due = sorted(row for rows in looks for row in rows)[:DUE_MAX]
     if due:
         positions = draw(cursor, "position", len(due))
-        rows = [(position, row[0]) for position, row in zip(positions, due, strict=True)]
+        rows = [(position, row[1]) for position, row in zip(positions, due, strict=True)]
         cursor.executemany(_SQL["line_up"], rows)
 
 
@@ -218,13 +220,13 @@ def policy_of(text: str) -> Policy:
     return msgspec.json.decode(text, type=Policy)
 
 
-def seconds_to_next(cursor: Cursor, now: float, rooms: Sequence[Room]) -> float | None:
+def seconds_to_next(
+    cursor: Cursor, now: float, rooms: Sequence[Room], scheduled: Sequence[str]
+) -> float | None:
     """Return in how many seconds the next scheduled job of these queues falls due."""
-    if all(room.queues for room in rooms):
-        queues = {queue for room in rooms for queue in room.queues}
-        by_queue = _SQL["next_due_in_queue"]
-        times = [cursor.execute(by_queue, (queue,)).fetchone()[0] for queue in queues]
-    else:
-        times = [cursor.execute(_SQL["next_due"]).fetchone()[0]]
+    everywhere = not all(room.queues for room in rooms)
+    wanted = {queue for room in rooms for queue in room.queues}
+    looks = [queue for queue in scheduled if everywhere or queue in wanted]
+    times = [cursor.execute(_SQL["next_due"], (queue,)).fetchone()[0] for queue in looks]
     known = [time for time in times if time is not None]
     return max(0.0, min(known) - now) if known else None

@@ -12,6 +12,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 INSERT INTO outlast_jobs
     (id, task, queue, priority, position, run_at, enqueued_at, args, policy, timeout, key, tenant)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (key) WHERE key IS NOT NULL AND state IN ('queued', 'running') DO NOTHING
+ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: key_holder
-SELECT id + 0 FROM outlast_jobs WHERE key = ? AND state IN ('queued', 'running')
+SELECT id + 0 FROM outlast_jobs WHERE key = ? AND ended_at IS NULL

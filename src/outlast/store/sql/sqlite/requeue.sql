@@ -5,7 +5,7 @@
 -- name: look
 SELECT state, CAST(key AS TEXT) FROM outlast_jobs WHERE id = ?
 -- name: key_holder
-SELECT id FROM outlast_jobs WHERE key = ? AND state IN ('queued', 'running')
+SELECT id FROM outlast_jobs WHERE key = ? AND ended_at IS NULL
 -- name: requeue
 UPDATE outlast_jobs
 SET state = 'queued', position = :position, run_at = :now, ended_at = NULL,
