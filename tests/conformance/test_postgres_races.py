@@ -349,14 +349,19 @@ async def test_bulk_cancels_and_exchanges_do_not_deadlock(
 # -- many at once
 
 
-async def test_workers_that_drain_together_never_claim_a_job_twice(store: PostgresStore) -> None:
-    ids = await enqueued(store, *[job() for _ in range(400)])
+@pytest.mark.parametrize("unknown", [0, 1])
+async def test_workers_that_drain_together_never_claim_a_job_twice(
+    unknown: int, store: PostgresStore
+) -> None:
+    """Also where a job that nobody knows stands in the line, which is then read another way."""
+    await enqueued(store, job(), *[job(task="unknown", priority=9)] * unknown)
+    ids = [1, *await enqueued(store, *[job() for _ in range(400)])]
     seen: list[tuple[int, int]] = []
 
     async def drain(name: str) -> None:
         each = PostgresStore(store.url)
         worker = await Hands.on(each, name)
-        while claimed := await worker.claim(9):
+        while claimed := await worker.claim(9) or await worker.claim(9):
             seen.extend((c.job_id, c.token) for c in claimed)
             assert set(await worker.hand_in(*map(ended, claimed))) == {Answer.ACCEPTED}
         await each.close()

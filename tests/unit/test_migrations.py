@@ -86,7 +86,7 @@ def test_a_file_that_is_no_migration_is_a_fault_of_the_program(name: str, text: 
         step_of(name, text)
 
 
-@pytest.mark.parametrize("dialect", ["postgres"])
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
 def test_the_steps_of_each_dialect_are_numbered_from_one(dialect: str) -> None:
     loaded = migrations.load(dialect)
     assert [step.number for step in loaded] == list(range(1, len(loaded) + 1))

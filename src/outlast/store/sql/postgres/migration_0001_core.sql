@@ -53,6 +53,7 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_counts CHECK (attempt_count >= 0 AND failures >= 0 AND losses >= 0)
 );
 CREATE INDEX outlast_jobs_line ON outlast_jobs (queue, priority DESC, position) WHERE position IS NOT NULL;
+CREATE INDEX outlast_jobs_task ON outlast_jobs (queue, task, priority DESC, position) WHERE position IS NOT NULL;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL AND cancel_requested;
