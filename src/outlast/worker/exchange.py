@@ -15,8 +15,8 @@ from typing import Protocol, TypeVar
 from outlast.clock import Clock
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
-from outlast.model.lifecycle import Transition
-from outlast.store.base import OUTCOMES_MAX, Answer, Exchanged, Room, Store, WorkerRef
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
+from outlast.store.base import OUTCOMES_MAX, Answer, Claimed, Exchanged, Room, Store, WorkerRef
 from outlast.store.bisect import exchange_bisecting
 from outlast.worker.ledger import Ledger
 from outlast.worker.pool import Pool
@@ -82,8 +82,9 @@ class Exchange:
         if not ended and not rooms:
             await self._reconcile_when_due()
             return min(self._poll, self._reconcile_every)
+        asked_as = self._holder.me
         reply = await self._trip(ended, rooms)
-        return await self._took(ended, rooms, reply)
+        return await self._took(ended, rooms, reply, asked_as)
 
     def _rooms(self) -> list[Room]:
         if not self._holder.may_claim():
@@ -109,13 +110,11 @@ class Exchange:
         self._ledger.give_back(ended)
 
     async def _took(
-        self, ended: list[Transition], rooms: list[Room], reply: Exchanged
+        self, ended: list[Transition], rooms: list[Room], reply: Exchanged, asked_as: WorkerRef
     ) -> float | None:
         for transition, answer in zip(ended, reply.answers, strict=True):
             self._ledger.answered(transition, answer)
-        for claimed in reply.claimed:
-            self._ledger.claim(claimed)
-        self._pool.place([self._ledger.running[each.token] for each in reply.claimed])
+        self._start(reply.claimed, asked_as)
         for _, token in reply.cancels:
             self._pool.stop(token, "cancel")
         if not reply.valid and self._holder.may_claim():
@@ -124,6 +123,15 @@ class Exchange:
         if not reply.claimed:
             await self._reconcile_when_due()
         return self._pause(rooms, reply)
+
+    def _start(self, claimed: list[Claimed], asked_as: WorkerRef) -> None:
+        """Start what was claimed; give it back if the right to it ended while the reply came."""
+        attempts = [self._ledger.claim(each) for each in claimed]
+        if self._holder.may_claim() and self._holder.me == asked_as:
+            self._pool.place(attempts)
+            return
+        for running in attempts:
+            self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED))
 
     def _pause(self, rooms: list[Room], reply: Exchanged) -> float | None:
         if Answer.BUSY in reply.answers:

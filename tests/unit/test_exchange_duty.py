@@ -1,0 +1,355 @@
+"""The hot path, step by step, with a store that answers from a script."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from outlast.errors import BadData, StoreUnavailable
+from outlast.model.lifecycle import Transition
+from outlast.store.base import OUTCOMES_MAX, Answer, Exchanged, Room, WorkerRef
+from outlast.testing import ManualClock
+from outlast.worker.exchange import BUSY_PAUSE_SECONDS, Exchange
+from tests.unit.worker_kit import (
+    COMPLETED,
+    FakePool,
+    FakeStore,
+    accepted,
+    claimed,
+    heard,
+    new_ledger,
+)
+
+POLL, RECONCILE = 1.0, 2.0
+
+
+class Holder:
+    """A registration that stands, until it is told otherwise."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self.me = WorkerRef(1, 1)
+        self.claims = True
+        self.lost = False
+        self._store = store
+
+    def may_claim(self) -> bool:
+        return self.claims
+
+    async def reconnect(self) -> bool:
+        self._store.calls.append(("reconnect", None))
+        if not self.lost:
+            self.me = WorkerRef(self.me.worker_id, self.me.epoch + 1)
+        return not self.lost
+
+
+class Bench:
+    """An exchange and all that it works with."""
+
+    def __init__(self, slots: int = 10) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.store = FakeStore()
+        self.ledger = new_ledger(self.clock)
+        self.pool = FakePool(self.ledger, slots)
+        self.holder = Holder(self.store)
+        self.exchange = Exchange(
+            self.store,  # type: ignore[arg-type]
+            self.ledger,
+            self.pool,
+            self.holder,
+            clock=self.clock,
+            poll=POLL,
+            reconcile_every=RECONCILE,
+            patience=20.0,
+        )
+
+    def ends(self, *tokens: int) -> None:
+        for token in tokens:
+            self.ledger.claim(claimed(token))
+            self.ledger.end(token, COMPLETED)
+
+    def handed_in(self) -> list[list[int]]:
+        return [tokens for verb, (tokens, _) in self._exchanges() if tokens]
+
+    def rooms(self) -> list[list[Room]]:
+        return [rooms for _, (_, rooms) in self._exchanges()]
+
+    def _exchanges(self):
+        return [call for call in self.store.calls if call[0] == "exchange"]
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+# ------------------------------------------------------------------------------- one trip
+
+
+async def test_what_ended_goes_in_and_what_can_run_comes_out_in_one_trip(bench):
+    bench.ends(1, 2)
+    bench.store.script = [accepted(2, claimed=[claimed(3), claimed(4)])]
+    await bench.exchange.run_once()
+    assert bench.store.calls == [("exchange", ([1, 2], [Room(["t"], 10)]))]
+    assert bench.pool.placed == [3, 4]
+    assert bench.ledger.held() == {3, 4}
+
+
+async def test_ends_that_were_not_taken_along_take_their_slots(bench):
+    bench.pool.slots = OUTCOMES_MAX + 10
+    bench.ends(*range(OUTCOMES_MAX + 3))
+    assert await bench.exchange.run_once() == 0.0, "more ends wait: at once again"
+    assert len(bench.handed_in()[0]) == OUTCOMES_MAX
+    assert bench.rooms()[0][0].limit == OUTCOMES_MAX + 10 - 3
+
+
+async def test_with_nothing_to_hand_in_and_no_room_the_store_is_left_alone(bench):
+    bench.pool.slots = 0
+    assert await bench.exchange.run_once() == POLL
+    assert bench.store.calls == []
+
+
+async def test_a_cancel_request_reaches_the_attempt(bench):
+    bench.ledger.claim(claimed(5))
+    bench.store.script = [accepted(0, cancels=[(5, 5), (9, 9)])]
+    await bench.exchange.run_once()
+    assert bench.pool.stopped == [(5, "cancel")]
+
+
+# --------------------------------------------------------------------------------- pauses
+
+
+@pytest.mark.parametrize(
+    ("reply", "pause"),
+    [
+        (accepted(0), POLL),
+        (accepted(0, next_due=0.3), 0.3),
+        (accepted(0, next_due=0.0), 0.001),
+        (accepted(0, next_due=500.0), POLL),
+        (accepted(0, claimed=[claimed(n) for n in range(1, 11)]), 0.0),
+        (accepted(0, claimed=[claimed(1)]), POLL),
+    ],
+    ids=["nothing", "due soon", "due now", "due late", "as many as asked", "fewer than asked"],
+)
+async def test_it_looks_again_when_there_may_be_more(bench, reply, pause):
+    bench.store.script = [reply]
+    assert await bench.exchange.run_once() == pause
+
+
+async def test_a_hint_during_a_trip_is_not_forgotten(bench):
+    def hinted() -> Exchanged:
+        bench.exchange.hint()
+        return accepted(0)
+
+    bench.store.script = [hinted]
+    assert await bench.exchange.run_once() == 0.0
+    assert await bench.exchange.run_once() == POLL
+
+
+async def test_a_busy_end_is_handed_in_again_after_a_short_pause(bench):
+    bench.ends(1, 2)
+    bench.store.script = [Exchanged(valid=True, answers=[Answer.BUSY, Answer.ACCEPTED])]
+    assert await bench.exchange.run_once() == BUSY_PAUSE_SECONDS
+    assert bench.ledger.held() == {1}
+    await bench.exchange.run_once()
+    assert bench.handed_in() == [[1, 2], [1]]
+    assert bench.ledger.is_empty()
+
+
+# -------------------------------------------------------------------- a trip that broke off
+
+
+async def test_after_a_trip_broke_off_its_ends_are_handed_in_again_once(bench):
+    bench.ends(1, 2)
+    bench.ledger.claim(claimed(3))
+    bench.store.script = [StoreUnavailable("the connection broke")]
+    with pytest.raises(StoreUnavailable):
+        await bench.exchange.run_once()
+    assert bench.ledger.held() == {1, 2, 3}
+    await bench.exchange.run_once()
+    assert bench.store.verbs() == [
+        "exchange",
+        "drop_connections",
+        "reconnect",
+        "reconcile",
+        "exchange",
+    ]
+    assert dict(bench.store.calls)["reconcile"] == {1, 2, 3}, "also ends that are not answered"
+    assert bench.handed_in() == [[1, 2], [1, 2]]
+    assert bench.ledger.held() == {3}
+
+
+async def test_a_claim_that_was_never_heard_of_is_given_back_and_looked_for_at_once(bench):
+    bench.store.script = [StoreUnavailable("the reply was cut")]
+    bench.store.unknown = [(8, 80)]
+    with pytest.raises(StoreUnavailable):
+        await bench.exchange.run_once()
+    with heard() as names:
+        await bench.exchange.run_once()
+    assert names == ["claim_reconciled"]
+
+
+async def test_a_store_that_does_not_answer_in_time_counts_as_broken_off():
+    bench = Bench()
+    bench.exchange._patience = 0.0
+    bench.ends(1)
+    never = asyncio.get_running_loop().create_future()
+
+    async def hangs(me, ended, rooms):
+        await never
+
+    bench.store.exchange = hangs  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable, match="no answer within"):
+        await bench.exchange.run_once()
+    assert [end.token for end in bench.ledger.ended] == [1]
+    del bench.store.exchange
+    bench.exchange._patience = 20.0
+    await bench.exchange.run_once()
+    assert bench.store.verbs()[:2] == ["drop_connections", "reconnect"]
+
+
+async def test_a_trip_that_is_cancelled_gives_its_ends_back(bench):
+    bench.ends(1)
+    bench.store.script = [asyncio.CancelledError()]
+    with pytest.raises(asyncio.CancelledError):
+        await bench.exchange.run_once()
+    assert [end.token for end in bench.ledger.ended] == [1]
+
+
+async def test_a_reconnect_that_breaks_off_is_tried_again_before_any_trip(bench):
+    bench.ends(1)
+    bench.store.script = [StoreUnavailable("broke")]
+    with pytest.raises(StoreUnavailable):
+        await bench.exchange.run_once()
+    working, outage = bench.holder.reconnect, StoreUnavailable("still away")
+
+    async def breaks() -> bool:
+        raise outage
+
+    bench.holder.reconnect = breaks
+    with pytest.raises(StoreUnavailable, match="still away"):
+        await bench.exchange.run_once()
+    bench.holder.reconnect = working
+    await bench.exchange.run_once()
+    assert bench.handed_in() == [[1], [1]]
+
+
+async def test_ends_are_handed_in_though_the_lease_is_lost_and_nothing_is_claimed(bench):
+    """They are judged by their own tokens: whoever was faster is not robbed."""
+    bench.ends(1)
+    bench.store.script = [StoreUnavailable("broke")]
+    with pytest.raises(StoreUnavailable):
+        await bench.exchange.run_once()
+    bench.holder.lost, bench.holder.claims = True, False
+    await bench.exchange.run_once()
+    assert bench.store.verbs() == ["exchange", "drop_connections", "reconnect", "exchange"]
+    assert bench.rooms()[-1] == []
+    assert bench.ledger.is_empty()
+
+
+async def test_a_registration_that_does_not_stand_any_more_is_raised_anew(bench):
+    bench.store.script = [Exchanged(valid=False, answers=[])]
+    assert await bench.exchange.run_once() == 0.0
+    await bench.exchange.run_once()
+    assert bench.store.verbs()[1:4] == ["drop_connections", "reconnect", "reconcile"]
+
+
+# ---------------------------------------------------------------------- who may not claim
+
+
+async def test_nothing_is_claimed_while_draining_or_fenced_but_ends_go_in(bench):
+    bench.holder.claims = False
+    await bench.exchange.run_once()
+    assert bench.store.calls == []
+    bench.ends(1)
+    await bench.exchange.run_once()
+    assert bench.store.calls == [("exchange", ([1], []))]
+
+
+async def test_what_was_claimed_while_the_lease_was_being_lost_is_not_started(bench):
+    """The reply came late: the worker must not run what others may run by now."""
+
+    def lost_meanwhile() -> Exchanged:
+        bench.holder.claims = False
+        return accepted(0, claimed=[claimed(5)])
+
+    bench.store.script = [lost_meanwhile]
+    await bench.exchange.run_once()
+    assert bench.pool.placed == []
+    assert bench.ledger.held() == {5}, "until the store has taken it back"
+    (end,) = bench.ledger.ended
+    assert (end.outcome, end.failures, end.losses) == ("released", 0, 0)
+    await bench.exchange.run_once()
+    assert bench.ledger.is_empty()
+
+
+async def test_what_was_claimed_under_an_earlier_registration_is_not_started(bench):
+    def registered_anew() -> Exchanged:
+        bench.holder.me = WorkerRef(2, 1)
+        return accepted(0, claimed=[claimed(5)])
+
+    bench.store.script = [registered_anew]
+    await bench.exchange.run_once()
+    assert bench.pool.placed == []
+    assert [end.outcome for end in bench.ledger.ended] == ["released"]
+
+
+# ---------------------------------------------------------------------------- reconciling
+
+
+async def test_claims_are_reconciled_from_time_to_time_and_when_nothing_else_is_under_way(bench):
+    bench.ledger.claim(claimed(3))
+    await bench.exchange.run_once()
+    assert bench.store.verbs() == ["exchange"]
+    bench.clock.advance(RECONCILE)
+    await bench.exchange.run_once()
+    await bench.exchange.run_once()
+    assert bench.store.verbs() == ["exchange", "exchange", "reconcile", "exchange"]
+    assert dict(bench.store.calls)["reconcile"] == {3}
+
+
+async def test_a_full_worker_reconciles_as_well(bench):
+    bench.pool.slots = 0
+    bench.clock.advance(RECONCILE)
+    await bench.exchange.run_once()
+    assert bench.store.verbs() == ["reconcile"]
+
+
+# ------------------------------------------------------------------------------ bad data
+
+
+async def test_one_poison_end_is_found_and_ended_and_the_others_are_written(bench):
+    bench.ends(*range(1, 8))
+    bench.store.poison = {5}
+    accepted_ends: list[Transition] = []
+    working = bench.store.exchange
+
+    async def noting(me, ended, rooms):
+        reply = await working(me, ended, rooms)
+        accepted_ends.extend(ended)
+        return reply
+
+    bench.store.exchange = noting
+    with heard() as names:
+        await bench.exchange.run_once()
+    assert names == ["result_rejected"]
+    assert sorted(end.token for end in accepted_ends) == [1, 2, 3, 4, 5, 6, 7]
+    assert [end.token for end in accepted_ends if end.outcome == "rejected_result"] == [5]
+    assert bench.ledger.is_empty()
+    assert bench.rooms()[-1] == [Room(["t"], 10)], "and what can run next is taken"
+
+
+async def test_every_end_may_be_poison(bench):
+    bench.ends(1, 2, 3)
+    bench.store.poison = {1, 2, 3}
+    await bench.exchange.run_once()
+    assert bench.ledger.is_empty()
+
+
+async def test_rooms_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench):
+    bench.store.script = [BadData("odd rooms")]
+    with pytest.raises(BadData):
+        await bench.exchange.run_once()
+    bench.ends(1)
+    await bench.exchange.run_once()
+    assert bench.ledger.is_empty()
