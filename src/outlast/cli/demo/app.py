@@ -54,20 +54,21 @@ class Pacer:
         self._attempt = attempt
         self._pace = pace
         self._stage = "counting"
-        self._fraction = 0.0
+        self._last = (0.0, "")
         self._since = SYSTEM.boot()
 
     def report(self, fraction: float, message: str) -> None:
         """Tell people how far the attempt is."""
         self._obey()
-        self._fraction = fraction
+        self._last = (fraction, message)
         self._attempt.report(fraction, message, stage=self._stage)
 
     def pause(self) -> None:
         """Wait until the commit has taken its time; after the last one there is no need."""
         until = self._since + self._pace
-        if self._fraction < 1 and SYSTEM.boot() < until:
+        if self._last[0] < 1 and SYSTEM.boot() < until:
             self._stage = f"slowed to {span(self._pace)} a commit"
+            self.report(*self._last)
             self._wait(until)
         self._since = SYSTEM.boot()
 

@@ -30,17 +30,19 @@ from outlast.cli.demo.show import Show, show_on, timeline
 from outlast.cli.demo.story import Ending, Plan, Story
 from outlast.cli.demo.watch import Watch
 from outlast.cli.errors import NotSoError, say
+from outlast.cli.words import span
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.store.sqlite_url import UNSAFE, parse
 
-SHOW_SECONDS = 5.0
+SHOW_SECONDS = 4.0
 """How long the job is to take at least, so that there is something to see and to kill."""
 EVERY, PARTS = 5, 8
 """Commits between checkpoints, at most; and at least so many checkpoints are to be due."""
 FAREWELL_SECONDS = 2.0
 """What the store gets to take an interrupted demo's job back."""
 STORE = "outlast-demo.db"
+FILES = {"picture": "evolution.png", "to zoom": "evolution.svg", "numbers": "evolution.json"}
 
 Repo = Annotated[
     str, typer.Option("--repo", metavar="PATH", help="A git repository, or a folder in one.")
@@ -77,8 +79,9 @@ def demo(
     """
     _require("matplotlib")
     plan = _plan(repo, commits)
+    given = _absolute(url) if url else None
     with _folder(out) as folder:
-        app.url = _absolute(url) if url else _new_store(folder)
+        app.url = given or _new_store(folder)
         raise typer.Exit(asyncio.run(_play(plan, folder, Console())))
 
 
@@ -96,7 +99,8 @@ def _plan(repo: str, wanted: int) -> Plan:
     try:
         history = History.find(path)
     except NotARepository as error:
-        raise NotSoError(f"{error}; --repo names another repository") from error
+        other = "; --repo names another repository" if shutil.which("git") else ""
+        raise NotSoError(f"{error}{other}") from error
     if history.total < SAMPLES_LEAST:
         cut = " in this shallow clone (git fetch --unshallow gets the rest)"
         raise NotSoError(
@@ -118,23 +122,35 @@ def _plan(repo: str, wanted: int) -> Plan:
 
 @contextlib.contextmanager
 def _folder(out: str) -> Iterator[Path]:
-    """The folder for what comes out, made where needed, for this demo alone."""
+    """The folder for what comes out, made where needed, for this demo alone.
+
+    Raises NotSoError where nothing can be written. An empty folder is not left behind.
+    """
     folder = Path(os.path.abspath(os.path.expanduser(out)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileExistsError:
+        raise NotSoError(f"--out {out}: there is a file of that name") from None
     except OSError as error:
         raise NotSoError(f"--out {out}: {error.strerror}") from error
     try:
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise NotSoError(f"--out {out}: nothing can be written there")
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise NotSoError(f"--out {out}: another demo is running there") from None
+        _take(folder, fd, out)
         yield folder
     finally:
         os.close(fd)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _take(folder: Path, fd: int, out: str) -> None:
+    """Make sure that the folder can be written to, and is no other demo's just now."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise NotSoError(f"--out {out}: nothing can be written there")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise NotSoError(f"--out {out}: another demo is running there") from None
 
 
 def _new_store(folder: Path) -> str:
@@ -246,11 +262,22 @@ def _write(folder: Path, ending: Ending) -> None:
 
 def _conclude(console: Console, plan: Plan, folder: Path, ending: Ending) -> None:
     """The attempts, what they mean, and where everything is."""
-    kept = f"{ending.resumed_from} of {plan.goal} commits were not done twice."
+    kept = f"{ending.resumed_from} of {plan.goal} commits were not done twice"
+    noticed = f"the death was noticed after {span(ending.noticed_after)}"
     console.print(timeline(ending.look, width=console.width))
-    console.print(Text.assemble(("Completed in 2 attempts", "bold green"), f": {kept}"))
-    for name in ("evolution.png", "evolution.svg", "evolution.json"):
-        console.print(Text(f"  {_near(folder / name)}"), soft_wrap=True)
+    console.print(Text.assemble(("Completed in 2 attempts", "bold green"), f": {kept}; {noticed}."))
+    for what, where in _traces(folder, ending).items():
+        console.print(Text.assemble((f"  {what:<10}", "dim"), where), soft_wrap=True)
+
+
+def _traces(folder: Path, ending: Ending) -> dict[str, str]:
+    """What is left, and where."""
+    files = {what: _near(folder / name) for what, name in FILES.items()}
+    job = ending.look.job
+    url = (
+        f"sqlite:///{quote(_near(Path(place(app.url))))}" if is_sqlite(app.url) else place(app.url)
+    )
+    return {**files, "evidence": f"outlast job {job.id if job else ''} --url {url}"}
 
 
 def _near(path: Path) -> str:

@@ -26,8 +26,8 @@ from outlast.model.job import State
 
 COLOURS = {"amber": "dark_orange", "violet": "medium_purple1"}
 """The workers' names, and how each is shown wherever it is named."""
-BAR, GANTT = 44, 26
-"""Columns of the progress bar and of the attempts' bars."""
+PANEL, BAR, GANTT = 80, 44, 26
+"""Columns of the live view, of its progress bar, and of the attempts' bars at the end."""
 WIDE = 104
 """Columns of a terminal from which on attempts are drawn, too."""
 STEPS = 5
@@ -119,7 +119,7 @@ class LiveShow(PlainShow):
 def panel(look: Look, killed: dict[str, float]) -> Panel:
     """Return the live view: the workers, and the job that one of them runs."""
     body = Group(_workers(look, killed), Text(), *_job(look))
-    return Panel(body, box=ROUNDED, border_style="dim", padding=(1, 2), expand=False, width=78)
+    return Panel(body, box=ROUNDED, border_style="dim", padding=(1, 2), width=PANEL)
 
 
 def _workers(look: Look, killed: dict[str, float]) -> Table:
@@ -162,9 +162,10 @@ def _job(look: Look) -> list[RenderableType]:
     if job is None:
         return [Text("no job yet", "dim")]
     colour = COLOURS.get(look.holder or "", "green" if look.state is State.COMPLETED else "")
+    stage = "" if look.state is State.COMPLETED else look.stage
     head = Text.assemble(
         f"job {job.id} ", (job.state.value, f"bold {colour}"), f"  attempt {job.attempt_count}",
-        f"  token {job.token}" if job.token else "", (f"   {look.stage}", "dim"),
+        f"  token {job.token}" if job.token else "", (f"   {stage}", "dim"),
     )  # fmt: skip
     count = f"  {look.done} of {look.goal} commits"
     return [head, Text.assemble(bar(look), count), pointer(look)]

@@ -30,7 +30,7 @@ LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.1, 0.02
 READY_SECONDS = 60.0
 NOTICE_SECONDS = 90.0
 """The lease, should there be no lock file, and then some."""
-HALF, LATE = 0.5, 0.65
+HALF, LATE = 0.45, 0.6
 """Parts of the job done at which its worker is killed: rather a moment after a checkpoint, so that
 something is lost with it, but not much later than at half."""
 
@@ -128,9 +128,8 @@ class Story:
             )
 
         def ripe(look: Look) -> bool:
-            return look.done >= half and 0 < look.saved < (
-                look.done if look.done < late else look.goal
-            )
+            loss = look.done > look.saved or self._plan.every == 1
+            return look.saved > 0 and look.done >= half and (loss or look.done >= late)
 
         await self._until(ripe)
 
@@ -142,8 +141,13 @@ class Story:
         member = self._crew.members[look.holder]
         killed = member.kill_tree()
         self._say(f"kill -9 of {member.name} and all below it: {', '.join(killed)}", "bold red")
-        self._say(f"it had counted {look.done} of {look.goal} commits, {look.saved} of them saved")
+        await self._tell_what_is_saved()
         return member, look.job.token
+
+    async def _tell_what_is_saved(self) -> None:
+        """Look again: it may have saved between the last look and its death."""
+        look = await self._watch.look()
+        self._say(f"it had counted {look.done} of {look.goal} commits, {look.saved} of them saved")
 
     async def _wait_until_noticed(self, member: Member, token: int) -> float:
         def noticed(look: Look) -> bool:

@@ -1,0 +1,116 @@
+"""The real command line in processes of its own, and stores to point it at."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.rows import populated
+
+SECONDS = 60.0  # for one command, on a machine with other things to do
+
+APPLICATION = """
+import asyncio
+
+import outlast
+
+app = outlast.App("sqlite:///shop.db")
+print("shop is imported")
+
+
+@app.task
+async def mail(to: str, copies: int = 1) -> int:
+    return copies
+
+
+@app.task
+async def nap(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "rested"
+"""
+
+
+class Said:
+    """What a command has said, and its exit code."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.code = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+
+    def json(self) -> Any:
+        """Return stdout as the one JSON document that it must be."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    def refused(self, code: int, *words: str) -> None:
+        """Check that it ended with ``code`` and said so in a few plain lines."""
+        assert self.code == code, (self.code, self.out, self.err)
+        lines = self.err.strip().splitlines()
+        told = [line for line in lines if line != "shop is imported"]
+        assert told[0].startswith("outlast: "), self.err
+        assert len(told) <= 3
+        assert "Traceback" not in self.err
+        for word in words:
+            assert word in self.err, self.err
+
+
+Outlast = Callable[..., Said]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a working directory with an application, ``shop:app``."""
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    return tmp_path
+
+
+@pytest.fixture
+def outlast(folder: Path) -> Outlast:
+    """Return what runs ``outlast`` with arguments and waits for it."""
+
+    def run(*arguments: object, **env: str) -> Said:
+        return Said(
+            subprocess.run(
+                [sys.executable, "-m", "outlast.cli", *map(str, arguments)],
+                cwd=folder,
+                env=environment(**env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                timeout=SECONDS,
+                check=False,
+            )
+        )
+
+    return run
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of a command: nothing of the tester's own terminal."""
+    plain = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in {"COLUMNS", "FORCE_COLOR", "NO_COLOR"} and not key.startswith("OUTLAST_")
+    }
+    return {**plain, **more}
+
+
+@pytest.fixture
+def filled(store_url: str) -> tuple[str, dict[str, int]]:
+    """Return a store of each kind with a job of every kind: its URL, and the jobs' ids."""
+    return store_url, populated(store_url)
+
+
+@pytest.fixture
+def rows(sqlite_url: str) -> tuple[str, dict[str, int]]:
+    """Return a SQLite store with a job of every kind: its URL, and the jobs' ids."""
+    return sqlite_url, populated(sqlite_url)

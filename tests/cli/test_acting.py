@@ -1,0 +1,102 @@
+"""Commands that act on jobs: what was done, what was not and why, and the exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Outlast
+
+Filled = tuple[str, dict[str, int]]
+
+
+def job(outlast: Outlast, url: str, number: int) -> dict[str, Any]:
+    document: dict[str, Any] = outlast("job", number, "--url", url, "--json").json()
+    return document
+
+
+def test_cancel_ends_queued_jobs_and_asks_running_ones(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    said = outlast("cancel", ids["queued"], ids["running"], "--url", url)
+    assert said.code == 0, said.err
+    assert said.out == f"job {ids['queued']} cancelled\njob {ids['running']} asked to stop\n"
+    assert job(outlast, url, ids["queued"])["state"] == "cancelled"
+    assert job(outlast, url, ids["running"])["cancel_requested"]
+    assert "asked to stop" in outlast("job", ids["running"], "--url", url).out
+
+
+def test_cancel_does_what_can_be_done_and_says_what_cannot(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    said = outlast("cancel", ids["queued"], ids["completed"], 999, "--url", url)
+    said.refused(1, f"job {ids['completed']} has ended already", "there is no job 999")
+    assert said.out == f"job {ids['queued']} cancelled\n"
+
+
+def test_requeue_revives_from_the_checkpoint(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    said = outlast("requeue", ids["dead"], ids["cancelled"], "--url", url)
+    assert said.code == 0, said.err
+    revived = job(outlast, url, ids["dead"])
+    assert (revived["state"], revived["failures"]) == ("queued", 0)
+    assert revived["checkpoint"] == {"sent": [1, 2, 3]}
+    assert len(revived["attempts"]) == 2
+
+
+def test_requeue_from_scratch_forgets_the_checkpoint(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    assert outlast("requeue", ids["dead"], "--from-scratch", "--url", url).code == 0
+    assert job(outlast, url, ids["dead"])["checkpoint"] is None
+
+
+def test_requeue_refuses_jobs_that_have_not_ended(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    said = outlast("requeue", ids["running"], ids["completed"], 999, "--url", url)
+    said.refused(1, "has not ended", "is completed", "there is no job 999")
+
+
+def test_dead_requeue_takes_only_dead_jobs(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    said = outlast("dead", "requeue", ids["dead"], ids["cancelled"], 999, "--url", url)
+    said.refused(1, f"job {ids['cancelled']} is cancelled, not dead", "there is no job 999")
+    assert said.out == f"job {ids['dead']} requeued\n"
+    assert job(outlast, url, ids["cancelled"])["state"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("choice", "count"),
+    [(["--task", "mail"], 1), (["--queue", "none"], 0), (["--all"], 1)],
+    ids=["task", "queue", "all"],
+)
+def test_dead_requeue_by_filter(
+    outlast: Outlast, rows: Filled, choice: list[str], count: int
+) -> None:
+    url, _ = rows
+    said = outlast("dead", "requeue", *choice, "--url", url)
+    assert (said.code, said.out) == (0, f"{count} job{'s' * (count != 1)} requeued\n")
+
+
+def test_dead_discard_deletes_for_good(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    said = outlast("dead", "discard", ids["dead"], "--url", url)
+    assert (said.code, said.out) == (0, "1 job discarded\n")
+    outlast("job", ids["dead"], "--url", url).refused(1, f"there is no job {ids['dead']}")
+    outlast("dead", "discard", ids["dead"], "--url", url).refused(1, "there is no job")
+
+
+def test_dead_discard_leaves_other_jobs_alone(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    outlast("dead", "discard", ids["running"], "--url", url).refused(1, "is running, not dead")
+    assert outlast("dead", "discard", "--all", "--url", url).out == "1 job discarded\n"
+    left = outlast("jobs", "--json", "--url", url).json()["jobs"]
+    assert {each["id"] for each in left} == set(ids.values()) - {ids["dead"]}
+
+
+@pytest.mark.parametrize("verb", ["requeue", "discard"])
+@pytest.mark.parametrize("choice", [[], ["1", "--all"], ["--all", "--task", "mail"]], ids=str)
+def test_acting_on_all_dead_jobs_has_to_be_said(
+    outlast: Outlast, rows: Filled, verb: str, choice: list[str]
+) -> None:
+    url, _ = rows
+    outlast("dead", verb, *choice, "--url", url).refused(2, "--all")
+    assert len(outlast("dead", "list", "--json", "--url", url).json()["jobs"]) == 1

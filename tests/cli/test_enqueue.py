@@ -1,0 +1,105 @@
+"""``outlast enqueue``: JSON in, a job out; what does not fit is refused before it is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Outlast
+
+
+def test_a_call_is_enqueued_and_a_new_file_is_named(outlast: Outlast, folder: Path) -> None:
+    said = outlast("enqueue", "shop:app", "mail", '"ada@example.org"')
+    assert said.code == 0, said.err
+    assert said.out == f"job 1 enqueued in the new file {folder / 'shop.db'}\n"
+    again = outlast("enqueue", "shop:app", "mail", 'to="ada@example.org"', "copies=3")
+    assert again.out == "job 2 enqueued\n"
+    document = outlast("job", 2, "--json", "--url", "sqlite:///shop.db").json()
+    assert document["args"] == {"to": "ada@example.org", "copies": 3}
+
+
+def test_it_goes_where_it_is_told(outlast: Outlast, store_url: str) -> None:
+    options = ["--delay", "60", "--queue", "slow", "--priority", "7", "--tenant", "acme"]
+    said = outlast("enqueue", "shop:app", "nap", "1.5", *options, "--url", store_url, "--json")
+    document = said.json()
+    assert document == {"schema": 1, "id": document["id"], "task": "nap", "created": True}
+    job = outlast("job", document["id"], "--json", "--url", store_url).json()
+    assert (job["queue"], job["priority"], job["tenant"]) == ("slow", 7, "acme")
+    assert job["phase"] == "scheduled"
+
+
+def test_a_key_is_enqueued_once(outlast: Outlast) -> None:
+    first = outlast("enqueue", "shop:app", "nap", "1", "--key", "k", "--json").json()
+    second = outlast("enqueue", "shop:app", "nap", "1", "--key", "k", "--json").json()
+    assert (first["created"], second["created"]) == (True, False)
+    assert first["id"] == second["id"]
+    assert "nothing was enqueued" in outlast("enqueue", "shop:app", "nap", "1", "--key", "k").out
+
+
+def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:
+    assert outlast("enqueue", "shop:app", "nap", "--", "-1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["mail", "ada@example.org"], ["is not JSON", "quotes of its own"]),
+        (["mail", "to=ada"], ["is not JSON"]),
+        (["mail", "3"], ["'to'", "does not fit str"]),
+        (["mail"], ["mail(to: str, copies: int = 1)"]),
+        (["mail", '"a"', "colour=1"], ["colour"]),
+        (["mail", 'to="a"', 'to="b"'], ["given twice"]),
+        (["mail", 'to="a"', "3"], ["comes behind"]),
+        (["male", '"a"'], ["no task is called 'male'", "did you mean mail"]),
+        (["nap", "1", "--priority", "101"], ["--priority must be"]),
+        (["nap", "1", "--delay", "-1"], ["--delay must be"]),
+        (["nap", "1", "--delay", "nan"], ["--delay must be"]),
+        (["nap", "1", "--queue", "a b"], ["--queue must be"]),
+        (["nap", "1", "--url", "mysql://db"], ["is not the URL of a store"]),
+    ],
+    ids=lambda value: " ".join(value)[:30],
+)
+def test_what_cannot_work_is_refused(
+    outlast: Outlast, folder: Path, arguments: list[str], words: list[str]
+) -> None:
+    outlast("enqueue", "shop:app", *arguments).refused(2, *words)
+    assert not list(folder.glob("*.db"))
+
+
+BROKEN = "import outlast\n\ndef connect():\n    raise OSError('no route to db')\n\nconnect()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BROKEN, ["in connect", "OSError: no route to db", "cannot import 'broken'"]),
+        ("x = (\n", ["broken.py", "SyntaxError"]),
+        ("import not_there\n", ["import not_there", "No module named 'not_there'"]),
+        ("raise SystemExit(0)\n", ["ends the program while it is imported"]),
+        ("app = 3\n", ["broken:app is a int, not an outlast.App"]),
+        ("import outlast\nother = outlast.App()\n", ["there is broken:other"]),
+        ("import outlast\napp = outlast.App('nonsense')\n", ["is not the URL of a store"]),
+    ],
+    ids=["raises", "syntax", "dependency", "exits", "no app", "other name", "bad url"],
+)
+def test_an_application_that_does_not_import_shows_its_own_traceback(
+    outlast: Outlast, folder: Path, text: str, words: list[str]
+) -> None:
+    (folder / "broken.py").write_text(text)
+    said = outlast("enqueue", "broken:app", "mail")
+    assert said.code == 2, said.err
+    for word in words:
+        assert word in said.err
+    assert "importlib" not in said.err
+    assert "site-packages" not in said.err
+    assert "outlast/cli" not in said.err
+    assert not list(folder.glob("*.db"))
+
+
+@pytest.mark.parametrize("spec", ["shop", "shop:", ":app", "nowhere:app"])
+@pytest.mark.parametrize("command", ["enqueue", "worker"])
+def test_an_application_that_is_not_there_is_refused(
+    outlast: Outlast, spec: str, command: str
+) -> None:
+    outlast(command, spec, *(["mail"] if command == "enqueue" else [])).refused(2)

@@ -1,0 +1,129 @@
+"""The program as a whole: help that teaches, versions, and no traceback at the prompt."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from typer.main import get_command
+
+import outlast as package
+from outlast.cli import main, program
+from outlast.cli.errors import FAULT
+from outlast.errors import OutlastError
+from tests.cli.conftest import Outlast
+
+
+def paths(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, child in getattr(command, "commands", {}).items():
+        yield from paths(child, (*path, name))
+
+
+COMMANDS = list(paths(get_command(program.build([]))))
+
+
+def test_all_commands_are_there() -> None:
+    names = {" ".join(path) for path in COMMANDS}
+    assert names == {
+        "", "worker", "enqueue", "jobs", "job", "workers", "dead", "dead list", "dead requeue",
+        "dead discard", "cancel", "requeue", "migrate", "demo",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_teaches(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*path, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"Usage: {' '.join(('outlast', *path))}" in text
+    assert path == ("dead",) or "Example" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert "\\[" not in text
+    if path and path != ("dead",):
+        assert "--url" in text or path == ("demo",)
+        assert f"    outlast {' '.join(path)}" in text
+
+
+def test_version_and_the_installed_command(outlast: Outlast) -> None:
+    assert outlast("--version").out == f"outlast {package.__version__}\n"
+
+
+def test_no_command_shows_the_help(outlast: Outlast) -> None:
+    said = outlast()
+    assert said.code == 2
+    assert "Usage: outlast" in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing"], ["No such command 'nothing'", "`outlast --help`"]),
+        (["jobs", "--colour"], ["--colour", "`outlast jobs --help`"]),
+        (["jobs", "--state", "late"], ["'late'", "queued"]),
+        (["jobs", "--limit", "0"], ["--limit"]),
+        (["job"], ["ID"]),
+        (["job", "x"], ["ID"]),
+        (["job", "99999999999999999999"], ["is no job's number"]),
+        (["cancel"], ["ID"]),
+    ],
+    ids=lambda value: " ".join(value)[:30],
+)
+def test_wrong_usage_is_two_lines(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("outlast: ")
+    assert len(told.err.splitlines()) <= 2
+    for word in words:
+        assert word in told.err
+
+
+def test_a_fault_of_ours_is_no_traceback_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(url: object, work: object) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("outlast.cli.jobs.on_store", fail)
+    assert main(["jobs"]) == FAULT
+    told = capsys.readouterr().err
+    assert "ZeroDivisionError: by zero" in told
+    assert "Traceback" not in told
+    monkeypatch.setenv("OUTLAST_DEBUG", "1")
+    main(["jobs"])
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_every_error_has_an_exit_code() -> None:
+    from outlast.cli.errors import code_of
+
+    def below(kind: type[OutlastError]) -> Iterator[type[OutlastError]]:
+        for child in kind.__subclasses__():
+            yield child
+            yield from below(child)
+
+    codes = {kind.__name__: code_of(kind("x")) for kind in below(OutlastError)}
+    assert set(codes.values()) == {1, 2, 3}
+    assert codes["StoreUnavailable"] == codes["StoreCorrupt"] == codes["SchemaMismatch"] == 3
+    assert codes["JobNotFound"] == 1
+    assert codes["UnknownTask"] == codes["ConfigError"] == codes["ApplicationError"] == 2
+
+
+def test_importing_the_command_line_loads_no_terminal() -> None:
+    code = "import sys, outlast.cli; print({'typer', 'rich', 'structlog'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_the_program_starts_without_structlog_and_drivers() -> None:
+    code = (
+        "import sys, outlast.cli.program as p; p.build([]);"
+        "print({'structlog', 'asyncpg', 'sqlite3', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

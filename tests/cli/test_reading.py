@@ -1,0 +1,260 @@
+"""Commands that look: tables for people, one JSON document for programs, nothing made."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Outlast, environment
+from tests.servers import PostgresServer
+
+Filled = tuple[str, dict[str, int]]
+
+
+def names(text: str) -> set[str]:
+    return set(text.split())
+
+
+JOB_NAMES = names(
+    """id task queue state phase priority attempt_count failures losses token worker key tenant
+    run_at enqueued_at started_at ended_at progress checkpoint args result"""
+)
+ATTEMPT_NAMES = names("token number worker host pid outcome charged started_at ended_at crash")
+WORKER_NAMES = names(
+    """id name host pid status queues tasks running heartbeat_at lease_expires_at started_at
+    presence release"""
+)
+
+
+def test_jobs_show_each_phase_and_how_far_they_are(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    said = outlast("jobs", "--url", url)
+    assert said.code == 0, said.err
+    by_id = {int(line.split()[0]): line for line in said.out.splitlines()[1:]}
+    phases = {name: by_id[number].split()[1] for name, number in ids.items()}
+    assert all(phase == name for name, phase in phases.items())
+    assert "40%" in by_id[ids["running"]]
+    assert "counting: commit 400 of 1000" in by_id[ids["running"]]
+    assert "due in 1 h" in by_id[ids["scheduled"]]
+    assert list(by_id) == sorted(by_id, reverse=True)
+
+
+def test_jobs_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    document = outlast("jobs", "--url", url, "--json").json()
+    assert document["schema"] == 1
+    assert {job["id"] for job in document["jobs"]} == set(ids.values())
+    for job in document["jobs"]:
+        assert set(job) >= JOB_NAMES
+        assert "attempts" not in job
+    running = next(job for job in document["jobs"] if job["state"] == "running")
+    assert running["progress"] == {
+        "fraction": 0.4,
+        "stage": "counting",
+        "message": "commit 400 of 1000",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--state", "dead"], {"dead"}),
+        (["--queue", "post"], {"dead"}),
+        (["--task", "analyze"], {"running"}),
+        (["--state", "queued", "--task", "render"], {"retrying", "scheduled", "queued"}),
+        (["--limit", "2"], {"cancelled", "unservable"}),
+        (["--task", "nothing"], set()),
+    ],
+)
+def test_jobs_are_filtered(
+    outlast: Outlast, rows: Filled, options: list[str], wanted: set[str]
+) -> None:
+    url, ids = rows
+    document = outlast("jobs", "--url", url, "--json", *options).json()
+    assert {job["id"] for job in document["jobs"]} == {ids[name] for name in wanted}
+
+
+def test_a_job_shows_why_it_died(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    said = outlast("job", ids["dead"], "--url", url)
+    assert said.code == 0, said.err
+    for words in (
+        "failures 2 of 1, used up",
+        f"`outlast requeue {ids['dead']}` runs it again",
+        "tenant acme",
+        '{"sent": [1, 2, 3]}',
+        "2 attempts",
+        "signal      SIGSEGV",
+        "memory 734 MiB at its peak, CPU 12 s",
+        '  File "/srv/shop/picture.py", line 88 in resize',
+        '      File "/srv/shop/smtp.py", line 17, in send',
+        "page 1 of 400",
+        "jobs 3, 4 in the same process",
+        "worker host-1, host host, pid 4713",
+        "2026.1, Python 3.12.1",
+    ):
+        assert words in said.out, words
+
+
+def test_a_waiting_job_says_when_it_goes_on(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    said = outlast("job", ids["retrying"], "--url", url)
+    assert "attempt 3 due in 1 min" in said.out
+    assert "losses 1 of 10" in said.out
+    assert "key book:emma" in said.out
+    assert "no active worker knows the task" in outlast("job", ids["unservable"], "--url", url).out
+
+
+def test_a_large_checkpoint_is_shown_in_part(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    said = outlast("job", ids["running"], "--url", url)
+    assert '"commit": 400' in said.out
+    assert "lines …" in said.out
+    assert '"lang30"' not in said.out
+
+
+def test_a_job_as_json_has_all_its_attempts(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    document = outlast("job", ids["completed"], "--url", url, "--json").json()
+    assert document["schema"] == 1
+    assert set(document) >= JOB_NAMES | {"error", "attempts"}
+    assert document["args"] == {"to": "ada@example.org", "copies": 2}
+    assert document["result"] == {"sent": 2}
+    first, second = document["attempts"]
+    assert set(first) >= ATTEMPT_NAMES
+    assert (first["outcome"], first["charged"]) == ("error", "failure")
+    assert first["crash"]["kind"] == "error"
+    assert "smtp.py" in first["crash"]["traceback"]
+    assert (second["outcome"], second["crash"]) == ("completed", None)
+    assert first["token"] < second["token"] == document["token"]
+
+
+def test_workers_are_listed(outlast: Outlast, filled: Filled) -> None:
+    url, _ = filled
+    said = outlast("workers", "--url", url)
+    assert said.out.splitlines()[0].split()[:2] == ["NAME", "STATUS"]
+    assert "host-1  active" in said.out
+    assert "host-0  stopped" in said.out
+    document = outlast("workers", "--url", url, "--json").json()
+    assert document["schema"] == 1
+    gone, active = document["workers"]
+    assert set(active) >= WORKER_NAMES
+    assert (gone["status"], active["status"], active["running"]) == ("stopped", "active", 1)
+    assert active["tasks"] == ["analyze", "mail", "render"]
+
+
+def test_dead_jobs_are_listed_with_why(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    said = outlast("dead", "list", "--url", url)
+    assert "error: ada@example.org: mailbox unknown" in said.out
+    (job,) = outlast("dead", "list", "--url", url, "--json").json()["jobs"]
+    assert job["id"] == ids["dead"]
+    assert job["error"] == "error: ada@example.org: mailbox unknown"
+    assert outlast("dead", "list", "--queue", "none", "--url", url).out == "no dead jobs\n"
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_lines_fit_the_terminal(outlast: Outlast, rows: Filled, columns: int) -> None:
+    url, _ = rows
+    for command in (["jobs"], ["workers"], ["dead", "list"]):
+        said = outlast(*command, "--url", url, COLUMNS=str(columns))
+        assert max(map(len, said.out.splitlines())) <= columns
+    assert "unservable" in outlast("jobs", "--url", url, COLUMNS="80").out
+
+
+def test_in_a_pipe_there_are_no_colours_and_nothing_is_cut(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    said = outlast("jobs", "--url", url)
+    assert "\x1b" not in said.out
+    assert "…" not in said.out
+    assert "\x1b" not in outlast("job", ids["dead"], "--url", url).out
+
+
+def test_on_a_terminal_there_are_colours(rows: Filled, folder: Path) -> None:
+    url, _ = rows
+    parent, child = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "outlast.cli", "jobs", "--url", url],
+        cwd=folder,
+        env=environment(TERM="xterm-256color", COLUMNS="100"),
+        stdin=subprocess.DEVNULL,
+        stdout=child,
+        check=True,
+    )
+    os.close(child)
+    assert b"\x1b[1;31mdead" in os.read(parent, 65_536)
+    os.close(parent)
+
+
+def test_what_a_task_says_cannot_steer_the_terminal(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    said = outlast("job", ids["dead"], "--url", url)
+    assert r"\x1b[31mred\x1b[0m" in said.out
+    queued = outlast("job", ids["queued"], "--url", url)
+    assert "\u202e" not in queued.out
+    assert "\x07" not in queued.out
+
+
+def test_a_terminal_without_unicode_gets_ascii(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    for command in (["jobs"], ["job", ids["running"]]):
+        said = outlast(*command, "--url", url, PYTHONIOENCODING="ascii")
+        assert said.code == 0, said.err
+        assert "###" in said.out
+        assert said.out.isascii()
+
+
+def test_a_reader_that_goes_away_is_no_error(rows: Filled, folder: Path) -> None:
+    url, _ = rows
+    command = f"{sys.executable} -m outlast.cli jobs --json --url {url} | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=environment(), capture_output=True, check=True
+    )
+    assert done.stdout == b"{\n"
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["jobs"],
+        ["jobs", "--json"],
+        ["job", "1"],
+        ["workers"],
+        ["dead", "list"],
+        ["dead", "requeue", "1"],
+        ["cancel", "1"],
+        ["requeue", "1"],
+        ["migrate", "--after-restore"],
+    ],
+    ids=" ".join,
+)
+def test_a_missing_file_is_an_error_and_is_not_made(
+    outlast: Outlast, folder: Path, command: list[str]
+) -> None:
+    said = outlast(*command, "--url", "sqlite:///missing.db")
+    said.refused(1 if "--after-restore" in command else 3, str(folder / "missing.db"))
+    assert said.out == ""
+    assert not list(folder.glob("missing.db*"))
+
+
+def test_an_empty_database_is_an_error_and_stays_empty(
+    outlast: Outlast, pg_url: str, pg_server: PostgresServer
+) -> None:
+    outlast("jobs", "--url", pg_url).refused(3, "not an Outlast store yet", "outlast migrate")
+    outlast("cancel", "1", "--url", pg_url).refused(3, "not an Outlast store yet")
+    name = pg_url.rpartition("/")[2].partition("?")[0]
+    tables = pg_server.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'outlast%'", name)
+    assert tables.strip() == "0"
+
+
+def test_the_environment_names_the_store(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    document = json.loads(outlast("jobs", "--json", OUTLAST_URL=url).out)
+    assert len(document["jobs"]) == len(ids)

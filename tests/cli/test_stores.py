@@ -1,0 +1,133 @@
+"""Stores that cannot be used, and ``outlast migrate``, which makes and mends them."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from outlast.store import open_store
+from tests.cli.conftest import Outlast
+from tests.cli.rows import populated
+from tests.conformance.kit import Hands, job
+
+COMMANDS = [
+    ["jobs"],
+    ["job", "1"],
+    ["workers"],
+    ["dead", "list"],
+    ["dead", "discard", "--all"],
+    ["cancel", "1"],
+    ["requeue", "1"],
+    ["migrate"],
+    ["migrate", "--check"],
+    ["enqueue", "shop:app", "nap", "1"],
+    ["worker", "shop:app"],
+]
+every_command = pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+some_commands = pytest.mark.parametrize(
+    "command", [["jobs"], ["cancel", "1"], ["enqueue", "shop:app", "nap", "1"]], ids=" ".join
+)
+
+
+@every_command
+def test_a_corrupt_file_is_said_to_be_one(
+    outlast: Outlast, folder: Path, command: list[str]
+) -> None:
+    (folder / "bad.db").write_bytes(b"this is a text, and no database" * 300)
+    said = outlast(*command, "--url", "sqlite:///bad.db")
+    assert said.code == 3, said.err
+    assert "is not a SQLite database" in said.err
+    assert "Traceback" not in said.err
+
+
+@some_commands
+def test_a_damaged_page_is_no_traceback(outlast: Outlast, folder: Path, command: list[str]) -> None:
+    path = folder / "jobs.db"
+    populated(f"sqlite:///{path}")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100] + b"\xff" * (len(whole) - 100))
+    said = outlast(*command, "--url", "sqlite:///jobs.db")
+    assert said.code == 3, said.err
+    assert "Traceback" not in said.err
+
+
+@some_commands
+def test_a_newer_schema_is_refused(outlast: Outlast, folder: Path, command: list[str]) -> None:
+    path = folder / "jobs.db"
+    populated(f"sqlite:///{path}")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE outlast_schema SET compatible_from = '99.0'")
+    connection.close()
+    said = outlast(*command, "--url", "sqlite:///jobs.db")
+    said.refused(3, "serves Outlast 99.0 and later", "install a newer Outlast")
+
+
+@some_commands
+def test_a_directory_is_no_file(outlast: Outlast, folder: Path, command: list[str]) -> None:
+    (folder / "jobs.db").mkdir()
+    outlast(*command, "--url", "sqlite:///jobs.db").refused(2, "is a directory")
+
+
+@pytest.mark.parametrize("command", [["jobs"], ["migrate"], ["worker", "shop:app"]], ids=" ".join)
+@pytest.mark.parametrize("url", ["nonsense", "mysql://db/x", "sqlite:///:memory:", "sqlite://x.db"])
+def test_a_bad_url_is_wrong_usage(outlast: Outlast, command: list[str], url: str) -> None:
+    outlast(*command, "--url", url).refused(2)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["jobs"], ["dead", "discard", "--all"], ["migrate"], *COMMANDS[-2:]],
+    ids=" ".join,
+)
+def test_a_database_that_cannot_be_reached_is_unavailable(
+    outlast: Outlast, command: list[str]
+) -> None:
+    said = outlast(*command, "--url", "postgresql://app:secret@127.0.0.1:1/shop")
+    assert said.code == 3, said.err
+    assert "127.0.0.1:1" in said.err
+    assert "secret" not in said.err
+    assert "Traceback" not in said.err
+
+
+def test_migrate_makes_a_store_and_says_so(outlast: Outlast, store_url: str) -> None:
+    outlast("migrate", "--check", "--url", store_url).refused(1, "0001 core", "outlast migrate")
+    made = outlast("migrate", "--url", store_url)
+    assert made.code == 0, made.err
+    assert "applied 0001 core" in made.out
+    assert "nothing to do" in outlast("migrate", "--url", store_url).out
+    checked = outlast("migrate", "--check", "--url", store_url)
+    assert checked.code == 0
+    assert "is up to date" in checked.out
+    assert outlast("jobs", "--url", store_url).out == "no such jobs\n"
+
+
+def test_migrate_check_makes_nothing(outlast: Outlast, folder: Path) -> None:
+    outlast("migrate", "--check", "--url", "sqlite:///new.db").refused(1, str(folder / "new.db"))
+    assert not list(folder.glob("new.db*"))
+
+
+def test_migrate_hides_the_password(outlast: Outlast, pg_url: str) -> None:
+    said = outlast("migrate", "--url", pg_url.replace("postgres@", "postgres:hush@"))
+    assert "postgres:***@" in said.out
+    assert "hush" not in said.out + said.err
+
+
+async def test_after_a_restore_tokens_go_on_far_above(outlast: Outlast, store_url: str) -> None:
+    store = open_store(store_url)
+    await store.open()
+    hands = await Hands.on(store)
+    await store.enqueue([job(), job()])
+    before = (await hands.claim_one()).token
+    said = outlast("migrate", "--after-restore", "--url", store_url)
+    assert said.code == 0, said.err
+    assert f"the highest on a stored job is {before}" in said.out
+    after = (await hands.claim_one()).token
+    await store.close()
+    assert after > before + 1_000_000
+    assert f"tokens go on above {after - 1}" in said.out
+
+
+def test_check_and_after_restore_exclude_each_other(outlast: Outlast) -> None:
+    outlast("migrate", "--check", "--after-restore").refused(2)

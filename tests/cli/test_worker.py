@@ -1,0 +1,192 @@
+"""``outlast worker`` as a process: what it says of itself, how it ends, what it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from tests.cli.conftest import Outlast, environment
+
+SECONDS = 40.0  # until a test says that something never happened
+
+
+class Running:
+    """A worker under way, with its stderr in a file."""
+
+    def __init__(self, folder: Path, *options: str, stderr: int | IO[bytes] | None = None) -> None:
+        self.log = folder / "worker.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "outlast.cli", "worker", *options],
+                cwd=folder,
+                env=environment(OUTLAST_RUN_DIR=str(folder / "run")),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log if stderr is None else stderr,
+            )
+
+    def until(self, text: str) -> str:
+        """Return the log once it holds ``text``."""
+        end = time.monotonic() + SECONDS
+        while text not in (log := self.log.read_text()):
+            assert self.process.poll() is None, log
+            assert time.monotonic() < end, log
+            time.sleep(0.05)
+        return log
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal; return the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(SECONDS)
+
+
+@contextlib.contextmanager
+def worker(folder: Path, *options: str, **settings: Any) -> Iterator[Running]:
+    running = Running(folder, *options, **settings)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.communicate()
+
+
+def until_completed(outlast: Outlast, url: str, count: int) -> None:
+    end = time.monotonic() + SECONDS
+    while True:
+        document = outlast(
+            "jobs", "--state", "completed", "--limit", "9999", "--json", "--url", url
+        )
+        if len(document.json()["jobs"]) == count:
+            return
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_it_says_where_it_works_runs_jobs_and_drains(outlast: Outlast, folder: Path) -> None:
+    with worker(folder, "shop:app", "--queues", "default,slow", "--runners", "1") as running:
+        log = running.until("shop:app is ready")
+        assert f"database  {folder / 'shop.db'} (a new file)" in log
+        assert "queues    default, slow" in log
+        assert "runners   1, each with up to 10 async attempts" in log
+        assert "tasks     mail, nap" in log
+        outlast("enqueue", "shop:app", "nap", "1")
+        running.until("attempt_ended")
+        assert running.end() == 0
+        assert running.process.stdout is not None
+        assert running.process.stdout.read() == b""
+    document = outlast("job", 1, "--url", "sqlite:///shop.db", "--json").json()
+    assert (document["state"], document["result"]) == ("completed", "rested")
+    (row,) = outlast("workers", "--url", "sqlite:///shop.db", "--json").json()["workers"]
+    assert row["status"] == "stopped"
+
+
+def test_the_url_of_the_command_line_wins(outlast: Outlast, folder: Path, store_url: str) -> None:
+    with worker(folder, "shop:app", "--url", store_url, "--name", "one", "--runners", "1") as one:
+        one.until("shop:app is ready")
+        outlast("enqueue", "shop:app", "mail", '"ada"', "--url", store_url)
+        until_completed(outlast, store_url, 1)
+        (row,) = outlast("workers", "--url", store_url, "--json").json()["workers"]
+        assert (row["name"], row["status"], row["pid"]) == ("one", "active", one.process.pid)
+        assert one.end(signal.SIGINT) == 0
+    assert not (folder / "shop.db").exists()
+
+
+def test_the_log_as_json_is_one_document_per_line(outlast: Outlast, folder: Path) -> None:
+    (folder / "shop.py").write_text((folder / "shop.py").read_text().replace("print(", "repr("))
+    with worker(folder, "shop:app", "--log-format", "json", "--runners", "1") as running:
+        running.until("worker_ready")
+        assert running.end() == 0
+    entries = [json.loads(line) for line in running.log.read_text().splitlines()]
+    assert all({"event", "level", "timestamp"} <= set(entry) for entry in entries)
+    ready = next(entry for entry in entries if entry["event"] == "worker_ready")
+    assert ready["database"] == str(folder / "shop.db")
+    assert ready["new_file"] is True
+    assert ready["tasks"] == ["mail", "nap"]
+    assert entries[-1]["event"] == "worker_stopped"
+
+
+def test_a_log_that_nobody_reads_holds_nothing_up(outlast: Outlast, folder: Path) -> None:
+    jobs = 1_500  # some 200 KB of log; a pipe takes 64
+    (folder / "fill.py").write_text(
+        "from shop import app, mail\n"
+        f"app.enqueue_many_sync([mail.call('ada') for _ in range({jobs})])\n"
+    )
+    subprocess.run([sys.executable, "fill.py"], cwd=folder, env=environment(), check=True)
+    read, write = os.pipe()
+    with worker(folder, "shop:app", "--runners", "1", stderr=write) as running:
+        until_completed(outlast, "sqlite:///shop.db", jobs)
+        assert running.end() == 0
+    os.close(write)
+    os.close(read)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--runners", "0"], ["--runners must be"]),
+        (["--concurrency", "0"], ["--concurrency must be"]),
+        (["--heartbeat", "0"], ["--heartbeat must be above 0"]),
+        (["--lease", "3"], ["--lease", "at least three times the heartbeat"]),
+        (["--drain-timeout", "-1"], ["--drain-timeout must be"]),
+        (["--queues", "a,,b"], ["--queues takes names"]),
+        (["--queues", "a b"], ["--queues", "without blanks"]),
+        (["--name", "a b"], ["--name", "without blanks"]),
+        (["--log-format", "xml"], ["--log-format", "console"]),
+        (["--lease", "long"], ["--lease"]),
+    ],
+    ids=lambda value: " ".join(value)[:30],
+)
+def test_a_setting_that_cannot_work_is_named(
+    outlast: Outlast, options: list[str], words: list[str]
+) -> None:
+    outlast("worker", "shop:app", *options).refused(2, *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import outlast\nraise OSError('no route to db')\n", ["OSError: no route to db"]),
+        ("import os\nos._exit(7)\n", ["the process that imported it died (exit code 7)"]),
+        ("import os\nos.kill(os.getpid(), 9)\n", ["died (signal 9)"]),
+    ],
+    ids=["raises", "exits", "killed"],
+)
+def test_an_application_that_does_not_import_starts_nothing(
+    outlast: Outlast, folder: Path, text: str, words: list[str]
+) -> None:
+    (folder / "broken.py").write_text(text)
+    said = outlast("worker", "broken:app")
+    assert said.code == 2, said.err
+    for word in words:
+        assert word in said.err
+    assert not list(folder.glob("*.db"))
+
+
+def test_an_interrupt_during_the_import_is_quiet(folder: Path) -> None:
+    slow = "import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(60)\n"
+    (folder / "slow.py").write_text(slow)
+    with worker(folder, "slow:app") as running:
+        end = time.monotonic() + SECONDS
+        while not (folder / "here").exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert running.end(signal.SIGINT) == 130
+    assert running.log.read_text() == ""
+
+
+def test_a_missing_directory_is_no_store(outlast: Outlast, folder: Path) -> None:
+    said = outlast("worker", "shop:app", "--url", "sqlite:///missing/shop.db")
+    assert said.code == 3
+    assert "the directory" in said.err
+    assert "Traceback" not in said.err
+    assert not (folder / "missing").exists()

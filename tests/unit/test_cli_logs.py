@@ -1,0 +1,79 @@
+"""The worker's log writer: it never waits, and says what it had to drop."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from outlast.cli.logs import LogWriter
+
+
+def rendered(entry: object) -> str:
+    return str(entry["event"] if isinstance(entry, dict) else entry)
+
+
+def all_of(fd: int) -> str:
+    with os.fdopen(fd, "rb") as stream:
+        return stream.read().decode()
+
+
+def test_entries_come_out_in_their_order() -> None:
+    read, write = os.pipe()
+    writer = LogWriter(rendered, write)
+    for number in range(100):
+        writer.put({"event": f"event {number}"})
+    writer.put("a text as it stands\n")
+    writer.close()
+    os.close(write)
+    wanted = [f"event {number}" for number in range(100)]
+    assert all_of(read).splitlines() == [*wanted, "a text as it stands"]
+
+
+def test_a_full_pipe_costs_entries_and_no_time() -> None:
+    read, write = os.pipe()
+    writer = LogWriter(rendered, write, most=10)
+    for _ in range(200):
+        writer.put({"event": "x" * 4096})  # a pipe takes 64 KiB
+    assert writer.dropped > 0
+    writer.close(seconds=0.05)
+    os.close(read)
+    os.close(write)
+
+
+def test_what_was_dropped_is_said_once_there_is_room() -> None:
+    read, write = os.pipe()
+    writer = LogWriter(lambda entry: f"{entry['event']} {entry.get('entries', '')}", write, most=10)
+    for _ in range(200):
+        writer.put({"event": "x" * 4096})
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.append(all_of(read)))
+    reader.start()
+    writer.close(seconds=10)
+    os.close(write)
+    reader.join(10)
+    assert writer.dropped == 0
+    told = [line.split() for line in got[0].splitlines() if line.startswith("log_dropped")]
+    written = sum(line.startswith("x") for line in got[0].splitlines())
+    assert sum(int(count) for _, count in told) + written == 200
+
+
+def test_a_reader_that_is_gone_ends_the_writing_quietly() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    writer = LogWriter(rendered, write)
+    writer.put({"event": "nobody reads this"})
+    writer.close()
+    writer.put({"event": "nor this"})
+    os.close(write)
+
+
+def test_an_entry_that_cannot_be_rendered_is_said() -> None:
+    read, write = os.pipe()
+    writer = LogWriter(lambda entry: f"{1 / 0}", write)
+    writer.put({"event": "x"})
+    writer.put("the next\n")
+    writer.close()
+    os.close(write)
+    assert all_of(read) == (
+        "outlast: an entry of the log cannot be shown: division by zero\nthe next\n"
+    )
