@@ -58,8 +58,12 @@ class Service:
         await asyncio.wait([task])
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_failure(error)  # a worker without one of its duties must not go on
+        """Tell of an end that nobody asked for: a worker must not go on without a duty."""
+        if task.cancelled():
+            if task is self._task:
+                self._on_failure(RuntimeError(f"the {self.duty.name} was cancelled"))
+        elif (error := task.exception()) is not None:
+            self._on_failure(error)
 
     async def _loop(self) -> None:
         while True:
