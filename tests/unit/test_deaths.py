@@ -1,0 +1,100 @@
+"""Who is blamed for the death of a runner."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.model.job import Policy
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.worker.deaths import outcome_of
+from outlast.worker.ledger import Running
+from tests.unit.worker_kit import claimed, death
+
+SEGFAULT = death(signal="SIGSEGV", stacks="File x, line 1", output=["last words"])
+EXIT = death(exit_code=3)
+BAD_FRAME = death(signal="SIGKILL", complaint="a malformed frame")
+KILLED = death(signal="SIGKILL")
+
+
+def end_of(
+    how=KILLED,
+    neighbours=(),
+    *,
+    stop=None,
+    killed_for=None,
+    trusted=True,
+    draining=False,
+) -> Outcome:
+    running = Running(claimed(1, policy=Policy(timeout=5.0, stall_timeout=6.0)), 0.0)
+    running.stop_reason = stop
+    return outcome_of(
+        running,
+        how,
+        list(neighbours),
+        killed_for=killed_for,
+        trusted=trusted,
+        draining=draining,
+    )
+
+
+def word(outcome: Outcome) -> str:
+    if outcome.kind is OutcomeKind.CRASHED:
+        assert outcome.crash is not None
+        return outcome.crash.kind.value
+    return outcome.kind.value
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        # alone in its runner: it did it
+        ({"how": SEGFAULT}, "signalled"),
+        ({"how": EXIT}, "exited"),
+        ({"how": BAD_FRAME, "killed_for": "bad_frame"}, "exited"),
+        # with others: nobody knows
+        ({"how": SEGFAULT, "neighbours": [2]}, "bystander"),
+        ({"how": EXIT, "neighbours": [2]}, "bystander"),
+        ({"how": BAD_FRAME, "killed_for": "bad_frame", "neighbours": [2]}, "bystander"),
+        # ended by the worker for what this one did
+        ({"stop": "timeout", "killed_for": "timeout"}, "timeout"),
+        ({"stop": "stalled", "killed_for": "stalled"}, "stalled"),
+        ({"stop": "cancel", "killed_for": "cancel"}, "cancelled"),
+        ({"stop": "drain", "killed_for": "drain"}, "released"),
+        # ended by the worker for what a neighbour did
+        ({"killed_for": "timeout", "neighbours": [2]}, "released"),
+        ({"killed_for": "cancel", "neighbours": [2]}, "released"),
+        ({"killed_for": "drain"}, "released"),
+        ({"killed_for": "stop"}, "released"),
+        # asked to stop, and its neighbour's stop was the one that killed: its own reason counts
+        ({"stop": "cancel", "killed_for": "timeout", "neighbours": [2]}, "cancelled"),
+        # it died of itself before the worker's kill
+        ({"how": SEGFAULT, "stop": "timeout"}, "signalled"),
+        # the lease is gone: nothing is charged to anybody's retries
+        ({"killed_for": "lease_lost"}, "lost_lease"),
+        ({"how": SEGFAULT, "trusted": False}, "lost_lease"),
+        ({"stop": "timeout", "killed_for": "timeout", "trusted": False}, "lost_lease"),
+        # a signal from outside during a drain is an interruption; an exit is its own doing
+        ({"draining": True}, "released"),
+        ({"how": SEGFAULT, "draining": True, "neighbours": [2]}, "released"),
+        ({"how": EXIT, "draining": True}, "exited"),
+    ],
+)
+def test_the_blame_follows_the_facts(facts, said):
+    assert word(end_of(**facts)) == said
+
+
+def test_the_report_has_the_evidence_of_the_death():
+    crash = end_of(SEGFAULT, [2, 3]).crash
+    assert crash is not None
+    assert (crash.signal, crash.exit_code) == ("SIGSEGV", None)
+    assert (crash.stacks, crash.output) == ("File x, line 1", ["last words"])
+    assert (crash.rss_peak_bytes, crash.cpu_seconds) == (1, 0.1)
+    assert crash.neighbours == [2, 3]
+    assert crash.message == "its runner died of SIGSEGV"
+
+
+def test_the_message_says_how_it_died():
+    assert end_of(EXIT).message == "the runner exited with 3"
+    assert "it sent a malformed frame" in end_of(BAD_FRAME, killed_for="bad_frame").message
+    killed = end_of(stop="timeout", killed_for="timeout")
+    assert killed.message == "timeout: above its limit of 5 s, and did not stop when asked"

@@ -1,0 +1,225 @@
+"""The reaper: who is proven gone or silent for its own lease is reaped, and its jobs go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.crash import Progress
+from outlast.model.job import JobFacts, Policy, State
+from outlast.store.base import ORPHANS_MAX, Orphan, WorkerSeen
+from outlast.store.lockfile import LockFile, boot_id
+from outlast.testing import ManualClock
+from outlast.worker.reaper import LOOK_SECONDS, Reaper
+from tests.unit.worker_kit import heard
+
+OWN = 1
+
+
+def seen(worker_id: int, beat: int = 1, **fields: Any) -> WorkerSeen:
+    values: dict[str, Any] = {
+        "worker_id": worker_id,
+        "name": f"w{worker_id}",
+        "host": "h",
+        "boot_id": boot_id(),
+        "beat": beat,
+        "heartbeat": 2.0,
+        "lease": 60.0,
+        **fields,
+    }
+    return WorkerSeen(**values)
+
+
+def orphan(job_id: int, worker_id: int = 2, **facts: Any) -> Orphan:
+    values: dict[str, Any] = {"job_id": job_id, "token": 100 + job_id, **facts}
+    return Orphan(
+        facts=JobFacts(**values),
+        worker_id=worker_id,
+        worker=f"w{worker_id}",
+        host="h",
+        progress=Progress(0.5),
+        checkpoint_age=3.0,
+    )
+
+
+class Rows:
+    """A store of workers and orphans."""
+
+    def __init__(self) -> None:
+        self.workers: list[WorkerSeen] = []
+        self.orphans: list[Orphan] = []
+        self.reaped: list[int] = []
+        self.beats_on = False  # a worker that beats between the look and the reap
+        self.fails = False
+        self.decided: list[Any] = []
+
+    async def observe(self) -> list[WorkerSeen]:
+        if self.fails:
+            raise StoreUnavailable("away")
+        return list(self.workers)
+
+    async def reap(self, gone: WorkerSeen) -> bool:
+        if self.beats_on:
+            return False
+        self.reaped.append(gone.worker_id)
+        self.workers = [each for each in self.workers if each.worker_id != gone.worker_id]
+        return True
+
+    async def reclaim(self, decide, limit=ORPHANS_MAX):
+        batch, self.orphans = self.orphans[:limit], self.orphans[limit:]
+        decided = [decide(each) for each in batch]
+        self.decided += decided
+        return decided
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.rows = Rows()
+        self.woken = 0
+        self.reaper = Reaper(
+            self.rows,  # type: ignore[arg-type]
+            lambda: OWN,
+            self._on_reclaimed,
+            clock=self.clock,
+        )
+
+    def _on_reclaimed(self) -> None:
+        self.woken += 1
+
+    async def looks(self, seconds: int) -> None:
+        for _ in range(seconds):
+            await self.reaper.run_once()
+            self.clock.advance(1.0)
+
+
+@pytest.fixture
+def scene():
+    return Scene()
+
+
+@pytest.fixture
+def lock(tmp_path):
+    lock = LockFile.create(tmp_path / "locks", "w2")
+    yield lock
+    lock.release()
+
+
+def with_lock(lock: LockFile, **fields: Any) -> WorkerSeen:
+    values = {
+        "lock_path": str(lock.path),
+        "lock_device": lock.device,
+        "lock_inode": lock.inode,
+        **fields,
+    }
+    return seen(2, **values)
+
+
+# ------------------------------------------------------------------------------ who is gone
+
+
+async def test_a_worker_that_was_not_seen_to_beat_for_its_lease_is_reaped(scene):
+    scene.rows.workers = [seen(OWN), seen(2), seen(3, lease=10.0)]
+    await scene.looks(60)
+    assert scene.rows.reaped == [3]
+    with heard() as names:
+        await scene.looks(1)
+    assert scene.rows.reaped == [3, 2]
+    assert names == ["worker_reaped"]
+
+
+async def test_nobody_reaps_itself(scene):
+    scene.rows.workers = [seen(OWN)]
+    await scene.looks(200)
+    assert scene.rows.reaped == []
+
+
+async def test_a_free_lock_file_is_proof_at_the_first_look(scene, lock):
+    scene.rows.workers = [with_lock(lock)]
+    await scene.reaper.run_once()
+    assert scene.rows.reaped == [], "it is held"
+    lock.release(unlink=False)
+    await scene.reaper.run_once()
+    assert scene.rows.reaped == [2]
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [{"boot_id": "another machine"}, {"lock_inode": 1}, {"lock_device": 1}, {"lock_path": "/nix"}],
+    ids=lambda difference: next(iter(difference)),
+)
+async def test_a_lock_file_that_may_be_another_s_proves_nothing(scene, lock, difference):
+    lock.release(unlink=False)
+    scene.rows.workers = [with_lock(lock, **difference)]
+    await scene.reaper.run_once()
+    assert scene.rows.reaped == []
+
+
+async def test_a_worker_that_beats_in_the_last_instant_is_left_alone(scene):
+    scene.rows.workers = [seen(2)]
+    scene.rows.beats_on = True
+    with heard() as names:
+        await scene.looks(100)
+    assert (scene.rows.reaped, names) == ([], [])
+
+
+async def test_an_outage_of_the_store_is_nobody_s_silence(scene):
+    scene.rows.workers = [seen(2)]
+    await scene.looks(59)
+    scene.rows.fails = True
+    with pytest.raises(StoreUnavailable):
+        await scene.reaper.run_once()
+    scene.rows.fails = False
+    await scene.looks(60)
+    assert scene.rows.reaped == []
+    await scene.looks(1)
+    assert scene.rows.reaped == [2]
+
+
+async def test_it_looks_often_enough_for_the_shortest_lease(scene):
+    assert await scene.reaper.run_once() == LOOK_SECONDS
+    scene.rows.workers = [seen(2), seen(3, heartbeat=0.1, lease=0.6)]
+    assert await scene.reaper.run_once() == pytest.approx(0.1)
+
+
+# --------------------------------------------------------------------- what becomes of jobs
+
+
+async def test_an_orphan_goes_back_to_the_queue_as_a_loss_with_its_evidence(scene):
+    scene.rows.workers = [seen(2)]
+    await scene.looks(60)
+    scene.rows.orphans = [orphan(7)]
+    await scene.looks(1)
+    (end,) = scene.rows.decided
+    assert (end.job_id, end.token, end.state, end.losses) == (7, 107, State.QUEUED, 1)
+    assert end.crash.worker == "w2"
+    assert end.crash.progress == Progress(0.5)
+    assert end.crash.checkpoint_age_seconds == 3.0
+    assert "w2 is gone: it was not seen to beat for its whole lease" in end.message
+    assert scene.woken == 1
+
+
+async def test_an_orphan_without_budget_is_dead_and_a_cancelled_one_is_cancelled(scene):
+    scene.rows.orphans = [
+        orphan(1, losses=4, policy=Policy(max_losses=4)),
+        orphan(2, cancel_requested=True),
+    ]
+    await scene.reaper.run_once()
+    assert [end.state for end in scene.rows.decided] == [State.DEAD, State.CANCELLED]
+
+
+async def test_orphans_are_reclaimed_in_batches_until_there_are_none(scene):
+    scene.rows.orphans = [orphan(n) for n in range(2 * ORPHANS_MAX + 1)]
+    with heard() as names:
+        await scene.reaper.run_once()
+    assert len(scene.rows.decided) == 2 * ORPHANS_MAX + 1
+    assert names.count("orphaned_jobs_detected") == 3
+    assert names.count("job_reenqueued") == 2 * ORPHANS_MAX + 1
+
+
+async def test_with_no_orphans_nobody_is_woken(scene):
+    with heard() as names:
+        await scene.looks(3)
+    assert (scene.woken, names) == (0, [])

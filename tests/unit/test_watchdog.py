@@ -1,0 +1,119 @@
+"""The watchdog: asks first, kills after the grace, and says when the lease has lapsed."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.model.job import Policy
+from outlast.model.lease import LeaseTerms, Trust
+from outlast.testing import ManualClock
+from outlast.worker.watchdog import GRACE_SECONDS, LOOK_SECONDS, Watchdog
+from tests.unit.worker_kit import FakePool, claimed, heard, new_ledger
+
+
+class Watch:
+    """A watchdog over a ledger and a fake pool. The lease is 60 s from second 0."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.ledger = new_ledger(self.clock)
+        self.pool = FakePool(self.ledger)
+        self.trust = Trust(LeaseTerms(), asked_at=0.0)
+        self.lapses = 0
+        self.dog = Watchdog(
+            self.ledger,
+            self.pool,
+            trust=lambda: self.trust,
+            on_lapse=self._on_lapse,
+            clock=self.clock,
+        )
+
+    def _on_lapse(self) -> None:
+        self.lapses += 1
+
+    def run(self, token: int = 1, **policy) -> None:
+        self.ledger.claim(claimed(token, policy=Policy(**policy)))
+
+    async def after(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        assert await self.dog.run_once() == LOOK_SECONDS
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+async def test_without_limits_nothing_is_stopped(watch):
+    watch.run()
+    for _ in range(100):
+        await watch.after(1e6)
+    assert watch.pool.stopped == watch.pool.killed == []
+
+
+async def test_an_attempt_past_its_timeout_is_asked_to_stop_once(watch):
+    watch.run(timeout=10.0)
+    await watch.after(9.9)
+    assert watch.pool.stopped == []
+    with heard() as names:
+        await watch.after(0.1)
+        await watch.after(1.0)
+    assert watch.pool.stopped == [(1, "timeout")]
+    assert names == ["attempt_stopping"]
+
+
+async def test_signs_of_life_put_off_the_stall_but_not_the_timeout(watch):
+    watch.run(timeout=30.0, stall_timeout=10.0)
+    for _ in range(2):
+        await watch.after(9.0)
+        watch.ledger.noted_save(1, "1")
+    await watch.after(9.0)
+    assert watch.pool.stopped == []
+    watch.ledger.noted_save(1, "1")
+    await watch.after(3.0)
+    assert watch.pool.stopped == [(1, "timeout")]
+
+
+async def test_an_attempt_that_gives_no_sign_is_stalled(watch):
+    watch.run(stall_timeout=10.0)
+    await watch.after(10.0)
+    assert watch.pool.stopped == [(1, "stalled")]
+
+
+async def test_what_does_not_stop_is_killed_after_the_grace(watch):
+    watch.run(timeout=10.0)
+    await watch.after(10.0)
+    await watch.after(GRACE_SECONDS - 0.1)
+    assert watch.pool.killed == []
+    await watch.after(0.1)
+    assert watch.pool.killed == [1]
+
+
+async def test_a_wish_of_another_to_stop_gets_the_same_grace(watch):
+    watch.run()
+    watch.pool.stop(1, "cancel")
+    await watch.after(GRACE_SECONDS)
+    assert watch.pool.killed == [1]
+
+
+async def test_only_the_culprit_is_stopped(watch):
+    watch.run(1, timeout=10.0)
+    watch.run(2, timeout=20.0)
+    await watch.after(10.0)
+    assert watch.pool.stopped == [(1, "timeout")]
+
+
+async def test_an_attempt_that_has_ended_is_left_alone(watch):
+    watch.run(timeout=10.0)
+    watch.ledger.running.clear()
+    await watch.after(100.0)
+    assert watch.pool.stopped == []
+
+
+async def test_a_lapsed_lease_is_told_and_one_that_is_renewed_is_not(watch):
+    await watch.after(47.0)
+    watch.trust.renewed(47.0)
+    await watch.after(1.0)
+    assert watch.lapses == 0
+    await watch.after(47.0)
+    assert watch.lapses == 1
