@@ -1,6 +1,8 @@
 """``python -m outlast`` is the ``outlast`` command."""
 
+import sys
+
 from outlast.cli import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

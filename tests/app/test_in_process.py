@@ -1,0 +1,283 @@
+"""``async with app.worker()``: the same promises in the caller's own loop, but for force."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import State
+from outlast.model.lifecycle import Outcome, OutcomeKind, decide
+from outlast.store import open_store
+from outlast.store.base import Orphan, Store
+
+DEADLINE = 20.0
+
+
+async def until(done: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not await done():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def app(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> AsyncIterator[outlast.App]:
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
+    made = outlast.App(store_url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    opened = open_store(store_url)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def test_jobs_run_and_give_their_results(app: outlast.App) -> None:
+    @app.task
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @app.task
+    def shout(word: str) -> str:
+        return word.upper()
+
+    async with app.worker():
+        sums = [await add.enqueue(n, 1) for n in range(30)]
+        word = await shout.enqueue("quiet")
+        assert [await job.result(timeout=DEADLINE) for job in sums] == list(range(1, 31))
+        assert await word.result(timeout=DEADLINE) == "QUIET"
+
+
+async def test_a_failed_attempt_is_tried_again_from_its_checkpoint(app: outlast.App) -> None:
+    @app.task(backoff_first=0.01)
+    async def stumbles() -> str:
+        attempt = outlast.current()
+        if attempt.checkpoint is None:
+            await attempt.save({"half": True})
+            raise ValueError("once")
+        return f"attempt {attempt.number} from {attempt.checkpoint}"
+
+    @app.task(backoff_first=0.01)
+    def stumbles_in_a_thread() -> int:
+        attempt = outlast.current()
+        if attempt.checkpoint is None:
+            attempt.save_sync(41)
+            raise ValueError("once")
+        return attempt.checkpoint + 1
+
+    async with app.worker():
+        first, second = await stumbles.enqueue(), await stumbles_in_a_thread.enqueue()
+        assert await first.result(timeout=DEADLINE) == "attempt 2 from {'half': True}"
+        assert await second.result(timeout=DEADLINE) == 42
+
+
+async def test_a_dead_job_tells_why(app: outlast.App) -> None:
+    @app.task(retries=1, backoff_first=0.01)
+    async def fails() -> None:
+        raise RuntimeError("nothing helps")
+
+    async with app.worker():
+        job = await fails.enqueue()
+        with pytest.raises(outlast.JobFailed, match="nothing helps") as failed:
+            await job.result(timeout=DEADLINE)
+    assert failed.value.report is not None
+    assert failed.value.report.kind is CrashKind.ERROR
+    assert "nothing helps" in (failed.value.report.traceback or "")
+
+
+async def test_verdicts_are_obeyed(app: outlast.App) -> None:
+    @app.task
+    async def decides(verdict: str) -> str:
+        attempt = outlast.current()
+        if attempt.number > 1:
+            return f"{attempt.number}, {attempt.failures} charged"
+        try:
+            if verdict == "snooze":
+                raise outlast.Snooze(0.05)
+            if verdict == "retry":
+                raise outlast.Retry(after=0.05)
+            if verdict == "cancel":
+                raise outlast.Cancel("no use")
+            raise outlast.Dead("no hope")
+        except Exception:
+            return "swallowed"
+
+    async with app.worker():
+        jobs = {
+            verdict: await decides.enqueue(verdict)
+            for verdict in ("snooze", "retry", "cancel", "dead")
+        }
+        assert await jobs["snooze"].result(timeout=DEADLINE) == "2, 0 charged"
+        assert await jobs["retry"].result(timeout=DEADLINE) == "2, 1 charged"
+        with pytest.raises(outlast.JobCancelled):
+            await jobs["cancel"].result(timeout=DEADLINE)
+        with pytest.raises(outlast.JobFailed, match="no hope"):
+            await jobs["dead"].result(timeout=DEADLINE)
+
+
+async def test_a_running_job_is_cancelled(app: outlast.App) -> None:
+    stopped: list[str | None] = []
+
+    @app.task
+    async def waits() -> None:
+        attempt = outlast.current()
+        try:
+            await asyncio.sleep(600)
+        finally:
+            stopped.append(attempt.stop_reason)
+
+    async with app.worker(heartbeat=0.1, lease=5):
+        job = await waits.enqueue()
+        await until(lambda: _is(job, "running"))
+        await job.cancel()
+        with pytest.raises(outlast.JobCancelled):
+            await job.result(timeout=DEADLINE)
+    assert stopped == ["cancel"]
+
+
+async def _is(job: outlast.Job[Any], state: str) -> bool:
+    await job.refresh()
+    return job.row.state == state
+
+
+async def test_the_loser_of_a_lease_stops_and_its_late_words_are_refused(
+    app: outlast.App, store: Store
+) -> None:
+    lost: list[BaseException] = []
+
+    @app.task
+    async def goes_on() -> str:
+        attempt = outlast.current()
+        if attempt.number > 1:
+            return "the second"
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            try:
+                await attempt.save({"late": True})
+            except outlast.LostLease as error:
+                lost.append(error)
+            raise
+        return "the first"
+
+    async with app.worker(heartbeat=0.1, lease=2):
+        job = await goes_on.enqueue()
+        await until(lambda: _is(job, "running"))
+        (seen,) = await store.observe()
+        while not await store.reap(seen):
+            (seen,) = await store.observe()
+        await store.reclaim(_lost)
+        assert await job.result(timeout=DEADLINE) == "the second"
+        await job.refresh()
+        assert job.row.checkpoint is None
+        assert job.row.attempt_count == 2
+
+
+def _lost(orphan: Orphan) -> Any:
+    crash = Crash(kind=CrashKind.LOST_WORKER, message="reaped by the test")
+    return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), lambda: 0.0)
+
+
+async def test_leaving_the_block_releases_what_still_runs(app: outlast.App, store: Store) -> None:
+    @app.task
+    async def waits() -> None:
+        await asyncio.sleep(600)
+
+    async with app.worker(drain_timeout=0.1):
+        job = await waits.enqueue()
+        await until(lambda: _is(job, "running"))
+    row = await store.inspector.job(job.id)
+    assert row is not None
+    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
+    (worker,) = await store.inspector.workers()
+    assert worker.status == "stopped"
+
+
+async def test_hooks_and_resources(app: outlast.App) -> None:
+    seen: list[str] = []
+
+    @app.lifespan
+    async def life() -> AsyncIterator[dict[str, str]]:
+        seen.append("open")
+        yield {"engine": "warm"}
+        seen.append("close")
+
+    @app.around
+    def scope(attempt: outlast.Attempt) -> Any:
+        seen.append(f"before {attempt.task}")
+        yield
+        seen.append(f"after {attempt.task}")
+
+    @app.task
+    async def uses() -> str:
+        return str(outlast.current().resources["engine"])
+
+    async with app.worker():
+        job = await uses.enqueue()
+        assert await job.result(timeout=DEADLINE) == "warm"
+    assert seen == ["open", "before uses", "after uses", "close"]
+
+
+async def test_only_the_named_queues_are_served(app: outlast.App) -> None:
+    @app.task(queue="fast")
+    async def quick() -> str:
+        return "ran"
+
+    @app.task(queue="slow")
+    async def slow() -> str:
+        return "ran"
+
+    async with app.worker(queues=["fast"]):
+        left, ran = await slow.enqueue(), await quick.enqueue()
+        assert await ran.result(timeout=DEADLINE) == "ran"
+        assert await _is(left, "queued")
+
+
+async def test_priority_comes_before_age_and_a_delay_is_kept(app: outlast.App) -> None:
+    order: list[int] = []
+
+    @app.task
+    async def notes(n: int) -> None:
+        order.append(n)
+
+    late = await notes.using(delay=0.3).enqueue(9)
+    for n, priority in ((1, 0), (2, 5), (3, -5), (4, 5)):
+        await notes.using(priority=priority).enqueue(n)
+    async with app.worker(concurrency=1):
+        await late.result(timeout=DEADLINE)
+    assert order == [2, 4, 1, 3, 9]
+
+
+async def test_a_key_names_one_unfinished_job(app: outlast.App) -> None:
+    @app.task
+    async def once() -> str:
+        return "ran"
+
+    first = await once.using(key="repo:42").enqueue()
+    again = await once.using(key="repo:42").enqueue()
+    assert (first.created, again.created) == (True, False)
+    assert first.id == again.id
+    async with app.worker():
+        await first.result(timeout=DEADLINE)
+        third = await once.using(key="repo:42").enqueue()
+        assert third.created
+        assert third.id != first.id
+
+
+async def test_a_wrong_setting_is_refused_at_the_caller(app: outlast.App) -> None:
+    with pytest.raises(outlast.ConfigError, match="three times"):
+        async with app.worker(heartbeat=2, lease=3):
+            pass
+    with pytest.raises(outlast.ConfigError, match="concurency"):
+        async with app.worker(concurency=3):
+            pass

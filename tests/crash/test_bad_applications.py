@@ -1,0 +1,104 @@
+"""An application that cannot be run is said so at once, and never blames a job."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlast.model.job import State
+from outlast.store.base import NewJob
+from tests.crash.harness import ROOT, Scene
+
+BROKEN = {
+    "no_such_module": (None, "no module named"),
+    "raises": ("raise RuntimeError('no configuration')", "no configuration"),
+    "misses_an_import": ("import a_library_that_is_missing", "a_library_that_is_missing"),
+    "no_app": ("import outlast\njobs = outlast.App()", "jobs"),
+    "not_an_app": ("app = 42", "not an outlast.App"),
+    "syntax": ("def broken(:", "SyntaxError"),
+    "lifespan": (
+        "import outlast\napp = outlast.App()\n@app.lifespan\ndef life():\n    yield 1 / 0",
+        "ZeroDivisionError",
+    ),
+}
+
+
+def start(folder: Path, spec: str, url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "outlast", "worker", spec, "--url", url],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OUTLAST_RUN_DIR": str(folder)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_an_application_that_does_not_import_ends_the_worker_with_a_clear_word(
+    name: str, tmp_path: Path, sqlite_url: str
+) -> None:
+    source, word = BROKEN[name]
+    if source is not None:
+        (tmp_path / f"{name}.py").write_text(source)
+    worker = start(tmp_path, f"{name}:app", sqlite_url)
+    out, err = await asyncio.to_thread(worker.communicate, timeout=60)
+    assert worker.returncode == 2, err
+    assert word in err
+    assert "outlast/worker" not in err, "no traceback of our own at the user's prompt"
+    assert out is not None
+
+
+async def test_a_deploy_that_breaks_the_application_blames_no_job(sqlite_stage: Scene) -> None:
+    """New runners die at birth; the job waits, uncharged, until the application is mended."""
+    switch = sqlite_stage.folder / "broken"
+    env = {"OUTLAST_TEST_APP": "tests.crash.fragile:app", "OUTLAST_TEST_SWITCH": str(switch)}
+    worker = await sqlite_stage.worker("--runners", "1", env=env)
+    switch.write_text("1")
+    first = await sqlite_stage.enqueue("exits_unless", path=str(sqlite_stage.folder / "flag"))
+
+    async def warm_spare_is_used_up() -> bool:
+        return len(await sqlite_stage.attempts(first)) >= 2
+
+    await sqlite_stage.until(warm_spare_is_used_up, "two attempts")
+    waiting = (await sqlite_stage.store.enqueue([NewJob(task="noop", args='{"value": 8}')]))[0]
+    charged = (await sqlite_stage.job(first)).failures
+
+    async def delayed() -> bool:
+        return "runner_restart_delayed" in worker.log.read_text()
+
+    await sqlite_stage.until(delayed, "a delayed restart")
+    assert (await sqlite_stage.job(waiting.job_id)).state is State.QUEUED
+    assert (await sqlite_stage.job(first)).failures == charged
+    switch.unlink()
+    assert (await sqlite_stage.ended(waiting.job_id)).result == "8"
+
+
+async def test_a_job_that_nobody_knows_waits_and_slows_nobody(stage: Scene) -> None:
+    await stage.worker()
+    unknown = await stage.store.enqueue([NewJob(task="of.another.release", priority=100)] * 200)
+    known = await stage.enqueue("noop", value=1)
+    assert (await stage.ended(known)).state is State.COMPLETED
+    row = await stage.job(unknown[0].job_id)
+    assert (row.state, row.attempt_count) == (State.QUEUED, 0)
+
+
+async def test_arguments_of_another_release_are_released_uncharged(stage: Scene) -> None:
+    await stage.worker()
+    new = NewJob(task="noop", args='{"value": 1, "of_another_release": true}')
+    job = (await stage.store.enqueue([new]))[0].job_id
+
+    async def tried() -> bool:
+        return bool(await stage.attempts(job))
+
+    await stage.until(tried, "the first attempt")
+    row = await stage.job(job)
+    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
+    (closed,) = await stage.attempts(job)
+    assert (closed.outcome, closed.charge) == ("undecodable", "none")
