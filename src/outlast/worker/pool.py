@@ -31,6 +31,12 @@ BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
 
 QUIT_SECONDS = 3.0  # for a runner's lifespan to end
 
+_NO_PLACE = Outcome(
+    kind=OutcomeKind.RELEASED,
+    message="no runner that knows it was free",  # one of them died, or has older code
+    delay=1.0,  # seconds: it must not be claimed again at once, and again
+)
+
 
 class Pool(Protocol):
     """Runs attempts, in processes or in this one. Ends go to the ledger."""
@@ -110,7 +116,7 @@ class RunnerPool:
         self._on_change = on_change
         self._on_broken = on_broken
         self._on_group = on_group
-        self._broken: str | None = None
+        self._broken: dict[int, str] = {}  # what runners said that could not start, by pid
         self._births_failed = 0
         self._ever_ready = False
         self.closing = False
@@ -171,7 +177,7 @@ class RunnerPool:
         for running in sorted(attempts, key=lambda each: not self._is_own(each)):
             runner = self._choose(running)
             if runner is None:
-                self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED))
+                self._ledger.end(running.token, _NO_PLACE)
                 continue
             runner.tokens.add(running.token)
             runner.exclusive = runner.exclusive or runner.tasks[running.claimed.task]
@@ -230,6 +236,7 @@ class RunnerPool:
 
     def _active(self) -> list[RunnerProcess]:
         ready = [each for each in self.runners if each.ready and each.kill_reason is None]
+        ready.sort(key=lambda runner: not runner.tokens)  # who is at work stays; a late one waits
         return ready[: self._size]
 
     def _is_own(self, running: Running) -> bool:
@@ -263,7 +270,7 @@ class RunnerPool:
         elif isinstance(frame, Hello):
             self._on_hello(runner, frame)
         else:
-            self._broken = _short(frame)
+            self._broken[runner.pid] = _short(frame)
 
     def _on_hello(self, runner: RunnerProcess, frame: Hello) -> None:
         runner.ready = True
@@ -302,8 +309,9 @@ class RunnerPool:
             attempts=len(runner.tokens),
             killed_for=runner.kill_reason,
         )
+        complaint = self._broken.pop(runner.pid, None)
         if not runner.ready:
-            self._failed_birth(death)
+            self._failed_birth(death, complaint)
         self._end_attempts(runner, death)
         self._on_change()
 
@@ -322,11 +330,11 @@ class RunnerPool:
             )
             self._ledger.end(running.token, outcome)
 
-    def _failed_birth(self, death: Death) -> None:
+    def _failed_birth(self, death: Death, complaint: str | None) -> None:
         if self.closing:
             return
-        message = self._broken or _died_at_birth(death)
-        if not self._ever_ready and self._broken:
+        message = complaint or _died_at_birth(death)
+        if not self._ever_ready and complaint:
             self._on_broken(ApplicationError(message))
             return
         self._births_failed += 1

@@ -1,0 +1,138 @@
+"""A pool of runners without processes, for the tests of the pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.errors import ApplicationError
+from outlast.model.lifecycle import Transition
+from outlast.runner import protocol
+from outlast.runner.protocol import Hello, Run, TaskInfo
+from outlast.store.base import Claimed
+from outlast.testing import ManualClock
+from outlast.worker.pool import RunnerPool
+from tests.unit.worker_kit import claimed, death, new_ledger
+
+OWN, SHARED = "own", "shared"
+SIZE, CONCURRENCY = 2, 3
+
+
+class FakeRunner:
+    """Stands in for a RunnerProcess: notes what it is sent, dies when it is told to."""
+
+    pids = 0
+
+    def __init__(self, *, on_frame, on_death) -> None:
+        FakeRunner.pids += 1
+        self.pid = FakeRunner.pids
+        self.ready = False
+        self.tasks: dict[str, bool] = {}
+        self.tokens: set[int] = set()
+        self.exclusive = False
+        self.kill_reason: str | None = None
+        self.born_at = 0.0
+        self.sent: list[Any] = []
+        self.kills: list[str | None] = []
+        self.quits = 0
+        self._on_frame = on_frame
+        self._on_death = on_death
+
+    async def start(self) -> None:
+        """There is nothing to start."""
+
+    def send(self, frame) -> None:
+        protocol.pack(frame)
+        self.sent.append(frame)
+
+    def kill(self, reason: str | None = None) -> None:
+        self.kill_reason = self.kill_reason or reason
+        self.kills.append(reason)
+
+    async def kill_with_stacks(self) -> None:
+        self.kill()
+
+    def quit(self) -> None:
+        self.quits += 1
+
+    # -- what tests do to it
+
+    def says(self, frame) -> None:
+        self._on_frame(self, frame)
+
+    def greets(self, **tasks: bool) -> None:
+        self.says(Hello([TaskInfo(name, own) for name, own in tasks.items()], None, "3"))
+
+    def dies(self, **how: Any) -> None:
+        self._on_death(self, death(pid=self.pid, **how))
+
+    def runs(self) -> list[int]:
+        return [
+            each.token for frame in self.sent if isinstance(frame, Run) for each in frame.attempts
+        ]
+
+
+class Savings:
+    def __init__(self) -> None:
+        self.saves: list[int] = []
+        self.reports: list[int] = []
+
+    def save(self, runner, running, frame) -> None:
+        self.saves.append(frame.token)
+
+    def report(self, running, frame) -> None:
+        self.reports.append(frame.token)
+
+
+class Bench:
+    """A pool with fake runners, its ledger, and what it said to its worker."""
+
+    def __init__(self, size: int = SIZE, concurrency: int = CONCURRENCY) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.ledger = new_ledger(self.clock)
+        self.savings = Savings()
+        self.changes = 0
+        self.broken: list[ApplicationError] = []
+        self.groups: list[tuple[int, bool]] = []
+        self.pool = RunnerPool(
+            FakeRunner,  # type: ignore[arg-type]
+            self.ledger,
+            self.savings,
+            size=size,
+            concurrency=concurrency,
+            queues=[],
+            clock=self.clock,
+            on_change=self._changed,
+            on_broken=self.broken.append,
+            on_group=lambda pgid, born: self.groups.append((pgid, born)),
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    @property
+    def runners(self) -> list[FakeRunner]:
+        return self.pool.runners  # type: ignore[return-value]
+
+    async def ready(self, **tasks: bool) -> Bench:
+        """Spawn all runners, and let each greet with these tasks."""
+        await self.pool.run_once()
+        for runner in self.runners:
+            runner.greets(**(tasks or {OWN: True, SHARED: False}))
+        return self
+
+    def place(self, *attempts: Claimed) -> None:
+        self.pool.place([self.ledger.claim(each) for each in attempts])
+
+    def ends(self) -> list[Transition]:
+        return self.ledger.take(1000)
+
+    def outcomes(self) -> list[str]:
+        return [end.outcome for end in self.ends()]
+
+
+def own(token: int) -> Claimed:
+    return claimed(token, OWN)
+
+
+def shared(token: int) -> Claimed:
+    return claimed(token, SHARED)
