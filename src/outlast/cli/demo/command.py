@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import importlib.util
+import io
 import os
 import shutil
 import signal
@@ -82,7 +83,7 @@ def demo(
     given = _absolute(url) if url else None
     with _folder(out) as folder:
         app.url = given or _new_store(folder)
-        raise typer.Exit(asyncio.run(_play(plan, folder, Console())))
+        raise typer.Exit(asyncio.run(_play(plan, folder, _console())))
 
 
 # -- before anything is started ------------------------------------------------------------------
@@ -172,6 +173,13 @@ def _absolute(url: str) -> str:
     location = parse(url)
     unsafe = f"?{UNSAFE}=1" if location.unsafe_filesystem else ""
     return f"sqlite:///{quote(str(location.path))}{unsafe}"
+
+
+def _console() -> Console:
+    """The terminal or whatever stands in for it; what it cannot show is replaced."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    return Console()
 
 
 # -- the demo itself -----------------------------------------------------------------------------
@@ -265,7 +273,8 @@ def _conclude(console: Console, plan: Plan, folder: Path, ending: Ending) -> Non
     kept = f"{ending.resumed_from} of {plan.goal} commits were not done twice"
     noticed = f"the death was noticed after {span(ending.noticed_after)}"
     console.print(timeline(ending.look, width=console.width))
-    console.print(Text.assemble(("Completed in 2 attempts", "bold green"), f": {kept}; {noticed}."))
+    last = Text.assemble(("Completed in 2 attempts", "bold green"), f": {kept}; {noticed}.")
+    console.print(last, soft_wrap=True)
     for what, where in _traces(folder, ending).items():
         console.print(Text.assemble((f"  {what:<10}", "dim"), where), soft_wrap=True)
 

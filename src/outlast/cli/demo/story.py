@@ -30,9 +30,9 @@ LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.1, 0.02
 READY_SECONDS = 60.0
 NOTICE_SECONDS = 90.0
 """The lease, should there be no lock file, and then some."""
-HALF, LATE = 0.45, 0.6
-"""Parts of the job done at which its worker is killed: rather a moment after a checkpoint, so that
-something is lost with it, but not much later than at half."""
+REPORT_SECONDS = 0.8
+"""After so long a job's word is in the store: reports are written twice a second."""
+HALF = 0.5
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,18 +120,16 @@ class Story:
         self._say(f"{look.holder} took it: {_attempt(look)}")
 
     async def _run_to_half(self) -> None:
-        half, late = self._plan.goal * HALF, self._plan.goal * LATE
-        slowed = await self._until(lambda look: "slowed" in look.stage or look.done >= half)
+        half, reported_at = self._plan.goal * HALF, SYSTEM.boot() + REPORT_SECONDS
+        slowed = await self._until(
+            lambda look: "slowed" in look.stage or (look.done >= half and look.at > reported_at)
+        )
         if "slowed" in slowed.stage:
             self._say(
                 f"this repository is small: {slowed.stage}, so that there is something to kill"
             )
 
-        def ripe(look: Look) -> bool:
-            loss = look.done > look.saved or self._plan.every == 1
-            return look.saved > 0 and look.done >= half and (loss or look.done >= late)
-
-        await self._until(ripe)
+        await self._until(lambda look: look.done >= half and look.saved > 0)
 
     async def _kill_the_holder(self) -> tuple[Member, int]:
         look = await self._until(lambda look: look.holder in COLOURS, "the job to run")
@@ -147,7 +145,7 @@ class Story:
     async def _tell_what_is_saved(self) -> None:
         """Look again: it may have saved between the last look and its death."""
         look = await self._watch.look()
-        self._say(f"it had counted {look.done} of {look.goal} commits, {look.saved} of them saved")
+        self._say(f"{look.saved} of {look.goal} commits are saved; what it did since then is lost")
 
     async def _wait_until_noticed(self, member: Member, token: int) -> float:
         def noticed(look: Look) -> bool:

@@ -1,0 +1,330 @@
+"""The demo as people run it: a real command, real workers, a real kill -9."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import psutil
+import pytest
+
+from outlast.cli.demo.analysis import analyze
+from outlast.cli.demo.evolution import Evolution
+from outlast.cli.demo.picture import numbers
+from outlast.model.job import State
+from outlast.store import open_store
+from outlast.store.base import AttemptRow, JobFilter, JobRow
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "OUTLAST_TEST_MARK"
+TASK = "outlast.demo.analyze"
+LIMIT = 90.0  # seconds that a demo may take on a loaded machine
+GONE = 5.0  # seconds until nothing is left of an interrupted demo
+SETTINGS = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+
+
+class Demo:
+    """``outlast demo`` as a process; whatever it starts bears a mark in its environment."""
+
+    def __init__(self, folder: Path, *arguments: str, **env: str) -> None:
+        self.mark = uuid.uuid4().hex
+        self.out = folder / "out"
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "OUTLAST_"))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "outlast.cli", "demo", "--out", str(self.out), *arguments],
+            cwd=folder,
+            env={**kept, "OUTLAST_RUN_DIR": str(folder / "run"), MARK: self.mark, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self) -> tuple[int, str, str]:
+        """Wait for its end; return exit code, stdout and stderr."""
+        stdout, stderr = self.process.communicate(timeout=LIMIT)
+        return self.process.returncode, stdout, stderr
+
+    def read_until(self, text: str) -> None:
+        """Read its output up to a line with this text."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if text in line:
+                return
+        raise AssertionError(f"it ended before it said {text!r}: {self.finish()}")
+
+    def left(self) -> list[psutil.Process]:
+        """Return the processes that bear its mark."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark:
+                    found.append(process)
+        return found
+
+    def is_gone(self) -> bool:
+        """Whether all of it ends soon."""
+        deadline = time.monotonic() + GONE
+        while self.left():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+
+@contextlib.contextmanager
+def demo(folder: Path, *arguments: str, **env: str) -> Iterator[Demo]:
+    started = Demo(folder, *arguments, **env)
+    try:
+        yield started
+    finally:
+        for process in started.left():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        started.process.communicate()
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", *SETTINGS, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def repository(folder: Path, commits: int) -> Path:
+    """A repository that grows by a few lines of Python and text with each commit."""
+    folder.mkdir()
+    git(folder, "init", "-q")
+    for number in range(1, commits + 1):
+        (folder / f"module_{number % 7}.py").write_text("x = 1\n" * number)
+        (folder / "notes.md").write_text("# notes\n" * (number // 2 + 1))
+        git(folder, "add", ".")
+        git(folder, "commit", "-q", "-m", f"commit {number}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return repository(tmp_path_factory.mktemp("made") / "shop", 24)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This very repository, at a commit that stands still."""
+    folder = tmp_path_factory.mktemp("own") / "outlast.git"
+    made = subprocess.run(
+        ["git", "clone", "-q", "--bare", "--no-local", str(ROOT), str(folder)],
+        check=False,
+        capture_output=True,
+    )
+    counted = subprocess.run(
+        ["git", "rev-list", "--count", "HEAD"], cwd=folder if folder.exists() else ROOT,
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    if made.returncode or counted.returncode or int(counted.stdout) < 2:
+        pytest.skip("the tests do not stand in a clone with its history")
+    return folder
+
+
+async def rows(url: str) -> tuple[JobRow, list[AttemptRow]]:
+    """The demo's job in this store, and its closed attempts."""
+    store = open_store(url)
+    await store.open()
+    try:
+        (job,) = await store.inspector.jobs(JobFilter(task=TASK))
+        return job, await store.inspector.attempts(job.id)
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("which", ["generated", "own"])
+async def test_the_job_outlives_its_worker(tmp_path, store_url, which, request):
+    repo: Path = request.getfixturevalue(which)
+    with demo(tmp_path, "--repo", str(repo), "--url", store_url) as running:
+        code, said, complaints = running.finish()
+        assert (code, complaints) == (0, ""), said
+        assert running.is_gone()
+
+    job, attempts = await rows(store_url)
+    assert job.state is State.COMPLETED
+    assert [each.outcome for each in attempts] == ["lost_worker"]
+    assert job.attempt_count == 2
+    document = check_files(running.out, repo)
+    resumed = document["interruption"]["resumed_from"]
+    assert 0 < resumed <= document["interruption"]["killed_at"] < len(document["commits"])
+    check_words(said, resumed, len(document["commits"]))
+
+
+def check_files(out: Path, repo: Path) -> dict[str, Any]:
+    """The files are whole, and what an undisturbed count gives."""
+    expected = ["evolution.json", "evolution.png", "evolution.svg"]
+    assert sorted(each.name for each in out.iterdir() if "evolution" in each.name) == expected
+    assert (out / "evolution.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert ET.parse(out / "evolution.svg").getroot().tag.endswith("svg")
+    document: dict[str, Any] = json.loads((out / "evolution.json").read_text())
+    undisturbed = numbers(Evolution.unpack(analyze(str(repo), 100)))
+    assert {**document, "interruption": None} == undisturbed
+    return document
+
+
+def check_words(said: str, resumed: int, goal: int) -> None:
+    """The output tells the story, and shows both attempts."""
+    assert "kill -9 of " in said
+    assert "noticed after " in said
+    assert f"goes on from commit {resumed}, " in said
+    kept = f"{resumed} of {goal} commits were not done twice"
+    assert f"Completed in 2 attempts: {kept}" in said
+    attempts = [line.split() for line in said.splitlines() if line[:2] in {" 1", " 2"}]
+    assert [each[0] for each in attempts] == ["1", "2"]
+    assert [each[3] for each in attempts] == ["lost_worker", "completed"]
+    assert attempts[0][2] != attempts[1][2], "one worker cannot have run both"
+
+
+def test_two_commits_are_enough_and_the_demo_says_that_it_slows_itself(tmp_path):
+    repo = repository(tmp_path / "tiny", 2)
+    with demo(tmp_path, "--repo", str(repo)) as running:
+        code, said, complaints = running.finish()
+    assert (code, complaints) == (0, ""), said
+    assert "slowed to 2.0 s a commit, so that there is something to kill" in said
+    assert "1 of 2 commits were not done twice" in said
+
+
+@pytest.mark.parametrize("when", ["starting two workers", "took it", "kill -9", "goes on from"])
+async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(tmp_path, generated, when):
+    with demo(tmp_path, "--repo", str(generated)) as running:
+        running.read_until(when)
+        running.process.send_signal(signal.SIGINT)
+        code, _, complaints = running.finish()
+        assert code == 130
+        assert complaints == "outlast: interrupted: the workers are gone, and all below them\n"
+        assert running.is_gone()
+    assert [each.name for each in running.out.iterdir() if "evolution" in each.name] == []
+    if when != "starting two workers":
+        job, _ = await rows(f"sqlite:///{running.out / 'outlast-demo.db'}")
+        assert job.state is State.CANCELLED
+
+
+def test_sigterm_ends_it_too_and_a_second_signal_at_once(tmp_path, generated):
+    with demo(tmp_path, "--repo", str(generated)) as running:
+        running.read_until("took it")
+        running.process.terminate()
+        running.process.send_signal(signal.SIGINT)
+        code, _, _ = running.finish()
+        assert code in {130, 143}
+        assert running.is_gone()
+
+
+@pytest.mark.parametrize("when", ["starting two workers", "took it", "kill -9"])
+def test_a_killed_demo_leaves_no_process(tmp_path, generated, when):
+    with demo(tmp_path, "--repo", str(generated)) as running:
+        running.read_until(when)
+        running.process.kill()
+        running.process.wait()
+        assert running.is_gone()
+
+
+def test_a_reader_that_goes_away_leaves_no_process(tmp_path, generated):
+    with demo(tmp_path, "--repo", str(generated)) as running:
+        running.read_until("took it")
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+        running.process.stdout = None
+        assert running.process.wait(LIMIT) not in {0, 70}
+        assert running.is_gone()
+
+
+def test_a_repository_that_breaks_under_the_job_is_said_in_one_line(tmp_path):
+    repo = repository(tmp_path / "short", 8)
+    with demo(tmp_path, "--repo", str(repo)) as running:
+        running.read_until("took it")
+        (repo / ".git").rename(repo / "gone")
+        code, _, complaints = running.finish()
+        assert running.is_gone()
+    assert code == 1
+    assert len(complaints.splitlines()) == 1
+    assert "the job ended as dead: NotARepository" in complaints
+
+
+def broken(folder: Path, what: str) -> list[str]:
+    """Arguments that cannot work."""
+    match what:
+        case "no repository":
+            (folder / "empty").mkdir()
+            return ["--repo", "empty"]
+        case "no commits":
+            (folder / "new").mkdir()
+            git(folder / "new", "init", "-q")
+            return ["--repo", "new"]
+        case "one commit":
+            repository(folder / "first", 1)
+            return ["--repo", "first"]
+        case "bad path":
+            return ["--repo", "nowhere"]
+        case "a file":
+            (folder / "file").touch()
+            return ["--repo", "file"]
+    repository(folder / "good", 3)
+    good = ["--repo", "good"]
+    (folder / "file").touch()
+    return {
+        "out is a file": [*good, "--out", "file"],
+        "out cannot be made": [*good, "--out", "file/below"],
+        "no url": [*good, "--url", "jobs.db"],
+        "no store": [*good, "--url", "sqlite:///nowhere/jobs.db"],
+        "no server": [*good, "--url", "postgresql://nobody:secret@127.0.0.1:1/jobs"],
+    }[what]
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "word"),
+    [
+        ("no repository", 1, "not a git repository"),
+        ("no commits", 1, "has no commits yet"),
+        ("one commit", 1, "has one commit: the demo needs two"),
+        ("bad path", 1, "no such directory"),
+        ("a file", 1, "not a directory"),
+        ("out is a file", 1, "there is a file of that name"),
+        ("out cannot be made", 1, "--out file/below: Not a directory"),
+        ("no url", 2, "is not the URL of a store"),
+        ("no store", 3, "its directory must exist"),
+        ("no server", 3, "cannot connect"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line(tmp_path, what, code, word):
+    with demo(tmp_path, *broken(tmp_path, what), GIT_CEILING_DIRECTORIES=str(tmp_path)) as running:
+        exit_code, said, complaints = running.finish()
+        assert running.is_gone()
+    assert (exit_code, said) == (code, "")
+    assert complaints.startswith("outlast: ")
+    assert len(complaints.splitlines()) == 1
+    assert word in complaints
+    assert "secret" not in complaints
+    assert not running.out.exists(), "an empty folder was left behind"
+
+
+def test_no_git_is_said_in_one_line(tmp_path):
+    with demo(tmp_path, PATH=str(tmp_path)) as running:
+        code, said, complaints = running.finish()
+    assert (code, said) == (1, "")
+    assert complaints == "outlast: git is not installed, or not on the PATH\n"
+
+
+def test_two_demos_do_not_share_a_folder(tmp_path, generated):
+    (tmp_path / "out").mkdir()
+    fd = os.open(tmp_path / "out", os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    try:
+        with demo(tmp_path, "--repo", str(generated)) as running:
+            code, _, complaints = running.finish()
+    finally:
+        os.close(fd)
+    assert code == 1
+    assert "another demo is running there" in complaints
