@@ -78,7 +78,8 @@ class Executor:
         if attempt is not None:
             attempt._stop(reason)  # noqa: SLF001
             if task is not None and not self._runs_in_thread(attempt):
-                task.cancel()
+                # behind its first step: a task cancelled before that never runs, nor tells its end
+                asyncio.get_running_loop().call_soon(task.cancel)
 
     def close(self) -> None:
         """Let go of the threads; attempts must have ended or be past caring."""
