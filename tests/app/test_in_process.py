@@ -13,7 +13,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.store import open_store
-from outlast.store.base import Orphan, Store
+from outlast.store.base import JobRow, Orphan, Store
 
 DEADLINE = 20.0
 
@@ -146,8 +146,13 @@ async def test_a_running_job_is_cancelled(app: outlast.App) -> None:
 
 
 async def _is(job: outlast.Job[Any], state: str) -> bool:
+    return (await row_of(job)).state == state
+
+
+async def row_of(job: outlast.Job[Any]) -> JobRow:
     await job.refresh()
-    return job.row.state == state
+    assert job.row is not None
+    return job.row
 
 
 async def test_the_loser_of_a_lease_stops_and_its_late_words_are_refused(
@@ -178,9 +183,8 @@ async def test_the_loser_of_a_lease_stops_and_its_late_words_are_refused(
             (seen,) = await store.observe()
         await store.reclaim(_lost)
         assert await job.result(timeout=DEADLINE) == "the second"
-        await job.refresh()
-        assert job.row.checkpoint is None
-        assert job.row.attempt_count == 2
+        row = await row_of(job)
+        assert (row.checkpoint, row.attempt_count) == (None, 2)
 
 
 def _lost(orphan: Orphan) -> Any:

@@ -124,9 +124,11 @@ class Scene:
 
     async def enqueue(self, task: str, policy: Policy | None = None, **args: Any) -> int:
         """Enqueue one job of a task of tests.crash.tasks; return its id."""
-        from tests.crash.payments import app  # has all tasks of tests.crash.tasks, too
+        from tests.crash.payments import (
+            tasks as app_tasks,
+        )  # has all tasks of tests.crash.tasks, too
 
-        task_ = app.tasks[task]
+        task_ = app_tasks[task]
         new = NewJob(
             task=task,
             queue=task_.call(**args).job.queue,

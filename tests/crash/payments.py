@@ -126,3 +126,5 @@ async def returns_before_its_commit(seconds: float) -> str:
 
 
 _late: list[asyncio.Task[None]] = []
+
+tasks = app.tasks

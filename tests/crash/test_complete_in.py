@@ -9,7 +9,7 @@ import pytest
 
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
-from outlast.model.lifecycle import Outcome, OutcomeKind, decide
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.base import Orphan
 from tests.crash.harness import Scene, boot
 from tests.crash.payments import EFFECTS
@@ -74,7 +74,7 @@ async def test_a_stale_attempt_rolls_the_users_writes_back(shop: Scene) -> None:
     assert await effects(shop) == [(job, row.token)]
 
 
-def _lost(orphan: Orphan) -> object:
+def _lost(orphan: Orphan) -> Transition:
     crash = Crash(kind=CrashKind.LOST_WORKER, message="reaped by the test")
     return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), lambda: 0.0)
 

@@ -84,6 +84,9 @@ class FakePool:
         self.killed: list[int] = []
         self.killed_all: list[str] = []
 
+    def registered(self, worker_id: int) -> None:
+        self.worker_id = worker_id
+
     def tasks(self) -> list[str]:
         return ["t"]
 

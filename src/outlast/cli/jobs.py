@@ -98,7 +98,9 @@ def enqueue(
     if url is not None:
         application.url = url
     positional, named = arguments_of(arguments or [])
-    placement = dict(zip(_PLACEMENT, (delay, queue, priority, key, tenant), strict=True))
+    placement: dict[str, Any] = dict(
+        zip(_PLACEMENT, (delay, queue, priority, key, tenant), strict=True)
+    )
     made = not exists(application.url)
     stored = asyncio.run(_enqueue(application, task, positional, named, placement))
     _tell_enqueued(stored, application.url, key, made=made, json=json)

@@ -127,13 +127,13 @@ class WorkerLink:
         """Tell the worker how far the attempt is."""
         self._channel.send(Reported(token, progress))
 
-    async def save(self, job_id: int, token: int, number: int, value: str) -> Answer:
+    async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
         """Save a checkpoint; returns when the store has answered."""
-        return _answer(await asyncio.wrap_future(self._channel.save(token, number, value)))
+        return _answer(await asyncio.wrap_future(self._channel.save(token, number, value_json)))
 
-    def save_blocking(self, job_id: int, token: int, number: int, value: str) -> Answer:
+    def save_blocking(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
         """Save a checkpoint from a plain function's thread."""
-        return _answer(self._channel.save(token, number, value).result())
+        return _answer(self._channel.save(token, number, value_json).result())
 
     def ended(self, end: End) -> None:
         """Tell the worker that an attempt ended; ends of one turn of the loop go together."""

@@ -194,7 +194,7 @@ async def connect(settings: Settings, *, application: str = "outlast") -> Any:
     try:
         return await asyncpg.connect(
             settings.url,
-            timeout=settings.connect_timeout,
+            timeout=settings.connect_timeout,  # pyright: ignore[reportArgumentType]
             command_timeout=settings.statement_timeout + _CLIENT_GRACE_SECONDS,
             statement_cache_size=0 if settings.pooler else 100,
             server_settings={} if settings.pooler else session,

@@ -103,14 +103,9 @@ class LocalPool:
         self._tasks = sorted(task.name for task in announcement(app).tasks)
         self._executor = Executor(app, link, resources, clock=clock, threads=settings.concurrency)
 
-    @property
-    def worker_id(self) -> int:
-        """The id that attempts show."""
-        return self._link.worker_id
-
-    @worker_id.setter
-    def worker_id(self, value: int) -> None:
-        self._link.worker_id = value
+    def registered(self, worker_id: int) -> None:
+        """Note the id that attempts show."""
+        self._link.worker_id = worker_id
 
     def tasks(self) -> list[str]:
         """Return the application's tasks."""

@@ -42,7 +42,10 @@ class Pool(Protocol):
     """Runs attempts, in processes or in this one. Ends go to the ledger."""
 
     name: str
-    worker_id: int
+
+    def registered(self, worker_id: int) -> None:
+        """Note the worker's present registration."""
+        ...
 
     def tasks(self) -> list[str]:
         """Return the names under which jobs can be taken now."""
@@ -120,7 +123,7 @@ class RunnerPool:
         self._births_failed = 0
         self._ever_ready = False
         self.closing = False
-        self.worker_id = 0
+        self._worker_id = 0
         self.trusted: Callable[[], bool] = lambda: True
         self.draining: Callable[[], bool] = lambda: False
         self.runners: list[RunnerProcess] = []
@@ -148,6 +151,10 @@ class RunnerPool:
         emit("runner_started", pid=runner.pid)
 
     # -- what the exchange asks ----------------------------------------------------------------
+
+    def registered(self, worker_id: int) -> None:
+        """Note the id that attempts show."""
+        self._worker_id = worker_id
 
     def tasks(self) -> list[str]:
         """Return the names that the runners at work have announced."""
@@ -189,7 +196,7 @@ class RunnerPool:
 
     def _send(self, runner: RunnerProcess, batch: list[Claimed]) -> None:
         try:
-            runner.send(Run(self.worker_id, batch))
+            runner.send(Run(self._worker_id, batch))
         except FrameError as error:  # a row that some other program has written
             for claimed in batch:
                 runner.tokens.discard(claimed.token)

@@ -217,7 +217,7 @@ class Worker:
 
     def _stands(self, me: WorkerRef) -> None:
         self.me = me
-        self.pool.worker_id = me.worker_id
+        self.pool.registered(me.worker_id)
         heartbeat = getattr(self, "_heartbeat", None)
         if heartbeat is not None:
             heartbeat.me = me
