@@ -92,11 +92,14 @@ def test_dead_discard_leaves_other_jobs_alone(outlast: Outlast, rows: Filled) ->
     assert {each["id"] for each in left} == set(ids.values()) - {ids["dead"]}
 
 
-@pytest.mark.parametrize("verb", ["requeue", "discard"])
-@pytest.mark.parametrize("choice", [[], ["1", "--all"], ["--all", "--task", "mail"]], ids=str)
+@pytest.mark.parametrize(
+    "command",
+    [["requeue"], ["discard"], ["discard", "1", "--all"], ["discard", "--all", "--task", "mail"]],
+    ids=" ".join,
+)
 def test_acting_on_all_dead_jobs_has_to_be_said(
-    outlast: Outlast, rows: Filled, verb: str, choice: list[str]
+    outlast: Outlast, rows: Filled, command: list[str]
 ) -> None:
     url, _ = rows
-    outlast("dead", verb, *choice, "--url", url).refused(2, "--all")
+    outlast("dead", *command, "--url", url).refused(2, "--all")
     assert len(outlast("dead", "list", "--json", "--url", url).json()["jobs"]) == 1

@@ -97,9 +97,10 @@ def test_an_application_that_does_not_import_shows_its_own_traceback(
     assert not list(folder.glob("*.db"))
 
 
-@pytest.mark.parametrize("spec", ["shop", "shop:", ":app", "nowhere:app"])
-@pytest.mark.parametrize("command", ["enqueue", "worker"])
-def test_an_application_that_is_not_there_is_refused(
-    outlast: Outlast, spec: str, command: str
-) -> None:
-    outlast(command, spec, *(["mail"] if command == "enqueue" else [])).refused(2)
+@pytest.mark.parametrize(
+    "command",
+    [["enqueue", "shop", "mail"], ["enqueue", "nowhere:app", "mail"], ["worker", ":app"]],
+    ids=" ".join,
+)
+def test_an_application_that_is_not_there_is_refused(outlast: Outlast, command: list[str]) -> None:
+    outlast(*command).refused(2)

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 import outlast as package
 from outlast.cli import main, program
-from outlast.cli.errors import FAULT
+from outlast.cli.errors import FAULT, code_of, tell
 from outlast.errors import OutlastError
 from tests.cli.conftest import Outlast
 
@@ -99,9 +99,12 @@ def test_a_fault_of_ours_is_no_traceback_unless_asked_for(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_every_error_has_an_exit_code() -> None:
-    from outlast.cli.errors import code_of
+def test_the_demo_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tell(ModuleNotFoundError("no", name="matplotlib.pyplot")) == 2
+    assert "pip install 'outlast[demo]'" in capsys.readouterr().err
 
+
+def test_every_error_has_an_exit_code() -> None:
     def below(kind: type[OutlastError]) -> Iterator[type[OutlastError]]:
         for child in kind.__subclasses__():
             yield child

@@ -89,9 +89,26 @@ def test_a_grid_cuts_texts_before_it_cuts_numbers() -> None:
     grid.add("123456789", "a long name of a task " * 3, "", "unservable")
     out = Console(width=40, record=True, file=None, highlight=False)
     with out.capture() as captured:
-        out.print(grid.table())
+        out.print(grid.table(40))
     head, row = captured.get().splitlines()
     assert "EMPTY" not in head
     assert row.startswith("123456789  a long")
     assert row.rstrip().endswith("…  unservable")
     assert len(row) <= 40
+
+
+def test_a_grid_without_room_drops_its_last_texts() -> None:
+    grid = Grid({"ID": "number", "TASK": "flexible", "NOTE": "flexible", "STATE": "fixed"})
+    grid.add("123456789", "a long name of a task", "a long note", "unservable")
+    assert [str(column.header) for column in grid.table(30).columns] == ["ID", "TASK", "STATE"]
+    assert [str(column.header) for column in grid.table(20).columns] == ["ID", "STATE"]
+
+
+def test_a_grid_never_cuts_a_number() -> None:
+    grid = Grid({"TOKEN": "number", "OUTCOME": "fixed", "PID": "number"})
+    grid.add("1790000000000001", "completion_not_committed", "31337")
+    out = Console(width=36, highlight=False)
+    with out.capture() as captured:
+        out.print(grid.table(36))
+    row = captured.get().splitlines()[1]
+    assert row.split() == ["1790000000000001", "completio…", "31337"]

@@ -94,7 +94,7 @@ def list_(
         return
     why = [(row, document["error"]) for (row, _), document in zip(found, documents, strict=True)]
     out = console()
-    out.print(dead_table(why, SYSTEM.wall()) if why else "no dead jobs")
+    out.print(dead_table(out, why, SYSTEM.wall()) if why else "no dead jobs")
     if len(found) == limit:
         out.print(f"the newest {limit}; --limit shows more", style="dim")
 

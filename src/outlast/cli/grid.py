@@ -1,7 +1,8 @@
 """A table in the house style: no frame, one line per row, and only what matters gives way.
 
 Rich takes from all columns alike where a terminal is narrow; here, numbers, states and times are
-fixed, and the columns of long texts are cut.
+fixed, the columns of long texts are cut, and where even that is too much, the last of them go.
+A number is never cut: half of an id is the id of something else.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import Literal
 
 from rich.table import Table
 from rich.text import Text
+
+GAP = 2  # characters between columns
+FLEXIBLE_LEAST = 6  # characters of a flexible column that is worth having
 
 Cell = str | Text
 Kind = Literal["fixed", "number", "flexible"]
@@ -27,22 +31,39 @@ class Grid:
         """Add a row."""
         self.rows.append(cells)
 
-    def table(self) -> Table:
-        """Return it as rich's table. Columns in which all cells are empty are left out."""
-        kept = [at for at in range(len(self.columns)) if any(len(row[at]) for row in self.rows)]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        named = list(self.columns.items())
+    def table(self, width: int) -> Table:
+        """Return it as rich's table for so many characters. Empty columns are left out."""
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+        kept = self._kept(width)
+        fits = sum(map(self._least, kept)) <= width + GAP
         for at in kept:
-            header, kind = named[at]
+            header, kind = list(self.columns.items())[at]
             table.add_column(
                 Text(header, no_wrap=True),
                 justify="right" if kind == "number" else "left",
-                no_wrap=kind != "flexible",
+                no_wrap=kind == "number" or (fits and kind == "fixed"),
                 overflow="ellipsis",
             )
         for row in self.rows:
             table.add_row(*(_one_line(row[at]) for at in kept))
         return table
+
+    def _kept(self, width: int) -> list[int]:
+        """Return the columns that have something to show and find room."""
+        kinds = list(self.columns.values())
+        kept = [at for at in range(len(kinds)) if any(len(row[at]) for row in self.rows)]
+        while sum(map(self._least, kept)) > width + GAP:
+            flexible = [at for at in kept if kinds[at] == "flexible"]
+            if not flexible:
+                break
+            kept.remove(flexible[-1])
+        return kept
+
+    def _least(self, at: int) -> int:
+        """Return how many characters a column takes at least, with its gap."""
+        header, kind = list(self.columns.items())[at]
+        natural = max(len(header), *(len(row[at]) for row in self.rows))
+        return GAP + (min(natural, FLEXIBLE_LEAST) if kind == "flexible" else natural)
 
 
 def _one_line(cell: Cell) -> Text:

@@ -53,7 +53,7 @@ def workers(
         return
     shown = rows if every else _recent(rows)
     out = console()
-    out.print(workers_table(shown, SYSTEM.wall()) if shown else "no workers")
+    out.print(workers_table(out, shown, SYSTEM.wall()) if shown else "no workers")
     if hidden := len(rows) - len(shown):
         out.print(f"and {hidden} more that are gone; --all shows them", style="dim")
 

@@ -29,6 +29,8 @@ REPORTS_SHOWN = 10
 VALUE_LINES = 20  # of arguments, checkpoint, result
 TRACE_LINES = 60  # of a traceback, of the stacks
 OUTPUT_MAX = 300  # characters of a line of output
+INDENT = 2
+MESSAGE_MAX = 600  # characters of a crash report's message
 LABEL = 12  # characters of a label's column
 BAR_CELLS = 30
 
@@ -148,7 +150,9 @@ class Page:
         made = Grid(ATTEMPTS)
         for entry in entries[-ATTEMPTS_SHOWN:]:
             made.add(*entry)
-        self._out.print(Padding(made.table(), (0, 0, 0, 2), expand=False))
+        self._out.print(
+            Padding(made.table(self._out.width - INDENT), (0, 0, 0, INDENT), expand=False)
+        )
 
     def _reports(self) -> None:
         bad = [one for one in self._all.attempts if one.crash is not None]
@@ -300,7 +304,7 @@ def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
     """Yield the label and text of each short fact of a crash report, where it is known."""
     message = crash.message or attempt.message
     told = {
-        "message": " ".join(part for part in lines(message, 8)) if message else None,
+        "message": line(message, MESSAGE_MAX),
         "exception": crash.exception and line(crash.exception, 300),
         "exit code": None if crash.exit_code is None else str(crash.exit_code),
         "signal": crash.signal,
@@ -325,7 +329,7 @@ def _used(crash: Crash) -> str:
 
 def _fraction(crash: Crash) -> str:
     fraction = crash.progress.fraction if crash.progress else None
-    return "" if fraction is None else f"{fraction:.0%}"
+    return "" if fraction is None else f"{int(fraction * 100)}%"
 
 
 def _age(crash: Crash, attempt: AttemptRow) -> str:

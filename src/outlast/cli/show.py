@@ -97,7 +97,9 @@ def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool =
     fraction = min(1.0, max(0.0, progress.fraction))
     full = int(fraction * cells)
     done, left = ("#", "-") if ascii_only else ("━", "─")
-    return Text.assemble((done * full, "blue"), (left * (cells - full), "dim"), f" {fraction:4.0%}")
+    return Text.assemble(
+        (done * full, "blue"), (left * (cells - full), "dim"), f" {int(fraction * 100):3}%"
+    )
 
 
 def jobs_table(
@@ -116,14 +118,16 @@ def jobs_table(
             when(row, now),
             Text(said(row.progress, 60), style="dim") if _moves(row) else "",
         )
-    return made.table()
+    return made.table(out.width)
 
 
 def _moves(row: JobRow) -> bool:
     return row.state is State.RUNNING or (row.state is State.QUEUED and row.progress is not None)
 
 
-def dead_table(rows: Sequence[tuple[JobRow, str | None]], now: float) -> RenderableType:
+def dead_table(
+    out: Console, rows: Sequence[tuple[JobRow, str | None]], now: float
+) -> RenderableType:
     """Return the list of dead jobs, each with why."""
     made = Grid(DEAD)
     for row, why in rows:
@@ -135,10 +139,10 @@ def dead_table(rows: Sequence[tuple[JobRow, str | None]], now: float) -> Rendera
             str(row.attempt_count),
             Text(line(why, 120), style="red"),
         )
-    return made.table()
+    return made.table(out.width)
 
 
-def workers_table(rows: Sequence[WorkerRow], now: float) -> RenderableType:
+def workers_table(out: Console, rows: Sequence[WorkerRow], now: float) -> RenderableType:
     """Return the list of workers."""
     made = Grid(WORKERS)
     for row in rows:
@@ -153,7 +157,7 @@ def workers_table(rows: Sequence[WorkerRow], now: float) -> RenderableType:
             ago(row.started_at, now),
             line(", ".join(row.tasks), 120),
         )
-    return made.table()
+    return made.table(out.width)
 
 
 def _beat(row: WorkerRow, now: float) -> Text:
