@@ -294,7 +294,7 @@ def broken(folder: Path, what: str) -> list[str]:
         ("out is a file", 1, "there is a file of that name"),
         ("out cannot be made", 1, "--out file/below: Not a directory"),
         ("no url", 2, "is not the URL of a store"),
-        ("no store", 3, "its directory must exist"),
+        ("no store", 3, "nowhere"),
         ("no server", 3, "cannot connect"),
     ],
 )

@@ -125,7 +125,7 @@ def panel(look: Look, killed: dict[str, float]) -> Panel:
 def _workers(look: Look, killed: dict[str, float]) -> Table:
     table = Table.grid(padding=(0, 3))
     for _ in range(5):
-        table.add_column()
+        table.add_column(no_wrap=True)
     table.add_row(*(Text(head, "dim") for head in ("worker", "pid", "status", "last beat", "runs")))
     for name, colour in COLOURS.items():
         row = look.workers.get(name)
@@ -145,11 +145,11 @@ def _workers(look: Look, killed: dict[str, float]) -> Table:
 
 
 def _status(status: str, killed_ago: float | None) -> Text:
-    """The store's word; of a dead worker that the store still takes for alive, both are said."""
+    """The store's word; and, as long as that is wrong about a dead worker, the truth."""
     if killed_ago is None:
         return Text(status, "green")
     if status in {"active", "draining"}:
-        return Text(f"killed {span(killed_ago)} ago, shown as {status}", "red")
+        return Text(f"killed {killed_ago:.1f} s ago, unnoticed", "red")
     return Text(status, "bold red")
 
 
