@@ -97,13 +97,15 @@ class Channel:
             while data := self._socket.recv(READ_BYTES):
                 for frame in unpacker.feed(data):
                     self._took(frame)
-        except (OSError, FrameError) as error:
+        except Exception as error:  # whatever it is: a deaf runner would hold its attempts
             sys.stderr.write(f"outlast: the worker's frames cannot be read: {error}\n")
         _end_with_worker()
 
     def _took(self, frame: ToRunner) -> None:
         if isinstance(frame, Saved):
-            self._saves.pop(frame.seq).set_result(frame.answer)
+            future = self._saves.pop(frame.seq, None)
+            if future is not None and future.set_running_or_notify_cancel():
+                future.set_result(frame.answer)
         elif self._on_frame is not None:
             self._on_frame(frame)
 

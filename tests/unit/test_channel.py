@@ -1,0 +1,132 @@
+"""A runner's end of the socket: saves are answered, and nothing makes it deaf."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from outlast.runner import main as module
+from outlast.runner.main import Channel
+from outlast.runner.protocol import (
+    TO_WORKER,
+    Quit,
+    Saved,
+    Saving,
+    Stop,
+    ToRunner,
+    ToWorker,
+    Unpacker,
+    pack,
+)
+
+SECONDS = 10.0
+
+
+class Wire:
+    """A channel, and the worker's end of its socket."""
+
+    def __init__(self) -> None:
+        self.worker, self.runner = socket.socketpair()
+        self.worker.settimeout(SECONDS)
+        self.channel = Channel(self.runner)
+        self._unpacker = Unpacker(TO_WORKER)
+        self._read: list[ToWorker] = []
+        self.heard: queue.Queue[ToRunner] = queue.Queue()
+
+    def listen(self) -> None:
+        self.channel.start(self.heard.put)
+
+    def tell(self, frame: ToRunner) -> None:
+        self.worker.sendall(pack(frame))
+
+    def told(self) -> ToWorker:
+        while not self._read:
+            self._read.extend(self._unpacker.feed(self.worker.recv(65536)))
+        return self._read.pop(0)
+
+    def close(self) -> None:
+        self.worker.close()
+        self.runner.close()
+
+
+@pytest.fixture
+def ended(monkeypatch) -> queue.Queue[int]:
+    """Notes the end of the runner, instead of killing its process group."""
+    ends: queue.Queue[int] = queue.Queue()
+    monkeypatch.setattr(module, "_end_with_worker", lambda: ends.put(1))
+    return ends
+
+
+@pytest.fixture
+def wire(ended) -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    with contextlib.suppress(OSError):
+        wire.worker.shutdown(socket.SHUT_RDWR)
+    assert ended.get(timeout=SECONDS) == 1, "the reading thread has ended"
+    wire.close()
+
+
+@pytest.fixture
+def listening(wire) -> Wire:
+    wire.listen()
+    return wire
+
+
+def test_a_save_is_answered_by_its_number_in_any_order(listening):
+    wire = listening
+    first = wire.channel.save(token=5, number=1, value="1")
+    second = wire.channel.save(token=5, number=2, value="2")
+    assert wire.told() == Saving(1, 5, 1, "1")
+    assert wire.told() == Saving(2, 5, 2, "2")
+    wire.tell(Saved(2, "already"))
+    wire.tell(Saved(1, "accepted"))
+    assert (first.result(SECONDS), second.result(SECONDS)) == ("accepted", "already")
+
+
+async def test_the_answer_to_a_save_that_was_cancelled_does_not_make_the_runner_deaf(listening):
+    """An attempt may be cancelled, or give up waiting, while its checkpoint is on its way."""
+    wire = listening
+    saving = asyncio.ensure_future(asyncio.wrap_future(wire.channel.save(5, 1, "1")))
+    saving.cancel()
+    await asyncio.wait([saving])
+    wire.tell(Saved(1, "accepted"))
+    wire.tell(Stop(5, "cancel"))
+    assert wire.heard.get(timeout=SECONDS) == Stop(5, "cancel")
+
+
+def test_an_answer_that_nobody_waits_for_is_passed_over(listening):
+    wire = listening
+    wire.tell(Saved(77, "accepted"))
+    wire.tell(Quit())
+    assert wire.heard.get(timeout=SECONDS) == Quit()
+
+
+def test_the_end_of_the_socket_ends_the_runner(listening, ended):
+    listening.worker.shutdown(socket.SHUT_RDWR)
+    assert ended.get(timeout=SECONDS) == 1
+    ended.put(1)
+
+
+def test_a_frame_that_cannot_be_read_ends_the_runner(listening, ended, capsys):
+    listening.worker.sendall(b"\x00\x00\x00\x01\xc1")
+    assert ended.get(timeout=SECONDS) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    ended.put(1)
+
+
+def test_whatever_goes_wrong_while_reading_ends_the_runner(wire, ended):
+    """A runner that is deaf but alive would hold its attempts for ever."""
+
+    def fails(frame: ToRunner) -> None:
+        raise RuntimeError("the loop is closed")
+
+    wire.channel.start(fails)
+    wire.tell(Quit())
+    assert ended.get(timeout=SECONDS) == 1
+    ended.put(1)
