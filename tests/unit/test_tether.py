@@ -1,0 +1,226 @@
+"""The tether, with real small processes: no group outlives the pipe or the time."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from outlast.clock import SYSTEM
+from outlast.runner import tether as child
+from outlast.runner.tether import group_is_empty, kill_group
+from outlast.worker.tether import Tether
+from tests.unit.worker_kit import heard
+
+SECONDS = 10.0  # for what has to happen
+
+# Deaf to every signal that can be ignored; has a child of its own; says when both are there.
+PARENT = """
+import os, signal, subprocess, sys
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()"])
+print(child.pid, flush=True)
+signal.pause()
+"""
+
+
+class Group:
+    """A process group of two, parent and child, in a session of its own."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert self.process.stdout is not None
+        self.pgid = self.process.pid
+        self.grandchild = int(self.process.stdout.readline())
+
+    def wait_until_killed(self) -> None:
+        assert self.process.wait(SECONDS) == -signal.SIGKILL
+        assert self.process.stdout is not None
+        ready = select.select([self.process.stdout], [], [], SECONDS)[0]
+        assert ready, "the grandchild holds the pipe open"
+        assert self.process.stdout.read() == b"", "the grandchild is gone as well"
+
+    def lives(self) -> bool:
+        return self.process.poll() is None and not group_is_empty(self.pgid)
+
+    def close(self) -> None:
+        kill_group(self.pgid)
+        self.process.wait(SECONDS)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.fixture
+def groups() -> Iterator[list[Group]]:
+    made = [Group(), Group()]
+    yield made
+    for group in made:
+        group.close()
+
+
+@pytest.fixture
+def tether() -> Iterator[Tether]:
+    made = Tether()
+    made.start()
+    yield made
+    made.stop()
+
+
+# ------------------------------------------------------------------------------ three ends
+
+
+def test_when_the_pipe_ends_every_group_is_killed_grandchildren_too(tether, groups):
+    for group in groups:
+        tether.add(group.pgid)
+    tether.stop()
+    for group in groups:
+        group.wait_until_killed()
+        assert group_is_empty(group.pgid)
+
+
+def test_when_the_time_is_up_every_group_is_killed_though_the_worker_still_lives(tether, groups):
+    for group in groups:
+        tether.add(group.pgid)
+    tether.hold_until(SYSTEM.boot() + 0.3)
+    for group in groups:
+        group.wait_until_killed()
+
+
+def test_a_time_that_has_passed_already_ends_a_newcomer_at_once(tether, groups):
+    tether.hold_until(SYSTEM.boot() - 1.0)
+    tether.add(groups[0].pgid)
+    groups[0].wait_until_killed()
+    assert groups[1].lives()
+
+
+def test_a_renewal_puts_the_end_off(tether, groups):
+    until = SYSTEM.boot() + 0.3
+    tether.add(groups[0].pgid)
+    tether.hold_until(until)
+    tether.hold_until(SYSTEM.boot() + 3600.0)
+    other = Tether()  # shows that the time is up
+    other.start()
+    other.add(groups[1].pgid)
+    other.hold_until(until + 0.1)
+    groups[1].wait_until_killed()
+    other.stop()
+    assert groups[0].lives()
+
+
+def test_a_group_that_was_let_go_lives_on(tether, groups):
+    for group in groups:
+        tether.add(group.pgid)
+    tether.drop(groups[0].pgid)
+    tether.stop()
+    groups[1].wait_until_killed()
+    assert groups[0].lives()
+
+
+# ------------------------------------------------------------------------ the tether itself
+
+
+def test_the_tether_is_deaf_to_what_a_terminal_or_a_manager_sends(tether, groups):
+    tether.add(groups[0].pgid)
+    tether.hold_until(0.0)
+    groups[0].wait_until_killed()  # so it is up and obeys
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        os.kill(tether.pid, number)
+    with heard() as names:
+        tether.add(groups[1].pgid)
+        groups[1].wait_until_killed()
+    assert names == []
+
+
+def test_a_tether_that_was_killed_is_started_again_and_knows_all_groups(tether, groups):
+    tether.add(groups[0].pgid)
+    first = tether.pid
+    os.kill(first, signal.SIGKILL)
+    tether._process.wait(SECONDS)
+    with heard() as names:
+        tether.add(groups[1].pgid)
+    assert names == ["tether_restarted"]
+    assert tether.pid not in {None, first}
+    tether.stop()
+    for group in groups:
+        group.wait_until_killed()
+
+
+def test_a_restarted_tether_knows_the_time(tether, groups):
+    tether.add(groups[0].pgid)
+    os.kill(tether.pid, signal.SIGKILL)
+    tether._process.wait(SECONDS)
+    tether.hold_until(SYSTEM.boot() + 0.2)
+    groups[0].wait_until_killed()
+
+
+def test_before_the_start_and_after_the_stop_words_go_nowhere():
+    tether = Tether()
+    tether.add(12345678)
+    tether.drop(12345678)
+    tether.hold_until(1.0)
+    assert tether.pid is None
+    tether.start()
+    tether.stop()
+    tether.stop()
+    tether.hold_until(2.0)
+
+
+def test_the_worker_s_shared_descriptor_is_held_until_the_groups_are_gone(groups):
+    """The lock file is free only when nothing of the worker is left."""
+    read, write = os.pipe()
+    tether = Tether((write,))
+    tether.start()
+    tether.add(groups[0].pgid)
+    os.close(write)
+    os.kill(tether.pid, signal.SIGSTOP)  # type: ignore[arg-type]
+    assert select.select([read], [], [], 0.0)[0] == []
+    os.kill(tether.pid, signal.SIGCONT)  # type: ignore[arg-type]
+    tether.stop()
+    assert os.read(read, 1) == b""
+    assert group_is_empty(groups[0].pgid)
+    os.close(read)
+
+
+# --------------------------------------------------------------------------- small functions
+
+
+def test_a_group_of_zombies_is_empty(groups):
+    group = groups[0]
+    kill_group(group.pgid)
+    os.waitid(os.P_PID, group.pgid, os.WEXITED | os.WNOWAIT)  # dead, and not waited for
+    deadline = time.monotonic() + SECONDS
+    while not group_is_empty(group.pgid):
+        assert time.monotonic() < deadline
+    os.killpg(group.pgid, 0)  # the zombie is still a member
+
+
+def test_a_group_with_a_living_grandchild_is_not_empty(groups):
+    group = groups[0]
+    os.kill(group.pgid, signal.SIGKILL)
+    group.process.wait(SECONDS)
+    assert not group_is_empty(group.pgid)
+    os.kill(group.grandchild, signal.SIGKILL)
+
+
+def test_a_group_that_never_was_is_empty_and_can_be_killed():
+    assert group_is_empty(2**22 + 1)
+    kill_group(2**22 + 1)
+
+
+def test_words_come_in_any_pieces(groups):
+    read, write = os.pipe()
+    for piece in (b"ad", f"d {groups[0].pgid}\nun".encode(), b"til inf\n", b"nonsense\n"):
+        os.write(write, piece)
+    os.close(write)
+    child.hold(read)
+    os.close(read)
+    groups[0].wait_until_killed()
