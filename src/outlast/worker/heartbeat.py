@@ -8,11 +8,11 @@ lease, beats stop, and the lease ends as it would for a dead worker.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 
 from outlast.clock import Clock
-from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms
 from outlast.store.base import Beat, Store, WorkerRef
@@ -74,7 +74,7 @@ class Heartbeat:
         try:
             async with asyncio.timeout(self._terms.lease / 3):
                 beat = await (await self._connected()).heartbeat(me)
-        except (StoreError, TimeoutError, OSError) as error:
+        except Exception as error:  # whatever it is: a thread that ended would never beat again
             return await self._missed(error)
         if self._failing:
             self._failing = False
@@ -105,7 +105,8 @@ class Heartbeat:
             self._failing = True
             emit("store_unavailable", duty=self.name, error=f"{type(error).__name__}: {error}")
         if self._store is not None:
-            await self._store.drop_connections()
+            with contextlib.suppress(Exception):
+                await self._store.drop_connections()
         return min(RETRY_SECONDS_MAX, self._terms.heartbeat)
 
     def _run(self) -> None:

@@ -1,0 +1,113 @@
+"""The heartbeat, beat by beat: asked before sent, survived when missed, silent for a dead loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.lease import LeaseTerms
+from outlast.store.base import Beat, WorkerRef
+from outlast.testing import ManualClock
+from outlast.worker.heartbeat import RETRY_SECONDS_MAX, Heartbeat
+from tests.unit.worker_kit import heard
+
+ME = WorkerRef(1, 1)
+TERMS = LeaseTerms(heartbeat=2.0, lease=60.0)
+
+
+class BeatingStore:
+    """A store that renews, or fails as it is told; each beat takes three seconds."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.fails: list[BaseException] = []
+        self.beats: list[WorkerRef] = []
+        self.drops = 0
+
+    async def heartbeat(self, me: WorkerRef) -> Beat:
+        self.clock.advance(3.0)
+        if self.fails:
+            raise self.fails.pop(0)
+        self.beats.append(me)
+        return Beat(renewed=True)
+
+    async def drop_connections(self) -> None:
+        self.drops += 1
+        raise OSError("it cannot even be closed")
+
+
+class Heart:
+    def __init__(self) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.store = BeatingStore(self.clock)
+        self.opened = 0
+        self.told: list[tuple[float, WorkerRef, Beat]] = []
+        self.heartbeat = Heartbeat(
+            self._open,  # type: ignore[arg-type]
+            ME,
+            TERMS,
+            clock=self.clock,
+            on_beat=lambda *beat: self.told.append(beat),
+        )
+
+    async def _open(self) -> BeatingStore:
+        self.opened += 1
+        return self.store
+
+    async def beat(self) -> float:
+        pause = await self.heartbeat.run_once()
+        await asyncio.sleep(0)  # the main loop turns
+        return pause
+
+
+@pytest.fixture
+async def heart():
+    return Heart()
+
+
+async def test_a_beat_is_told_with_the_time_before_it_was_sent(heart):
+    heart.clock.advance(10.0)
+    assert await heart.beat() == TERMS.heartbeat
+    assert heart.told == [(10.0, ME, Beat(renewed=True))]
+    assert heart.clock.boot() == 13.0
+
+
+async def test_one_connection_serves_all_beats(heart):
+    for _ in range(3):
+        await heart.beat()
+    assert heart.opened == 1
+
+
+async def test_a_beat_is_told_with_the_registration_that_it_was_for(heart):
+    await heart.beat()
+    heart.heartbeat.me = WorkerRef(2, 1)
+    await heart.beat()
+    assert [me for _, me, _ in heart.told] == [ME, WorkerRef(2, 1)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [StoreUnavailable("away"), OSError("reset"), TimeoutError(), RuntimeError("a driver's bug")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_missed_beat_is_told_once_and_tried_again_soon(heart, error):
+    heart.store.fails = [error, error]
+    with heard() as names:
+        assert await heart.beat() == RETRY_SECONDS_MAX
+        assert await heart.beat() == RETRY_SECONDS_MAX
+        assert await heart.beat() == TERMS.heartbeat
+    assert names == ["store_unavailable", "store_recovered"]
+    assert heart.store.drops == 2
+    assert len(heart.told) == 1
+
+
+async def test_a_main_loop_that_has_stopped_turning_is_not_kept_alive(heart):
+    await heart.beat()
+    heart.clock.advance(TERMS.lease / 2)
+    await heart.heartbeat.run_once()
+    assert len(heart.store.beats) == 1
+    await asyncio.sleep(0)  # it turns again
+    await heart.beat()
+    assert len(heart.store.beats) == 2
