@@ -9,6 +9,7 @@ more does the worker register anew.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
@@ -252,6 +253,7 @@ class Worker:
         self.pool.kill_all("lease_lost")
         while self.ledger.running:
             await self._clock.sleep(0.01)
+        self._hold_until(math.inf)  # idle runners harm nobody, however long the store is away
         while not await self._came_back():
             await self._clock.sleep(REVIVE_PAUSE_SECONDS)
         self._on_wake("")

@@ -1,0 +1,209 @@
+"""A worker's lease: lost, stopped, killed, and taken up again under a new registration."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from outlast.config import WorkerSettings
+from outlast.errors import StoreUnavailable
+from outlast.store.base import Beat, NewWorker, WorkerRef, WorkerStatus
+from outlast.testing import ManualClock
+from outlast.worker.ledger import Ledger
+from outlast.worker.worker import Worker
+from tests.unit.worker_kit import COMPLETED, FakePool, FakeStore, claimed, heard
+
+NEW = NewWorker(name="w", host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.0)
+
+
+class Rows(FakeStore):
+    """Registrations; away when it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = 0
+        self.away = False
+        self.reconnects: list[WorkerRef | None] = []
+
+    async def register(self, new: NewWorker) -> WorkerRef:
+        self._note("register", new.token_seen)
+        self.ids += 1
+        return WorkerRef(self.ids, 1)
+
+    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
+        self._note("set_status", (me.worker_id, status.value))
+        return True
+
+    async def announce(self, me: WorkerRef, tasks: Sequence[str]) -> None:
+        self._note("announce", list(tasks))
+
+    async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+        self._note("reconnect", token_seen)
+        return WorkerRef(me.worker_id, me.epoch + 1) if not self.reconnects else None
+
+    def _note(self, verb: str, what: object) -> None:
+        if self.away:
+            raise StoreUnavailable("away")
+        self.calls.append((verb, what))
+
+
+class Stage:
+    """A worker with a fake pool, on a manual clock, registered; its duties do not run."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.store = Rows()
+        self.holds: list[float] = []
+        self.worker = Worker(
+            NEW,
+            WorkerSettings(),
+            store=self.store,  # type: ignore[arg-type]
+            open_beating_store=None,  # type: ignore[arg-type]
+            wakeup=None,
+            lock=None,
+            clock=self.clock,
+            hold_until=self.holds.append,
+        )
+        self.pool = FakePool(self.ledger)
+        self.worker.attach(self.pool)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.worker.ledger
+
+    def beat(self, asked_at: float, *, renewed: bool = True, worker_id: int | None = None) -> None:
+        me = self.worker.me if worker_id is None else WorkerRef(worker_id, 1)
+        self.worker._on_beat(asked_at, me, Beat(renewed=renewed))
+
+    def loses(self) -> None:
+        self.worker.lose_lease("for a test")
+
+
+@pytest.fixture
+async def stage():
+    stage = Stage()
+    await stage.worker._register()
+    yield stage
+    if stage.worker._reviving is not None:
+        stage.worker._reviving.cancel()
+        await asyncio.wait([stage.worker._reviving])
+
+
+# ------------------------------------------------------------------------------ the trust
+
+
+async def test_a_beat_renews_the_trust_and_the_tether(stage):
+    assert stage.holds == [54.0]
+    stage.clock.advance(10.0)
+    stage.beat(8.0)
+    assert stage.worker.trust.stop_at == 56.0
+    assert stage.holds == [54.0, 62.0]
+
+
+async def test_a_reconnect_is_no_beat_and_renews_nothing(stage):
+    stage.clock.advance(40.0)
+    assert await stage.worker.reconnect()
+    assert stage.worker.me == WorkerRef(1, 2)
+    assert stage.worker.trust.stop_at == 48.0
+    assert stage.holds == [54.0]
+
+
+async def test_a_beat_asked_after_the_lapse_renews_nothing(stage):
+    stage.clock.advance(50.0)
+    stage.beat(49.0)
+    assert not stage.worker.trusted()
+    assert stage.holds == [54.0]
+
+
+async def test_a_beat_of_an_earlier_registration_says_nothing(stage):
+    stage.worker._stands(WorkerRef(2, 1))
+    stage.beat(10.0, renewed=False, worker_id=1)
+    assert stage.worker.trusted()
+
+
+@pytest.mark.parametrize("draining", [False, True])
+async def test_claims_need_trust_and_no_drain(stage, draining):
+    stage.worker.draining = draining
+    assert stage.worker.may_claim() is not draining
+    stage.clock.advance(48.0)
+    assert not stage.worker.may_claim()
+
+
+# -------------------------------------------------------------------------------- the loss
+
+
+async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(stage):
+    for token in (1, 2):
+        stage.ledger.claim(claimed(token))
+    with heard() as names:
+        stage.beat(1.0, renewed=False)
+        stage.loses()
+    assert names == ["lease_lost"]
+    assert stage.pool.stopped == [(1, "lease_lost"), (2, "lease_lost")]
+    assert not stage.worker.may_claim()
+    stage.ledger.end(1, COMPLETED)
+    await stage.clock.run_for(53.0)
+    assert stage.pool.killed_all == [], "it may stop until its tether ends"
+    await stage.clock.run_for(1.1)
+    assert stage.pool.killed_all == ["lease_lost"]
+    assert stage.store.calls == [
+        ("register", 0),
+        ("set_status", (1, "stopped")),
+        ("register", 2),
+    ]
+    assert stage.worker.may_claim()
+    assert stage.worker.me == WorkerRef(2, 1)
+    assert stage.pool.worker_id == 2
+
+
+async def test_it_registers_anew_at_once_when_nothing_runs(stage):
+    stage.loses()
+    await stage.clock.run_for(0.1)
+    assert stage.worker.me == WorkerRef(2, 1)
+    assert stage.worker.trust.asked_at == pytest.approx(0.0, abs=0.1)
+
+
+async def test_during_an_outage_the_old_row_is_never_left_alive_beside_a_new_one(stage):
+    stage.store.away = True
+    stage.loses()
+    await stage.clock.run_for(300.0)
+    assert stage.worker.me == WorkerRef(1, 1)
+    assert not stage.worker.may_claim()
+    stage.store.away = False
+    await stage.clock.run_for(0.5)
+    assert stage.store.verbs().count("register") == 2
+    assert ("set_status", (1, "stopped")) in stage.store.calls
+    assert stage.worker.may_claim()
+
+
+async def test_while_nothing_runs_and_the_store_is_away_idle_runners_are_let_live(stage):
+    """The tether is for attempts. Without it, each new runner would be killed at its birth, and
+    the back-off of births would outlast the outage."""
+    stage.ledger.claim(claimed(1))
+    stage.store.away = True
+    stage.loses()
+    await stage.clock.run_for(53.0)
+    assert stage.holds == [54.0], "not while an attempt runs"
+    await stage.clock.run_for(10.0)
+    assert stage.holds == [54.0, math.inf]
+    stage.store.away = False
+    await stage.clock.run_for(1.0)
+    assert stage.holds[-1] == stage.worker.trust.kill_at
+
+
+async def test_a_reconnect_that_finds_the_lease_lost_says_so_once(stage):
+    stage.store.reconnects = [None]
+    with heard() as names:
+        assert not await stage.worker.reconnect()
+        assert not await stage.worker.reconnect()
+    assert names == ["lease_lost"]
+
+
+async def test_a_beat_while_fenced_says_nothing(stage):
+    stage.store.away = True
+    stage.loses()
+    stage.beat(1.0)
+    assert not stage.worker.trusted()
