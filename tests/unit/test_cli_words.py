@@ -111,4 +111,4 @@ def test_a_grid_never_cuts_a_number() -> None:
     with out.capture() as captured:
         out.print(grid.table(36))
     row = captured.get().splitlines()[1]
-    assert row.split() == ["1790000000000001", "completio…", "31337"]
+    assert row.split() == ["1790000000000001", "completion…", "31337"]
