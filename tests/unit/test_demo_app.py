@@ -64,7 +64,7 @@ def test_a_commit_takes_its_time_and_the_attempt_says_so(clock):
     assert clock.slept == pytest.approx(0.3)
     assert attempt.said == [
         (0.5, "commit 1 of 2", "counting"),
-        (0.5, "commit 1 of 2", "slowed to 0.50 s a commit"),
+        (0.5, "commit 1 of 2", "slowed to 500 ms a commit"),
     ]
 
 

@@ -10,4 +10,10 @@ pictures; nothing else in Outlast may come to need them.
     evolution.py   the samples over time, and their compact form (checkpoint and result)
     analysis.py    the resumable walk that ties these together
     picture.py     the picture and the numbers
+    app.py         the application: the walk as a task
+    crew.py        the workers as processes: started, killed, ended, never left behind
+    watch.py       what the store shows of them, look by look
+    show.py        what is seen: lines, the live view, the timeline
+    story.py       the story: two workers, one job, a kill -9, an end
+    command.py     from options to the story, and what it leaves
 """

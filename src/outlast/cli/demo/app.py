@@ -67,7 +67,7 @@ class Pacer:
         """Wait until the commit has taken its time; after the last one there is no need."""
         until = self._since + self._pace
         if self._last[0] < 1 and SYSTEM.boot() < until:
-            self._stage = f"slowed to {span(self._pace)} a commit"
+            self._stage = f"slowed to {_shown(self._pace)} a commit"
             self.report(*self._last)
             self._wait(until)
         self._since = SYSTEM.boot()
@@ -80,3 +80,7 @@ class Pacer:
     def _obey(self) -> None:
         if self._attempt.cancelled:
             raise AskedToStopError
+
+
+def _shown(seconds: float) -> str:
+    return span(seconds) if seconds >= 1 else f"{seconds * 1000:.0f} ms"

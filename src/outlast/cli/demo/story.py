@@ -125,9 +125,7 @@ class Story:
             lambda look: "slowed" in look.stage or (look.done >= half and look.at > reported_at)
         )
         if "slowed" in slowed.stage:
-            self._say(
-                f"this repository is small: {slowed.stage}, so that there is something to kill"
-            )
+            self._say(f"quick work: {slowed.stage}, so that there is something to kill")
 
         await self._until(lambda look: look.done >= half and look.saved > 0)
 
