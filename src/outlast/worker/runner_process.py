@@ -128,9 +128,9 @@ class RunnerProcess:
         self.send(Quit())
 
     def kill(self, reason: str | None = None) -> None:
-        """Kill the runner and its whole process group."""
-        self.kill_reason = self.kill_reason or reason
+        """Kill the runner and its whole process group, unless it has died already."""
         if self._ending is None:
+            self.kill_reason = self.kill_reason or reason
             kill_group(self.pid)
 
     async def kill_with_stacks(self) -> None:

@@ -1,0 +1,224 @@
+"""A runner as its worker sees it, with small real processes in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from outlast.clock import SYSTEM
+from outlast.runner.protocol import Hello, Stop
+from outlast.runner.settings import RunnerSettings
+from outlast.runner.tether import group_is_empty
+from outlast.worker.runner_process import Death, RunnerProcess
+
+SECONDS = 15.0
+
+HEAD = """
+import os, signal, socket, subprocess, sys, threading
+sock = socket.socket(fileno=int(sys.argv[1]))
+stacks = int(sys.argv[2])
+def frame(body):
+    sock.sendall(len(body).to_bytes(4, "big") + body)
+HELLO = bytes([0x94, 0xa5]) + b"Hello" + bytes([0x90, 0xc0, 0xa1]) + b"3"
+"""
+
+SETTINGS = RunnerSettings(app="", socket=-1, stacks=-1, concurrency=1, store_id="", url="")
+
+
+class Child(RunnerProcess):
+    """Runs a few lines of Python instead of a runner."""
+
+    def __init__(self, code: str, **hooks: Any) -> None:
+        super().__init__(SETTINGS, clock=SYSTEM, **hooks)
+        self._code = HEAD + code
+
+    def _spawn(self, sock: int, stacks: int, output: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-c", self._code, str(sock), str(stacks)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(sock, stacks),
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+
+class Stage:
+    """Starts children, and notes what they say and how they die."""
+
+    def __init__(self) -> None:
+        self.frames: list[Any] = []
+        self.output = bytearray()
+        self.failures: list[BaseException] = []
+        self.children: list[Child] = []
+        self.died: asyncio.Queue[Death] = asyncio.Queue()
+        self.heard = asyncio.Event()
+        self.at_death: list[bool] = []
+
+    def _on_frame(self, runner: RunnerProcess, frame: Any) -> None:
+        self.frames.append(frame)
+        self.heard.set()
+
+    def _on_death(self, runner: RunnerProcess, death: Death) -> None:
+        self.at_death.append(group_is_empty(runner.pid))
+        self.died.put_nowait(death)
+
+    async def start(self, code: str) -> Child:
+        child = Child(
+            code,
+            on_frame=self._on_frame,
+            on_death=self._on_death,
+            on_output=self.output.extend,
+            on_failure=self.failures.append,
+        )
+        await child.start()
+        self.children.append(child)
+        return child
+
+    async def death(self) -> Death:
+        async with asyncio.timeout(SECONDS):
+            return await self.died.get()
+
+    async def greeted(self) -> None:
+        async with asyncio.timeout(SECONDS):
+            await self.heard.wait()
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    made = Stage()
+    yield made
+    for child in made.children:
+        if child._process.returncode is None:
+            child.kill()
+            await made.death()
+    assert made.failures == []
+
+
+async def test_an_exit_is_told_with_its_code_and_its_last_words(stage):
+    await stage.start("print('last'); print('words', end=''); sys.stdout.flush(); sys.exit(3)")
+    death = await stage.death()
+    assert (death.exit_code, death.signal, death.complaint) == (3, None, None)
+    assert death.output == ["last", "words"]
+    assert death.rss_peak_bytes > 100_000
+    assert bytes(stage.output) == b"last\nwords"
+
+
+async def test_a_signal_is_told_by_its_name_with_the_stacks(stage):
+    await stage.start("os.write(stacks, b'where it was'); os.kill(os.getpid(), signal.SIGSEGV)")
+    death = await stage.death()
+    assert (death.exit_code, death.signal, death.stacks) == (None, "SIGSEGV", "where it was")
+
+
+async def test_a_real_time_signal_has_a_name_too(stage):
+    await stage.start("os.kill(os.getpid(), signal.SIGRTMIN + 3)")
+    assert (await stage.death()).signal == f"signal {signal.SIGRTMIN + 3}"
+
+
+async def test_what_was_said_before_the_death_is_heard_before_it(stage):
+    await stage.start("frame(HELLO); os._exit(1)")
+    await stage.death()
+    assert stage.frames == [Hello([], None, "3")]
+
+
+async def test_a_death_is_told_only_when_the_group_is_empty(stage):
+    await stage.start(
+        "subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']); "
+        "os._exit(1)"
+    )
+    assert (await stage.death()).exit_code == 1
+    assert stage.at_death == [True]
+
+
+async def test_a_kill_takes_the_whole_group_and_its_first_reason_stays(stage):
+    child = await stage.start(
+        "subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']); "
+        "frame(HELLO); signal.pause()"
+    )
+    await stage.greeted()
+    child.kill("timeout")
+    child.kill("drain")
+    assert (await stage.death()).signal == "SIGKILL"
+    assert child.kill_reason == "timeout"
+    assert stage.at_death == [True]
+
+
+async def test_a_reason_to_kill_that_comes_after_the_death_explains_nothing(stage):
+    """What died by its own hand must not pass for what its worker has ended."""
+    child = await stage.start("signal.pause()")
+    empty_group = child._empty_group
+
+    async def meanwhile() -> None:
+        child.kill("drain")
+        await empty_group()
+
+    child._empty_group = meanwhile
+    os.kill(child.pid, signal.SIGSEGV)
+    assert (await stage.death()).signal == "SIGSEGV"
+    assert child.kill_reason is None
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        "frame(bytes([0xc1]))",
+        "frame(b'')",
+        "sock.sendall((2**32 - 1).to_bytes(4, 'big'))",
+        "frame(bytes([0x92, 0xa7]) + b'Explode' + bytes([1]))",
+    ],
+    ids=["malformed", "empty", "oversized", "unknown"],
+)
+async def test_a_bad_frame_ends_the_runner_and_nothing_after_it_is_heard(stage, send):
+    child = await stage.start(f"frame(HELLO); {send}; frame(HELLO); signal.pause()")
+    death = await stage.death()
+    assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")
+    assert "frame" in (death.complaint or "")
+    assert stage.frames == [Hello([], None, "3")]
+
+
+async def test_output_without_end_is_bounded_and_odd_bytes_can_be_shown(stage):
+    await stage.start(
+        "sys.stdout.buffer.write(b'x' * 300_000 + b'\\n' + b'line\\n' * 200 + bytes([0, 255]))"
+    )
+    death = await stage.death()
+    assert len(death.output) == 50
+    assert death.output[-2:] == ["line", "\x00\ufffd"]
+
+
+async def test_an_escaped_child_that_holds_the_pipes_does_not_hold_the_death_up(stage):
+    await stage.start(
+        "child = subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()'],"
+        " start_new_session=True); print(child.pid, flush=True); os._exit(0)"
+    )
+    death = await stage.death()
+    os.kill(int(death.output[0]), signal.SIGKILL)
+    assert death.exit_code == 0
+
+
+async def test_frames_to_the_dead_go_nowhere(stage):
+    child = await stage.start("os._exit(0)")
+    await stage.death()
+    child.send(Stop(1, "cancel"))
+    child.kill("late")
+    await child.kill_with_stacks()
+
+
+async def test_a_kill_with_stacks_asks_for_them_first(stage):
+    child = await stage.start(
+        "import faulthandler; faulthandler.register(signal.SIGRTMIN + 7, file=stacks); "
+        "frame(HELLO); threading.Event().wait()"
+    )
+    await stage.greeted()
+    child.kill_reason = "timeout"
+    await child.kill_with_stacks()
+    death = await stage.death()
+    assert death.signal == "SIGKILL"
+    assert "most recent call first" in death.stacks
