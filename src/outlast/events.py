@@ -21,6 +21,7 @@ CATALOGUE: dict[str, str] = {
     "lease_lost": "A worker can no longer trust its lease and stops its attempts.",
     "runner_started": "A child process was started to run attempts.",
     "runner_ready": "A runner has imported the application and announced its tasks.",
+    "runner_stopped": "A runner has ended as it was asked to.",
     "runner_died": "A runner has ended without having been asked to.",
     "runner_restart_delayed": "Runners die at birth, so the next one is started later.",
     "application_failed": "The application could not be imported by a runner.",

@@ -221,3 +221,9 @@ async def snoozes(seconds: float) -> str:
     if attempt.number == 1:
         raise outlast.Snooze(seconds)
     return "after the snooze"
+
+
+@app.task
+async def enqueues() -> int:
+    """A task's own jobs go where its worker looks, whatever URL the application was made with."""
+    return (await noop.enqueue(7)).id

@@ -7,7 +7,7 @@ import signal
 
 from outlast.model.crash import CrashKind
 from outlast.model.job import State
-from tests.crash.harness import Scene, boot
+from tests.crash.harness import ROOT, Scene, boot
 
 
 async def test_a_killed_runner_s_job_starts_again_within_a_second(stage: Scene) -> None:
@@ -168,3 +168,11 @@ async def test_a_snooze_is_free(sqlite_stage: Scene) -> None:
     row = await sqlite_stage.ended(job)
     assert row.result == '"after the snooze"'
     assert (row.failures, row.losses, row.attempt_count) == (0, 0, 2)
+
+
+async def test_a_task_enqueues_where_its_worker_looks(sqlite_stage: Scene) -> None:
+    await sqlite_stage.worker(env={"OUTLAST_URL": "sqlite:///elsewhere.db"})
+    parent = await sqlite_stage.enqueue("enqueues")
+    child = int((await sqlite_stage.ended(parent)).result or 0)
+    assert (await sqlite_stage.ended(child)).result == "7"
+    assert not (ROOT / "elsewhere.db").exists()

@@ -218,6 +218,8 @@ def main(argument: str) -> int:
     channel = _prepare(settings)
     try:
         app = load_app(settings.app)
+        if app.url != settings.url:
+            app.url = settings.url  # jobs that tasks enqueue go where their worker looks
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
         channel.send(Broken(_message(error), _own_traceback(error)))

@@ -309,7 +309,7 @@ class RunnerPool:
         self.runners.remove(runner)
         self._on_group(runner.pid, False)
         emit(
-            "runner_died",
+            "runner_stopped" if self.closing and death.exit_code == 0 else "runner_died",
             pid=death.pid,
             exit_code=death.exit_code,
             signal=death.signal,

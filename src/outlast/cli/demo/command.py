@@ -40,7 +40,7 @@ SHOW_SECONDS = 4.0
 """How long the job is to take at least, so that there is something to see and to kill."""
 EVERY, PARTS = 5, 8
 """Commits between checkpoints, at most; and at least so many checkpoints are to be due."""
-FAREWELL_SECONDS = 2.0
+FAREWELL_SECONDS = 3.0
 """What the store gets to take an interrupted demo's job back."""
 STORE = "outlast-demo.db"
 FILES = {"picture": "evolution.png", "to zoom": "evolution.svg", "numbers": "evolution.json"}

@@ -48,6 +48,7 @@ class Show(Protocol):
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
+        /,
     ) -> None:
         """Leave the terminal as it was."""
         ...

@@ -23,7 +23,7 @@ from outlast.cli.errors import NotSoError
 from outlast.cli.words import count_of, line, span
 from outlast.clock import SYSTEM
 from outlast.job import Job
-from outlast.model.job import State
+from outlast.model.job import ENDED, State
 
 LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.1, 0.02
 """Between two looks at the store; from the kill until the job runs again."""
@@ -92,9 +92,14 @@ class Story:
         return _ending(look, noticed_after)
 
     async def give_up(self) -> None:
-        """Take an unfinished job back, so that it does not wait in the store for ever."""
+        """Take an unfinished job back, so that it does not wait in the store for ever.
+
+        Returns once it has ended: on a dead worker, that is when the other has noticed.
+        """
         if self.job is not None:
             await self.job.cancel()
+            while (await self._watch.look()).state not in ENDED:
+                await SYSTEM.sleep(CLOSE_LOOK_SECONDS)
 
     async def _start_workers(self) -> None:
         self._watch.pids = {name: self._crew.start(name).pid for name in COLOURS}
