@@ -209,7 +209,7 @@ async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(tmp_path
     assert [each.name for each in running.out.iterdir() if "evolution" in each.name] == []
     if when != "starting two workers":
         job, _ = await rows(f"sqlite:///{running.out / 'outlast-demo.db'}")
-        assert job.state is State.CANCELLED
+        assert job.state in {State.CANCELLED, State.COMPLETED}, "it waits, or runs nowhere"
 
 
 def test_sigterm_ends_it_too_and_a_second_signal_at_once(tmp_path, generated):

@@ -23,7 +23,7 @@ from outlast.cli.errors import NotSoError
 from outlast.cli.words import count_of, line, span
 from outlast.clock import SYSTEM
 from outlast.job import Job
-from outlast.model.job import ENDED, State
+from outlast.model.job import State
 
 LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.1, 0.02
 """Between two looks at the store; from the kill until the job runs again."""
@@ -94,11 +94,12 @@ class Story:
     async def give_up(self) -> None:
         """Take an unfinished job back, so that it does not wait in the store for ever.
 
-        Returns once it has ended: on a dead worker, that is when the other has noticed.
+        A live worker hands it back when it is stopped. Where a dead one still has it, this
+        returns once the other worker has noticed.
         """
         if self.job is not None:
             await self.job.cancel()
-            while (await self._watch.look()).state not in ENDED:
+            while (await self._watch.look()).holder in self._killed():
                 await SYSTEM.sleep(CLOSE_LOOK_SECONDS)
 
     async def _start_workers(self) -> None:
