@@ -33,7 +33,7 @@ DONE, NOT_SO, WRONG_USAGE, STORE_UNUSABLE, FAULT, INTERRUPTED = 0, 1, 2, 3, 70, 
 MESSAGE_MAX = 1_000  # characters
 TRACEBACK_LINES_MAX = 24
 DEBUG_VARIABLE = "OUTLAST_DEBUG"
-DEMO_LIBRARIES = frozenset({"identify", "matplotlib", "numpy"})
+DEMO_LIBRARIES = frozenset({"pygments", "matplotlib", "numpy"})
 
 _CODES: tuple[tuple[type[OutlastError], int], ...] = (
     (BadData, WRONG_USAGE),
