@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings
@@ -25,6 +26,7 @@ from outlast.worker.runner_process import RunnerProcess
 from outlast.worker.tether import Tether
 from outlast.worker.worker import Worker
 
+STATEMENT_SECONDS_MAX = 30.0
 PLACEHOLDER_FD = -1  # filled in at each spawn
 
 
@@ -33,16 +35,24 @@ def unique_name(clock: Clock = SYSTEM) -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{int(clock.random() * 16**6):06x}"
 
 
-async def open_main_store(url: str) -> Store:
+async def open_main_store(url: str, lease: float) -> Store:
     """Return the store for a worker's main loop, opened."""
-    store = open_store(url, **({} if url.startswith("sqlite") else {"connections": 2}))
+    store = open_store(url, **_server_settings(url, lease, connections=2))
     await store.open()
     return store
 
 
-async def open_beating_store(url: str, lock: LockFile | None) -> Store:
+def _server_settings(url: str, lease: float, connections: int) -> dict[str, Any]:
+    if url.startswith("sqlite"):
+        return {}
+    # what the server still does after the lease has ended helps nobody
+    timeout = min(STATEMENT_SECONDS_MAX, lease / 2)
+    return {"connections": connections, "statement_timeout": timeout}
+
+
+async def open_beating_store(url: str, lease: float, lock: LockFile | None) -> Store:
     """Return a store of its own for the heartbeat, opened."""
-    store = open_store(url)
+    store = open_store(url, **_server_settings(url, lease, connections=1))
     if isinstance(store, SqliteStore):
         store.lock = lock  # its beats are written there
     await store.open()
@@ -90,7 +100,7 @@ async def run_worker(
     when it cannot be opened.
     """
     name = settings.name or unique_name()
-    store = await open_main_store(url)
+    store = await open_main_store(url, settings.lease)
     lock = lock_for(url, name)
     tether = Tether(() if lock is None else (lock.fd,))
     output = Output()
@@ -122,7 +132,7 @@ async def _assembled(
         new_worker(name, settings, lock),
         settings,
         store=store,
-        open_beating_store=functools.partial(open_beating_store, url, lock),
+        open_beating_store=functools.partial(open_beating_store, url, settings.lease, lock),
         wakeup=open_wakeup(url, clock),
         lock=lock,
         clock=clock,

@@ -157,7 +157,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
     chosen = worker_settings(**settings)
     name = chosen.name or unique_name()
     async with contextlib.AsyncExitStack() as stack:
-        store = await open_main_store(app.url)
+        store = await open_main_store(app.url, chosen.lease)
         stack.push_async_callback(store.close)
         lock = lock_for(app.url, name)
         if lock is not None:
@@ -167,7 +167,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
             new_worker(name, chosen, lock),
             chosen,
             store=store,
-            open_beating_store=functools.partial(open_beating_store, app.url, lock),
+            open_beating_store=functools.partial(open_beating_store, app.url, chosen.lease, lock),
             wakeup=open_wakeup(app.url, clock),
             lock=lock,
             clock=clock,
