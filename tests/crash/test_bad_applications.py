@@ -60,6 +60,11 @@ async def test_a_deploy_that_breaks_the_application_blames_no_job(sqlite_stage: 
     switch = sqlite_stage.folder / "broken"
     env = {"OUTLAST_TEST_APP": "tests.crash.fragile:app", "OUTLAST_TEST_SWITCH": str(switch)}
     worker = await sqlite_stage.worker("--runners", "1", env=env)
+
+    async def spare_is_warm() -> bool:
+        return worker.log.read_text().count("runner_ready") == 2
+
+    await sqlite_stage.until(spare_is_warm, "a runner and a spare")
     switch.write_text("1")
     first = await sqlite_stage.enqueue("exits_unless", path=str(sqlite_stage.folder / "flag"))
 
