@@ -23,6 +23,8 @@ from outlast.store.base import AttemptRow, JobRow, NewJob, Store
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 30.0  # seconds until a test says that something never happened
+BY_LEASE = 60.0  # the default lease: a death noticed well before it was noticed by proof
+# How many seconds exactly is measured by bench/recovery.py: test machines are slow and busy.
 
 
 class WorkerProcess:

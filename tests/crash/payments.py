@@ -97,13 +97,15 @@ async def dies_before_the_commit() -> str:
 
 
 @app.task
-async def leaves_it_open(seconds: float) -> str:
+async def leaves_it_open(seconds: float = 0, flag: str | None = None) -> str:
     attempt = begin()
     async with transaction() as connection:
         await write(connection, attempt.job_id, attempt.token)
         await attempt.complete_in(connection, "paid")
         outlast.current().report(0.9, "open")
         await asyncio.sleep(seconds)
+        while flag is not None and not Path(flag).exists():
+            await asyncio.sleep(0.01)
     return "never stored"
 
 
