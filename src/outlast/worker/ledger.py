@@ -102,6 +102,13 @@ class Ledger:
         running = Running(claimed, self._clock.boot())
         self.running[claimed.token] = running
         self.token_seen = max(self.token_seen, claimed.token)
+        emit(
+            "attempt_started",
+            job_id=claimed.job_id,
+            token=claimed.token,
+            task=claimed.task,
+            number=claimed.number,
+        )
         return running
 
     def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> None:

@@ -342,6 +342,7 @@ class RunnerPool:
             return
         message = complaint or _died_at_birth(death)
         if not self._ever_ready and complaint:
+            emit("application_failed", error=message)
             self._on_broken(ApplicationError(message))
             return
         self._births_failed += 1

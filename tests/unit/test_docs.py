@@ -1,0 +1,85 @@
+"""The words of the docs are words of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import outlast
+from outlast import events
+from outlast.cli.program import build
+from outlast.config import WorkerSettings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LATER = {"why", "verify", "doctor", "stats"}  # the docs say of each: not yet
+LATER_FLAGS = {"--instance", "--reload"}
+OF_OTHERS = {"--with"}
+
+
+def commands() -> dict[str, Any]:
+    root: Any = typer.main.get_command(build(["demo"]))
+    return dict(root.commands)
+
+
+def flags_of(command: Any) -> set[str]:
+    subs = getattr(command, "commands", {})
+    mine = {name for parameter in command.params for name in parameter.opts}
+    return mine.union(*(flags_of(sub) for sub in subs.values()))
+
+
+def code_of(page: Path) -> str:
+    """Return what stands as code in a page: fenced and inline."""
+    text = page.read_text()
+    fenced = re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
+    return "\n".join([*fenced, *re.findall(r"`[^`\n]+`", text)])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_flag_in_the_docs_exists(page: Path) -> None:
+    known = commands()
+    flags = {"--help", "--version"}.union(*(flags_of(command) for command in known.values()))
+    code = code_of(page)
+    named = set(re.findall(r"(?:^|[$`]\s?)outlast ([a-z]+)", code, re.MULTILINE))
+    assert named <= set(known) | LATER
+    spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
+    assert spoken <= flags | LATER_FLAGS | OF_OTHERS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_public_name_in_the_docs_exists(page: Path) -> None:
+    for name in set(re.findall(r"\boutlast\.([A-Z]\w+|current)\b", code_of(page))):
+        assert hasattr(outlast, name), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_every_command_and_worker_flag_is_described() -> None:
+    operating = (ROOT / "docs" / "operating.md").read_text()
+    known = commands()
+    for name in known:
+        assert f"outlast {name}" in operating, name
+    for flag in flags_of(known["worker"]) - {"-h", "--help"}:
+        assert f"`{flag}" in operating, flag
+
+
+def test_every_event_is_said_somewhere_in_the_code() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    for name in events.CATALOGUE:
+        assert source.count(f'"{name}"') > 1, f"{name} is in the catalogue only"
+
+
+def test_the_flags_of_the_worker_are_the_names_of_its_settings() -> None:
+    flags = {flag.removeprefix("--").replace("-", "_") for flag in flags_of(commands()["worker"])}
+    for name in ("queues", "runners", "concurrency", "heartbeat", "lease", "drain_timeout"):
+        assert name in flags
+        assert name in WorkerSettings.__struct_fields__
