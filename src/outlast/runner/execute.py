@@ -67,6 +67,9 @@ class Executor:
             outcome = crashed(CrashKind.UNDECODABLE, str(error))
             self._link.ended(End(claimed.token, outcome))
             return
+        except Exception as error:  # such as a limit that no clock can show: told, not raised
+            self._link.ended(End(claimed.token, crashed(CrashKind.ERROR, _words(error))))
+            return
         self._attempts[claimed.token] = attempt
         self._tasks[claimed.token] = asyncio.create_task(
             self._live(task, attempt, args, kwargs), name=f"job {claimed.job_id}"
@@ -176,8 +179,16 @@ async def enter_lifespan(app: App, stack: contextlib.AsyncExitStack) -> Any:
 def judged(error: BaseException, attempt: Attempt) -> Outcome:
     """Return the end that an exception out of a task stands for.
 
-    Once an attempt was asked to stop, whatever it raises is its way to obey.
+    Once an attempt was asked to stop, whatever it raises is its way to obey. An exception of the
+    user's own making may break while it is looked at: that is an end, too.
     """
+    try:
+        return _judged(error, attempt)
+    except Exception as broken:
+        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, broken))
+
+
+def _judged(error: BaseException, attempt: Attempt) -> Outcome:
     if isinstance(error, Verdict):
         return _verdict(error)
     if isinstance(error, LostLease):
@@ -189,13 +200,14 @@ def judged(error: BaseException, attempt: Attempt) -> Outcome:
 
 def _verdict(error: Verdict) -> Outcome:
     if isinstance(error, Snooze):
-        return Outcome(kind=OutcomeKind.SNOOZED, delay=error.seconds, message=_said(error))
+        return Outcome(kind=OutcomeKind.SNOOZED, delay=float(error.seconds), message=_said(error))
     if isinstance(error, Cancel):
         return Outcome(kind=OutcomeKind.CANCELLED, message=_said(error))
     crash = _report(CrashKind.ERROR, error)
     if isinstance(error, Dead):
         return Outcome(kind=OutcomeKind.DEAD, message=_said(error), crash=crash)
-    delay = error.after if isinstance(error, Retry) else None
+    after = error.after if isinstance(error, Retry) else None
+    delay = None if after is None else float(after)
     return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=delay)
 
 

@@ -1,0 +1,55 @@
+"""Attempts that do what no attempt should: each has its one end all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+import outlast
+from outlast.model.crash import CrashKind
+from outlast.model.job import Policy
+from outlast.model.lifecycle import OutcomeKind
+from tests.unit.test_execute import Bench, kind_of, raiser
+
+
+@pytest.fixture
+async def bench():
+    bench = Bench()
+    yield bench
+    bench.executor.close()
+
+
+class Unmade(outlast.Snooze):
+    def __init__(self, who: str) -> None:  # without super().__init__: it has no seconds
+        self.who = who
+
+
+class Untimed(outlast.Retry):
+    def __init__(self, who: str) -> None:
+        self.who = who
+
+
+class Unsayable(outlast.Cancel):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Worded(outlast.Snooze):
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.seconds = "soon"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("error", [Unmade("a"), Untimed("b"), Unsayable(), Worded()])
+async def test_a_verdict_that_breaks_when_looked_at_is_an_error_and_not_silence(bench, error):
+    """Its job would be held for ever by a live worker: running, with nothing that runs."""
+    assert kind_of(await bench.outcome(raiser(bench, error, plain=False))) is CrashKind.ERROR
+
+
+async def test_an_attempt_that_cannot_be_prepared_ends_and_holds_nobody_up(bench):
+    @bench.app.task
+    async def works() -> None:
+        """Nothing goes wrong here."""
+
+    outcome = await bench.outcome(works, policy=Policy(timeout=1e15))  # no date is that far away
+    assert kind_of(outcome) is CrashKind.ERROR
+    assert (await bench.outcome(works)).kind is OutcomeKind.COMPLETED
