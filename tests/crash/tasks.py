@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -212,6 +213,20 @@ async def writes_a_bad_frame() -> None:
                     sock.sendall(b"\xff\xff\xff\xff rubbish")
         except OSError:
             continue
+    await asyncio.sleep(600)
+
+
+@app.task(retries=0)
+async def ends_its_loop(how: str) -> None:
+    begin()
+    threading.Thread(target=time.sleep, args=(600,)).start()  # a polite exit would wait for it
+    if how == "exit":
+        asyncio.get_running_loop().call_soon(sys.exit, 5)
+    elif how == "stop":
+        asyncio.get_running_loop().stop()
+    else:
+        for task in asyncio.all_tasks():
+            task.cancel()
     await asyncio.sleep(600)
 
 

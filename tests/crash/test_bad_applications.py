@@ -14,6 +14,14 @@ from outlast.model.job import State
 from outlast.store.base import NewJob
 from tests.crash.harness import ROOT, Scene
 
+LIFE_WITH_A_THREAD = """
+import outlast, threading, time
+app = outlast.App()
+@app.lifespan
+def life():
+    threading.Thread(target=time.sleep, args=(99,)).start()
+    yield"""
+
 BROKEN = {
     "no_such_module": (None, "no module named"),
     "raises": ("raise RuntimeError('no configuration')", "no configuration"),
@@ -25,6 +33,7 @@ BROKEN = {
         "import outlast\napp = outlast.App()\n@app.lifespan\ndef life():\n    yield 1 / 0",
         "ZeroDivisionError",
     ),
+    "leaves_a_thread": (f"{LIFE_WITH_A_THREAD} 1 / 0", "ZeroDivisionError"),
 }
 
 

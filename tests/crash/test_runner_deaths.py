@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from outlast.model.crash import CrashKind
 from outlast.model.job import State
 from tests.crash.harness import BY_LEASE, ROOT, Scene, boot
@@ -91,6 +93,24 @@ async def test_neighbours_of_a_killed_runner_are_bystanders(sqlite_stage: Scene)
         assert (closed.outcome, closed.charge) == ("bystander", "loss")
         assert closed.crash is not None
         assert sorted(closed.crash.neighbours) == sorted(set(jobs) - {job})
+
+
+@pytest.mark.parametrize("how", ["exit", "stop", "cancel"])
+async def test_a_task_that_ends_the_loop_of_its_runner_charges_no_neighbour(
+    sqlite_stage: Scene, how: str
+) -> None:
+    await sqlite_stage.worker("--runners", "1")
+    neighbour = await sqlite_stage.enqueue("first_hangs")
+    await sqlite_stage.started(1)
+    culprit = await sqlite_stage.enqueue("ends_its_loop", how=how)
+    assert (await sqlite_stage.ended(neighbour)).state is State.COMPLETED
+    (closed,) = await sqlite_stage.attempts(neighbour)
+    assert (closed.outcome, closed.charge) == ("bystander", "loss")
+    assert (await sqlite_stage.ended(culprit)).state is State.DEAD
+    last = (await sqlite_stage.attempts(culprit))[-1]
+    assert (last.outcome, last.charge) == ("exited", "failure")
+    assert last.crash is not None
+    assert any("ended the event loop" in line for line in last.crash.output)
 
 
 async def test_a_malformed_frame_ends_that_runner_and_nothing_else(sqlite_stage: Scene) -> None:

@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -53,6 +53,7 @@ from outlast.runner.tether import die_with_parent, kill_group
 from outlast.store.base import Answer
 
 READ_BYTES = 1 << 18
+BROKEN = 3  # exit code of a runner that could not start, or not go on
 OOM_SCORE = "500"  # the kernel takes a runner before its worker
 SWITCH_SECONDS = 0.001  # a runner's own thread must not wait long for the GIL
 
@@ -186,7 +187,15 @@ class Runner:
             )
             self._channel.start(self._on_frame)
             self._channel.send(announcement(self._app))
+            await self._until_quit()
+
+    async def _until_quit(self) -> None:
+        try:
             await self._quit.wait()
+        except BaseException:
+            # user code has stopped the loop, or cancelled all of its tasks: what attempts say of
+            # that now would blame each of them, so that the death must tell their ends instead
+            _exit(BROKEN, "outlast: a task has ended the event loop of its runner\n")
 
     def _on_frame(self, frame: ToRunner) -> None:
         self._loop.call_soon_threadsafe(self._obey, frame)
@@ -223,8 +232,18 @@ def main(argument: str) -> int:
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
         channel.send(Broken(_message(error), _own_traceback(error)))
-        return 3
+        _exit(BROKEN)
     return 0
+
+
+def _exit(code: int, words: str = "") -> NoReturn:
+    """Exit now: threads of the application would make a polite exit wait for ever."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    with contextlib.suppress(Exception):
+        sys.stderr.write(words)
+        sys.stderr.flush()
+    os._exit(code)
 
 
 async def _run(app: App, settings: RunnerSettings, channel: Channel) -> None:
