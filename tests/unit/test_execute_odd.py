@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+
 import pytest
 
 import outlast
@@ -53,3 +57,28 @@ async def test_an_attempt_that_cannot_be_prepared_ends_and_holds_nobody_up(bench
     outcome = await bench.outcome(works, policy=Policy(timeout=1e15))  # no date is that far away
     assert kind_of(outcome) is CrashKind.ERROR
     assert (await bench.outcome(works)).kind is OutcomeKind.COMPLETED
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("code", [0, 7, None])
+async def test_a_child_that_a_task_forks_ends_where_it_comes_back(bench, code, plain):
+    """It must not tell the end of an attempt that its parent goes on with."""
+
+    def fork() -> int:
+        child = os.fork()
+        if not child:
+            sys.exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    @bench.app.task
+    def forks() -> int:
+        return fork()
+
+    @bench.app.task
+    async def forks_async() -> int:
+        await asyncio.sleep(0)
+        return fork()
+
+    outcome = await bench.outcome(forks if plain else forks_async)
+    assert outcome.result == str(code or 0)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import os
+import sys
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -55,6 +57,7 @@ class Executor:
         self._link = link
         self._resources = resources
         self._clock = clock
+        self._pid = os.getpid()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="outlast-task")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._attempts: dict[int, Attempt] = {}
@@ -88,6 +91,17 @@ class Executor:
         """Let go of the threads; attempts must have ended or be past caring."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _leave_if_forked(self, error: BaseException | None) -> None:
+        """End a child that a task has forked and that came back here: it has a copy of the loop
+        and of the link, but the attempt is its parent's to end."""
+        if os.getpid() == self._pid:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        code = error.code if isinstance(error, SystemExit) else int(error is not None)
+        os._exit(code if isinstance(code, int) else int(code is not None))
+
     def _runs_in_thread(self, attempt: Attempt) -> bool:
         return not self._app.find(attempt.task).is_async
 
@@ -95,7 +109,9 @@ class Executor:
         try:
             outcome = await self._outcome(task, attempt, args, kwargs)
         except BaseException as error:
+            self._leave_if_forked(error)
             outcome = judged(error, attempt)
+        self._leave_if_forked(None)
         self._tasks.pop(attempt.token, None)
         self._attempts.pop(attempt.token, None)
         self._link.ended(End(attempt.token, outcome, attempt.completed_in))
@@ -155,7 +171,10 @@ class Executor:
                         stack.enter_context(manager)
                     return fn(*args, **kwargs), None
             except BaseException as error:
+                self._leave_if_forked(error)
                 return None, error
+            finally:
+                self._leave_if_forked(None)
 
         loop = asyncio.get_running_loop()
         value, error = await loop.run_in_executor(self._threads, context.run, call)
