@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
@@ -27,6 +28,22 @@ async def test_a_killed_runner_s_job_starts_again_at_once(stage: Scene) -> None:
     assert closed.crash is not None
     assert closed.crash.signal == "SIGKILL"
     assert closed.charge == "failure"
+
+
+async def test_deaths_are_noticed_by_a_worker_that_inherited_an_ignored_sigchld(
+    sqlite_stage: Scene,
+) -> None:
+    """The kernel would then bury children unasked, and nobody could wait for them."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        worker = await sqlite_stage.worker("--runners", "1")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    job = await sqlite_stage.enqueue("first_hangs_in_python")
+    os.kill((await sqlite_stage.started(1))["pid"], signal.SIGKILL)
+    assert (await sqlite_stage.ended(job)).state is State.COMPLETED
+    worker.signal(signal.SIGTERM)
+    assert await asyncio.to_thread(worker.process.wait, 30) == 0
 
 
 async def test_a_task_that_exits_is_dead_after_four_attempts_and_can_be_revived(

@@ -184,6 +184,7 @@ def _pool(
 
 
 def _obey_signals(worker: Worker) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored by a parent, no death would be told
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.request_stop)
