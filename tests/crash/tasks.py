@@ -231,6 +231,13 @@ async def ends_its_loop(how: str) -> None:
 
 
 @app.task
+def leaves_a_daemon() -> None:
+    """Leave a process behind that is in no group of ours, with our output, for two seconds."""
+    begin()
+    subprocess.Popen(["sleep", "2"], start_new_session=True)
+
+
+@app.task
 async def snoozes(seconds: float) -> str:
     attempt = begin()
     if attempt.number == 1:

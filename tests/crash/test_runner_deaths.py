@@ -130,6 +130,21 @@ async def test_a_task_that_ends_the_loop_of_its_runner_charges_no_neighbour(
     assert any("ended the event loop" in line for line in last.crash.output)
 
 
+async def test_a_job_that_comes_while_a_runner_is_being_buried_is_not_charged(
+    sqlite_stage: Scene,
+) -> None:
+    """A process that escaped the runner's group holds its output open, and its death back."""
+    worker = await sqlite_stage.worker("--runners", "1")
+    await sqlite_stage.ended(await sqlite_stage.enqueue("leaves_a_daemon"))
+    (started,) = sqlite_stage.entries()
+    os.kill(started["pid"], signal.SIGKILL)
+    await asyncio.sleep(0.1)  # it is dead, and this is not told for half a second
+    job = await sqlite_stage.enqueue("noop")
+    assert (await sqlite_stage.ended(job)).state is State.COMPLETED
+    assert await sqlite_stage.attempts(job) == []
+    assert worker.process.poll() is None
+
+
 async def test_a_malformed_frame_ends_that_runner_and_nothing_else(sqlite_stage: Scene) -> None:
     worker = await sqlite_stage.worker("--runners", "1")
     job = await sqlite_stage.enqueue("writes_a_bad_frame")

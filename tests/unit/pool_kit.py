@@ -26,6 +26,7 @@ class FakeRunner:
         FakeRunner.pids += 1
         self.pid = FakeRunner.pids
         self.ready = False
+        self.gone = False
         self.tasks: dict[str, bool] = {}
         self.tokens: set[int] = set()
         self.exclusive = False

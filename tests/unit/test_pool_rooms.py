@@ -130,3 +130,14 @@ async def test_a_claim_too_large_for_a_frame_is_ended_and_the_runner_goes_on(mon
     (end,) = bench.ends()
     assert (end.outcome, end.failures) == ("error", 1)
     assert not any(runner.tokens or runner.exclusive for runner in bench.runners)
+
+
+async def test_a_runner_whose_death_is_not_told_yet_takes_nothing_more():
+    """What it never read would be charged with its death."""
+    bench = await Bench(size=1).ready()
+    dying, spare = bench.runners
+    dying.gone = True
+    bench.place(own(1))
+    assert (dying.runs(), spare.runs()) == ([], [1])
+    spare.gone = True
+    assert bench.pool.rooms(0) == []

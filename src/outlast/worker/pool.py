@@ -242,7 +242,11 @@ class RunnerPool:
         return next((runner for runner in self.runners if token in runner.tokens), None)
 
     def _active(self) -> list[RunnerProcess]:
-        ready = [each for each in self.runners if each.ready and each.kill_reason is None]
+        ready = [
+            each
+            for each in self.runners
+            if each.ready and each.kill_reason is None and not each.gone
+        ]
         ready.sort(key=lambda runner: not runner.tokens)  # who is at work stays; a late one waits
         return ready[: self._size]
 

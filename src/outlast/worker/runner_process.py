@@ -118,6 +118,13 @@ class RunnerProcess:
         await self._listen(ours, stacks_read, output_read)
         self._wait_on_thread()
 
+    @property
+    def gone(self) -> bool:
+        """Whether it has died or hung up, also while its death is not told yet: what is sent to
+        it now is never read."""
+        hung_up = self._transport is None or self._transport.is_closing()
+        return hung_up or self._ending is not None
+
     def send(self, frame: ToRunner) -> None:
         """Send a frame; one to a dead runner goes nowhere."""
         if self._transport is not None and not self._transport.is_closing():
