@@ -26,6 +26,7 @@ class Rows(FakeStore):
         super().__init__()
         self.ids = 0
         self.away = False
+        self.errors: list[Exception] = []
         self.reconnects: list[WorkerRef | None] = []
 
     async def register(self, new: NewWorker) -> WorkerRef:
@@ -47,6 +48,8 @@ class Rows(FakeStore):
     def _note(self, verb: str, what: object) -> None:
         if self.away:
             raise StoreUnavailable("away")
+        if self.errors:
+            raise self.errors.pop()
         self.calls.append((verb, what))
 
 
@@ -176,6 +179,15 @@ async def test_during_an_outage_the_old_row_is_never_left_alive_beside_a_new_one
     await stage.clock.run_for(0.5)
     assert stage.store.verbs().count("register") == 2
     assert ("set_status", (1, "stopped")) in stage.store.calls
+    assert stage.worker.may_claim()
+
+
+async def test_no_error_keeps_a_worker_fenced_for_ever(stage):
+    stage.store.errors = [RuntimeError("a driver's own fault"), OSError("no more descriptors")]
+    with heard() as names:
+        stage.loses()
+        await stage.clock.run_for(1.0)
+    assert "duty_failed" in names
     assert stage.worker.may_claim()
 
 

@@ -9,6 +9,7 @@ more does the worker register anew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -264,8 +265,11 @@ class Worker:
                 # the old row must not stay alive beside the new one: its lock file is the same
                 await self._store.set_status(self.me, WorkerStatus.STOPPED)
                 await self._register()
-        except (StoreError, TimeoutError):
-            await self._store.drop_connections()
+        except Exception as error:  # whatever it is: else the worker would live on, fenced for ever
+            if not isinstance(error, (StoreError, TimeoutError)):
+                emit("duty_failed", duty="registration", error=f"{type(error).__name__}: {error}")
+            with contextlib.suppress(Exception):
+                await self._store.drop_connections()
             return False
         self._fenced = False
         return True
