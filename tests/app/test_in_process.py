@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -285,3 +286,29 @@ async def test_a_wrong_setting_is_refused_at_the_caller(app: outlast.App) -> Non
     with pytest.raises(outlast.ConfigError, match="concurency"):
         async with app.worker(concurency=3):
             pass
+
+
+async def test_a_save_after_the_worker_has_left_is_a_lost_lease(app: outlast.App) -> None:
+    """It goes on in its thread, and would wait for an answer as long as the program lives."""
+    started, left = threading.Event(), threading.Event()
+    said: list[BaseException | None] = []
+
+    @app.task
+    def goes_on() -> None:
+        attempt = outlast.current()
+        started.set()
+        left.wait(DEADLINE)
+        try:
+            attempt.save_sync(1)
+        except outlast.LostLease as error:
+            said.append(error)
+
+    async with app.worker(drain_timeout=0):
+        await goes_on.enqueue()
+        await asyncio.to_thread(started.wait, DEADLINE)
+    left.set()
+
+    async def refused() -> bool:
+        return bool(said)
+
+    await until(refused)

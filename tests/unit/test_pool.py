@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlast import events
 from outlast.model.crash import Progress
-from outlast.runner.protocol import Broken, End, Ended, Reported, Saving, Stop
+from outlast.runner.protocol import Broken, End, Ended, Reported, Saved, Saving, Stop
 from outlast.store.base import Room
 from outlast.worker.pool import BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX
 from tests.unit.pool_kit import OWN, SIZE, Bench, own, shared
@@ -85,6 +85,8 @@ async def test_saves_and_reports_are_taken_from_the_runner_that_runs_the_attempt
         runner.says(Reported(token, Progress(0.5)))  # type: ignore[attr-defined]
     assert bench.savings.saves == [2]
     assert bench.savings.reports == [2]
+    refused = [frame for frame in runner.sent if isinstance(frame, Saved)]  # type: ignore[attr-defined]
+    assert refused == [Saved(1, "refused")] * 2, "who has outlived an attempt must not wait"
 
 
 async def test_the_first_reason_to_stop_stays():

@@ -184,3 +184,12 @@ async def test_a_report_that_broke_off_is_written_again_unless_there_is_a_later_
         (1, 0.9),
         (2, 0.2),
     ]
+
+
+async def test_no_save_waits_for_a_worker_that_has_left(desk):
+    desk.save(1)
+    desk.savings.close()
+    desk.save(2)
+    assert desk.answers == [(1, "refused"), (2, "refused")]
+    await desk.savings.run_once()
+    assert desk.store.calls == []

@@ -17,12 +17,13 @@ from outlast.runner.protocol import (
     Hello,
     Reported,
     Run,
+    Saved,
     Saving,
     Stop,
     ToWorker,
     in_batches,
 )
-from outlast.store.base import CLAIMS_MAX, Claimed, Room
+from outlast.store.base import CLAIMS_MAX, Answer, Claimed, Room
 from outlast.worker.deaths import crashed, outcome_of
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.runner_process import Death, RunnerProcess
@@ -306,6 +307,8 @@ class RunnerPool:
         running = self._ledger.running.get(frame.token)
         if running is not None and frame.token in runner.tokens:
             self._savings.save(runner, running, frame)
+        else:  # of a task or thread that has outlived its attempt: it must not wait for ever
+            runner.send(Saved(frame.seq, str(Answer.REFUSED)))
 
     # -- what becomes of a dead runner's attempts ----------------------------------------------
 

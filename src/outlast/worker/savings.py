@@ -34,6 +34,7 @@ class Savings:
         self._on_pending = on_pending
         self._saves: list[tuple[Save, Reply]] = []
         self._reports: dict[int, Report] = {}
+        self._closed = False
 
     def save(self, runner: RunnerProcess, running: Running, frame: Saving) -> None:
         """Save a runner's checkpoint; the runner is answered with the frame's number."""
@@ -48,8 +49,19 @@ class Savings:
 
     def add(self, save: Save, reply: Reply) -> None:
         """Save a checkpoint; ``reply`` hears the answer's word."""
+        if self._closed:
+            reply(str(Answer.REFUSED))
+            return
         self._saves.append((save, reply))
         self._on_pending()
+
+    def close(self) -> None:
+        """Refuse what waits and what comes: nobody writes it any more. In process, attempts that
+        cannot be killed would wait for an answer for ever."""
+        self._closed = True
+        saves, self._saves = self._saves, []
+        for _, reply in saves:
+            reply(str(Answer.REFUSED))
 
     async def run_once(self) -> float:
         """Write what is pending: each save, then the latest progress.

@@ -156,6 +156,7 @@ class Worker:
         await self._hand_in_the_rest()
         for service in self._services.values():
             await service.stop()
+        self.savings.close()
         await self._heartbeat.stop()
         await self._set_status(WorkerStatus.STOPPED)
         emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)
