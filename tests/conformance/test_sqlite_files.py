@@ -12,6 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 
 from outlast.errors import ConfigError, StoreCorrupt, StoreUnavailable
 from outlast.model.job import State
-from outlast.store import lockfile, open_store, sqlite_versions
+from outlast.store import lockfile, open_store, sqlite_connection, sqlite_versions
 from outlast.store.base import NewJob, WorkerStatus
 from outlast.store.lockfile import LockFile, Probe
 from outlast.store.sqlite import SqliteStore, complete_on, enqueue_on, store_id_on
@@ -416,6 +417,24 @@ async def test_a_fork_leaves_parent_and_child_with_connections_of_their_own(
     os.close(writer)
     assert len(await enqueued(store)) == 1
     assert await store.inspector.counts() == {("default", State.QUEUED): 3}
+
+
+async def test_threads_that_fork_at_once_do_not_stop_each_other(store: SqliteStore) -> None:
+    """Each lets go of the connections that it took: else the next call would wait for ever."""
+
+    def forks() -> None:
+        for _ in range(200):
+            sqlite_connection._before_fork()
+            sqlite_connection._after_fork_in_parent()
+
+    threads = [threading.Thread(target=forks, daemon=True) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await asyncio.to_thread(thread.join, 10)
+    assert not any(thread.is_alive() for thread in threads)
+    async with asyncio.timeout(10):
+        await enqueued(store)
 
 
 # --- a connection of the caller's own

@@ -32,6 +32,7 @@ _TRANSACTION = statements("transaction")
 _OPEN = statements("open")
 _alive: weakref.WeakSet[SqliteConnection] = weakref.WeakSet()
 _held: list[SqliteConnection] = []  # between the hooks of one fork
+_forking = threading.Lock()  # two threads may fork at once; each must let go of what it took
 _PAUSE = threading.Event()  # never set: waiting for it is a pause on the thread
 PAUSE_SECONDS = 0.005  # some locks are refused without sqlite3's own wait
 
@@ -191,6 +192,7 @@ def check_path(path: Path, *, must_exist: bool) -> None:
 
 
 def _before_fork() -> None:
+    _forking.acquire()
     _held[:] = _alive
     for connection in _held:
         connection.before_fork()
@@ -200,12 +202,14 @@ def _after_fork_in_parent() -> None:
     for connection in _held:
         connection.after_fork_in_parent()
     _held.clear()
+    _forking.release()
 
 
 def _after_fork_in_child() -> None:
     for connection in _held:
         connection.after_fork_in_child()
     _held.clear()
+    _forking.release()
 
 
 os.register_at_fork(
