@@ -99,7 +99,10 @@ class SqliteConnection:
         executor, self._executor = self._executor, None
         if executor is not None:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(executor, self._guard, self.disconnect)
+            try:
+                await loop.run_in_executor(executor, self._guard, self.disconnect)
+            except RuntimeError:  # the interpreter is ending: no thread takes work any more
+                self._guard(self.disconnect)
             executor.shutdown(wait=True)
 
     def before_fork(self) -> None:
