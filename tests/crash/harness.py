@@ -19,7 +19,7 @@ import psutil
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, Policy, State
 from outlast.store import open_store
-from outlast.store.base import AttemptRow, JobRow, NewJob, Store
+from outlast.store.base import AttemptRow, JobRow, NewJob, Store, WorkerRow
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 30.0  # seconds until a test says that something never happened
@@ -108,7 +108,7 @@ class Scene:
 
     async def worker(self, *options: str, env: dict[str, str] | None = None) -> WorkerProcess:
         """Start a worker and wait until it has announced its tasks."""
-        before = {row.id for row in await self.store.inspector.workers()}
+        before = {row.id for row in await self.worker_rows()}
         log = self.folder / f"worker-{len(self.workers)}.log"
         env = {"OUTLAST_RUN_DIR": str(self.folder / "run"), **(env or {})}
         worker = WorkerProcess(self.url, self.journal, *options, env=env, log=log)
@@ -117,7 +117,7 @@ class Scene:
         async def announced() -> bool:
             if worker.process.poll() is not None:
                 raise AssertionError(f"the worker ended at once:\n{log.read_text()}")
-            rows = await self.store.inspector.workers()
+            rows = await self.worker_rows()
             return any(row.id not in before and row.tasks for row in rows)
 
         await self.until(announced, "a worker that knows its tasks")
@@ -144,6 +144,13 @@ class Scene:
         row = await self.store.inspector.job(job_id)
         assert row is not None
         return row
+
+    async def worker_rows(self) -> list[WorkerRow]:
+        """Return the rows of all workers; none while the store cannot be reached."""
+        try:
+            return await self.store.inspector.workers()
+        except StoreUnavailable:
+            return []
 
     async def checkpoint(self, job_id: int) -> str | None:
         """Return the checkpoint, or None while the store cannot be reached."""

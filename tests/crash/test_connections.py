@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import asyncpg
 import pytest
 
 from outlast.model.job import State
-from tests.crash.harness import Scene, boot, scene
+from tests.crash.harness import BY_LEASE, Scene, boot, scene
 from tests.crash.proxy import proxied
 from tests.servers import PostgresServer
 
@@ -139,3 +140,20 @@ async def test_terminated_connections_cost_nobody_a_job(pg_stage: Scene) -> None
     row = await pg_stage.ended(job)
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
     await hangman.close()
+
+
+async def test_a_worker_that_cannot_say_goodbye_leaves_the_proof_of_its_end(tmp_path: Path) -> None:
+    with PostgresServer() as server:
+        async with scene(server.create_database("goodbye"), tmp_path) as stage:
+            worker = await stage.worker()
+            server.stop("fast")
+            worker.signal(signal.SIGTERM)
+            worker.process.wait(60)
+            assert len(stage.lock_files()) == 1
+            server.start()
+            await stage.worker()
+
+            async def found_gone() -> bool:
+                return {row.status for row in await stage.worker_rows()} == {"lost", "active"}
+
+            await stage.until(found_gone, "the first worker to be found gone", BY_LEASE / 2)

@@ -9,8 +9,9 @@ import msgspec
 from outlast.model.crash import Crash
 from outlast.model.job import State
 from outlast.store.base import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
+from outlast.store.columns import policy_of, progress_of
 from outlast.store.postgres_pool import Connections
-from outlast.store.postgres_sql import policy_of, progress_of, sql
+from outlast.store.postgres_sql import sql
 
 
 class PostgresInspector:

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from outlast.errors import BadData
-from outlast.model.crash import Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Transition
 from outlast.store.base import Claimed, NewJob, Orphan
+from outlast.store.columns import policy_of, progress_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -36,17 +36,6 @@ def to_json(value: Any) -> str:
 def policy_text(policy: Policy) -> str:
     """Return a policy as it is stored."""
     return to_json(policy)
-
-
-@lru_cache(maxsize=256)
-def policy_of(text: str) -> Policy:
-    """Return a stored policy."""
-    return msgspec.json.decode(text, type=Policy)
-
-
-def progress_of(text: str | None) -> Progress | None:
-    """Return stored progress."""
-    return None if text is None else msgspec.json.decode(text, type=Progress)
 
 
 def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:

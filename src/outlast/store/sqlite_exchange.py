@@ -9,7 +9,6 @@ and judged one by one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from heapq import merge
 from itertools import islice
 from sqlite3 import Cursor
@@ -18,9 +17,10 @@ from typing import Any
 import msgspec
 
 from outlast.model.crash import CrashKind
-from outlast.model.job import Policy, State
+from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import CLAIMS_MAX, Answer, Claimed, Exchanged, Room, WorkerRef
+from outlast.store.columns import policy_of
 from outlast.store.sqlite_fence import judged
 from outlast.store.sqlite_sql import statements
 
@@ -212,12 +212,6 @@ def _claimed(row: tuple[Any, ...], token: int) -> Claimed:
         checkpoint=row[11],
         priority=-row[0],
     )
-
-
-@lru_cache(maxsize=1_000)
-def policy_of(text: str) -> Policy:
-    """Return the policy on a row; most rows share a few."""
-    return msgspec.json.decode(text, type=Policy)
 
 
 def seconds_to_next(

@@ -12,9 +12,8 @@ from outlast.clock import Clock
 from outlast.model.crash import Crash
 from outlast.model.job import State
 from outlast.store.base import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
+from outlast.store.columns import policy_of, progress_of
 from outlast.store.sqlite_connection import SqliteConnection
-from outlast.store.sqlite_exchange import policy_of
-from outlast.store.sqlite_jobs import progress_of
 from outlast.store.sqlite_sql import statements
 
 _SQL = statements("inspect")

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.store.base import (
     ENQUEUE_MAX,
@@ -169,11 +168,6 @@ def progress(cursor: Cursor, _: float, reports: Sequence[Report]) -> list[Answer
 def _report(cursor: Cursor, report: Report) -> int:
     values = (_encode(report.progress).decode(), report.job_id, report.token)
     return cursor.execute(_CHECKPOINT["report"], values).rowcount
-
-
-def progress_of(text: str | None) -> Progress | None:
-    """Return the progress on a row."""
-    return None if text is None else msgspec.json.decode(text, type=Progress)
 
 
 # -------------------------------------------------------------------------- an operator's

@@ -104,6 +104,7 @@ async def run_worker(
     lock = lock_for(url, name)
     tether = Tether(() if lock is None else (lock.fd,))
     output = Output()
+    worker: Worker | None = None
     try:
         tether.start()
         worker = await _assembled(app, url, name, settings, store, lock, tether, output, clock)
@@ -112,7 +113,8 @@ async def run_worker(
     finally:
         tether.stop()
         if lock is not None:
-            lock.release(unlink=True)
+            # while a row still says that this worker lives, its file is the proof that it does not
+            lock.release(unlink=worker is None or worker.has_left)
         await store.close()
         output.close()
 

@@ -160,9 +160,6 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
         store = await open_main_store(app.url, chosen.lease)
         stack.push_async_callback(store.close)
         lock = lock_for(app.url, name)
-        if lock is not None:
-            stack.callback(functools.partial(lock.release, unlink=True))
-        resources = await enter_lifespan(app, stack)
         worker = Worker(
             new_worker(name, chosen, lock),
             chosen,
@@ -172,6 +169,9 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
             lock=lock,
             clock=clock,
         )
+        if lock is not None:
+            stack.callback(lambda: lock.release(unlink=worker.has_left))
+        resources = await enter_lifespan(app, stack)
         link = LocalLink(worker.ledger, worker.savings, await store.store_id())
         worker.attach(LocalPool(app, worker.ledger, link, resources, chosen, clock))
         running = asyncio.create_task(worker.run(), name="outlast-worker")

@@ -74,6 +74,7 @@ class Worker:
         self.ledger = Ledger(clock, on_end=self._on_end, worker=new.name, host=new.host)
         self.savings = Savings(store, self.ledger, on_pending=lambda: self._nudge("savings"))
         self.draining = False
+        self.has_left = True  # no row in the store says that this worker lives
         self._fenced = False
         self._registering = asyncio.Lock()
         self._stop_asked = asyncio.Event()
@@ -158,7 +159,7 @@ class Worker:
             await service.stop()
         self.savings.close()
         await self._heartbeat.stop()
-        await self._set_status(WorkerStatus.STOPPED)
+        self.has_left = await self._set_status(WorkerStatus.STOPPED)
         emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)
 
     def _duties(self) -> Iterator[Duty]:
@@ -212,6 +213,7 @@ class Worker:
         new = msgspec.structs.replace(
             self._new, tasks=self.pool.tasks(), token_seen=self.ledger.token_seen
         )
+        self.has_left = False
         self._stands(await self._store.register(new))
         self._announced = new.tasks
         self.trust = Trust(self.terms, asked_at)
@@ -331,12 +333,15 @@ class Worker:
             self._nudge("exchange")
             await self._clock.sleep(0.01)
 
-    async def _set_status(self, status: WorkerStatus) -> None:
+    async def _set_status(self, status: WorkerStatus) -> bool:
+        """Return whether the store has answered."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._store.set_status(self.me, status)
         except (StoreError, TimeoutError) as error:
             emit("store_unavailable", duty="status", error=str(error))
+            return False
+        return True
 
 
 class _Announcer:
