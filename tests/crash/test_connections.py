@@ -157,3 +157,22 @@ async def test_a_worker_that_cannot_say_goodbye_leaves_the_proof_of_its_end(tmp_
                 return {row.status for row in await stage.worker_rows()} == {"lost", "active"}
 
             await stage.until(found_gone, "the first worker to be found gone", BY_LEASE / 2)
+
+
+async def test_what_ended_in_an_outage_longer_than_the_lease_is_not_done_again(
+    tmp_path: Path,
+) -> None:
+    with PostgresServer() as server:
+        async with scene(server.create_database("long_outage"), tmp_path) as stage:
+            worker = await stage.worker(*SHORT)
+            job = await stage.enqueue("waits", seconds=0.5)
+            await stage.started(1)
+            server.kill()
+
+            async def lease_lost() -> bool:
+                return "lease_lost" in worker.log.read_text()
+
+            await stage.until(lease_lost, "the end of the worker's trust")
+            server.start()
+            row = await stage.ended(job)
+            assert (row.state, row.attempt_count) == (State.COMPLETED, 1)

@@ -10,10 +10,10 @@ import pytest
 
 from outlast.config import WorkerSettings
 from outlast.errors import StoreUnavailable
-from outlast.store.base import Beat, NewWorker, WorkerRef, WorkerStatus
+from outlast.store.base import Beat, NewWorker, WorkerRef, WorkerSeen, WorkerStatus
 from outlast.testing import ManualClock
 from outlast.worker.ledger import Ledger
-from outlast.worker.worker import Worker
+from outlast.worker.worker import LEAVE_SECONDS, Worker
 from tests.unit.worker_kit import COMPLETED, FakePool, FakeStore, claimed, heard
 
 NEW = NewWorker(name="w", host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.0)
@@ -37,6 +37,11 @@ class Rows(FakeStore):
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
         self._note("set_status", (me.worker_id, status.value))
         return True
+
+    async def observe(self) -> list[WorkerSeen]:
+        if self.away:
+            raise StoreUnavailable("away")
+        return []
 
     async def announce(self, me: WorkerRef, tasks: Sequence[str]) -> None:
         self._note("announce", list(tasks))
@@ -152,6 +157,8 @@ async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(s
     assert stage.pool.killed_all == [], "it may stop until its tether ends"
     await stage.clock.run_for(1.1)
     assert stage.pool.killed_all == ["lease_lost"]
+    assert stage.store.verbs() == ["register"], "the ends are handed in first, for a while"
+    await stage.clock.run_for(LEAVE_SECONDS)
     assert stage.store.calls == [
         ("register", 0),
         ("set_status", (1, "stopped")),
@@ -202,7 +209,7 @@ async def test_while_nothing_runs_and_the_store_is_away_idle_runners_are_let_liv
     await stage.clock.run_for(10.0)
     assert stage.holds == [54.0, math.inf]
     stage.store.away = False
-    await stage.clock.run_for(1.0)
+    await stage.clock.run_for(LEAVE_SECONDS + 1.0)
     assert stage.holds[-1] == stage.worker.trust.kill_at
 
 

@@ -258,9 +258,24 @@ class Worker:
         while self.ledger.running:
             await self._clock.sleep(0.01)
         self._hold_until(math.inf)  # idle runners harm nobody, however long the store is away
-        while not await self._came_back():
+        while not (await self._told_ends() and await self._came_back()):
             await self._clock.sleep(REVIVE_PAUSE_SECONDS)
         self._on_wake("")
+
+    async def _told_ends(self) -> bool:
+        """Hand in, while the old row still stands, what ended before the lease was lost.
+
+        Once that row says ``stopped``, whoever looks calls its jobs orphans, and what was done
+        would be done again. Return whether the store is there at all.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS_MAX):
+                await self._store.observe()
+        except Exception as error:
+            await self._failed_to_come_back(error)
+            return False
+        await self._hand_in_the_rest()
+        return True
 
     async def _came_back(self) -> bool:
         try:
@@ -268,14 +283,18 @@ class Worker:
                 # the old row must not stay alive beside the new one: its lock file is the same
                 await self._store.set_status(self.me, WorkerStatus.STOPPED)
                 await self._register()
-        except Exception as error:  # whatever it is: else the worker would live on, fenced for ever
-            if not isinstance(error, (StoreError, TimeoutError)):
-                emit("duty_failed", duty="registration", error=f"{type(error).__name__}: {error}")
-            with contextlib.suppress(Exception):
-                await self._store.drop_connections()
+        except Exception as error:
+            await self._failed_to_come_back(error)
             return False
         self._fenced = False
         return True
+
+    async def _failed_to_come_back(self, error: Exception) -> None:
+        """Get ready to try again, whatever it was: else the worker would stay fenced for ever."""
+        if not isinstance(error, (StoreError, TimeoutError)):
+            emit("duty_failed", duty="registration", error=f"{type(error).__name__}: {error}")
+        with contextlib.suppress(Exception):
+            await self._store.drop_connections()
 
     # -- what happens meanwhile ----------------------------------------------------------------
 
