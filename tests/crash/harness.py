@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -123,6 +124,28 @@ class Scene:
         await self.until(announced, "a worker that knows its tasks")
         worker.remember()
         return worker
+
+    async def stop(self, send: Callable[[int], None]) -> None:
+        """Send SIGSTOP, but not in the middle of a write transaction on SQLite.
+
+        A process that is stopped there keeps the file's only write lock, and nobody can do
+        anything about it (docs/guarantees.md says so): stop it a moment later.
+        """
+        send(signal.SIGSTOP)
+        while self.url.startswith("sqlite") and not self._can_write():
+            send(signal.SIGCONT)
+            await asyncio.sleep(0.01)
+            send(signal.SIGSTOP)
+
+    def _can_write(self) -> bool:
+        path = self.url.removeprefix("sqlite:///")
+        with contextlib.closing(sqlite3.connect(path, timeout=0.5, isolation_level=None)) as file:
+            try:
+                file.execute("BEGIN IMMEDIATE")
+                file.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                return False
+        return True
 
     async def enqueue(self, task: str, policy: Policy | None = None, **args: Any) -> int:
         """Enqueue one job of a task of tests.crash.tasks; return its id."""

@@ -90,7 +90,7 @@ async def test_the_worker_process_alone_stopped_loses_its_runners_before_its_lea
     job = await stage.enqueue(task)
     await stage.started(1)
     await stage.worker(*SHORT)
-    holder.signal(signal.SIGSTOP)
+    await stage.stop(holder.signal)
     second = await stage.started(2)
     assert second["still_alive"] == []
     row = await stage.ended(job)
@@ -103,7 +103,7 @@ async def test_a_stopped_tree_that_wakes_changes_nothing_and_works_on(stage: Sce
     job = await stage.enqueue("first_hangs")
     await stage.started(1)
     other = await stage.worker(*SHORT)
-    holder.signal_tree(signal.SIGSTOP)
+    await stage.stop(holder.signal_tree)
     await stage.started(2)
     row = await stage.ended(job)
     assert row.result == '"attempt 2"'
