@@ -13,7 +13,7 @@ from outlast.errors import StoreUnavailable
 from outlast.store.base import Beat, NewWorker, WorkerRef, WorkerSeen, WorkerStatus
 from outlast.testing import ManualClock
 from outlast.worker.ledger import Ledger
-from outlast.worker.worker import LEAVE_SECONDS, Worker
+from outlast.worker.worker import LEAVE_SECONDS, STOP_GRACE_SECONDS, Worker
 from tests.unit.worker_kit import COMPLETED, FakePool, FakeStore, claimed, heard
 
 NEW = NewWorker(name="w", host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.0)
@@ -147,7 +147,7 @@ async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(s
     for token in (1, 2):
         stage.ledger.claim(claimed(token))
     with heard() as names:
-        stage.beat(1.0, renewed=False)
+        stage.loses()
         stage.loses()
     assert names == ["lease_lost"]
     assert stage.pool.stopped == [(1, "lease_lost"), (2, "lease_lost")]
@@ -167,6 +167,16 @@ async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(s
     assert stage.worker.may_claim()
     assert stage.worker.me == WorkerRef(2, 1)
     assert stage.pool.worker_id == 2
+
+
+async def test_a_lease_that_the_store_calls_lost_is_not_ridden_to_its_end(stage):
+    """Whoever took the jobs over may run them already."""
+    stage.ledger.claim(claimed(1))
+    stage.beat(1.0, renewed=False)
+    await stage.clock.run_for(STOP_GRACE_SECONDS - 0.1)
+    assert stage.pool.killed_all == []
+    await stage.clock.run_for(0.2)
+    assert stage.pool.killed_all == ["lease_lost"]
 
 
 async def test_it_registers_anew_at_once_when_nothing_runs(stage):

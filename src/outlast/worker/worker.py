@@ -37,6 +37,7 @@ STOP_GRACE_SECONDS = 2.0  # for attempts that a drain asks to stop
 LEAVE_SECONDS = 5.0  # for the last ends to be handed in
 PATIENCE_SECONDS_MAX = 30.0  # for one answer of the store
 REVIVE_PAUSE_SECONDS = 0.2
+LOST = "the store says that it is lost"
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -203,7 +204,7 @@ class Worker:
                 return False
             me = await self._store.reconnect(self.me, self.ledger.token_seen)
             if me is None:
-                self.lose_lease("the store says that it is lost")
+                self.lose_lease(LOST, STOP_GRACE_SECONDS)
                 return False
             self._stands(me)  # no beat, and so no more trust: only a beat is seen by others
             return True
@@ -231,7 +232,7 @@ class Worker:
         if me.worker_id != self.me.worker_id or self._fenced:
             return
         if not beat.renewed:
-            self.lose_lease("the store says that it is lost")
+            self.lose_lease(LOST, STOP_GRACE_SECONDS)
             return
         self.trust.renewed(asked_at)
         if self.trusted():
@@ -239,8 +240,12 @@ class Worker:
         for _, token in beat.cancels:
             self.pool.stop(token, "cancel")
 
-    def lose_lease(self, why: str) -> None:
-        """Stop every attempt, kill those that go on, then register anew."""
+    def lose_lease(self, why: str, grace: float = math.inf) -> None:
+        """Stop every attempt, kill those that go on, then register anew.
+
+        They get ``grace`` seconds to stop, and never longer than the lease was trusted for: where
+        the store says that the lease is lost, somebody else may run them already.
+        """
         if self._fenced:
             return
         self._fenced = True
@@ -249,10 +254,11 @@ class Worker:
         )
         for token in list(self.ledger.running):
             self.pool.stop(token, "lease_lost")
-        self._reviving = asyncio.create_task(self._revive(), name="outlast-revive")
+        kill_at = min(self.trust.kill_at, self._clock.boot() + grace)
+        self._reviving = asyncio.create_task(self._revive(kill_at), name="outlast-revive")
 
-    async def _revive(self) -> None:
-        while self.ledger.running and self._clock.boot() < self.trust.kill_at:
+    async def _revive(self, kill_at: float) -> None:
+        while self.ledger.running and self._clock.boot() < kill_at:
             await self._clock.sleep(0.01)
         self.pool.kill_all("lease_lost")
         while self.ledger.running:
