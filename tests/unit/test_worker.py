@@ -71,7 +71,6 @@ class Stage:
             store=self.store,  # type: ignore[arg-type]
             open_beating_store=None,  # type: ignore[arg-type]
             wakeup=None,
-            lock=None,
             clock=self.clock,
             hold_until=self.holds.append,
         )

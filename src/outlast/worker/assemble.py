@@ -136,7 +136,6 @@ async def _assembled(
         store=store,
         open_beating_store=functools.partial(open_beating_store, url, settings.lease, lock),
         wakeup=open_wakeup(url, clock),
-        lock=lock,
         clock=clock,
         hold_until=tether.hold_until,
     )

@@ -166,7 +166,6 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
             store=store,
             open_beating_store=functools.partial(open_beating_store, app.url, chosen.lease, lock),
             wakeup=open_wakeup(app.url, clock),
-            lock=lock,
             clock=clock,
         )
         if lock is not None:

@@ -21,7 +21,6 @@ from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.lease import Trust
 from outlast.store.base import Beat, NewWorker, Store, WorkerRef, WorkerStatus
-from outlast.store.lockfile import LockFile
 from outlast.wakeup.base import Wakeup
 from outlast.worker.exchange import Exchange
 from outlast.worker.heartbeat import Heartbeat
@@ -57,7 +56,6 @@ class Worker:
         store: Store,
         open_beating_store: OpenStore,
         wakeup: Wakeup | None,
-        lock: LockFile | None,
         clock: Clock,
         hold_until: Callable[[float], None] = _no_tether,
     ) -> None:
@@ -67,7 +65,6 @@ class Worker:
         self._store = store
         self._open_beating_store = open_beating_store
         self._wakeup = wakeup
-        self._lock = lock
         self._clock = clock
         self._hold_until = hold_until
         self.me = WorkerRef(0, 0)
