@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from outlast.clock import SYSTEM
-from outlast.runner.protocol import Hello, Stop
+from outlast.runner.protocol import Hello, Stop, pack
 from outlast.runner.settings import RunnerSettings
 from outlast.runner.tether import group_is_empty
+from outlast.worker import runner_process as module
 from outlast.worker.runner_process import Death, RunnerProcess
 
 SECONDS = 15.0
@@ -129,6 +130,18 @@ async def test_what_was_said_before_the_death_is_heard_before_it(stage):
     assert stage.frames == [Hello([], None, "3")]
 
 
+async def test_what_is_still_in_the_pipes_is_read_before_the_death_is_told(stage, monkeypatch):
+    """Here a child that left the group writes once its parent is gone."""
+    monkeypatch.setattr(module, "DRAIN_PIPES_SECONDS", SECONDS)
+    await stage.start(
+        "late = 'import os, sys\\nwhile os.getppid() == int(sys.argv[1]): pass\\nprint(\"late\")'\n"
+        "subprocess.Popen([sys.executable, '-S', '-c', late, str(os.getpid())],"
+        " start_new_session=True)\n"
+        "os._exit(0)"
+    )
+    assert (await stage.death()).output == ["late"]
+
+
 async def test_a_death_is_told_only_when_the_group_is_empty(stage):
     await stage.start(
         "subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']); "
@@ -182,6 +195,14 @@ async def test_a_bad_frame_ends_the_runner_and_nothing_after_it_is_heard(stage, 
     assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")
     assert "frame" in (death.complaint or "")
     assert stage.frames == [Hello([], None, "3")]
+
+
+async def test_after_a_bad_frame_nothing_can_be_trusted(stage):
+    child = await stage.start("signal.pause()")
+    child._on_data(b"\x00\x00\x00\x01\xc1")
+    child._on_data(pack(Hello([], None, "3")))
+    await stage.death()
+    assert stage.frames == []
 
 
 async def test_output_without_end_is_bounded_and_odd_bytes_can_be_shown(stage):

@@ -216,6 +216,17 @@ def test_a_group_that_never_was_is_empty_and_can_be_killed():
     kill_group(2**22 + 1)
 
 
+def test_a_group_is_killed_again_and_again_until_it_is_empty(monkeypatch):
+    """A process may fork while its group is being killed."""
+    kills: list[int] = []
+    monkeypatch.setattr(child, "kill_group", kills.append)
+    monkeypatch.setattr(child, "group_is_empty", lambda pgid: len(kills) >= 4)
+    named = {7}
+    child._end(named)
+    assert kills == [7, 7, 7, 7]
+    assert named == set()
+
+
 def test_words_come_in_any_pieces(groups):
     read, write = os.pipe()
     for piece in (b"ad", f"d {groups[0].pgid}\nun".encode(), b"til inf\n", b"nonsense\n"):

@@ -230,8 +230,11 @@ async def test_a_reconnect_that_finds_the_lease_lost_says_so_once(stage):
     assert names == ["lease_lost"]
 
 
-async def test_a_beat_while_fenced_says_nothing(stage):
-    stage.store.away = True
+async def test_a_beat_while_fenced_puts_nothing_off(stage):
+    stage.ledger.claim(claimed(1))
     stage.loses()
-    stage.beat(1.0)
+    stage.clock.advance(20.0)
+    stage.beat(20.0)
     assert not stage.worker.trusted()
+    await stage.clock.run_for(34.1)
+    assert stage.pool.killed_all == ["lease_lost"]
