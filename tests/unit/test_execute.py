@@ -160,7 +160,11 @@ async def test_the_deadline_is_the_timeout_from_now(bench):
     assert (await bench.outcome(deadline)).result == "null"
 
 
-@pytest.mark.parametrize("value", [object(), float("nan"), "\ud800", "x" * 3000], ids=ascii)
+@pytest.mark.parametrize(
+    "value",
+    [object(), float("nan"), "\ud800", "x" * 3000],
+    ids=["an object", "no number", "a lone surrogate", "too large"],
+)
 async def test_a_result_that_cannot_be_stored_is_rejected(bench, value):
     @bench.app.task
     async def odd():
