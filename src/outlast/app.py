@@ -19,7 +19,8 @@ from outlast.config import MAX_PAYLOAD, check_whole, redacted, worker_settings
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.home import Home
 from outlast.job import Job, cancel, check_id, not_found, requeue
-from outlast.store.base import Cancelled, JobRow, Requeued
+from outlast.store.base import Cancelled, Requeued
+from outlast.store.reads import JobRow
 from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, is_async, submit
 
 P = ParamSpec("P")

@@ -13,7 +13,7 @@ import msgspec
 
 from outlast.model.crash import Charge, Crash, Progress
 from outlast.model.job import State
-from outlast.store.base import AttemptRow, JobRow, WorkerRow
+from outlast.store.reads import AttemptRow, JobRow, WorkerRow
 
 SCHEMA = 1
 

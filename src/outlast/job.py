@@ -14,7 +14,8 @@ from outlast.model.job import State
 
 if TYPE_CHECKING:
     from outlast.home import Home
-    from outlast.store.base import Cancelled, JobRow, Requeued, Store
+    from outlast.store.base import Cancelled, Requeued, Store
+    from outlast.store.reads import JobRow
 
 R = TypeVar("R")
 

@@ -14,7 +14,8 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.store import open_store
-from outlast.store.base import JobRow, Orphan, Store
+from outlast.store.base import Orphan, Store
+from outlast.store.reads import JobRow
 
 DEADLINE = 20.0
 

@@ -9,7 +9,8 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store import open_store
-from outlast.store.base import Claimed, NewJob, Report, Save, Store, WorkerStatus
+from outlast.store.base import Claimed, NewJob, Report, Save, Store
+from outlast.store.reads import WorkerStatus
 from tests.conformance.kit import Hands, ended, enqueued, facts_of
 
 TASKS = ["analyze", "mail", "render"]

@@ -10,7 +10,8 @@ from outlast.errors import BadData
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Answer, JobFilter, Report, Save, Store
+from outlast.store.base import Answer, Report, Save, Store
+from outlast.store.reads import JobFilter
 from tests.conformance.kit import Hands, ended, enqueued, job
 
 NASTY = ['"a\x00b"', '"a\ud800b"', '"\udcff"']

@@ -5,7 +5,8 @@ from __future__ import annotations
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Answer, Claimed, JobRow, Report, Save, Store
+from outlast.store.base import Answer, Claimed, Report, Save, Store
+from outlast.store.reads import JobRow
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
 
 

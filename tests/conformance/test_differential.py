@@ -27,7 +27,6 @@ from outlast.store import open_store
 from outlast.store.base import (
     Answer,
     Cancelled,
-    JobFilter,
     NewJob,
     Orphan,
     Requeued,
@@ -36,6 +35,7 @@ from outlast.store.base import (
     Store,
     WorkerRef,
 )
+from outlast.store.reads import JobFilter
 from tests.conformance.kit import TASK, new_worker, no_dice
 from tests.servers import PostgresServer
 

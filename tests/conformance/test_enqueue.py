@@ -6,7 +6,8 @@ import pytest
 
 from outlast.errors import BadData
 from outlast.model.job import Policy, State
-from outlast.store.base import JobFilter, Store
+from outlast.store.base import Store
+from outlast.store.reads import JobFilter
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 
 

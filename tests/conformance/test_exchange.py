@@ -10,7 +10,8 @@ import pytest
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Answer, Room, Store, WorkerStatus
+from outlast.store.base import Answer, Room, Store
+from outlast.store.reads import WorkerStatus
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job
 
 

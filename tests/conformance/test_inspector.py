@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import JobFilter, Save, Store, WorkerStatus
+from outlast.store.base import Save, Store
+from outlast.store.reads import JobFilter, WorkerStatus
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 

@@ -6,7 +6,8 @@ import asyncio
 
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Store, WorkerRow, WorkerStatus
+from outlast.store.base import Store
+from outlast.store.reads import WorkerRow, WorkerStatus
 from tests.conformance.kit import Hands, ended, enqueued, job, lost_worker
 
 

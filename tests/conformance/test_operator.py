@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Cancelled, JobFilter, JobRow, Requeued, Save, Store, WorkerStatus
+from outlast.store.base import Cancelled, Requeued, Save, Store
+from outlast.store.reads import JobFilter, JobRow, WorkerStatus
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
 SOON = -60.0  # "older than" a moment in the future: everything that has ended

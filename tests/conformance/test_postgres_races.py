@@ -17,9 +17,10 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
-from outlast.store.base import Answer, Cancelled, JobFilter, Room, Store
+from outlast.store.base import Answer, Cancelled, Room, Store
 from outlast.store.postgres import PostgresStore, complete_on
 from outlast.store.postgres_sql import sql
+from outlast.store.reads import JobFilter
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 
 DEADLOCK_SECONDS = 30.0

@@ -9,7 +9,8 @@ import msgspec
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.base import JobRow, Orphan, Report, Save, Store, WorkerStatus
+from outlast.store.base import Orphan, Report, Save, Store
+from outlast.store.reads import JobRow, WorkerStatus
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
 
 

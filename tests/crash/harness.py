@@ -20,7 +20,8 @@ import psutil
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, Policy, State
 from outlast.store import open_store
-from outlast.store.base import AttemptRow, JobRow, NewJob, Store, WorkerRow
+from outlast.store.base import NewJob, Store
+from outlast.store.reads import AttemptRow, JobRow, WorkerRow
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 30.0  # seconds until a test says that something never happened

@@ -24,7 +24,7 @@ from outlast.cli.demo.evolution import Evolution
 from outlast.cli.demo.picture import numbers
 from outlast.model.job import State
 from outlast.store import open_store
-from outlast.store.base import AttemptRow, JobFilter, JobRow
+from outlast.store.reads import AttemptRow, JobFilter, JobRow
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "OUTLAST_TEST_MARK"

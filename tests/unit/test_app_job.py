@@ -14,7 +14,7 @@ from outlast.errors import BadArguments, JobCancelled, JobFailed, JobNotFound
 from outlast.job import Job
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
-from outlast.store.base import AttemptRow, JobRow
+from outlast.store.reads import AttemptRow, JobRow
 
 ROW = JobRow(
     id=7,

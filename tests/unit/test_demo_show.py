@@ -13,7 +13,7 @@ from outlast.cli.demo.show import BAR, PANEL, LiveShow, PlainShow, bar, panel, s
 from outlast.cli.demo.watch import Look, Watch
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
-from outlast.store.base import AttemptRow, JobRow, WorkerRow, WorkerStatus
+from outlast.store.reads import AttemptRow, JobRow, WorkerRow, WorkerStatus
 
 GOAL = 40
 

@@ -11,7 +11,7 @@ import pytest
 from outlast.inspector import job_document, jobs_document, phase_of, workers_document
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
-from outlast.store.base import AttemptRow, JobRow, WorkerRow, WorkerStatus
+from outlast.store.reads import AttemptRow, JobRow, WorkerRow, WorkerStatus
 
 ROW = JobRow(
     id=7,

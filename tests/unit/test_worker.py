@@ -10,7 +10,8 @@ import pytest
 
 from outlast.config import WorkerSettings
 from outlast.errors import StoreUnavailable
-from outlast.store.base import Beat, NewWorker, WorkerRef, WorkerSeen, WorkerStatus
+from outlast.store.base import Beat, NewWorker, WorkerRef, WorkerSeen
+from outlast.store.reads import WorkerStatus
 from outlast.testing import ManualClock
 from outlast.worker.ledger import Ledger
 from outlast.worker.worker import LEAVE_SECONDS, STOP_GRACE_SECONDS, Worker

@@ -26,7 +26,8 @@ from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.inspector import SCHEMA, job_document
 from outlast.model.job import State
-from outlast.store.base import AttemptRow, JobFilter, JobRow, Requeued, Store
+from outlast.store.base import Requeued, Store
+from outlast.store.reads import AttemptRow, JobFilter, JobRow
 
 BATCH = 500  # jobs in one transaction
 

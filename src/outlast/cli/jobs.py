@@ -32,7 +32,8 @@ from outlast.errors import ConfigError, JobNotFound, UsageError
 from outlast.inspector import SCHEMA, job_document, jobs_document
 from outlast.job import Job
 from outlast.model.job import State
-from outlast.store.base import Cancelled, JobFilter, JobRow, Requeued, Store
+from outlast.store.base import Cancelled, Requeued, Store
+from outlast.store.reads import JobFilter, JobRow
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
 _PLACEMENT = ("delay", "queue", "priority", "key", "tenant")

@@ -15,7 +15,8 @@ from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.errors import UsageError
 from outlast.inspector import workers_document
-from outlast.store.base import JobFilter, Migration, Store, WorkerRow, WorkerStatus
+from outlast.store.base import Migration, Store
+from outlast.store.reads import JobFilter, WorkerRow, WorkerStatus
 
 GONE_SHOWN = 10
 PAGE = 1_000  # jobs read at once

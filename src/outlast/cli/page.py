@@ -19,7 +19,7 @@ from outlast.cli.words import ago, count_of, cut, line, lines, pretty, size, spa
 from outlast.inspector import phase_of
 from outlast.model.crash import Charge, Crash
 from outlast.model.job import ENDED, State
-from outlast.store.base import AttemptRow, JobRow, RefusalRow
+from outlast.store.reads import AttemptRow, JobRow, RefusalRow
 
 if TYPE_CHECKING:
     from rich.console import Console

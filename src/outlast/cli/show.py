@@ -16,7 +16,7 @@ from outlast.cli.words import ago, line
 from outlast.inspector import phase_of
 from outlast.model.crash import Progress
 from outlast.model.job import State
-from outlast.store.base import JobRow, WorkerRow, WorkerStatus
+from outlast.store.reads import JobRow, WorkerRow, WorkerStatus
 
 PIPED_COLUMNS = 240  # a pipe has no width: nothing is cut for want of one
 BAR_CELLS = 8

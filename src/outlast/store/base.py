@@ -13,10 +13,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from outlast.model.crash import Crash, Progress
-from outlast.model.job import JobFacts, Policy, State
+from outlast.model.crash import Progress
+from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import Sign
 from outlast.model.lifecycle import Transition
+from outlast.store.reads import Inspector, WorkerStatus
 
 ORPHANS_MAX = 100  # reclaimed in one transaction
 OUTCOMES_MAX = 500  # handed in by one exchange
@@ -37,15 +38,6 @@ class Answer(StrEnum):
     ALREADY = "already"
     REFUSED = "refused"
     BUSY = "busy"
-
-
-class WorkerStatus(StrEnum):
-    """Only ``active`` and ``draining`` workers hold jobs; the others never come back."""
-
-    ACTIVE = "active"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-    LOST = "lost"
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,134 +198,6 @@ class Requeued(StrEnum):
     NOT_ENDED = "not_ended"
     COMPLETED = "completed"
     KEY_TAKEN = "key_taken"
-
-
-class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet."""
-
-    id: int
-    task: str
-    queue: str
-    state: State
-    priority: int
-    attempt_count: int
-    failures: int
-    losses: int
-    token: int | None
-    waiting: bool
-    args: str
-    policy: Policy
-    run_at: float
-    enqueued_at: float
-    worker_id: int | None = None
-    worker: str | None = None
-    host: str | None = None
-    key: str | None = None
-    tenant: str | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
-    cancel_requested: bool = False
-    hard_deadline: float | None = None
-    progress: Progress | None = None
-    checkpoint: str | None = None
-    checkpoint_at: float | None = None
-    result: str | None = None
-
-
-class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed attempt that did not complete."""
-
-    job_id: int
-    token: int
-    number: int
-    outcome: str
-    charge: str
-    started_at: float
-    ended_at: float
-    worker_id: int | None = None
-    worker: str | None = None
-    host: str | None = None
-    pid: int | None = None
-    message: str = ""
-    progress: Progress | None = None
-    checkpoint_age: float | None = None
-    crash: Crash | None = None
-
-
-class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as it is read."""
-
-    id: int
-    name: str
-    host: str
-    pid: int
-    status: WorkerStatus
-    epoch: int
-    beat: int
-    heartbeat: float
-    lease: float
-    queues: list[str]
-    tasks: list[str]
-    running: int
-    started_at: float
-    heartbeat_at: float
-    lease_expires_at: float
-    stopped_at: float | None = None
-    release: str | None = None
-    lock_path: str | None = None
-
-
-class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A refused write: who tried what, and how late."""
-
-    job_id: int
-    token: int
-    verb: str
-    at: float
-    late_by: float | None = None
-
-
-class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list, newest id first."""
-
-    state: State | None = None
-    queue: str | None = None
-    task: str | None = None
-    tenant: str | None = None
-    limit: int = 50
-    before_id: int | None = None
-
-
-class Inspector(Protocol):
-    """Reads for people and screens. Never writes, takes no locks."""
-
-    async def job(self, job_id: int) -> JobRow | None:
-        """Return one job."""
-        ...
-
-    async def jobs(self, which: JobFilter) -> list[JobRow]:
-        """Return jobs, newest first."""
-        ...
-
-    async def attempts(self, job_id: int) -> list[AttemptRow]:
-        """Return a job's closed attempts, in the order of their tokens."""
-        ...
-
-    async def workers(self) -> list[WorkerRow]:
-        """Return all workers whose rows are kept, by id."""
-        ...
-
-    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
-        """Return refused writes, newest first."""
-        ...
-
-    async def known_tasks(self) -> set[str]:
-        """Return the tasks that some active worker announces."""
-        ...
-
-    async def counts(self) -> dict[tuple[str, State], int]:
-        """Return the number of jobs by (queue, state)."""
-        ...
 
 
 class Migration(msgspec.Struct, frozen=True):

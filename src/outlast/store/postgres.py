@@ -24,7 +24,6 @@ from outlast.store.base import (
     Cancelled,
     Enqueued,
     Exchanged,
-    Inspector,
     Migration,
     NewJob,
     NewWorker,
@@ -35,7 +34,6 @@ from outlast.store.base import (
     Save,
     WorkerRef,
     WorkerSeen,
-    WorkerStatus,
 )
 from outlast.store.postgres_inspector import PostgresInspector
 from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
@@ -49,6 +47,7 @@ from outlast.store.postgres_sql import (
     sql,
     to_json,
 )
+from outlast.store.reads import Inspector, WorkerStatus
 
 KEYED_TRIES = 10  # a key whose job ends between insert and look-up, this often in a row
 

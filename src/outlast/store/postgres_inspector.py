@@ -8,10 +8,10 @@ import msgspec
 
 from outlast.model.crash import Crash
 from outlast.model.job import State
-from outlast.store.base import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
 from outlast.store.columns import policy_of, progress_of
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import sql
+from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
 
 
 class PostgresInspector:

@@ -33,7 +33,6 @@ from outlast.store.base import (
     Cancelled,
     Enqueued,
     Exchanged,
-    Inspector,
     Migration,
     NewJob,
     NewWorker,
@@ -44,10 +43,10 @@ from outlast.store.base import (
     Save,
     WorkerRef,
     WorkerSeen,
-    WorkerStatus,
 )
 from outlast.store.lockfile import LockFile, refuses
 from outlast.store.migrations import check_usable, load
+from outlast.store.reads import Inspector, WorkerStatus
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_inspector import SqliteInspector
 from outlast.store.sqlite_jobs import complete_on, enqueue_on, store_id_on

@@ -11,8 +11,8 @@ import msgspec
 from outlast.clock import Clock
 from outlast.model.crash import Crash
 from outlast.model.job import State
-from outlast.store.base import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
 from outlast.store.columns import policy_of, progress_of
+from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_sql import statements
 

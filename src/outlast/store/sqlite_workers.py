@@ -16,9 +16,10 @@ import msgspec
 from outlast.model.crash import Charge
 from outlast.model.job import JobFacts, State
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.base import Beat, NewWorker, Orphan, WorkerRef, WorkerSeen, WorkerStatus
+from outlast.store.base import Beat, NewWorker, Orphan, WorkerRef, WorkerSeen
 from outlast.store.columns import policy_of, progress_of
 from outlast.store.lockfile import LockFile, read_beat
+from outlast.store.reads import WorkerStatus
 from outlast.store.sqlite_exchange import apply, cancels_of, draw, worker_status
 from outlast.store.sqlite_sql import statements
 

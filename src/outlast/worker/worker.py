@@ -20,7 +20,8 @@ from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.lease import Trust
-from outlast.store.base import Beat, NewWorker, Store, WorkerRef, WorkerStatus
+from outlast.store.base import Beat, NewWorker, Store, WorkerRef
+from outlast.store.reads import WorkerStatus
 from outlast.wakeup.base import Wakeup
 from outlast.worker.exchange import Exchange
 from outlast.worker.heartbeat import Heartbeat

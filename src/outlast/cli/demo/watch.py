@@ -11,7 +11,7 @@ import msgspec
 from outlast.clock import SYSTEM, Clock
 from outlast.inspector import Document, job_document
 from outlast.model.job import State
-from outlast.store.base import AttemptRow, Inspector, JobRow, WorkerRow
+from outlast.store.reads import AttemptRow, Inspector, JobRow, WorkerRow
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
