@@ -34,6 +34,7 @@ from outlast.errors import (
 )
 from outlast.model.crash import Crash, CrashKind, bounded, clean
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.marks import call_marked, marked
 from outlast.runner.protocol import End
 from outlast.store.base import Claimed
 from outlast.task import Task
@@ -75,7 +76,8 @@ class Executor:
             return
         self._attempts[claimed.token] = attempt
         self._tasks[claimed.token] = asyncio.create_task(
-            self._live(task, attempt, args, kwargs), name=f"job {claimed.job_id}"
+            marked(claimed.token, self._live(task, attempt, args, kwargs)),
+            name=f"job {claimed.job_id}",
         )
 
     def stop(self, token: int, reason: str) -> None:
@@ -156,10 +158,10 @@ class Executor:
                     await entered(stack, context)
             if task.is_async:
                 return await task.fn(*args, **kwargs)
-            return await self._in_thread(task.fn, inner, args, kwargs)
+            return await self._in_thread(attempt.token, task.fn, inner, args, kwargs)
 
     async def _in_thread(
-        self, fn: Callable[..., Any], around: list[Any], args: Any, kwargs: Any
+        self, token: int, fn: Callable[..., Any], around: list[Any], args: Any, kwargs: Any
     ) -> Any:
         context = contextvars.copy_context()
 
@@ -177,7 +179,9 @@ class Executor:
                 self._leave_if_forked(None)
 
         loop = asyncio.get_running_loop()
-        value, error = await loop.run_in_executor(self._threads, context.run, call)
+        value, error = await loop.run_in_executor(
+            self._threads, context.run, call_marked, token, call
+        )
         if error is not None:
             raise error
         return value

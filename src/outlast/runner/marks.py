@@ -1,0 +1,67 @@
+"""Frames that carry an attempt's token in their name, so that a stack says whose it is.
+
+``faulthandler`` prints the names of functions and nothing else, also when the process dies of a
+signal or when C code holds the GIL. So each attempt runs under one frame of our own whose name
+holds its token, and whoever reads the stacks of a shared runner can tell its attempts apart.
+A stack that is deeper than ``faulthandler`` prints (100 frames), and a task that the attempt has
+started on the side, have no such frame: nobody is named then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Coroutine
+from types import FunctionType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_PREFIX = "outlast_attempt_"
+_NAMED = re.compile(rf" in {_PREFIX}(\d+)$", re.MULTILINE)
+_LINE = re.compile(r'^ *(File ".*", line .* in .*)$', re.MULTILINE)
+_CURRENT = "Current thread "
+
+
+async def _await(inner: Awaitable[Any]) -> Any:
+    return await inner
+
+
+def _call(inner: Callable[[], Any]) -> Any:
+    return inner()
+
+
+def _renamed(function: Any, token: int) -> Any:
+    name = f"{_PREFIX}{token}"
+    return FunctionType(function.__code__.replace(co_name=name, co_qualname=name), {}, name)
+
+
+def marked(token: int, inner: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """Return a coroutine that awaits ``inner`` in a frame that names the attempt."""
+    coroutine: Coroutine[Any, Any, T] = _renamed(_await, token)(inner)
+    return coroutine
+
+
+def call_marked(token: int, inner: Callable[[], T]) -> T:
+    """Call ``inner`` in a frame that names the attempt."""
+    value: T = _renamed(_call, token)(inner)
+    return value
+
+
+def current_attempt(stacks: str) -> int | None:
+    """Return the token that the current thread's stack names, or None.
+
+    The current thread is the one that received the signal: the one that crashed, or, where
+    stacks were asked for, the one that runs the event loop.
+    """
+    _, found, after = stacks.rpartition(_CURRENT)
+    named = _NAMED.findall(after.split("\n\n", 1)[0]) if found else []
+    return int(named[-1]) if named else None
+
+
+def line_of(stacks: str, token: int) -> str | None:
+    """Return where the attempt stands: the innermost line of the stack that names it."""
+    for stack in reversed(stacks.split("\n\n")):
+        if str(token) in _NAMED.findall(stack):
+            line = _LINE.search(stack)
+            return line.group(1) if line else None
+    return None
