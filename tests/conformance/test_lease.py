@@ -136,10 +136,11 @@ async def test_an_exchange_that_waits_for_a_reap_claims_nothing(
 
 async def test_announced_tasks_are_those_of_active_workers(store: Store, hands: Hands) -> None:
     gone = await Hands.on(store, "w2", tasks=["gone"])
-    await store.announce(hands.me, ["a", "b"])
+    await store.announce(hands.me, ["a", "b"], {"c": ["gpu"]})
     await store.set_status(gone.me, WorkerStatus.STOPPED)
     assert await store.inspector.known_tasks() == {"a", "b"}
-    assert (await row_of(store, hands)).tasks == ["a", "b"]
+    row = await row_of(store, hands)
+    assert (row.tasks, row.lacks) == (["a", "b"], {"c": ["gpu"]})
 
 
 async def test_reconcile_releases_what_the_worker_never_heard_of(

@@ -44,7 +44,7 @@ class Rows(FakeStore):
             raise StoreUnavailable("away")
         return []
 
-    async def announce(self, me: WorkerRef, tasks: Sequence[str]) -> None:
+    async def announce(self, me: WorkerRef, tasks: Sequence[str], lacks: object) -> None:
         self._note("announce", list(tasks))
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:

@@ -7,7 +7,7 @@ the job's current one and the job is running; a refused write changes nothing an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -63,9 +63,10 @@ class Enqueued(msgspec.Struct, frozen=True):
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that registers. ``queues`` empty means all. ``token_seen`` is the highest token
-    that it has ever seen: the store jumps above it. The lock fields name its host-local lock
-    file; ``lock_path`` None means that it has none."""
+    """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it knows but may
+    not serve -> the tags it would need. ``instance``: a name that the platform keeps unique.
+    ``token_seen`` is the highest token that it has ever seen: the store jumps above it. The lock
+    fields name its host-local lock file; ``lock_path`` None means that it has none."""
 
     name: str
     host: str
@@ -75,6 +76,9 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     lease: float
     queues: list[str] = []
     tasks: list[str] = []
+    tags: list[str] = []
+    lacks: dict[str, list[str]] = {}
+    instance: str | None = None
     release: str | None = None
     token_seen: int = 0
     lock_path: str | None = None
@@ -261,8 +265,10 @@ class Store(Protocol):
         """Move to draining or stopped. False: the lease is lost."""
         ...
 
-    async def announce(self, me: WorkerRef, tasks: Sequence[str]) -> None:
-        """Replace the tasks that this worker's row shows."""
+    async def announce(
+        self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Replace the tasks that this worker's row shows, and those it lacks tags for."""
         ...
 
     async def heartbeat(self, me: WorkerRef) -> Beat:

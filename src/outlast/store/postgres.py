@@ -8,7 +8,7 @@ values to the statements and back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
@@ -262,6 +262,9 @@ class PostgresStore:
             new.lease,
             to_json(new.queues),
             to_json(new.tasks),
+            to_json(new.tags),
+            to_json(new.lacks),
+            new.instance,
             new.release,
             new.lock_path,
             new.lock_device,
@@ -279,9 +282,11 @@ class PostgresStore:
         """Move to draining or stopped. False: the lease is lost."""
         return bool(await self._fetch("set_status", me.worker_id, status.value))
 
-    async def announce(self, me: WorkerRef, tasks: Sequence[str]) -> None:
-        """Replace the tasks that this worker's row shows."""
-        await self._fetch("announce", me.worker_id, to_json(tasks))
+    async def announce(
+        self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Replace the tasks that this worker's row shows, and those it lacks tags for."""
+        await self._fetch("announce", me.worker_id, to_json(tasks), to_json(lacks))
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one."""

@@ -86,4 +86,6 @@ def _worker(row: Any) -> WorkerRow:
     values["status"] = WorkerStatus(values["status"])
     values["queues"] = _strings(values["queues"])
     values["tasks"] = _strings(values["tasks"])
+    values["tags"] = _strings(values["tags"])
+    values["lacks"] = msgspec.json.decode(values["lacks"], type=dict[str, list[str]])
     return WorkerRow(**values)

@@ -21,7 +21,8 @@ class WorkerStatus(StrEnum):
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet."""
+    """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
+    ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect)."""
 
     id: int
     task: str
@@ -50,6 +51,9 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str | None = None
     checkpoint_at: float | None = None
     result: str | None = None
+    solo: int = 0
+    incident: int | None = None
+    cohort: int | None = None
 
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +77,8 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as it is read."""
+    """A worker as it is read. ``lacks``: tasks that it knows but may not serve -> missing tags.
+    ``presence``: the incarnation of the database under which its lock was taken."""
 
     id: int
     name: str
@@ -93,6 +98,13 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     stopped_at: float | None = None
     release: str | None = None
     lock_path: str | None = None
+    tags: list[str] = []
+    lacks: dict[str, list[str]] = {}
+    instance: str | None = None
+    drain_requested: bool = False
+    cause: str | None = None
+    presence: str | None = None
+    presence_off: str | None = None
 
 
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from sqlite3 import Cursor
 from typing import Concatenate, ParamSpec, TypeVar
@@ -200,9 +200,11 @@ class SqliteStore:
         """Move to draining or stopped. False: the lease is lost."""
         return await self._write(sqlite_workers.set_status, me, status)
 
-    async def announce(self, me: WorkerRef, tasks: Sequence[str]) -> None:
+    async def announce(
+        self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
+    ) -> None:
         """Replace the tasks that this worker's row shows."""
-        await self._write(sqlite_workers.announce, me, tasks)
+        await self._write(sqlite_workers.announce, me, tasks, lacks)
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease, by the lock file where there is one: then no write lock is needed."""

@@ -94,4 +94,7 @@ def _worker(row: tuple[Any, ...]) -> WorkerRow:
     values["status"] = WorkerStatus(values["status"])
     values["queues"] = json.loads(values["queues"])
     values["tasks"] = json.loads(values["tasks"])
+    values["tags"] = json.loads(values["tags"])
+    values["lacks"] = json.loads(values["lacks"])
+    values["drain_requested"] = bool(values["drain_requested"])
     return WorkerRow(**values)

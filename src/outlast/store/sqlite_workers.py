@@ -6,7 +6,7 @@ Plain functions of a cursor; the beat alone may do without the write lock (sql/h
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from sqlite3 import Cursor
 from typing import Any
@@ -42,6 +42,8 @@ def register(cursor: Cursor, now: float, new: NewWorker) -> WorkerRef:
         "now": now,
         "queues": json.dumps(new.queues),
         "tasks": json.dumps(new.tasks),
+        "tags": json.dumps(new.tags),
+        "lacks": json.dumps(new.lacks),
     }
     del values["token_seen"]
     cursor.execute(_REGISTER["register"], values)
@@ -66,9 +68,16 @@ def set_status(cursor: Cursor, now: float, me: WorkerRef, status: WorkerStatus) 
     return cursor.execute(_REGISTER["set_status"], values).rowcount == 1
 
 
-def announce(cursor: Cursor, _: float, me: WorkerRef, tasks: Sequence[str]) -> None:
-    """Replace the tasks on the row."""
-    cursor.execute(_REGISTER["announce"], (json.dumps(list(tasks)), me.worker_id))
+def announce(
+    cursor: Cursor,
+    _: float,
+    me: WorkerRef,
+    tasks: Sequence[str],
+    lacks: Mapping[str, Sequence[str]],
+) -> None:
+    """Replace the tasks on the row, and those that it lacks tags for."""
+    values = (json.dumps(list(tasks)), json.dumps(dict(lacks)), me.worker_id)
+    cursor.execute(_REGISTER["announce"], values)
 
 
 # --------------------------------------------------------------------------------- beats

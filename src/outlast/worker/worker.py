@@ -312,7 +312,7 @@ class Worker:
         """Write the known tasks to the worker's row, if they have changed."""
         tasks = self.pool.tasks()
         if tasks and tasks != self._announced:
-            await self._store.announce(self.me, tasks)
+            await self._store.announce(self.me, tasks, {})
             self._announced = tasks
 
     def _on_end(self) -> None:

@@ -10,6 +10,15 @@
 -- completed_by is the worker of the attempt that completed; the other attempts have rows of their
 -- own in outlast_attempts, and the view outlast_history shows both kinds as one list.
 
+--
+-- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs
+-- alone in its whole worker. incident names that first shared death (by the lowest token in it),
+-- cohort those suspects of it that run together. Suspects wait outside of the line: they have no
+-- position, and an index of their own.
+-- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
+-- presence: the incarnation of the database under which the worker's advisory lock was taken;
+-- presence_off: why there is none. cause: why the row ended.
+
 CREATE SEQUENCE outlast_token_seq CACHE 1;
 CREATE SEQUENCE outlast_position_seq CACHE 1;
 
@@ -30,6 +39,9 @@ CREATE TABLE outlast_jobs (
     attempt_count     integer NOT NULL DEFAULT 0,
     failures          integer NOT NULL DEFAULT 0,
     losses            integer NOT NULL DEFAULT 0,
+    solo              smallint NOT NULL DEFAULT 0,
+    incident          bigint,
+    cohort            bigint,
     token             bigint,
     worker_id         bigint,
     started_at        timestamptz,
@@ -46,7 +58,8 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_priority CHECK (priority BETWEEN -100 AND 100),
     CONSTRAINT outlast_jobs_running CHECK ((state = 'running') = (worker_id IS NOT NULL)),
     CONSTRAINT outlast_jobs_token CHECK (state <> 'running' OR (token IS NOT NULL AND started_at IS NOT NULL)),
-    CONSTRAINT outlast_jobs_position CHECK (position IS NULL OR state = 'queued'),
+    CONSTRAINT outlast_jobs_position CHECK (position IS NULL OR (state = 'queued' AND solo = 0)),
+    CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2),
     CONSTRAINT outlast_jobs_ended CHECK ((state IN ('completed', 'dead', 'cancelled')) = (ended_at IS NOT NULL)),
     CONSTRAINT outlast_jobs_result CHECK (result IS NULL OR state = 'completed'),
     CONSTRAINT outlast_jobs_completed_by CHECK (completed_by IS NULL OR state = 'completed'),
@@ -54,7 +67,10 @@ CREATE TABLE outlast_jobs (
 );
 CREATE INDEX outlast_jobs_line ON outlast_jobs (queue, priority DESC, position) WHERE position IS NOT NULL;
 CREATE INDEX outlast_jobs_task ON outlast_jobs (queue, task, priority DESC, position) WHERE position IS NOT NULL;
-CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL;
+CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo = 0;
+CREATE INDEX outlast_jobs_suspect ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND solo > 0;
+CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS NOT NULL;
+CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL AND cancel_requested;
 CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (ended_at) WHERE ended_at IS NOT NULL AND state <> 'dead';
@@ -95,11 +111,18 @@ CREATE TABLE outlast_workers (
     lease            double precision NOT NULL,
     queues           text NOT NULL DEFAULT '[]',
     tasks            text NOT NULL DEFAULT '[]',
+    tags             text NOT NULL DEFAULT '[]',
+    lacks            text NOT NULL DEFAULT '{}',
+    instance         text,
     release          text,
     started_at       timestamptz NOT NULL,
     heartbeat_at     timestamptz NOT NULL,
     lease_expires_at timestamptz NOT NULL,
     stopped_at       timestamptz,
+    cause            text,
+    drain_requested  boolean NOT NULL DEFAULT false,
+    presence         text,
+    presence_off     text,
     lock_path        text,
     lock_device      bigint,
     lock_inode       bigint,

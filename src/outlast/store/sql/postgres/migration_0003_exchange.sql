@@ -50,10 +50,11 @@ BEGIN
     RETURN ARRAY(
         WITH RECURSIVE q (queue) AS (
             (SELECT queue FROM outlast_jobs
-             WHERE state = 'queued' AND position IS NULL ORDER BY queue LIMIT 1)
+             WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue LIMIT 1)
             UNION ALL
             SELECT (SELECT j.queue FROM outlast_jobs j
-                    WHERE j.state = 'queued' AND j.position IS NULL AND j.queue > q.queue
+                    WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+                      AND j.queue > q.queue
                     ORDER BY j.queue LIMIT 1)
             FROM q WHERE q.queue IS NOT NULL)
         SELECT queue FROM q WHERE queue IS NOT NULL);
@@ -133,7 +134,7 @@ BEGIN
         FROM unnest(p_queues) AS q (queue)
         CROSS JOIN LATERAL (
             SELECT j.id, j.run_at FROM outlast_jobs j
-            WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL
+            WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
               AND j.run_at <= p_now
             ORDER BY j.run_at LIMIT 500
             FOR NO KEY UPDATE SKIP LOCKED) d
@@ -270,7 +271,7 @@ BEGIN
                 FROM unnest(v_queues) AS q (queue)
                 CROSS JOIN LATERAL (
                     SELECT j.run_at FROM outlast_jobs j
-                    WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL
+                    WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
                       AND j.run_at > v_now
                     ORDER BY j.run_at LIMIT 1) d;
             END IF;

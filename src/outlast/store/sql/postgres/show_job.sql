@@ -7,7 +7,8 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        w.host, j.key, j.tenant, extract(epoch FROM j.started_at)::float8 AS started_at,
        extract(epoch FROM j.ended_at)::float8 AS ended_at, j.cancel_requested,
        extract(epoch FROM j.hard_deadline)::float8 AS hard_deadline, j.progress, j.checkpoint,
-       extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at, j.result
+       extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at, j.result,
+       j.solo, j.incident, j.cohort
 FROM outlast_jobs j
 LEFT JOIN outlast_workers w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE j.id = $1

@@ -39,17 +39,17 @@ WHERE id = :job_id AND token = :token AND state = 'running'
 -- The queues that have scheduled jobs: one look at the index for each, however many jobs.
 WITH RECURSIVE scheduled (queue) AS (
     SELECT (SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_due
-            WHERE state = 'queued' AND position IS NULL ORDER BY queue LIMIT 1)
+            WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue LIMIT 1)
     UNION ALL
     SELECT (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_due
-            WHERE n.state = 'queued' AND n.position IS NULL AND n.queue > s.queue
+            WHERE n.state = 'queued' AND n.position IS NULL AND n.solo = 0 AND n.queue > s.queue
             ORDER BY n.queue LIMIT 1)
     FROM scheduled AS s WHERE s.queue IS NOT NULL
 )
 SELECT queue FROM scheduled WHERE queue IS NOT NULL
 -- name: due
 SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_due
-WHERE state = 'queued' AND position IS NULL AND queue = ? AND run_at <= ?
+WHERE state = 'queued' AND position IS NULL AND solo = 0 AND queue = ? AND run_at <= ?
 ORDER BY run_at LIMIT ?
 -- name: line_up
 UPDATE outlast_jobs SET position = ? WHERE id = ?
@@ -86,4 +86,4 @@ SELECT id, token FROM outlast_jobs
 WHERE worker_id = ? AND worker_id IS NOT NULL AND cancel_requested = 1
 -- name: next_due
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_due
-WHERE queue = ? AND state = 'queued' AND position IS NULL
+WHERE queue = ? AND state = 'queued' AND position IS NULL AND solo = 0

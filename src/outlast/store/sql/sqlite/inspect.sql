@@ -6,7 +6,8 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
        j.enqueued_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
-       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result
+       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result,
+       j.solo, j.incident, j.cohort
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE j.id = :id
 -- name: jobs
@@ -14,7 +15,8 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
        j.enqueued_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
-       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result
+       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result,
+       j.solo, j.incident, j.cohort
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE (:before_id IS NULL OR j.id < :before_id)
   AND (:state IS NULL OR j.state = :state) AND (:queue IS NULL OR j.queue = :queue)
@@ -27,7 +29,8 @@ FROM outlast_attempts WHERE job_id = ? ORDER BY token
 -- name: workers
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
        w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id), w.started_at,
-       w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path
+       w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path, w.tags,
+       w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off
 FROM outlast_workers AS w ORDER BY w.id
 -- name: refusals
 SELECT job_id, token, verb, at, late_by FROM outlast_refusals

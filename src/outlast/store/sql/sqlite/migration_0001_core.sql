@@ -7,6 +7,13 @@
 -- told by it. completed_by is the worker of the attempt that completed; the other attempts have
 -- rows of their own in outlast_attempts, and the view outlast_history shows both as one list.
 --
+-- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2
+-- runs alone in its whole worker. incident names that first shared death (by the lowest token in
+-- it), cohort those suspects of it that run together. Suspects wait outside of the line: they
+-- have no position, and an index of their own.
+-- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
+-- presence_off are PostgreSQL's. cause: why a worker's row ended.
+--
 -- The invariants of a state are one CASE: an IN list of more than two builds a temporary index
 -- for every row that is written, which was seen to double the cost of a claim.
 --
@@ -38,6 +45,9 @@ CREATE TABLE outlast_jobs (
     attempt_count     INTEGER NOT NULL DEFAULT 0,
     failures          INTEGER NOT NULL DEFAULT 0,
     losses            INTEGER NOT NULL DEFAULT 0,
+    solo              INTEGER NOT NULL DEFAULT 0,
+    incident          INTEGER,
+    cohort            INTEGER,
     token             INTEGER,
     worker_id         INTEGER,
     completed_by      INTEGER,
@@ -66,12 +76,16 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_completed_by CHECK (completed_by IS NULL OR state = 'completed'),
     CONSTRAINT outlast_jobs_priority CHECK (priority BETWEEN -100 AND 100),
     CONSTRAINT outlast_jobs_counts CHECK (attempt_count >= 0 AND failures >= 0 AND losses >= 0),
+    CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2 AND (solo = 0 OR position IS NULL)),
     CONSTRAINT outlast_jobs_flags CHECK (cancel_requested = 0 OR cancel_requested = 1)
 );
 CREATE INDEX outlast_jobs_line ON outlast_jobs (queue, task, priority DESC, position)
     WHERE position IS NOT NULL;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at)
-    WHERE state = 'queued' AND position IS NULL;
+    WHERE state = 'queued' AND position IS NULL AND solo = 0;
+CREATE INDEX outlast_jobs_suspect ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND solo > 0;
+CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS NOT NULL;
+CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id)
     WHERE worker_id IS NOT NULL AND cancel_requested = 1;
@@ -116,11 +130,18 @@ CREATE TABLE outlast_workers (
     lease            REAL NOT NULL,
     queues           TEXT NOT NULL DEFAULT '[]',
     tasks            TEXT NOT NULL DEFAULT '[]',
+    tags             TEXT NOT NULL DEFAULT '[]',
+    lacks            TEXT NOT NULL DEFAULT '{}',
+    instance         TEXT,
     release          TEXT,
     started_at       REAL NOT NULL,
     heartbeat_at     REAL NOT NULL,
     lease_expires_at REAL NOT NULL,
     stopped_at       REAL,
+    cause            TEXT,
+    drain_requested  INTEGER NOT NULL DEFAULT 0,
+    presence         TEXT,
+    presence_off     TEXT,
     lock_path        TEXT,
     lock_device      INTEGER,
     lock_inode       INTEGER,

@@ -4,10 +4,11 @@
 
 -- name: register
 INSERT INTO outlast_workers
-    (id, name, host, pid, boot_id, heartbeat, lease, queues, tasks, release,
+    (id, name, host, pid, boot_id, heartbeat, lease, queues, tasks, tags, lacks, instance, release,
      started_at, heartbeat_at, lease_expires_at, lock_path, lock_device, lock_inode)
 VALUES
-    (:id, :name, :host, :pid, :boot_id, :heartbeat, :lease, :queues, :tasks, :release,
+    (:id, :name, :host, :pid, :boot_id, :heartbeat, :lease, :queues, :tasks, :tags, :lacks, :instance,
+     :release,
      :now, :now, :now + :lease, :lock_path, :lock_device, :lock_inode)
 -- name: reconnect
 UPDATE outlast_workers SET epoch = epoch + 1
@@ -18,4 +19,4 @@ SET status = :status,
     stopped_at = CASE WHEN :status = 'stopped' THEN coalesce(stopped_at, :now) END
 WHERE id = :id AND (status IN ('active', 'draining') OR status = :status)
 -- name: announce
-UPDATE outlast_workers SET tasks = ? WHERE id = ?
+UPDATE outlast_workers SET tasks = ?, lacks = ? WHERE id = ?
