@@ -101,7 +101,9 @@ def test_a_connection_to_another_database_is_refused(lite, tmp_path):
     other.close_sync()
 
 
-@pytest.mark.parametrize("connection", [5, "postgresql://", threading.Lock()], ids=str)
+@pytest.mark.parametrize(
+    "connection", [5, "postgresql://", threading.Lock()], ids=["int", "url", "lock"]
+)
 def test_an_unknown_kind_of_connection_names_the_known_ones(lite, connection):
     app, _, _ = lite
     with pytest.raises(ConnectionMismatch, match=r"asyncpg connection.*sqlite3\.Connection"):
