@@ -12,7 +12,10 @@ DEMO   := $(VENV)/.demo-installed
 JOBS   ?= 0
 # More for pytest: `make test ARGS="-k fenced"`.
 ARGS   ?=
-PYTEST := $(BIN)/python -m pytest -n $(JOBS)
+# The crash tests are one group (tests/crash/conftest.py): they stay in one process.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+# What the tests need that `make test` leaves out.
+DEBIAN := pgbouncer
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 CODE   := $(wildcard src tests bench examples)
 
@@ -26,11 +29,21 @@ demo: $(DEMO) ## kill a worker half-way through a real job, and watch the job fi
 
 .PHONY: test
 test: $(DEV) ## run the tests that need only Python, git and make
-	$(PYTEST) -m "not rabbitmq and not browser" $(ARGS)
+	$(PYTEST) -m "not pgbouncer and not rabbitmq and not browser" $(ARGS)
 
 .PHONY: test-all
-test-all: $(DEV) ## run all tests, also those that need Debian packages (none so far)
+test-all: $(DEV) debian ## run all tests, also those that need Debian packages (installs them)
 	$(PYTEST) $(ARGS)
+
+.PHONY: debian
+debian: ## install the Debian packages that some tests need, where that is possible
+	@missing=$$(for each in $(DEBIAN); do dpkg -s $$each > /dev/null 2>&1 || echo $$each; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	root=$$([ "$$(id -u)" = 0 ] || echo "sudo -n"); \
+	echo "debian: installs" $$missing; \
+	$$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -qq -y \
+		--no-install-recommends $$missing > /dev/null \
+	|| echo "debian: could not install" $$missing "(see above): the tests that need it are skipped"
 
 .PHONY: check
 check: lint types layers test ## format, lint, types, layers and tests: what a change has to pass

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.pgbouncer import PgBouncerMissing, PgBouncerServer
 from tests.servers import PostgresMissing, PostgresServer
 
 if TYPE_CHECKING:
@@ -40,6 +41,21 @@ def pg_url(pg_server: PostgresServer) -> Iterator[str]:
     url = pg_server.create_database(name)
     yield url
     pg_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(pg_server: PostgresServer) -> Iterator[PgBouncerServer]:
+    """A PgBouncer in front of `pg_server` that pools transactions: `pgbouncer.through(pg_url)`.
+
+    For tests marked `pgbouncer`. Those that stop it, or want other settings, make their own, and
+    use this one too, so that they are skipped where there is none.
+    """
+    try:
+        server = PgBouncerServer(pg_server.url())
+    except PgBouncerMissing as missing:
+        pytest.skip(str(missing))
+    with server:
+        yield server
 
 
 @pytest.fixture

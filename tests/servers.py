@@ -87,9 +87,9 @@ class PostgresServer:
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._janitor = self._start_janitor()
+        self._janitor = start_janitor(self.folder, self.data / "postmaster.pid")
         try:
-            self._as_user = _unprivileged_user()
+            self._as_user = unprivileged_user()
             if self._as_user:
                 os.chown(self.folder, self._as_user["user"], self._as_user["group"])
             self.bin = _runnable_binaries(self.folder, self._as_user)
@@ -118,7 +118,7 @@ class PostgresServer:
         assert not self.running, "the server is running already"
         attempts = 1 if self.port else 5  # a port that was free a moment ago may be taken
         for attempt in range(1, attempts + 1):
-            port = self.port or _free_port()
+            port = self.port or free_port()
             self._process = self._spawn(port)
             if self._answers(port):
                 self.port = port
@@ -203,15 +203,6 @@ class PostgresServer:
 
     # --- how -----------------------------------------------------------------------------------
 
-    def _start_janitor(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-S", "-c", _JANITOR, self.folder, self.data / "postmaster.pid"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # out of reach of Ctrl-C
-        )
-
     def _initdb(self) -> None:
         options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
         done = subprocess.run(
@@ -259,7 +250,18 @@ class PostgresServer:
             ctypes.CDLL(None).shmctl(int(line.split()[1]), 0, None)  # 0: IPC_RMID
 
 
-def _unprivileged_user() -> dict[str, Any]:
+def start_janitor(folder: Path, pid_file: Path) -> subprocess.Popen[bytes]:
+    """Start what ends the server and removes the folder should this process be killed."""
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", _JANITOR, folder, pid_file],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # out of reach of Ctrl-C
+    )
+
+
+def unprivileged_user() -> dict[str, Any]:
     """Arguments for subprocess that run a command as somebody else than root, if we are root."""
     if os.geteuid() != 0:
         return {}
@@ -301,7 +303,7 @@ def _can_run(binaries: Path, as_user: dict[str, Any]) -> bool:
     return done.returncode == 0
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
