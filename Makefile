@@ -68,7 +68,7 @@ format: $(DEV) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix $(CODE)
 
 .PHONY: bench
-bench: $(DEV) ## measure recovery and rates: minutes, not seconds
+bench: $(DEV) ## measure recovery, false alarms and rates: half an hour
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: sim

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import sqlite3
 import statistics
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from tests.servers import PostgresServer
 
 RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "recovery.md"
+Row = Sequence[str]
 _numbers = iter(range(1, 1_000_000))
 
 
@@ -54,25 +58,68 @@ def summary(values: list[float], digits: int = 2) -> str:
 def report(name: str, title: str, unit: str, measured: dict[tuple[str, str], list[float]]) -> None:
     """Print a table of what and store, and keep every value as JSON."""
     stores = sorted({store for _, store in measured})
-    table = Table(title=f"{title} ({unit}; median and range)")
-    table.add_column("what")
+    shown = Table(title=f"{title} ({unit}; median and range)")
+    shown.add_column("what")
     for store in stores:
-        table.add_column(store, justify="right")
+        shown.add_column(store, justify="right")
     for what in dict.fromkeys(what for what, _ in measured):
         cells = [measured.get((what, store), []) for store in stores]
-        table.add_row(what, *(summary(values) if values else "" for values in cells))
-    Console().print(table)
-    RESULTS.mkdir(exist_ok=True)
-    document = {
-        "unit": unit,
-        "machine": {
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "sqlite": sqlite3.sqlite_version,
-        },
-        "values": [
-            {"what": what, "store": store, "values": values}
+        shown.add_row(what, *(summary(values) if values else "" for values in cells))
+    Console().print(shown)
+    keep(
+        name,
+        [
+            {"what": what, "store": store, "unit": unit, "values": values}
             for (what, store), values in measured.items()
         ],
+    )
+
+
+def keep(name: str, values: Sequence[object]) -> None:
+    """Write all that was measured to bench/results/NAME.json, with what it was measured on."""
+    RESULTS.mkdir(exist_ok=True)
+    document = {
+        "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M}Z",
+        "machine": machine(),
+        "values": values,
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    encoded = msgspec.json.format(msgspec.json.encode(document), indent=1)
+    (RESULTS / f"{name}.json").write_bytes(encoded + b"\n")
+
+
+def machine() -> dict[str, object]:
+    """Return what the numbers depend on."""
+    return {
+        "cores": os.cpu_count(),
+        "load_at_the_end": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def announce(what: str, seconds: float) -> None:
+    """Say before a long run what is coming."""
+    print(f"{what}: about {seconds / 60:.0f} minutes", flush=True)
+
+
+def why(error: BaseException) -> str:
+    """Return an error as one line; the rest of it (logs of workers) goes to the terminal."""
+    first, _, rest = str(error).partition("\n")
+    if rest:
+        print(rest, file=sys.stderr, flush=True)
+    return f"{type(error).__name__}: {first}"
+
+
+def table(name: str, headings: Row, rows: Sequence[Row], *, page: bool = False) -> None:
+    """Print a table as Markdown; with ``page`` put it in its place in docs/recovery.md, too."""
+    lines = ["| " + " | ".join(each) + " |" for each in (headings, ["---"] * len(headings), *rows)]
+    text = "\n".join(lines)
+    print(f"\n{text}\n", flush=True)
+    if page:
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        head, _, rest = PAGE.read_text().partition(begin)
+        tail = rest.partition(end)[2]
+        on = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in machine().items())
+        measured = f"Measured {datetime.now(UTC):%Y-%m-%d} on: {on}."
+        PAGE.write_text(f"{head}{begin}\n\n{measured}\n\n{text}\n\n{end}{tail}")

@@ -1,86 +1,157 @@
-"""How long from a death to the second start, and to the moment it was noticed.
+"""How long from a death to the moment it was noticed, and to the second start.
 
-Real workers with their default settings, unless the line says otherwise. Both stores take turns,
-so that a slow minute of the machine hits both. ``python -m bench.recovery [ROUNDS]``.
+Real workers with their default settings, unless the line says otherwise. The cases and both
+stores take turns, so that a slow minute of the machine hits all.
+
+    python -m bench.recovery [ROUNDS] [--only TEXT]… [--minutes N] [--page]
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import os
-import signal
+import statistics
 import sys
-from collections import defaultdict
-from collections.abc import Awaitable, Callable
+import time
+from collections import Counter
+from collections.abc import Sequence
 
-from bench.kit import fresh, report, server
-from tests.crash.harness import Scene, WorkerProcess, boot, scene
+import msgspec
 
-SHORT = ("--heartbeat", "1", "--lease", "3")
-Kill = Callable[[Scene, WorkerProcess, int], Awaitable[None]]
+from bench.cases import CASES, Case, Seen
+from bench.kit import Row, announce, fresh, keep, server, table, why
+from tests.crash.harness import scene
+from tests.servers import PostgresServer
 
-
-async def kill_runner(stage: Scene, holder: WorkerProcess, runner: int) -> None:
-    os.kill(runner, signal.SIGKILL)
-
-
-async def kill_tree(stage: Scene, holder: WorkerProcess, runner: int) -> None:
-    holder.kill_tree()
+PATIENCE = 120.0  # seconds on top of the longest wait of a round, until it is given up
 
 
-async def kill_worker_alone(stage: Scene, holder: WorkerProcess, runner: int) -> None:
-    holder.signal(signal.SIGKILL)
+class Line(msgspec.Struct):
+    """One line of the table: what all rounds of a case have shown on one store."""
+
+    case: Case
+    store: str
+    seen: list[Seen] = []
+    failed: list[str] = []
+
+    def row(self) -> Row:
+        """Return the cells."""
+        starts = [one.start for one in self.seen]
+        noticed = [one.noticed for one in self.seen]
+        return [
+            self.case.name,
+            self.case.since,
+            self.store,
+            "" if self.case.target is None else f"{self.case.target:g}",
+            *spread(starts),
+            *spread(noticed),
+            f"{len(self.seen)}" + (f" ({len(self.failed)} failed)" if self.failed else ""),
+            self.remarks(),
+        ]
+
+    def remarks(self) -> str:
+        """Return why the attempts were closed, and what was not as it should be."""
+        causes = Counter(one.cause for one in self.seen)
+        said = [each if len(causes) == 1 else f"{n}x {each}" for each, n in causes.most_common()]
+        left = sum(not one.gone for one in self.seen)
+        if left:
+            said.append(f"PROCESSES OF THE FIRST ATTEMPT ALIVE in {left}")
+        if any(one.stack is not None for one in self.seen):
+            named = sum(one.stack is True for one in self.seen)
+            said.append(f"stack names the task in {named} of {len(self.seen)}")
+        if self.case.target is not None and self.seen:
+            met = statistics.median(one.start for one in self.seen) <= self.case.target
+            said.append("target met" if met else "TARGET MISSED")
+        return "; ".join(said)
 
 
-async def kill_tree_unseen(stage: Scene, holder: WorkerProcess, runner: int) -> None:
-    for lock in stage.lock_files():
-        lock.unlink()
-    holder.kill_tree()
+HEADINGS = (
+    "what happens",
+    "counted from",
+    "store",
+    "target (s)",
+    "second start, median",
+    "max",
+    "noticed, median",
+    "max",
+    "rounds",
+    "seen as",
+)
 
 
-CASES: dict[str, tuple[Kill, tuple[str, ...]]] = {
-    "runner killed": (kill_runner, ()),
-    "worker tree killed, another on the host": (kill_tree, ()),
-    "worker process alone killed": (kill_worker_alone, ()),
-    "tree killed, no lock files, lease 3 s": (kill_tree_unseen, SHORT),
-}
+def spread(values: list[float]) -> tuple[str, str]:
+    """Return median and maximum as people read them."""
+    if not values:
+        return "", ""
+    return f"{statistics.median(values):.2f}", f"{max(values):.2f}"
 
 
-async def once(
-    url: str, folder: object, kill: Kill, options: tuple[str, ...]
-) -> tuple[float, float]:
-    """Return seconds from the kill to (the second start, the closing of the first attempt)."""
-    async with scene(url, folder) as stage:  # type: ignore[arg-type]
-        holder = await stage.worker(*options)
-        job = await stage.enqueue("first_hangs_in_python")
-        first = await stage.started(1)
-        await stage.worker(*options)
-        killed_at = boot()
-        await kill(stage, holder, first["pid"])
-        second = await stage.started(2, deadline=120)
-        (closed,) = await stage.attempts(job)
-        row = await stage.job(job)
-        assert row.started_at is not None
-        noticed_before_start = row.started_at - closed.ended_at
-        started = second["at"] - killed_at
-        return started, max(0.0, started - noticed_before_start)
+async def once(case: Case, kind: str, postgres: PostgresServer) -> Seen:
+    """Play one round of a case on a fresh store."""
+    with fresh(kind, postgres) as (url, folder):
+        async with asyncio.timeout(case.seconds + PATIENCE), scene(url, folder) as stage:
+            return await case.play(stage)
 
 
-async def main(rounds: int) -> None:
-    """Measure every case on both stores, interleaved, and report."""
-    starts: dict[tuple[str, str], list[float]] = defaultdict(list)
-    notices: dict[tuple[str, str], list[float]] = defaultdict(list)
+async def play(rounds: int, cases: Sequence[Case], minutes: float) -> list[Line]:
+    """Play all rounds, interleaved; one that fails is noted, and the next one played."""
+    lines = [Line(case, store) for case in cases for store in case.stores]
+    end = time.monotonic() + minutes * 60
     with server() as postgres:
-        for _ in range(rounds):
-            for what, (kill, options) in CASES.items():
-                for kind in ("sqlite", "postgres"):
-                    with fresh(kind, postgres) as (url, folder):
-                        started, noticed = await once(url, folder, kill, options)
-                    starts[what, kind].append(started)
-                    notices[what, kind].append(noticed)
-    report("recovery", "from the kill to the second start", "s", starts)
-    report("noticed", "from the kill to the closing of the attempt", "s", notices)
+        for number in range(1, rounds + 1):
+            for line in lines:
+                if number > (line.case.rounds or rounds):
+                    continue
+                if time.monotonic() + line.case.seconds > end:
+                    print(f"stopped: {minutes:g} minutes are over", flush=True)
+                    return lines
+                await one_round(number, line, postgres)
+    return lines
+
+
+async def one_round(number: int, line: Line, postgres: PostgresServer) -> None:
+    """Play one round and say at once how it went."""
+    try:
+        one = await once(line.case, line.store, postgres)
+    except Exception as error:
+        line.failed.append(why(error))
+        shown = f"FAILED: {why(error)}"
+    else:
+        line.seen.append(one)
+        shown = f"start {one.start:.2f} s, noticed {one.noticed:.2f} s ({one.cause})"
+    print(f"{number:>3} {line.case.name}, {line.store}: {shown}", flush=True)
+
+
+def estimate(rounds: int, cases: Sequence[Case]) -> float:
+    """Return about how many seconds this will take."""
+    return sum(
+        case.seconds * len(case.stores) * min(rounds, case.rounds or rounds) for case in cases
+    )
+
+
+def main(rounds: int, only: Sequence[str] = (), minutes: float = 120, page: bool = False) -> int:
+    """Measure, print and keep. Return the number of rounds that failed."""
+    cases = [case for case in CASES if not only or any(text in case.name for text in only)]
+    announce(f"up to {rounds} rounds of {len(cases)} cases", estimate(rounds, cases))
+    lines = asyncio.run(play(rounds, cases, minutes))
+    table("recovery", HEADINGS, [line.row() for line in lines], page=page)
+    keep("recovery", [msgspec.structs.asdict(line) | {"case": line.case.name} for line in lines])
+    failed = [(line, each) for line in lines for each in line.failed]
+    for line, each in failed:
+        print(f"failed: {line.case.name}, {line.store}: {each}")
+    return len(failed)
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="bench.recovery", description=__doc__)
+    parser.add_argument("rounds", nargs="?", type=int, default=20)
+    parser.add_argument("--only", action="append", default=[], help="cases with this in the name")
+    parser.add_argument("--minutes", type=float, default=120, help="begin no round after that")
+    parser.add_argument("--page", action="store_true", help="write the table to docs/recovery.md")
+    return parser
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 5))
+    chosen = arguments().parse_args()
+    sys.exit(bool(main(chosen.rounds, chosen.only, chosen.minutes, chosen.page)))

@@ -76,10 +76,15 @@ class PostgresServer:
 
     It runs as the user of the tests, or as `nobody` when that user is root, which PostgreSQL
     refuses. Not started until `start()` is called or it is used as a context manager.
+
+    `env` is added to the environment of the server. With `standby_of` it is a streaming standby of
+    that running server, until `promote()`.
     """
 
     settings: dict[str, str] = field(default_factory=dict)
     port: int = 0
+    env: dict[str, str] = field(default_factory=dict)
+    standby_of: PostgresServer | None = None
 
     def __post_init__(self) -> None:
         # A short path: the socket's name is in it, and that has a limit of about 100 bytes.
@@ -93,7 +98,10 @@ class PostgresServer:
             if self._as_user:
                 os.chown(self.folder, self._as_user["user"], self._as_user["group"])
             self.bin = _runnable_binaries(self.folder, self._as_user)
-            self._initdb()
+            if self.standby_of is None:
+                self._initdb()
+            else:
+                self._copy(self.standby_of)
         except BaseException:
             self.dispose()
             raise
@@ -142,6 +150,10 @@ class PostgresServer:
     def restart(self, mode: StopMode = "fast") -> None:
         self.stop(mode)
         self.start()
+
+    def promote(self) -> None:
+        """Make the primary of this standby; return when it takes writes."""
+        assert self.sql(f"SELECT pg_promote(true, {_START_SECONDS:.0f})") == "t"
 
     def kill(self) -> None:
         """`kill -9` of all processes of the server: what its host's death looks like."""
@@ -205,8 +217,16 @@ class PostgresServer:
 
     def _initdb(self) -> None:
         options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
+        self._make_data("initdb", "-D", self.data, "--no-sync", *options)
+
+    def _copy(self, primary: PostgresServer) -> None:
+        """Copy a running server's data, with what makes the copy follow it."""
+        options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        self._make_data("pg_basebackup", "-D", self.data, "-d", primary.url(), *options)
+
+    def _make_data(self, program: str, *options: str | Path) -> None:
         done = subprocess.run(
-            [self.bin / "initdb", "-D", self.data, "--no-sync", *options],
+            [self.bin / program, *options],
             capture_output=True,
             text=True,
             timeout=120,
@@ -215,7 +235,7 @@ class PostgresServer:
             **self._as_user,
         )
         if done.returncode:
-            raise RuntimeError(f"initdb: {done.stderr.strip() or done.stdout.strip()}")
+            raise RuntimeError(f"{program}: {done.stderr.strip() or done.stdout.strip()}")
 
     def _spawn(self, port: int) -> subprocess.Popen[bytes]:
         settings = {**_SETTINGS, "unix_socket_directories": str(self.folder), **self.settings}
@@ -227,6 +247,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                env={**os.environ, **self.env},
                 start_new_session=True,  # Ctrl-C is for the tests, which then stop the server
                 **self._as_user,
             )

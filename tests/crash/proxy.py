@@ -26,6 +26,10 @@ class Proxy:
         self._server.close()
         await self.cut()
 
+    def lead_to(self, host: str, port: int) -> None:
+        """Let new connections go there; those that exist stay."""
+        self._target = (host, port)
+
     async def cut(self) -> None:
         """Break every connection that exists now."""
         links = list(self._links)
