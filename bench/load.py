@@ -18,7 +18,8 @@ import msgspec
 from bench import tasks
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, State
-from outlast.store.base import AttemptRow, JobFilter, JobRow, NewJob, WorkerStatus
+from outlast.store.base import NewJob
+from outlast.store.reads import AttemptRow, JobFilter, JobRow, WorkerStatus
 from tests.crash.harness import Scene
 
 WORKERS = 3
