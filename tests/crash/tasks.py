@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -228,6 +229,19 @@ async def ends_its_loop(how: str) -> None:
         for task in asyncio.all_tasks():
             task.cancel()
     await asyncio.sleep(600)
+
+
+@app.task
+async def first_hears_again(number: int) -> str:
+    """The first attempt puts back Python's own handler of this signal, and waits."""
+    attempt = begin()
+    if attempt.number > 1:
+        return f"attempt {attempt.number}"
+    own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    signal.signal(number, own)
+    note("hears", pid=os.getpid())
+    await asyncio.sleep(600)
+    return "never"
 
 
 @app.task

@@ -55,6 +55,12 @@ def word(outcome: Outcome) -> str:
         ({"how": SEGFAULT, "neighbours": [2]}, "bystander"),
         ({"how": EXIT, "neighbours": [2]}, "bystander"),
         ({"how": BAD_FRAME, "killed_for": "bad_frame", "neighbours": [2]}, "bystander"),
+        # asked to end from outside: nobody did it, and it is bounded
+        ({"how": death(signal="SIGTERM")}, "bystander"),
+        ({"how": death(signal="SIGINT")}, "bystander"),
+        ({"how": death(signal="SIGHUP")}, "bystander"),
+        ({"how": death(signal="SIGTERM"), "draining": True}, "released"),
+        ({"how": KILLED}, "signalled"),
         # ended by the worker for what this one did
         ({"stop": "timeout", "killed_for": "timeout"}, "timeout"),
         ({"stop": "stalled", "killed_for": "stalled"}, "stalled"),

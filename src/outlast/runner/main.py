@@ -1,6 +1,6 @@
 """A runner: a fresh interpreter that imports the application and runs attempts.
 
-It is deaf to SIGINT and SIGTERM, since its worker speaks to it on the socket. It does not
+It is deaf to SIGINT, SIGTERM and SIGHUP, since its worker speaks to it on the socket. It does not
 outlive its worker: the kernel kills it (Linux), the end of the socket ends it, and the tether
 process kills its whole group should it resist.
 """
@@ -192,7 +192,9 @@ class Runner:
     async def _until_quit(self) -> None:
         try:
             await self._quit.wait()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # user code asked to hear SIGINT
+                _die_of(signal.SIGINT)
             # user code has stopped the loop, or cancelled all of its tasks: what attempts say of
             # that now would blame each of them, so that the death must tell their ends instead
             _exit(BROKEN, "outlast: a task has ended the event loop of its runner\n")
@@ -246,13 +248,19 @@ def _exit(code: int, words: str = "") -> NoReturn:
     os._exit(code)
 
 
+def _die_of(number: signal.Signals) -> None:
+    """Die of the signal, as a program does that was interrupted: so its parent knows."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 async def _run(app: App, settings: RunnerSettings, channel: Channel) -> None:
     await Runner(app, settings, channel).run()
 
 
 def _prepare(settings: RunnerSettings) -> Channel:
     die_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _deaf)  # a handler, not SIG_IGN: children start with the default
     for fd in (settings.socket, settings.stacks, settings.lock):
         if fd is not None:

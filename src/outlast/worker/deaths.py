@@ -2,7 +2,9 @@
 
 Alone in its runner, the attempt is the culprit and is charged. With neighbours nobody can tell
 which one it was: all are bystanders, uncharged but counted as losses. What the worker killed
-itself ends by the reason of the kill, and its neighbours are released.
+itself ends by the reason of the kill, and its neighbours are released. A runner is deaf to the
+signals that ask a process to end; one that user code has given its hearing back and that was then
+reached by such a signal was interrupted from outside: nobody did it, and it is counted as a loss.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.ledger import Running
 from outlast.worker.runner_process import Death
 
+_ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
 _LIMITS = {"timeout": CrashKind.TIMEOUT, "stalled": CrashKind.STALLED}
 
 
@@ -34,7 +37,7 @@ def outcome_of(
     how = f"died of {death.signal}" if death.signal else f"exited with {death.exit_code}"
     if death.complaint:
         how = f"was killed: it sent {death.complaint}"
-    if neighbours:
+    if neighbours or (death.signal in _ASKED_TO_END and killed_for is None):
         return crashed(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
     kind = CrashKind.SIGNALLED if death.signal and not death.complaint else CrashKind.EXITED
     return crashed(kind, f"the runner {how}", death, neighbours)

@@ -1,0 +1,33 @@
+"""Interrupted is not failed: whatever a deploy does to processes, no job is charged for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from outlast.model.job import State
+from tests.crash.harness import Scene
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_runner_that_was_asked_to_end_from_outside_is_no_failure(
+    sqlite_stage: Scene, number: signal.Signals
+) -> None:
+    """Runners are deaf to these signals, but user code may have put back the default handler."""
+    await sqlite_stage.worker()
+    job = await sqlite_stage.enqueue("first_hears_again", number=int(number))
+
+    async def hears() -> bool:
+        return bool(sqlite_stage.entries("hears"))
+
+    await sqlite_stage.until(hears, "a runner that hears the signal")
+    (hearing,) = sqlite_stage.entries("hears")
+    os.kill(hearing["pid"], number)
+    row = await sqlite_stage.ended(job)
+    assert (row.state, row.failures, row.losses) == (State.COMPLETED, 0, 1)
+    (closed,) = await sqlite_stage.attempts(job)
+    assert (closed.outcome, closed.charge) == ("bystander", "loss")
+    assert closed.crash is not None
+    assert closed.crash.signal == number.name
