@@ -13,7 +13,7 @@ import msgspec
 
 from outlast.model.crash import Charge, Crash, Progress
 from outlast.model.job import State
-from outlast.store.reads import AttemptRow, JobRow, WorkerRow
+from outlast.store.reads import AttemptRow, JobRow, RefusalRow, WorkerRow
 
 SCHEMA = 1
 
@@ -37,15 +37,20 @@ def phase_of(row: JobRow, known_tasks: Collection[str] | None = None) -> str:
 
 
 def job_document(
-    row: JobRow, attempts: Iterable[AttemptRow], known_tasks: Collection[str] | None = None
+    row: JobRow,
+    attempts: Iterable[AttemptRow],
+    known_tasks: Collection[str] | None = None,
+    refusals: Iterable[RefusalRow] = (),
 ) -> Document:
-    """Return everything about one job, with all its attempts in the order of their tokens."""
+    """Return everything about one job: all its attempts in the order of their tokens, and the
+    writes of attempts that had lost it, newest first."""
     closed = list(attempts)
     return {
         "schema": SCHEMA,
         **_job(row, known_tasks),
         "error": _error(row, closed),
         "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
+        "refusals": [_refusal(one) for one in refusals],
     }
 
 
@@ -109,6 +114,16 @@ def _attempt(row: AttemptRow) -> Document:
         "progress": _progress(row.progress),
         "checkpoint_age": row.checkpoint_age,
         "crash": _crash(row.crash),
+    }
+
+
+def _refusal(row: RefusalRow) -> Document:
+    return {
+        "token": row.token,
+        "worker": row.worker,
+        "verb": row.verb,
+        "at": iso(row.at),
+        "late_by": row.late_by,
     }
 
 

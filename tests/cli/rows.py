@@ -126,7 +126,9 @@ class Rows:
     async def retrying(self) -> None:
         """One that was lost and then failed, and waits."""
         await self.add("retrying", task="render", priority=5, key="book:emma")
-        await self.crash(await self.claim("render"), LOST)
+        lost = await self.claim("render")
+        await self.crash(lost, LOST)
+        assert await self.store.checkpoint([Save(lost.job_id, lost.token, 1, "1")]) == ["refused"]
         await self.crash(await self.claim("render"), FAILED, delay=90.0)
 
     async def waiting(self) -> None:

@@ -111,6 +111,18 @@ def test_a_waiting_job_says_when_it_goes_on(outlast: Outlast, rows: Filled) -> N
     assert "no active worker knows the task" in outlast("job", ids["unservable"], "--url", url).out
 
 
+def test_writes_that_came_too_late_are_shown(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    said = outlast("job", ids["retrying"], "--url", url)
+    assert "1 refused write of attempts that had lost the job" in said.out
+    assert "of worker host-1, " in said.out
+    document = outlast("job", ids["retrying"], "--url", url, "--json").json()
+    (refusal,) = document["refusals"]
+    assert set(refusal) >= names("token worker verb at late_by")
+    assert (refusal["verb"], refusal["worker"]) == ("checkpoint", "host-1")
+    assert refusal["token"] == document["attempts"][0]["token"]
+
+
 def test_a_large_checkpoint_is_shown_in_part(outlast: Outlast, rows: Filled) -> None:
     url, ids = rows
     said = outlast("job", ids["running"], "--url", url)

@@ -87,6 +87,23 @@ async def test_refusals_are_newest_first_and_by_job(store: Store) -> None:
     assert [row.token for row in await store.inspector.refusals(limit=1)] == [11]
 
 
+async def test_a_refusal_names_the_worker_that_came_too_late(store: Store, hands: Hands) -> None:
+    (job_id,) = await enqueued(store)
+    lost = await hands.claim_one()
+    await hands.hand_in(ended(lost, OutcomeKind.RELEASED))
+    other = await Hands.on(store, "w2")
+    done = await other.claim_one()
+    await other.hand_in(ended(done))
+    for claimed in (lost, done):
+        assert await store.checkpoint([Save(job_id, claimed.token, 1, "1")]) == ["refused"]
+    newest, oldest = await store.inspector.refusals(job_id)
+    assert (oldest.worker, oldest.token, oldest.verb) == ("w1", lost.token, "checkpoint")
+    assert (newest.worker, newest.token) == ("w2", done.token)
+    assert newest.late_by is not None
+    await store.checkpoint([Save(job_id, 10_000, 1, "1")])
+    assert (await store.inspector.refusals(job_id))[0].worker is None
+
+
 async def test_only_active_workers_announce_tasks(store: Store, hands: Hands) -> None:
     await store.set_status(hands.me, WorkerStatus.DRAINING)
     await Hands.on(store, "w2", tasks=["b", "a"])

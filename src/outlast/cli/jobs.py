@@ -227,7 +227,7 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
     from outlast.cli.show import console, print_json
 
     if json:
-        print_json(job_document(found.row, found.attempts, found.known))
+        print_json(job_document(found.row, found.attempts, found.known, found.refusals))
     else:
         Page(console(), found).write()
 

@@ -183,8 +183,9 @@ class Page:
         )
         for one in refusals:
             late = "" if one.late_by is None else f", {span(one.late_by)} late"
+            who = f" of worker {line(one.worker, 80)}" if one.worker else ""
             self._out.print(
-                f"  {one.verb} by token {one.token}, {ago(one.at, self._all.now)}{late}",
+                f"  {one.verb} by token {one.token}{who}, {ago(one.at, self._all.now)}{late}",
                 soft_wrap=True,
             )
 

@@ -108,13 +108,15 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A refused write: who tried what, and how late."""
+    """A refused write: who tried what, and how many seconds late. ``worker`` is told by the token:
+    None where nothing is known of that attempt any more."""
 
     job_id: int
     token: int
     verb: str
     at: float
     late_by: float | None = None
+    worker: str | None = None
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,3 +1,9 @@
--- Refused writes, newest first. Reads only.
-SELECT job_id, token, verb, extract(epoch FROM at)::float8 AS at, late_by
-FROM outlast_refusals WHERE $1::bigint IS NULL OR job_id = $1 ORDER BY id DESC LIMIT $2::integer
+-- Refused writes, newest first; who tried is told by the attempt of that token. Reads only.
+SELECT r.job_id, r.token, r.verb, extract(epoch FROM r.at)::float8 AS at, r.late_by,
+       coalesce(
+           (SELECT a.worker FROM outlast_attempts a
+            WHERE a.token = r.token AND a.job_id = r.job_id),
+           (SELECT w.name FROM outlast_jobs j JOIN outlast_workers w ON w.id = j.completed_by
+            WHERE j.id = r.job_id AND j.token = r.token)) AS worker
+FROM outlast_refusals r WHERE $1::bigint IS NULL OR r.job_id = $1
+ORDER BY r.id DESC LIMIT $2::integer

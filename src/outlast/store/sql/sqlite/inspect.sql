@@ -33,8 +33,15 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off
 FROM outlast_workers AS w ORDER BY w.id
 -- name: refusals
-SELECT job_id, token, verb, at, late_by FROM outlast_refusals
-WHERE :job_id IS NULL OR job_id = :job_id ORDER BY id DESC LIMIT :limit
+-- Who tried is told by the attempt of that token.
+SELECT r.job_id, r.token, r.verb, r.at, r.late_by,
+       coalesce(
+           (SELECT a.worker FROM outlast_attempts AS a
+            WHERE a.token = r.token AND a.job_id = r.job_id),
+           (SELECT w.name FROM outlast_jobs AS j JOIN outlast_workers AS w ON w.id = j.completed_by
+            WHERE j.id = r.job_id AND j.token = r.token))
+FROM outlast_refusals AS r WHERE :job_id IS NULL OR r.job_id = :job_id
+ORDER BY r.id DESC LIMIT :limit
 -- name: known_tasks
 SELECT DISTINCT t.value FROM outlast_workers AS w, json_each(w.tasks) AS t
 WHERE w.status = 'active'
