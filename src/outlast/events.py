@@ -10,60 +10,116 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-CATALOGUE: dict[str, str] = {
-    "worker_registered": "A worker has its row in the store, and a lease.",
-    "worker_started": "A worker is ready and takes work.",
-    "worker_draining": "A worker takes no new work and waits for what it runs.",
-    "worker_stopped": "A worker has ended.",
-    "worker_reaped": "A worker was found gone, and its row marked lost.",
-    "lease_lost": "A worker can no longer trust its lease and stops its attempts.",
-    "runner_started": "A child process was started to run attempts.",
-    "runner_ready": "A runner has imported the application and announced its tasks.",
-    "runner_stopped": "A runner has ended as it was asked to.",
-    "runner_died": "A runner has ended without having been asked to.",
-    "runner_restart_delayed": "Runners die at birth, so the next one is started later.",
-    "application_failed": "The application has never been imported by a runner: the worker ends.",
-    "attempt_started": "A job is being run under a new token.",
-    "attempt_ended": "An attempt has ended; its outcome is handed in to the store.",
-    "attempt_refused": "The store refused a write about an attempt that is no longer current.",
-    "claim_reconciled": "A claim that its worker had never heard of was released.",
-    "orphaned_jobs_detected": "Running jobs were found whose worker is not alive.",
-    "job_reenqueued": "An orphan's attempt was closed, with a reason, and its job decided on.",
-    "store_unavailable": "The store cannot be reached, or broke off.",
-    "store_recovered": "The store can be reached again.",
-    "jobs_pruned": "Old rows were deleted.",
-    "attempt_stopping": "An attempt has reached a limit and is asked to stop.",
-    "result_rejected": "The store refused the values of an attempt's end.",
-    "progress_rejected": "The store refused a report of progress.",
-    "duty_failed": "A duty of the worker raised an error; it is tried again.",
-    "tether_restarted": "The process that ends runners in their worker's stead was started anew.",
-    "lock_file_missing": "There can be no lock file here: a death is proven by the lease alone.",
-    "frame_rejected": "A malformed or oversized frame came from a runner.",
+
+class Event(NamedTuple):
+    """What an event says: ``sentence`` is what has happened, ``fields`` are the names of the
+    facts that it always carries, all of them and no others."""
+
+    sentence: str
+    fields: tuple[str, ...] = ()
+    level: Literal["info", "warning", "error"] = "info"
+
+
+CATALOGUE: dict[str, Event] = {
+    # workers
+    "worker_registered": Event(
+        "A worker has its row in the store, and a lease.", ("worker", "worker_id")
+    ),
+    "worker_started": Event("A worker is ready and takes work.", ("worker", "worker_id")),
+    "worker_draining": Event(
+        "A worker takes no new work and waits for what it runs.", ("worker_id", "running")
+    ),
+    "worker_stopped": Event("A worker has ended.", ("worker", "worker_id")),
+    "worker_reaped": Event(
+        "A worker was found gone, and its row marked lost.",
+        ("worker", "worker_id", "cause"),
+        "warning",
+    ),
+    "lease_lost": Event(
+        "A worker can no longer trust its lease and stops its attempts.",
+        ("worker_id", "reason", "running"),
+        "warning",
+    ),
+    "tether_restarted": Event(
+        "The process that ends runners in their worker's stead was started anew.", (), "warning"
+    ),
+    "lock_file_missing": Event(
+        "There can be no lock file here: a death is proven by the lease alone.",
+        ("error",),
+        "warning",
+    ),
+    # runners
+    "runner_started": Event("A child process was started to run attempts.", ("pid",)),
+    "runner_ready": Event(
+        "A runner has imported the application and announced its tasks.", ("pid", "seconds")
+    ),
+    "runner_stopped": Event(
+        "A runner has ended as it was asked to.",
+        ("pid", "exit_code", "signal", "attempts", "killed_for"),
+    ),
+    "runner_died": Event(
+        "A runner has ended without having been asked to.",
+        ("pid", "exit_code", "signal", "attempts", "killed_for"),
+        "warning",
+    ),
+    "runner_restart_delayed": Event(
+        "Runners die at birth, so the next one is started later.",
+        ("seconds", "error"),
+        "warning",
+    ),
+    "application_failed": Event(
+        "The application has never been imported by a runner: the worker ends.",
+        ("error",),
+        "error",
+    ),
+    "frame_rejected": Event(
+        "A malformed or oversized frame came from a runner.", ("pid", "error"), "warning"
+    ),
+    # attempts
+    "attempt_started": Event(
+        "A job is being run under a new token.", ("job_id", "token", "task", "number")
+    ),
+    "attempt_stopping": Event(
+        "An attempt has reached a limit and is asked to stop.", ("token", "reason"), "warning"
+    ),
+    "attempt_ended": Event(
+        "An attempt has ended; its outcome is handed in to the store.",
+        ("job_id", "token", "task", "outcome", "state", "seconds"),
+    ),
+    "attempt_refused": Event(
+        "The store refused a write about an attempt that is no longer current.",
+        ("job_id", "token"),
+        "warning",
+    ),
+    "result_rejected": Event(
+        "The store refused the values of an attempt's end.", ("job_id", "token"), "warning"
+    ),
+    "progress_rejected": Event("The store refused a report of progress.", ("error",), "warning"),
+    "claim_reconciled": Event(
+        "A claim that its worker had never heard of was released.", ("job_id", "token"), "warning"
+    ),
+    # recovery
+    "orphaned_jobs_detected": Event(
+        "Running jobs were found whose worker is not alive.", ("count",), "warning"
+    ),
+    "job_reenqueued": Event(
+        "An orphan's attempt was closed, with a reason, and its job decided on.",
+        ("job_id", "token", "state", "reason"),
+        "warning",
+    ),
+    # the store
+    "store_unavailable": Event(
+        "The store cannot be reached, or broke off.", ("duty", "error"), "warning"
+    ),
+    "store_recovered": Event("The store can be reached again.", ("duty",)),
+    "duty_failed": Event(
+        "A duty of the worker raised an error; it is tried again.", ("duty", "error"), "error"
+    ),
+    "jobs_pruned": Event("Old rows were deleted.", ("rows",)),
 }
-"""Name of the event -> one sentence on what has happened."""
-
-_WARNINGS = frozenset(
-    {
-        "worker_reaped",
-        "lease_lost",
-        "lock_file_missing",
-        "tether_restarted",
-        "runner_died",
-        "runner_restart_delayed",
-        "attempt_stopping",
-        "result_rejected",
-        "progress_rejected",
-        "attempt_refused",
-        "claim_reconciled",
-        "orphaned_jobs_detected",
-        "job_reenqueued",
-        "store_unavailable",
-        "frame_rejected",
-    }
-)
-_ERRORS = frozenset({"application_failed", "duty_failed"})
+"""Name of the event -> what it says. ``docs/events.md`` is this table for people."""
 
 
 class Subscriber(Protocol):
@@ -79,8 +135,12 @@ _subscribers: tuple[Subscriber, ...] = ()
 
 
 def emit(name: str, **fields: Any) -> None:
-    """Tell all subscribers that ``name`` (of the catalogue) has happened. Never fails for them."""
+    """Tell all subscribers that ``name`` has happened, with the fields that the catalogue says.
+
+    Never fails for what a subscriber does. That name and fields are the catalogue's is asserted.
+    """
     assert name in CATALOGUE, f"{name!r} is not in outlast.events.CATALOGUE"
+    assert set(fields) == {*CATALOGUE[name].fields}, f"the fields of {name!r} are not {[*fields]}"
     for subscriber in _subscribers:
         try:
             subscriber(name, fields)
@@ -102,13 +162,6 @@ def subscribe(subscriber: Subscriber) -> Callable[[], None]:
     return unsubscribe
 
 
-def level_of(name: str) -> str:
-    """Return ``info``, ``warning`` or ``error``."""
-    if name in _ERRORS:
-        return "error"
-    return "warning" if name in _WARNINGS else "info"
-
-
 def log_to_structlog() -> Callable[[], None]:
     """Opt in: write each event to the structlog logger ``outlast``; return what ends that.
 
@@ -119,6 +172,6 @@ def log_to_structlog() -> Callable[[], None]:
     logger = structlog.get_logger("outlast")
 
     def write(name: str, fields: dict[str, Any]) -> None:
-        getattr(logger, level_of(name))(name, **fields)
+        getattr(logger, CATALOGUE[name].level)(name, **fields)
 
     return subscribe(write)

@@ -6,6 +6,7 @@ import ast
 import logging
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,19 +17,39 @@ from outlast import events
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "src" / "outlast").rglob("*.py"))
 
 
-def emitted(path: Path) -> list[str]:
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    emits = [call for call in calls if ast.unparse(call.func).split(".")[-1] == "emit"]
-    return [call.args[0].value for call in emits if isinstance(call.args[0], ast.Constant)]  # type: ignore[misc]
+Said = tuple[str, tuple[str, ...]]  # the name of an event, and its fields
+
+
+def emits(source: str) -> Iterator[Said]:
+    """Yield what each call of ``emit`` says; a name or a field that cannot be read is "?"."""
+    for call in ast.walk(ast.parse(source)):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in {"emit", "events.emit"}:
+            fields = tuple(keyword.arg or "?" for keyword in call.keywords)
+            yield from ((name, fields) for name in names_of(call.args[0]))
+
+
+def names_of(argument: ast.expr) -> list[str]:
+    if isinstance(argument, ast.IfExp):
+        return names_of(argument.body) + names_of(argument.orelse)
+    plain = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    return [argument.value if plain else "?"]  # type: ignore[attr-defined]
+
+
+def unlike_the_catalogue(said: Iterable[Said]) -> list[Said]:
+    return [
+        (name, fields)
+        for name, fields in said
+        if name not in events.CATALOGUE or sorted(fields) != sorted(events.CATALOGUE[name].fields)
+    ]
 
 
 def test_a_subscriber_hears_events_until_it_ends_that():
     heard = []
     end = events.subscribe(lambda name, fields: heard.append((name, fields)))
-    events.emit("worker_started", worker="w1")
+    events.emit("worker_started", worker="w1", worker_id=1)
     end()
-    events.emit("worker_stopped")
-    assert heard == [("worker_started", {"worker": "w1"})]
+    events.emit("worker_stopped", worker="w1", worker_id=1)
+    assert heard == [("worker_started", {"worker": "w1", "worker_id": 1})]
 
 
 def test_a_failing_subscriber_harms_neither_the_emitter_nor_the_others(caplog):
@@ -51,24 +72,47 @@ def test_an_unknown_event_is_an_error():
         events.emit("no_such_event")
 
 
+@pytest.mark.parametrize("fields", [{}, {"rows": 1, "more": 2}], ids=["one missing", "one more"])
+def test_other_fields_than_those_of_the_catalogue_are_an_error(fields):
+    with pytest.raises(AssertionError, match="jobs_pruned"):
+        events.emit("jobs_pruned", **fields)
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_all_events_of_the_code_are_in_the_catalogue(path):
-    assert [name for name in emitted(path) if name not in events.CATALOGUE] == []
+def test_all_events_of_the_code_have_the_name_and_fields_of_the_catalogue(path):
+    assert unlike_the_catalogue(emits(path.read_text())) == []
 
 
-def test_the_levels_name_events_of_the_catalogue():
-    assert set(events.CATALOGUE) >= events._WARNINGS | events._ERRORS
+@pytest.mark.parametrize(
+    "source",
+    [
+        'emit("no_such_event")',
+        'emit("jobs_pruned")',
+        'emit("jobs_pruned", rows=1, more=2)',
+        'emit("jobs_pruned", **fields)',
+        'events.emit("jobs_pruned" if few else "worker_stopped", rows=1)',
+        "emit(name, rows=1)",
+    ],
+)
+def test_what_is_not_in_the_catalogue_is_seen_in_the_source(source):
+    assert unlike_the_catalogue(emits(source))
+
+
+def test_the_catalogue_has_only_what_the_code_says():
+    said = {name for path in SOURCES for name, _ in emits(path.read_text())}
+    assert set(events.CATALOGUE) - said == set()
 
 
 def test_structlog_is_an_opt_in():
+    fields = {"worker_id": 1, "reason": "silence", "running": 2}
     with capture_logs() as before:
-        events.emit("lease_lost", worker_id=1)
+        events.emit("lease_lost", **fields)
     end = events.log_to_structlog()
     with capture_logs() as after:
-        events.emit("lease_lost", worker_id=1)
+        events.emit("lease_lost", **fields)
     end()
     assert before == []
-    assert after == [{"event": "lease_lost", "log_level": "warning", "worker_id": 1}]
+    assert after == [{"event": "lease_lost", "log_level": "warning", **fields}]
 
 
 def test_importing_outlast_loads_no_driver_or_terminal_and_leaves_logging_alone():

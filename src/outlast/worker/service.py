@@ -74,18 +74,20 @@ class Service:
         self._nudged.clear()
         try:
             pause = await self.duty.run_once()
-        except StoreError as error:
-            return self._failed("store_unavailable", error)
         except Exception as error:
-            return self._failed("duty_failed", error)
+            return self._failed(error)
         if self._failures:
             self._failures = 0
             emit("store_recovered", duty=self.duty.name)
         return pause
 
-    def _failed(self, event: str, error: Exception) -> float:
+    def _failed(self, error: Exception) -> float:
         self._failures += 1
-        emit(event, duty=self.duty.name, error=f"{type(error).__name__}: {error}")
+        emit(
+            "store_unavailable" if isinstance(error, StoreError) else "duty_failed",
+            duty=self.duty.name,
+            error=f"{type(error).__name__}: {error}",
+        )
         return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))
 
     async def _rest(self, seconds: float | None) -> None:
