@@ -8,7 +8,6 @@ worker.py       outlast worker; with application.py, probe.py (what does MODULE:
                 logs.py (a log that never blocks)
 jobs.py         enqueue, jobs, job, cancel, requeue
 operate.py      workers, migrate; dead.py: dead list, requeue, discard
-words.py        times, sizes and foreign texts in words fit for a terminal
 show.py         tables; page.py: all about one job
 demo/           the demonstration
 """

@@ -21,13 +21,13 @@ from outlast.cli.options import (
     command,
     laid_out,
 )
-from outlast.cli.words import count_of
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.inspector import SCHEMA, job_document
 from outlast.model.job import State
 from outlast.store.base import Requeued, Store
 from outlast.store.reads import AttemptRow, JobFilter, JobRow
+from outlast.words import count_of
 
 BATCH = 500  # jobs in one transaction
 

@@ -16,7 +16,6 @@ import traceback
 from pathlib import Path
 
 import outlast
-from outlast.cli.words import cut, safe
 from outlast.errors import (
     ApplicationError,
     BadData,
@@ -28,6 +27,7 @@ from outlast.errors import (
     StoreError,
     UsageError,
 )
+from outlast.words import cut, safe
 
 DONE, NOT_SO, WRONG_USAGE, STORE_UNUSABLE, FAULT, INTERRUPTED = 0, 1, 2, 3, 70, 130
 MESSAGE_MAX = 1_000  # characters

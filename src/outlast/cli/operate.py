@@ -10,13 +10,13 @@ import typer
 from outlast.cli.connect import exists, file_of, make, on_store, place
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, command
-from outlast.cli.words import count_of
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.errors import UsageError
 from outlast.inspector import workers_document
 from outlast.store.base import Migration, Store
 from outlast.store.reads import JobFilter, WorkerRow, WorkerStatus
+from outlast.words import count_of
 
 GONE_SHOWN = 10
 PAGE = 1_000  # jobs read at once

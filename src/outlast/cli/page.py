@@ -15,11 +15,11 @@ from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.show import bar, said, word
-from outlast.cli.words import ago, count_of, cut, line, lines, pretty, size, span, stamp
 from outlast.inspector import phase_of
 from outlast.model.crash import Charge, Crash
 from outlast.model.job import ENDED, State
 from outlast.store.reads import AttemptRow, JobRow, RefusalRow
+from outlast.words import ago, count_of, cut, line, lines, pretty, size, span, stamp
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,11 +12,11 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
-from outlast.cli.words import ago, line
 from outlast.inspector import phase_of
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.store.reads import JobRow, WorkerRow, WorkerStatus
+from outlast.words import ago, line
 
 PIPED_COLUMNS = 240  # a pipe has no width: nothing is cut for want of one
 BAR_CELLS = 8

@@ -14,10 +14,10 @@ import typer
 from outlast.cli.application import Found, look_into
 from outlast.cli.connect import exists, file_of, place
 from outlast.cli.options import Application, AppUrl, command, flagged
-from outlast.cli.words import count_of
 from outlast.config import WorkerSettings, resolve_url, worker_settings
 from outlast.errors import ConfigError, UsageError
 from outlast.events import subscribe
+from outlast.words import count_of
 
 if TYPE_CHECKING:
     from outlast.cli.logs import LogWriter

@@ -12,8 +12,8 @@ from typing import Any
 import outlast
 from outlast.attempt import Attempt
 from outlast.cli.demo import analysis
-from outlast.cli.words import span
 from outlast.clock import SYSTEM
+from outlast.words import span
 
 PAYLOAD = 8 << 20
 """Bytes of a checkpoint or result; 1,000 commits of 100 languages stay well below."""

@@ -31,10 +31,10 @@ from outlast.cli.demo.show import Show, show_on, timeline
 from outlast.cli.demo.story import Ending, Plan, Story
 from outlast.cli.demo.watch import Watch
 from outlast.cli.errors import NotSoError, say
-from outlast.cli.words import span
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.store.sqlite_url import UNSAFE, parse
+from outlast.words import span
 
 SHOW_SECONDS = 4.0
 """How long the job is to take at least, so that there is something to see and to kill."""

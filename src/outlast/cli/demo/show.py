@@ -19,10 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from outlast.cli.demo.watch import Look
-from outlast.cli.words import span
 from outlast.clock import SYSTEM
 from outlast.inspector import Document
 from outlast.model.job import State
+from outlast.words import span
 
 COLOURS = {"amber": "dark_orange", "violet": "medium_purple1"}
 """The workers' names, and how each is shown wherever it is named."""

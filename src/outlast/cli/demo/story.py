@@ -20,10 +20,10 @@ from outlast.cli.demo.evolution import Packed
 from outlast.cli.demo.show import COLOURS, Show
 from outlast.cli.demo.watch import Look, Watch, done_of
 from outlast.cli.errors import NotSoError
-from outlast.cli.words import count_of, line, span
 from outlast.clock import SYSTEM
 from outlast.job import Job
 from outlast.model.job import State
+from outlast.words import count_of, line, span
 
 LOOK_SECONDS, CLOSE_LOOK_SECONDS = 0.1, 0.02
 """Between two looks at the store; from the kill until the job runs again."""

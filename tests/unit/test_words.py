@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from outlast.cli.grid import Grid
-from outlast.cli.words import ago, cut, line, lines, pretty, rough, safe, size, span
+from outlast.words import ago, cut, line, lines, pretty, rough, safe, size, span
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Times, sizes and foreign texts in words fit for a terminal. Pure."""
+"""Times, sizes and foreign texts in words for people, fit for a terminal. Pure."""
 
 from __future__ import annotations
 
