@@ -22,6 +22,7 @@ from outlast.model.job import ENDED, Policy, State
 from outlast.store import open_store
 from outlast.store.base import NewJob, Store
 from outlast.store.reads import AttemptRow, JobRow, WorkerRow
+from outlast.verify import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 30.0  # seconds until a test says that something never happened
@@ -207,6 +208,15 @@ class Scene:
         await self.until(reached, f"job {job_id} to be {state}", deadline)
         return await self.job(job_id)
 
+    async def verify(self) -> None:
+        """Check the history that the test leaves behind; no word if its store is gone."""
+        try:
+            verified = await verify(self.store.inspector)
+        except StoreUnavailable:
+            return
+        wrong = [f"job {each.job_id}: {each.sentence}" for each in verified.violations]
+        assert not wrong, "\n".join([*wrong, self.logs()])
+
     def lock_files(self) -> list[Path]:
         """Return the lock files of this scene's workers."""
         return sorted(self.folder.rglob("*.lock"))
@@ -250,6 +260,9 @@ async def scene(url: str, folder: Path) -> AsyncIterator[Scene]:
     opened = Scene(url, folder, store)
     try:
         yield opened
+        for worker in opened.workers:
+            worker.end()
+        await opened.verify()
     finally:
         for worker in opened.workers:
             worker.end()

@@ -9,6 +9,7 @@ import msgspec
 from outlast.model.crash import Crash
 from outlast.model.job import State
 from outlast.store.columns import policy_of, progress_of
+from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import sql
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
@@ -50,6 +51,20 @@ class PostgresInspector:
         rows = await self._fetch("show_tasks")
         return {task for row in rows for task in _strings(row["tasks"])}
 
+    async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
+        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
+        async with (
+            self._connections.use() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            jobs = [
+                _past(row) for row in await connection.fetch(sql("history_jobs"), after_id, limit)
+            ]
+            last = jobs[-1].id if len(jobs) == limit else None
+            rows = await connection.fetch(sql("history_attempts"), after_id, last)
+            token_last = await connection.fetchval(sql("token_last"))
+        return page_of(jobs, [AttemptPast(**row) for row in rows], token_last, limit)
+
     async def counts(self) -> dict[tuple[str, State], int]:
         """Return the number of jobs by (queue, state)."""
         rows = await self._fetch("show_counts")
@@ -71,6 +86,15 @@ def _job(row: Any) -> JobRow:
     values["policy"] = policy_of(values["policy"])
     values["progress"] = progress_of(values["progress"])
     return JobRow(**values)
+
+
+def _past(row: Any) -> JobPast:
+    values = dict(row)
+    values["state"] = State(values["state"])
+    values["policy"] = policy_of(values["policy"])
+    status = values["worker_status"]
+    values["worker_status"] = None if status is None else WorkerStatus(status)
+    return JobPast(**values)
 
 
 def _attempt(row: Any) -> AttemptRow:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
+
+if TYPE_CHECKING:
+    from outlast.store.history import HistoryPage
 
 
 class WorkerStatus(StrEnum):
@@ -155,6 +158,10 @@ class Inspector(Protocol):
 
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""
+        ...
+
+    async def history(self, after_id: int = 0, limit: int = 1_000) -> HistoryPage:
+        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
         ...
 
     async def counts(self) -> dict[tuple[str, State], int]:

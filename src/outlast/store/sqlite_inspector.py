@@ -12,11 +12,13 @@ from outlast.clock import Clock
 from outlast.model.crash import Crash
 from outlast.model.job import State
 from outlast.store.columns import policy_of, progress_of
+from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_sql import statements
 
 _SQL = statements("inspect")
+_SNAPSHOT = statements("transaction")
 _crash = msgspec.json.Decoder(Crash).decode
 
 
@@ -54,6 +56,23 @@ class SqliteInspector:
         """Return the tasks that some active worker announces."""
         return {row[0] for row in await self._rows("known_tasks", ())}
 
+    async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
+        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
+
+        def look(cursor: Cursor) -> HistoryPage:
+            cursor.execute(_SNAPSHOT["snapshot"])
+            try:
+                rows = cursor.execute(_SQL["history_jobs"], (after_id, limit)).fetchall()
+                jobs = [_past(row) for row in rows]
+                span = {"after": after_id, "last": jobs[-1].id if len(jobs) == limit else None}
+                attempts = cursor.execute(_SQL["history_attempts"], span).fetchall()
+                token_last = cursor.execute(_SQL["token_last"]).fetchone()[0]
+            finally:
+                cursor.execute(_SNAPSHOT["rollback"])
+            return page_of(jobs, [_attempt_past(row) for row in attempts], token_last, limit)
+
+        return await self._connection.read(look)
+
     async def counts(self) -> dict[tuple[str, State], int]:
         """Return the number of jobs by (queue, state)."""
         return {(row[0], State(row[1])): row[2] for row in await self._rows("counts", ())}
@@ -80,6 +99,24 @@ def _job(row: tuple[Any, ...]) -> JobRow:
     values["policy"] = policy_of(values["policy"])
     values["progress"] = progress_of(values["progress"])
     return JobRow(**values)
+
+
+_PAST = tuple(name for name in JobPast.__struct_fields__ if name != "attempts")
+
+
+def _past(row: tuple[Any, ...]) -> JobPast:
+    values = dict(zip(_PAST, row, strict=True))
+    values["state"] = State(values["state"])
+    values["policy"] = policy_of(values["policy"])
+    status = values["worker_status"]
+    values["worker_status"] = None if status is None else WorkerStatus(status)
+    return JobPast(**values)
+
+
+def _attempt_past(row: tuple[Any, ...]) -> AttemptPast:
+    values = dict(zip(AttemptPast.__struct_fields__, row, strict=True))
+    values["has_crash"] = bool(values["has_crash"])
+    return AttemptPast(**values)
 
 
 def _attempt(row: tuple[Any, ...]) -> AttemptRow:

@@ -47,3 +47,14 @@ SELECT DISTINCT t.value FROM outlast_workers AS w, json_each(w.tasks) AS t
 WHERE w.status = 'active'
 -- name: counts
 SELECT queue, state, count(*) FROM outlast_jobs GROUP BY queue, state
+-- name: history_jobs
+SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
+       j.started_at, j.ended_at, j.worker_id, w.status
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+WHERE j.id > ? ORDER BY j.id LIMIT ?
+-- name: history_attempts
+SELECT job_id, token, number, outcome, charge, started_at, ended_at, crash IS NOT NULL, worker_id
+FROM outlast_attempts
+WHERE job_id > :after AND (:last IS NULL OR job_id <= :last) ORDER BY job_id, token
+-- name: token_last
+SELECT value FROM outlast_sequences WHERE name = 'token'

@@ -16,3 +16,6 @@ SAVEPOINT outlast_mark
 ROLLBACK TO outlast_mark
 -- name: forget_mark
 RELEASE outlast_mark
+-- name: snapshot
+-- Several reads that see one state of the file: they wait for nobody, and nobody for them.
+BEGIN

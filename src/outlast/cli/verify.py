@@ -1,0 +1,77 @@
+"""``outlast verify``: the history checker on anyone's store."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outlast.cli.connect import on_store, place
+from outlast.cli.errors import DONE, NOT_SO
+from outlast.cli.options import Json, Url, command
+from outlast.cli.words import count_of
+from outlast.config import resolve_url
+from outlast.verify import RULES, Verified, document, promise_of
+from outlast.verify import verify as check
+
+PROGRESS_EVERY = 20  # pages
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "verify")(verify)
+
+
+def verify(
+    findings: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="Stop after N findings.")
+    ] = 100,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Check what the store remembers against what Outlast guarantees.
+
+    Every job and attempt that is kept is looked at: no token ended twice, tokens rise, every
+    attempt left its evidence and exactly one reason, budgets were kept, nobody is dead without a
+    reason. It only reads and is safe while workers run. Exit code 1 if something is violated; a
+    doubt (a clock that was stepped back, a job that is about to be reclaimed) is only shown.
+
+    Examples:
+        outlast verify
+        outlast verify --url postgresql://app@db/shop --json
+    """
+    from outlast.cli.show import console, print_json
+
+    seen = 0
+
+    def progress(verified: Verified) -> None:
+        nonlocal seen
+        seen += 1
+        if seen % PROGRESS_EVERY == 0 and not json:
+            console().print(f"{verified.jobs} jobs so far", style="dim")
+
+    verified = on_store(
+        url, lambda store: check(store.inspector, findings_max=findings, on_page=progress)
+    )
+    if json:
+        print_json(document(verified))
+    else:
+        _show(verified, place(resolve_url(url)))
+    raise typer.Exit(NOT_SO if verified.violations else DONE)
+
+
+def _show(verified: Verified, where: str) -> None:
+    from outlast.cli.show import console
+
+    out = console()
+    for finding in verified.findings:
+        word = "doubt" if finding.doubt else "VIOLATION"
+        out.print(f"{word}  job {finding.job_id}  {finding.rule}: {finding.sentence}", markup=False)
+        if not finding.doubt:
+            out.print(f"    {promise_of(finding.rule)}", style="dim", markup=False)
+    looked = f"{count_of(verified.jobs, 'job')}, {count_of(verified.attempts, 'closed attempt')}"
+    held = f"{len(RULES) + 1} rules"
+    if verified.violations:
+        out.print(f"{where}: {count_of(len(verified.violations), 'violation')} ({looked})")
+    else:
+        out.print(f"{where}: {looked}: {held} hold")

@@ -1,0 +1,75 @@
+"""What a store remembers of its jobs and attempts: what ``outlast verify`` checks, page by page.
+
+One page is one snapshot: a job and its attempts are never read with an end in between.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from outlast.model.job import Policy, State
+from outlast.store.reads import WorkerStatus
+
+HISTORY_PAGE = 1_000  # jobs
+
+
+class AttemptPast(msgspec.Struct, frozen=True, kw_only=True):
+    """A closed attempt. Times are seconds since 1970 on the store's clock."""
+
+    job_id: int
+    token: int
+    number: int
+    outcome: str
+    charge: str
+    started_at: float
+    ended_at: float
+    has_crash: bool = False
+    worker_id: int | None = None
+
+
+class JobPast(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with all its closed attempts, in the order of their tokens. ``worker_status`` is that
+    of the row of the worker that runs it; None: there is none."""
+
+    id: int
+    state: State
+    attempt_count: int
+    failures: int
+    losses: int
+    policy: Policy
+    solo: int = 0
+    token: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    worker_id: int | None = None
+    worker_status: WorkerStatus | None = None
+    attempts: list[AttemptPast] = []
+
+
+class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs by rising id. ``strays`` are attempts of jobs that are not there; ``token_last`` is the
+    highest token ever drawn; ``next_after`` is None on the last page."""
+
+    jobs: list[JobPast]
+    strays: list[AttemptPast]
+    token_last: int
+    next_after: int | None
+
+
+def page_of(
+    jobs: list[JobPast], attempts: Iterable[AttemptPast], token_last: int, limit: int
+) -> HistoryPage:
+    """Return a page from what one snapshot shows; ``attempts`` are of the jobs' range of ids."""
+    by_job: dict[int, list[AttemptPast]] = defaultdict(list)
+    for attempt in attempts:
+        by_job[attempt.job_id].append(attempt)
+    whole = [msgspec.structs.replace(job, attempts=by_job.pop(job.id, [])) for job in jobs]
+    return HistoryPage(
+        jobs=whole,
+        strays=[attempt for left in by_job.values() for attempt in left],
+        token_last=token_last,
+        next_after=jobs[-1].id if len(jobs) == limit else None,
+    )

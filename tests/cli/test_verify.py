@@ -1,0 +1,41 @@
+"""``outlast verify``: healthy stores, and one that somebody has tampered with."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from tests.cli.conftest import Outlast
+
+
+def test_a_healthy_store_holds_every_rule(
+    filled: tuple[str, dict[str, int]], outlast: Outlast
+) -> None:
+    url, _ = filled
+    said = outlast("verify", "--url", url)
+    assert said.code == 0, said.err
+    assert "rules hold" in said.out
+    document = outlast("verify", "--json", "--url", url).json()
+    assert (document["schema"], document["violations"], document["findings"]) == (1, 0, [])
+    assert document["jobs"] > 0
+    assert document["attempts"] > 0
+
+
+def test_a_violation_is_printed_and_ends_with_1(
+    rows: tuple[str, dict[str, int]], outlast: Outlast
+) -> None:
+    url, ids = rows
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as file:
+        file.execute("UPDATE outlast_jobs SET failures = 77 WHERE id = ?", (ids["dead"],))
+    file.close()
+    said = outlast("verify", "--url", url)
+    assert said.code == 1
+    assert f"VIOLATION  job {ids['dead']}  budgets: it has 77 failures" in said.out
+    assert "1 violation" in said.out
+    machine = outlast("verify", "--json", "--url", url)
+    assert machine.code == 1
+    assert '"rule": "budgets"' in machine.out
+
+
+def test_no_store_is_no_healthy_store(outlast: Outlast) -> None:
+    outlast("verify", "--url", "sqlite:///nowhere.db").refused(3, "nowhere.db")
+    outlast("verify", "--limit", "0").refused(2, "limit")
