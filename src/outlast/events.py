@@ -64,6 +64,12 @@ CATALOGUE: dict[str, Event] = {
         ("pid", "exit_code", "signal", "attempts", "killed_for"),
         "warning",
     ),
+    "runner_unkillable": Event(
+        "Processes of a runner are alive although they were killed, as in a system call that does"
+        " not return. Nobody waits for them any longer.",
+        ("pid", "attempts"),
+        "warning",
+    ),
     "runner_restart_delayed": Event(
         "Runners die at birth, so the next one is started later.",
         ("seconds", "error"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from outlast import events
 from outlast.model.crash import Progress
 from outlast.runner.protocol import Broken, End, Ended, Reported, Saved, Saving, Stop
@@ -9,6 +11,8 @@ from outlast.store.base import Room
 from outlast.worker.pool import BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX
 from tests.unit.pool_kit import OWN, SIZE, Bench, own, shared
 from tests.unit.worker_kit import COMPLETED, heard
+
+SECONDS = 15.0
 
 # --------------------------------------------------------------------------- births, spares
 
@@ -292,3 +296,22 @@ async def test_runners_that_do_not_leave_are_killed():
     bench.clock.sleep = goes_on  # type: ignore[method-assign]
     await bench.pool.close()
     assert bench.runners == []
+
+
+async def test_a_runner_that_cannot_be_killed_does_not_hold_up_the_end():
+    bench = await Bench(size=1).ready()
+    (left, gone) = bench.runners
+
+    async def dies_not(seconds: float) -> None:
+        await asyncio.sleep(0)
+        bench.clock.advance(0.5)
+        if gone.kills and gone in bench.runners:
+            gone.dies(signal="SIGKILL")
+
+    bench.clock.sleep = dies_not  # type: ignore[method-assign]
+    with heard() as names:
+        async with asyncio.timeout(SECONDS):
+            await bench.pool.close()
+    assert bench.runners == [left]
+    assert (left.pid, False) in bench.groups, "nobody else waits for it either"
+    assert names == ["runner_died", "runner_unkillable"]

@@ -18,6 +18,8 @@ from outlast.runner.settings import RunnerSettings
 from outlast.runner.tether import group_is_empty
 from outlast.worker import runner_process as module
 from outlast.worker.runner_process import Death, RunnerProcess
+from tests.unit.worker_kit import heard
+from tests.unkillable import held_at_its_exit
 
 SECONDS = 15.0
 
@@ -243,3 +245,18 @@ async def test_a_kill_with_stacks_asks_for_them_first(stage):
     death = await stage.death()
     assert death.signal == "SIGKILL"
     assert "most recent call first" in death.stacks
+
+
+async def test_a_group_that_cannot_be_killed_is_told_and_waited_for_no_longer(stage, monkeypatch):
+    monkeypatch.setattr(module, "GROUP_EMPTY_SECONDS", 0.1)
+    child = await stage.start(
+        "left = subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()'])\n"
+        "print(left.pid, flush=True)\nsys.stdin.read() or signal.pause()"
+    )
+    while not stage.output.endswith(b"\n"):
+        await asyncio.sleep(0.01)
+    with heard() as names, held_at_its_exit(int(stage.output)):
+        child.kill()
+        assert (await stage.death()).signal == "SIGKILL"
+        assert stage.at_death == [False]
+    assert names == ["runner_unkillable"]

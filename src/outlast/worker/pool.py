@@ -31,6 +31,7 @@ from outlast.worker.runner_process import Death, RunnerProcess
 BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
 
 QUIT_SECONDS = 3.0  # for a runner's lifespan to end
+KILL_SECONDS = 15.0  # for a killed runner to be gone, its group and its pipes included
 
 _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
@@ -227,16 +228,22 @@ class RunnerPool:
                 runner.kill(reason)
 
     async def close(self) -> None:
-        """Let idle runners leave; kill those that do not, and wait until all are gone."""
+        """Let idle runners leave; kill those that do not, and wait until all are gone.
+
+        One that cannot be killed is left behind, with its attempts: a worker has to end.
+        """
         self.closing = True
         for runner in self.runners:
             runner.quit() if runner.ready and not runner.tokens else runner.kill("stop")
         deadline = self._clock.boot() + QUIT_SECONDS
-        while self.runners:
+        while self.runners and self._clock.boot() < deadline + KILL_SECONDS:
             if self._clock.boot() >= deadline:
                 for runner in self.runners:
                     runner.kill("stop")
             await self._clock.sleep(0.01)
+        for runner in self.runners:
+            emit("runner_unkillable", pid=runner.pid, attempts=len(runner.tokens))
+            self._on_group(runner.pid, False)
 
     def runner_of(self, token: int) -> RunnerProcess | None:
         """Return the runner that this attempt runs in."""

@@ -234,7 +234,10 @@ class RunnerProcess:
     async def _empty_group(self) -> None:
         deadline = self._clock.boot() + GROUP_EMPTY_SECONDS
         kill_group(self.pid)
-        while not group_is_empty(self.pid) and self._clock.boot() < deadline:
+        while not group_is_empty(self.pid):
+            if self._clock.boot() >= deadline:  # killed as they are, they run none of our code
+                emit("runner_unkillable", pid=self.pid, attempts=len(self.tokens))
+                return
             await self._clock.sleep(0.01)
             kill_group(self.pid)
 
