@@ -34,8 +34,11 @@ CATALOGUE: dict[str, Event] = {
     "worker_stopped": Event("A worker has ended.", ("worker", "worker_id")),
     "worker_reaped": Event(
         "A worker was found gone, and its row marked lost.",
-        ("worker", "worker_id", "cause"),
+        ("worker", "worker_id", "cause", "age"),
         "warning",
+    ),
+    "workers_deactivated": Event(
+        "One look at all workers found some gone: how many.", ("count",), "warning"
     ),
     "lease_lost": Event(
         "A worker can no longer trust its lease and stops its attempts.",
@@ -107,8 +110,16 @@ CATALOGUE: dict[str, Event] = {
         "A claim that its worker had never heard of was released.", ("job_id", "token"), "warning"
     ),
     # recovery
+    "reconciliation_complete": Event(
+        "A worker that has just started has looked for orphans.", ("orphaned_count",)
+    ),
     "orphaned_jobs_detected": Event(
-        "Running jobs were found whose worker is not alive.", ("count",), "warning"
+        "A worker that has just started found running jobs whose worker is not alive.",
+        ("count",),
+        "warning",
+    ),
+    "stale_jobs_detected": Event(
+        "Running jobs were found whose worker is not alive any more.", ("count",), "warning"
     ),
     "job_reenqueued": Event(
         "An orphan's attempt was closed, with a reason, and its job decided on.",

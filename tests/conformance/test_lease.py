@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from outlast.model.job import State
+from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.base import Store
 from outlast.store.reads import WorkerRow, WorkerStatus
@@ -71,6 +74,22 @@ async def test_a_worker_is_reaped_once(store: Store, hands: Hands) -> None:
     assert await store.observe() == []
     row = await row_of(store, hands)
     assert row.stopped_at is not None
+
+
+@pytest.mark.parametrize("cause", DeathCause)
+async def test_the_row_keeps_why_its_worker_is_called_gone(
+    store: Store, hands: Hands, cause: DeathCause
+) -> None:
+    assert await store.reap(await hands.seen(), cause)
+    row = await row_of(store, hands)
+    assert (row.status, row.cause) == (WorkerStatus.LOST, cause)
+
+
+async def test_a_look_shows_how_old_the_last_beat_is(store: Store, hands: Hands) -> None:
+    await store.heartbeat(hands.me)
+    age = (await hands.seen()).age
+    assert age is not None
+    assert 0.0 <= age < 60.0
 
 
 async def test_a_look_shows_each_live_worker_with_its_own_terms(store: Store) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
+from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import Orphan, Report, Save, Store
 from outlast.store.reads import JobRow, WorkerStatus
@@ -55,6 +56,26 @@ async def test_the_decision_sees_the_facts_of_the_orphan(store: Store, hands: Ha
     assert orphan.checkpoint_age is not None
     assert 0.0 <= orphan.checkpoint_age < 60.0
     assert (applied.job_id, applied.token, applied.losses) == (job_id, claimed.token, 1)
+
+
+async def test_the_decision_sees_why_its_worker_is_called_gone(store: Store) -> None:
+    causes: dict[str, DeathCause | None] = {"dead": DeathCause.PRESENCE, "left": None}
+    for name, cause in causes.items():
+        hands = await Hands.on(store, name)
+        await enqueued(store)
+        await hands.claim_one()
+        if cause is None:
+            await store.set_status(hands.me, WorkerStatus.STOPPED)
+        else:
+            await store.reap(await hands.seen(), cause)
+    met: dict[str | None, DeathCause | None] = {}
+
+    def decide(orphan: Orphan) -> Transition:
+        met[orphan.worker] = orphan.cause
+        return lost_worker(orphan)
+
+    await store.reclaim(decide)
+    assert met == causes
 
 
 async def test_a_reclaimed_job_runs_again_and_its_evidence_is_kept(

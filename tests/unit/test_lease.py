@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.errors import ConfigError
-from outlast.model.lease import LeaseTerms, Observer, Sign, Trust
+from outlast.model.lease import DeathCause, LeaseTerms, Observer, Sign, Trust
 
 TERMS = LeaseTerms(heartbeat=2.0, lease=60.0)
 
@@ -31,6 +31,14 @@ def test_terms_that_cannot_work_are_refused(heartbeat, lease):
 
 def test_a_lease_of_three_heartbeats_is_enough():
     assert LeaseTerms(heartbeat=2.0, lease=6.0).lease == 6.0
+
+
+# -------------------------------------------------------------------- causes of death
+
+
+def test_every_cause_has_a_sentence_and_only_silence_is_no_proof():
+    assert all(cause.sentence for cause in DeathCause)
+    assert {cause for cause in DeathCause if not cause.proven} == {DeathCause.SILENCE}
 
 
 # -------------------------------------------------------------------- the holder's trust

@@ -9,11 +9,12 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.model.crash import Progress
 from outlast.model.job import JobFacts, Policy, State
+from outlast.model.lease import DeathCause
 from outlast.store.base import ORPHANS_MAX, Orphan, WorkerSeen
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.testing import ManualClock
 from outlast.worker.reaper import LOOK_SECONDS, Reaper
-from tests.unit.worker_kit import heard
+from tests.unit.worker_kit import heard, heard_fields
 
 OWN = 1
 
@@ -32,7 +33,9 @@ def seen(worker_id: int, beat: int = 1, **fields: Any) -> WorkerSeen:
     return WorkerSeen(**values)
 
 
-def orphan(job_id: int, worker_id: int = 2, **facts: Any) -> Orphan:
+def orphan(
+    job_id: int, worker_id: int = 2, cause: DeathCause | None = None, **facts: Any
+) -> Orphan:
     values: dict[str, Any] = {"job_id": job_id, "token": 100 + job_id, **facts}
     return Orphan(
         facts=JobFacts(**values),
@@ -41,6 +44,7 @@ def orphan(job_id: int, worker_id: int = 2, **facts: Any) -> Orphan:
         host="h",
         progress=Progress(0.5),
         checkpoint_age=3.0,
+        cause=cause,
     )
 
 
@@ -51,6 +55,7 @@ class Rows:
         self.workers: list[WorkerSeen] = []
         self.orphans: list[Orphan] = []
         self.reaped: list[int] = []
+        self.causes: list[DeathCause] = []
         self.beats_on = False  # a worker that beats between the look and the reap
         self.fails = False
         self.decided: list[Any] = []
@@ -60,10 +65,11 @@ class Rows:
             raise StoreUnavailable("away")
         return list(self.workers)
 
-    async def reap(self, gone: WorkerSeen) -> bool:
+    async def reap(self, gone: WorkerSeen, cause: DeathCause) -> bool:
         if self.beats_on:
             return False
         self.reaped.append(gone.worker_id)
+        self.causes.append(cause)
         self.workers = [each for each in self.workers if each.worker_id != gone.worker_id]
         return True
 
@@ -127,7 +133,8 @@ async def test_a_worker_that_was_not_seen_to_beat_for_its_lease_is_reaped(scene)
     with heard() as names:
         await scene.looks(1)
     assert scene.rows.reaped == [3, 2]
-    assert names == ["worker_reaped"]
+    assert names == ["worker_reaped", "workers_deactivated"]
+    assert scene.rows.causes == [DeathCause.SILENCE] * 2
 
 
 async def test_nobody_reaps_itself(scene):
@@ -143,6 +150,18 @@ async def test_a_free_lock_file_is_proof_at_the_first_look(scene, lock):
     lock.release(unlink=False)
     await scene.reaper.run_once()
     assert scene.rows.reaped == [2]
+    assert scene.rows.causes == [DeathCause.LOCK_FILE]
+
+
+async def test_each_worker_that_is_reaped_is_told_of_and_then_their_number(scene, lock):
+    lock.release(unlink=False)
+    scene.rows.workers = [with_lock(lock, age=7.5), seen(3)]
+    with heard_fields() as events:
+        await scene.reaper.run_once()
+    assert events[:2] == [
+        ("worker_reaped", {"worker": "w2", "worker_id": 2, "cause": "lock_file", "age": 7.5}),
+        ("workers_deactivated", {"count": 1}),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +179,7 @@ async def test_a_lock_file_that_may_be_another_s_proves_nothing(scene, lock, dif
 async def test_a_worker_that_beats_in_the_last_instant_is_left_alone(scene):
     scene.rows.workers = [seen(2)]
     scene.rows.beats_on = True
+    await scene.reaper.run_once()
     with heard() as names:
         await scene.looks(100)
     assert (scene.rows.reaped, names) == ([], [])
@@ -190,7 +210,7 @@ async def test_it_looks_often_enough_for_the_shortest_lease(scene):
 async def test_an_orphan_goes_back_to_the_queue_as_a_loss_with_its_evidence(scene):
     scene.rows.workers = [seen(2)]
     await scene.looks(60)
-    scene.rows.orphans = [orphan(7)]
+    scene.rows.orphans = [orphan(7, cause=DeathCause.SILENCE)]
     await scene.looks(1)
     (end,) = scene.rows.decided
     assert (end.job_id, end.token, end.state, end.losses) == (7, 107, State.QUEUED, 1)
@@ -199,6 +219,16 @@ async def test_an_orphan_goes_back_to_the_queue_as_a_loss_with_its_evidence(scen
     assert end.crash.checkpoint_age_seconds == 3.0
     assert "w2 is gone: it was not seen to beat for its whole lease" in end.message
     assert scene.woken == 1
+
+
+@pytest.mark.parametrize("cause", [None, *DeathCause], ids=str)
+async def test_people_are_told_why_the_worker_is_called_gone(scene, cause):
+    scene.rows.orphans = [orphan(7, cause=cause)]
+    await scene.reaper.run_once()
+    (end,) = scene.rows.decided
+    assert end.message.startswith("worker w2 is gone: it")
+    assert end.crash.message == end.message
+    assert cause is None or cause.sentence in end.message
 
 
 async def test_an_orphan_without_budget_is_dead_and_a_cancelled_one_is_cancelled(scene):
@@ -216,10 +246,36 @@ async def test_orphans_are_reclaimed_in_batches_until_there_are_none(scene):
         await scene.reaper.run_once()
     assert len(scene.rows.decided) == 2 * ORPHANS_MAX + 1
     assert names.count("orphaned_jobs_detected") == 3
+    assert names[-1] == "reconciliation_complete"
     assert names.count("job_reenqueued") == 2 * ORPHANS_MAX + 1
+
+
+async def test_what_is_found_at_the_start_is_told_apart_from_what_becomes_stale_later(scene):
+    scene.rows.orphans = [orphan(1)]
+    with heard_fields() as events:
+        await scene.looks(2)
+        scene.rows.orphans = [orphan(2), orphan(3)]
+        await scene.looks(2)
+    counts = [(name, fields) for name, fields in events if name != "job_reenqueued"]
+    assert counts == [
+        ("orphaned_jobs_detected", {"count": 1}),
+        ("reconciliation_complete", {"orphaned_count": 1}),
+        ("stale_jobs_detected", {"count": 2}),
+    ]
+
+
+async def test_a_start_without_the_store_is_reconciled_when_it_is_back(scene):
+    scene.rows.fails = True
+    with heard() as names:
+        with pytest.raises(StoreUnavailable):
+            await scene.reaper.run_once()
+        assert names == []
+        scene.rows.fails = False
+        await scene.reaper.run_once()
+    assert names == ["reconciliation_complete"]
 
 
 async def test_with_no_orphans_nobody_is_woken(scene):
     with heard() as names:
         await scene.looks(3)
-    assert (scene.woken, names) == (0, [])
+    assert (scene.woken, names) == (0, ["reconciliation_complete"])

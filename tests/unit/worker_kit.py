@@ -70,6 +70,17 @@ def heard() -> Iterator[list[str]]:
         end()
 
 
+@contextmanager
+def heard_fields() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """The events that are emitted in the block, with their fields."""
+    told: list[tuple[str, dict[str, Any]]] = []
+    end = events.subscribe(lambda name, fields: told.append((name, fields)))
+    try:
+        yield told
+    finally:
+        end()
+
+
 class FakePool:
     """A pool without processes: as many rooms as it is told, and it notes what is asked."""
 

@@ -11,6 +11,7 @@ after it has *seen* the beat. No clock is compared with another one.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 
 import msgspec
 
@@ -20,6 +21,33 @@ STOP_FRACTION = 0.8
 KILL_FRACTION = 0.9
 GAP_FRACTION = 0.5  # looks further apart than this much of the lease: observing starts anew
 LOOK_FRACTION = 1 / 6  # how much of a lease may pass between two looks at its holder
+
+
+class DeathCause(StrEnum):
+    """By what a worker was found gone. Only silence may be wrong about a worker that still runs."""
+
+    LOCK_FILE = "lock_file"
+    PRESENCE = "presence"
+    RESTARTED = "restarted"
+    SILENCE = "silence"
+
+    @property
+    def proven(self) -> bool:
+        """Whether its processes are known to be gone, and not only unheard of."""
+        return self is not DeathCause.SILENCE
+
+    @property
+    def sentence(self) -> str:
+        """What people are told, of "it"."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    DeathCause.LOCK_FILE: "its lock file is free: every process that held it is gone",
+    DeathCause.PRESENCE: "its lock in the database is gone, and it was not seen to beat",
+    DeathCause.RESTARTED: "it was restarted: a new worker has its instance name",
+    DeathCause.SILENCE: "it was not seen to beat for its whole lease",
+}
 
 
 class LeaseTerms(msgspec.Struct, frozen=True):

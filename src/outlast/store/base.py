@@ -15,7 +15,7 @@ import msgspec
 
 from outlast.model.crash import Progress
 from outlast.model.job import JobFacts, Policy
-from outlast.model.lease import Sign
+from outlast.model.lease import DeathCause, Sign
 from outlast.model.lifecycle import Transition
 from outlast.store.reads import Inspector, WorkerStatus
 
@@ -158,7 +158,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at one active or draining worker, as a reaper needs it."""
+    """One look at one active or draining worker, as a reaper needs it. ``age``: seconds since its
+    last beat by the store's clock, for people."""
 
     worker_id: int
     name: str
@@ -170,6 +171,7 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
     lock_path: str | None = None
     lock_device: int | None = None
     lock_inode: int | None = None
+    age: float | None = None
 
     def sign(self) -> Sign:
         """Return what the observer's rule needs."""
@@ -177,7 +179,8 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A running job whose worker is not alive, or has no row: the facts to decide on."""
+    """A running job whose worker is not alive, or has no row: the facts to decide on. ``cause``:
+    by what the worker was found gone; None where it left by itself or has no row."""
 
     facts: JobFacts
     worker_id: int
@@ -185,6 +188,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     progress: Progress | None = None
     checkpoint_age: float | None = None
+    cause: DeathCause | None = None
 
 
 class Cancelled(StrEnum):
@@ -303,8 +307,8 @@ class Store(Protocol):
         """Return one look at all active and draining workers."""
         ...
 
-    async def reap(self, gone: WorkerSeen) -> bool:
-        """Mark a worker lost, if its counter still stands where it was seen."""
+    async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
+        """Mark a worker lost, and why, if its counter still stands where it was seen."""
         ...
 
     async def reclaim(

@@ -12,6 +12,7 @@ import msgspec
 
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
+from outlast.model.lease import DeathCause
 
 
 @lru_cache(maxsize=1_000)
@@ -29,3 +30,8 @@ def progress_of(text: str | None) -> Progress | None:
         return None if text is None else msgspec.json.decode(text, type=Progress)
     except (msgspec.DecodeError, UnicodeError):
         return None
+
+
+def cause_of(text: str | None) -> DeathCause | None:
+    """Return by what a worker was found gone; None for one that left, or a cause unknown here."""
+    return DeathCause(text) if text in set(DeathCause) else None

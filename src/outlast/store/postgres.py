@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import StoreUnavailable
+from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import (
     CLAIMS_MAX,
@@ -303,9 +304,9 @@ class PostgresStore:
         rows = await self._fetch("observe")
         return [WorkerSeen(worker_id=row["id"], **dict(list(row.items())[1:])) for row in rows]
 
-    async def reap(self, gone: WorkerSeen) -> bool:
-        """Mark a worker lost, if its counter still stands where it was seen."""
-        return bool(await self._fetch("reap", gone.worker_id, gone.beat))
+    async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
+        """Mark a worker lost, and why, if its counter still stands where it was seen."""
+        return bool(await self._fetch("reap", gone.worker_id, gone.beat, cause.value))
 
     async def reclaim(
         self, decide: Callable[[Orphan], Transition], limit: int = ORPHANS_MAX

@@ -13,7 +13,7 @@ from outlast.errors import BadData
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Transition
 from outlast.store.base import Claimed, NewJob, Orphan
-from outlast.store.columns import policy_of, progress_of
+from outlast.store.columns import cause_of, policy_of, progress_of
 
 _encode = msgspec.json.Encoder().encode
 
@@ -112,4 +112,5 @@ def orphan_of(row: Any) -> Orphan:
         host=row["host"],
         progress=progress_of(row["progress"]),
         checkpoint_age=row["checkpoint_age"],
+        cause=cause_of(row["cause"]),
     )

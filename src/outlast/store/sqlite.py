@@ -16,6 +16,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import ConfigError
+from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store import (
     sqlite_exchange,
@@ -216,11 +217,13 @@ class SqliteStore:
 
     async def observe(self) -> list[WorkerSeen]:
         """Return one look at all active and draining workers."""
-        return await self._connection.read(sqlite_workers.observe)
+        return await self._connection.read(
+            lambda cursor: sqlite_workers.observe(cursor, self._clock.wall())
+        )
 
-    async def reap(self, gone: WorkerSeen) -> bool:
-        """Mark a worker lost, if its counter still stands where it was seen."""
-        return await self._write(sqlite_workers.reap, gone)
+    async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
+        """Mark a worker lost, and why, if its counter still stands where it was seen."""
+        return await self._write(sqlite_workers.reap, gone, cause)
 
     async def reclaim(
         self, decide: Callable[[Orphan], Transition], limit: int = ORPHANS_MAX

@@ -15,9 +15,10 @@ import msgspec
 
 from outlast.model.crash import Charge
 from outlast.model.job import JobFacts, State
+from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import Beat, NewWorker, Orphan, WorkerRef, WorkerSeen
-from outlast.store.columns import policy_of, progress_of
+from outlast.store.columns import cause_of, policy_of, progress_of
 from outlast.store.lockfile import LockFile, read_beat
 from outlast.store.reads import WorkerStatus
 from outlast.store.sqlite_exchange import apply, cancels_of, draw, worker_status
@@ -118,12 +119,12 @@ def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
     return Beat(renewed=True, cancels=cancels_of(cursor, me.worker_id))
 
 
-def observe(cursor: Cursor) -> list[WorkerSeen]:
+def observe(cursor: Cursor, now: float) -> list[WorkerSeen]:
     """Return one look at all live workers, by row and by file."""
-    return [_seen(row) for row in cursor.execute(_REAP["observe"]).fetchall()]
+    return [_seen(row, now) for row in cursor.execute(_REAP["observe"]).fetchall()]
 
 
-def _seen(row: tuple[Any, ...]) -> WorkerSeen:
+def _seen(row: tuple[Any, ...], now: float) -> WorkerSeen:
     return WorkerSeen(
         worker_id=row[0],
         name=row[1],
@@ -135,6 +136,7 @@ def _seen(row: tuple[Any, ...]) -> WorkerSeen:
         lock_path=row[7],
         lock_device=row[8],
         lock_inode=row[9],
+        age=now - row[10],
     )
 
 
@@ -142,14 +144,15 @@ def _newest(beat: int, path: str | None, device: int | None, inode: int | None) 
     return beat if path is None else max(beat, read_beat(path, device, inode) or 0)
 
 
-def reap(cursor: Cursor, now: float, gone: WorkerSeen) -> bool:
-    """Mark a worker lost if its counter still stands where it was seen."""
+def reap(cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause) -> bool:
+    """Mark a worker lost, and why, if its counter still stands where it was seen."""
     row = cursor.execute(_REAP["look_again"], (gone.worker_id,)).fetchone()
     if row is None:
         return False
     if _newest(row[0], gone.lock_path, gone.lock_device, gone.lock_inode) != gone.beat:
         return False
-    return cursor.execute(_REAP["mark_lost"], (now, gone.worker_id)).rowcount == 1
+    values = {"now": now, "cause": cause.value, "id": gone.worker_id}
+    return cursor.execute(_REAP["mark_lost"], values).rowcount == 1
 
 
 # -------------------------------------------------------------- jobs without their worker
@@ -201,6 +204,7 @@ def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
         host=row[8],
         progress=progress_of(row[9]),
         checkpoint_age=None if row[10] is None else now - row[10],
+        cause=cause_of(row[11]),
     )
 
 

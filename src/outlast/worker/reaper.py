@@ -14,14 +14,13 @@ from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.lease import LOOK_FRACTION, Observer
+from outlast.model.lease import LOOK_FRACTION, DeathCause, Observer
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.base import ORPHANS_MAX, Orphan, Store, WorkerSeen
 from outlast.store.lockfile import Probe, probe
 
 LOOK_SECONDS = 1.0  # between two looks; less where a worker has a short lease
-PROVEN = "its lock file is free: every process that held it is gone"
-SILENT = "it was not seen to beat for its whole lease"
+UNKNOWN = "it is no longer registered as alive"
 
 
 class Reaper:
@@ -42,14 +41,14 @@ class Reaper:
         self._on_reclaimed = on_reclaimed
         self._clock = clock
         self._observer = Observer()
-        self._causes: dict[int, str] = {}
+        self._first = True  # nothing has been reconciled yet
 
     async def run_once(self) -> float:
         """Look at every worker once, reap those that are gone, reclaim what they held."""
         try:
             seen = await self._store.observe()
             await self._reap(seen)
-            await self._reclaim()
+            await self._reconcile()
         except StoreError:
             self._observer.forget()
             raise
@@ -61,24 +60,38 @@ class Reaper:
             sign.worker_id
             for sign in self._observer.look(self._clock.boot(), [each.sign() for each in others])
         }
+        count = 0
         for each in others:
             cause = self._cause_of_death(each, silent)
-            if cause and await self._store.reap(each):
-                self._causes[each.worker_id] = cause
-                emit("worker_reaped", worker=each.name, worker_id=each.worker_id, cause=cause)
+            if cause and await self._store.reap(each, cause):
+                count += 1
+                _tell_reaped(each, cause)
+        if count:
+            emit("workers_deactivated", count=count)
 
     @staticmethod
-    def _cause_of_death(each: WorkerSeen, silent: set[int]) -> str | None:
+    def _cause_of_death(each: WorkerSeen, silent: set[int]) -> DeathCause | None:
         lock = probe(each.lock_path, each.lock_device, each.lock_inode, each.boot_id)
         if lock is Probe.FREE:
-            return PROVEN
-        return SILENT if each.worker_id in silent else None
+            return DeathCause.LOCK_FILE
+        return DeathCause.SILENCE if each.worker_id in silent else None
 
-    async def _reclaim(self) -> None:
+    async def _reconcile(self) -> None:
+        """Reclaim; the first time this is what the worker finds at its start."""
+        count = await self._reclaim()
+        if self._first:
+            self._first = False
+            emit("reconciliation_complete", orphaned_count=count)
+
+    async def _reclaim(self) -> int:
+        count = 0
         while True:
             applied = await self._store.reclaim(self._decide)
-            if applied:
+            count += len(applied)
+            if applied and self._first:
                 emit("orphaned_jobs_detected", count=len(applied))
+            elif applied:
+                emit("stale_jobs_detected", count=len(applied))
             for transition in applied:
                 emit(
                     "job_reenqueued",
@@ -90,11 +103,11 @@ class Reaper:
             if applied:
                 self._on_reclaimed()
             if len(applied) < ORPHANS_MAX:
-                return
+                return count
 
     def _decide(self, orphan: Orphan) -> Transition:
-        cause = self._causes.get(orphan.worker_id, "it is no longer registered as alive")
-        message = f"worker {orphan.worker or orphan.worker_id} is gone: {cause}"
+        why = UNKNOWN if orphan.cause is None else orphan.cause.sentence
+        message = f"worker {orphan.worker or orphan.worker_id} is gone: {why}"
         crash = Crash(
             kind=CrashKind.LOST_WORKER,
             message=message,
@@ -105,3 +118,13 @@ class Reaper:
         )
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
         return decide(orphan.facts, outcome, self._clock.random)
+
+
+def _tell_reaped(gone: WorkerSeen, cause: DeathCause) -> None:
+    emit(
+        "worker_reaped",
+        worker=gone.name,
+        worker_id=gone.worker_id,
+        cause=cause.value,
+        age=gone.age,
+    )

@@ -12,7 +12,7 @@ CREATE FUNCTION outlast_orphans_v1(p_limit integer)
 RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,
     cancel_requested boolean, worker_id bigint, worker text, host text, progress text,
-    checkpoint_age double precision)
+    checkpoint_age double precision, cause text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -38,7 +38,8 @@ BEGIN
         ORDER BY j.started_at LIMIT p_limit)
     SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
            w.name, w.host, j.progress,
-           extract(epoch FROM clock_timestamp() - j.checkpoint_at)::double precision
+           extract(epoch FROM clock_timestamp() - j.checkpoint_at)::double precision,
+           w.cause
     FROM orphan o
     JOIN outlast_jobs j ON j.id = o.id AND j.token = o.token AND j.state = 'running'
     LEFT JOIN outlast_workers w ON w.id = j.worker_id

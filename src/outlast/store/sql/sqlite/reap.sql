@@ -7,10 +7,11 @@
 -- An exchange waits for our commit, then finds its row lost and claims nothing.
 
 -- name: observe
-SELECT id, name, host, boot_id, beat, heartbeat, lease, lock_path, lock_device, lock_inode
+SELECT id, name, host, boot_id, beat, heartbeat, lease, lock_path, lock_device, lock_inode,
+       heartbeat_at
 FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY id
 -- name: look_again
 SELECT beat FROM outlast_workers WHERE id = ? AND status IN ('active', 'draining')
 -- name: mark_lost
-UPDATE outlast_workers SET status = 'lost', epoch = epoch + 1, stopped_at = ?
-WHERE id = ? AND status IN ('active', 'draining')
+UPDATE outlast_workers SET status = 'lost', epoch = epoch + 1, stopped_at = :now, cause = :cause
+WHERE id = :id AND status IN ('active', 'draining')

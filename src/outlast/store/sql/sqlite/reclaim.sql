@@ -7,7 +7,7 @@
 
 -- name: orphans
 SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
-       w.name, w.host, j.progress, j.checkpoint_at
+       w.name, w.host, j.progress, j.checkpoint_at, w.cause
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.worker_id IS NOT NULL AND (w.id IS NULL OR w.status NOT IN ('active', 'draining'))
 ORDER BY j.started_at, j.token LIMIT ?
