@@ -40,6 +40,7 @@ HEADINGS = (
     "workers lost",
     "unfinished",
     "jobs",
+    "slowest start (s)",
     "seen",
 )
 COLUMNS = ("reclaimed", "interrupted", "twice", "lost", "unfinished", "jobs")
@@ -56,9 +57,10 @@ class Line(msgspec.Struct, kw_only=True):
 
     def row(self) -> Row:
         """Return the cells."""
-        numbers = ["-"] * len(COLUMNS)
+        numbers = ["-"] * (len(COLUMNS) + 1)
         if self.count is not None:
             numbers = [str(getattr(self.count, name)) for name in COLUMNS]
+            numbers.append(f"{self.count.slowest:.1f}")
         return [self.fault.name, self.store, *numbers, "; ".join(self.remarks())]
 
     def remarks(self) -> list[str]:
@@ -130,6 +132,7 @@ async def measure(fault: Fault, kind: str, line: Line) -> None:
             await asyncio.sleep(AFTER_SECONDS)
         await all_ended(stage, span)
         line.count = await count(stage)
+        line.count.slowest = load.slowest_start()
         if not line.as_expected():
             print(stage.logs(), file=sys.stderr, flush=True)
 

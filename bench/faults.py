@@ -120,9 +120,9 @@ async def fail_over(ground: Ground) -> None:
     await asyncio.to_thread(ground.standby.promote)
     ground.proxy.lead_to("127.0.0.1", ground.standby.port)
     await ground.proxy.cut()
-    timeline = ground.standby.sql("SELECT timeline_id FROM pg_control_checkpoint()")
+    timeline = ground.standby.sql("SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)")
     ground.proof.append(
-        f"promoted after {time.monotonic() - began_at:.1f} s, now timeline {timeline}"
+        f"promoted after {time.monotonic() - began_at:.1f} s, now timeline {int(timeline, 16)}"
     )
     await asyncio.sleep(20)
 

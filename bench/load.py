@@ -20,7 +20,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, State
 from outlast.store.base import NewJob
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, WorkerStatus
-from tests.crash.harness import Scene
+from tests.crash.harness import Scene, boot
 
 WORKERS = 3
 PACE = 0.25  # seconds between two short jobs
@@ -43,6 +43,7 @@ class Count(msgspec.Struct, kw_only=True):
         unfinished: jobs that did not end in time.
         refused: writes refused by the fence.
         lapsed: times that a worker gave up its own lease.
+        slowest: seconds from the enqueuing of a job to its first start, at most.
         jobs: how many were enqueued.
         causes: why attempts were closed, the most frequent first.
     """
@@ -55,6 +56,7 @@ class Count(msgspec.Struct, kw_only=True):
     unfinished: int = 0
     refused: int = 0
     lapsed: int = 0
+    slowest: float = 0.0
     jobs: int = 0
     causes: list[str] = []
 
@@ -69,6 +71,7 @@ class Load:
     def __init__(self, stage: Scene) -> None:
         self._stage = stage
         self._number = 0
+        self._put_at: dict[int, float] = {}
 
     async def anchors(self, seconds: float) -> None:
         """Enqueue jobs that run for so long, two for each worker; return when they run."""
@@ -109,9 +112,18 @@ class Load:
         while True:
             with contextlib.suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(ANSWER_SECONDS):
-                    await self._stage.store.enqueue([new])
+                    (job,) = await self._stage.store.enqueue([new])
+                    self._put_at[job.job_id] = boot()
                     return
             await asyncio.sleep(PACE)
+
+    def slowest_start(self) -> float:
+        """Return the longest that a job has waited for its first start, in seconds."""
+        first: dict[int, float] = {}
+        for entry in self._stage.entries():
+            first.setdefault(entry["job"], entry["at"])
+        waits = [first[job] - at for job, at in self._put_at.items() if job in first]
+        return max(waits, default=0.0)
 
 
 async def all_ended(stage: Scene, seconds: float) -> None:
