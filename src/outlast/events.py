@@ -58,6 +58,12 @@ CATALOGUE: dict[str, Event] = {
     "runner_ready": Event(
         "A runner has imported the application and announced its tasks.", ("pid", "seconds")
     ),
+    "runner_slow": Event(
+        "A runner is late: it still imports the application or enters its lifespan. The stacks"
+        " say at which line; it is killed after five minutes.",
+        ("pid", "seconds", "stacks"),
+        "warning",
+    ),
     "runner_stopped": Event(
         "A runner has ended as it was asked to.",
         ("pid", "exit_code", "signal", "attempts", "killed_for"),

@@ -64,6 +64,61 @@ async def test_an_application_that_does_not_import_ends_the_worker_with_a_clear_
     assert out is not None
 
 
+HANGS = """
+import os, time, outlast
+app = outlast.App()
+if os.path.exists("seen"):  # by the look that the command line takes first
+    while not os.path.exists("flag"):
+        time.sleep(0.01)  # the line that hangs
+open("seen", "w").close()
+@app.task
+def noop(value):
+    return value"""
+IMPATIENT = """
+import sys
+from outlast.worker import births
+births.SLOW_SECONDS, births.BIRTH_SECONDS_MAX = 3.0, 6.0
+from outlast.cli import main
+sys.exit(main())"""
+
+
+def start_impatient(folder: Path, url: str, log: Path) -> subprocess.Popen[bytes]:
+    arguments = ["worker", "hangs:app", "--url", url, "--runners", "1", "--log-format", "json"]
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-c", IMPATIENT, *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OUTLAST_RUN_DIR": str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+
+
+async def test_an_application_whose_import_hangs_is_told_with_the_line_and_tried_again(
+    tmp_path: Path, sqlite_stage: Scene
+) -> None:
+    (tmp_path / "hangs.py").write_text(HANGS)
+    log = tmp_path / "log"
+    worker = start_impatient(tmp_path, sqlite_stage.url, log)
+    try:
+        await sqlite_stage.until(lambda: _says(log, "runner_restart_delayed"), "a killed runner")
+        slow = next(line for line in log.read_text().splitlines() if "runner_slow" in line)
+        assert "hangs.py" in slow
+        assert "line 6 in <module>" in slow
+        (tmp_path / "flag").touch()
+        job = (await sqlite_stage.store.enqueue([NewJob(task="noop", args='{"value": 8}')]))[0]
+        assert (await sqlite_stage.ended(job.job_id)).result == "8"
+        assert worker.poll() is None
+    finally:
+        worker.terminate()
+        assert await asyncio.to_thread(worker.wait, 30) == 0
+
+
+async def _says(log: Path, event: str) -> bool:
+    return event in log.read_text()
+
+
 async def test_a_deploy_that_breaks_the_application_blames_no_job(sqlite_stage: Scene) -> None:
     """New runners die at birth; the job waits, uncharged, until the application is mended."""
     switch = sqlite_stage.folder / "broken"

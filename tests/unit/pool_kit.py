@@ -35,6 +35,7 @@ class FakeRunner:
         self.sent: list[Any] = []
         self.kills: list[str | None] = []
         self.quits = 0
+        self.asked = 0
         self._on_frame = on_frame
         self._on_death = on_death
 
@@ -51,6 +52,10 @@ class FakeRunner:
 
     async def kill_with_stacks(self) -> None:
         self.kill()
+
+    async def ask_for_stacks(self) -> str:
+        self.asked += 1
+        return "File x, line 1"
 
     def quit(self) -> None:
         self.quits += 1

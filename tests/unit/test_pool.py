@@ -8,6 +8,7 @@ from outlast import events
 from outlast.model.crash import Progress
 from outlast.runner.protocol import Broken, End, Ended, Reported, Saved, Saving, Stop
 from outlast.store.base import Room
+from outlast.worker.births import LOOK_SECONDS
 from outlast.worker.pool import BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX
 from tests.unit.pool_kit import OWN, SIZE, Bench, own, shared
 from tests.unit.worker_kit import COMPLETED, heard
@@ -23,7 +24,7 @@ async def test_the_pool_keeps_its_size_and_one_warm_spare():
     assert bench.groups == [(runner.pid, True) for runner in bench.runners]
     bench.runners[0].dies(signal="SIGKILL")
     assert len(bench.runners) == SIZE
-    assert await bench.pool.run_once() is None
+    assert await bench.pool.run_once() == LOOK_SECONDS
     assert len(bench.runners) == SIZE + 1
 
 
@@ -189,16 +190,17 @@ async def test_during_a_drain_a_signal_from_outside_is_an_interruption():
 async def test_runners_that_die_at_birth_are_replaced_ever_later():
     bench = Bench(size=1)
     await bench.pool.run_once()
+    bench.runners[0].greets()
     waits: list[float] = []
     for _ in range(8):
         with heard() as names:
-            bench.runners[0].dies(exit_code=1, output=["no memory"])
+            bench.runners[-1].dies(exit_code=1, output=["no memory"])
         assert names == ["runner_died", "runner_restart_delayed"]
         wait = await bench.pool.run_once()
         assert wait is not None
         waits.append(wait)
         bench.clock.advance(wait)
-        assert await bench.pool.run_once() is None
+        assert await bench.pool.run_once() == LOOK_SECONDS
     assert waits[:3] == [BIRTH_BACKOFF_FIRST, 1.0, 2.0]
     assert max(waits) == waits[-1] == BIRTH_BACKOFF_MAX
     assert bench.broken == []

@@ -24,6 +24,7 @@ from outlast.runner.protocol import (
     in_batches,
 )
 from outlast.store.base import CLAIMS_MAX, Answer, Claimed, Room
+from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
 from outlast.worker.deaths import crashed, outcome_of
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.runner_process import Death, RunnerProcess
@@ -122,6 +123,7 @@ class RunnerPool:
         self._on_broken = on_broken
         self._on_group = on_group
         self._broken: dict[int, str] = {}  # what runners said that could not start, by pid
+        self._births = Births(clock)
         self._births_failed = 0
         self._ever_ready = False
         self.closing = False
@@ -137,7 +139,11 @@ class RunnerPool:
     name = "pool"
 
     async def run_once(self) -> float | None:
-        """Spawn what is missing, one spare included."""
+        """Spawn what is missing, one spare included; look after what is being born."""
+        pauses = [await self._fill(), await self._births.look(self.runners)]
+        return min((pause for pause in pauses if pause is not None), default=None)
+
+    async def _fill(self) -> float | None:
         while not (self.closing or self.draining()) and len(self.runners) < self._size + 1:
             wait = self._next_birth_at - self._clock.boot()
             if wait > 0:
@@ -332,7 +338,7 @@ class RunnerPool:
         )
         complaint = self._broken.pop(runner.pid, None)
         if not runner.ready:
-            self._failed_birth(death, complaint)
+            self._failed_birth(death, complaint, runner.kill_reason)
         self._end_attempts(runner, death)
         self._on_change()
 
@@ -351,10 +357,10 @@ class RunnerPool:
             )
             self._ledger.end(running.token, outcome)
 
-    def _failed_birth(self, death: Death, complaint: str | None) -> None:
+    def _failed_birth(self, death: Death, complaint: str | None, killed_for: str | None) -> None:
         if self.closing:
             return
-        message = complaint or _died_at_birth(death)
+        message = complaint or _died_at_birth(death, killed_for)
         if not self._ever_ready and complaint:
             emit("application_failed", error=message)
             self._on_broken(ApplicationError(message))
@@ -369,7 +375,9 @@ def _short(frame: Broken) -> str:
     return f"{frame.message}\n{frame.traceback}".rstrip()
 
 
-def _died_at_birth(death: Death) -> str:
+def _died_at_birth(death: Death, killed_for: str | None) -> str:
     how = death.signal or f"exit code {death.exit_code}"
+    if killed_for == TOO_LATE:
+        how = f"killed: it was not after {BIRTH_SECONDS_MAX:g} s"
     tail = "\n".join(death.output[-5:])
     return f"a runner died before it was ready ({how})\n{tail}".rstrip()

@@ -141,13 +141,21 @@ class RunnerProcess:
             kill_group(self.pid)
 
     async def kill_with_stacks(self) -> None:
-        """Ask for the stacks of all threads (also while C holds the GIL), then kill."""
+        """Ask for the stacks of all threads, then kill."""
+        await self.ask_for_stacks()
+        self.kill()
+
+    async def ask_for_stacks(self) -> str:
+        """Return the stacks of all threads, also while C holds the GIL; they stay in the evidence.
+
+        A process that is gone, or stopped, says nothing.
+        """
         try:
             os.kill(self.pid, STACKS_SIGNAL)
         except ProcessLookupError:
-            return
+            return ""
         await self._clock.sleep(STACKS_SECONDS)
-        self.kill()
+        return self._stacks.decode(errors="replace")
 
     def _spawn(self, sock: int, stacks: int, output: int) -> None:
         settings = msgspec.structs.replace(self._settings, socket=sock, stacks=stacks)
