@@ -65,19 +65,25 @@ class Line(msgspec.Struct, kw_only=True):
 
     def remarks(self) -> list[str]:
         """Return what really happened, and what else was counted."""
+        failed = [f"FAILED: {self.failed}"] if self.failed is not None else []
         if self.count is None:
-            return [f"FAILED: {self.failed}"]
+            return failed
         extra = {
             "claims given back unstarted": self.count.unstarted,
             "writes refused": self.count.refused,
             "leases given up": self.count.lapsed,
         }
         verdict = [] if self.as_expected() else ["NOT AS EXPECTED", *self.count.causes]
-        return [*self.proof, *(f"{what}: {n}" for what, n in extra.items() if n), *verdict]
+        return [*failed, *self.proof, *(f"{what}: {n}" for what, n in extra.items() if n), *verdict]
 
     def as_expected(self) -> bool:
-        """Whether the alarms are zero, or, in the control, are not."""
-        return self.count is not None and (self.count.alarms() == 0) is self.fault.healthy
+        """Whether the alarms are zero, or, in the control, are not.
+
+        A history that ``outlast verify`` does not accept is a failure of its own.
+        """
+        if self.count is None or self.failed is not None:
+            return False
+        return (self.count.alarms() == 0) is self.fault.healthy
 
 
 @contextlib.asynccontextmanager

@@ -137,12 +137,20 @@ async def other_host_killed(stage: Scene) -> Seen:
     return await seen(stage, one, killed_at, 90)
 
 
-async def restarted(stage: Scene) -> Seen:
-    one = await held(stage, tasks.waits_once)
-    one.worker.kill_tree()
-    started_at = boot()
-    await another(stage)
-    return await seen(stage, one, started_at, 90)
+def restarted(*, from_process: bool) -> Callable[[Scene], Awaitable[Seen]]:
+    """The worker that held the job is started again; from its process's or its row's start."""
+
+    async def play(stage: Scene) -> Seen:
+        one = await held(stage, tasks.waits_once)
+        one.worker.kill_tree()
+        started_at = boot()
+        await another(stage)
+        if not from_process:
+            rows = await stage.worker_rows()
+            started_at = rows[-1].started_at + boot() - time.time()
+        return await seen(stage, one, started_at, 90)
+
+    return play
 
 
 # --- silence ----------------------------------------------------------------------------------
@@ -204,8 +212,14 @@ CASES = (
     ),
     Case(
         name="only worker killed, started again",
-        since="the start of the new process",
-        play=restarted,
+        since="the new process",
+        play=restarted(from_process=True),
+        target=1,
+    ),
+    Case(
+        name="only worker killed, started again: from the registration",
+        since="the new worker's row",
+        play=restarted(from_process=False),
         target=1,
     ),
     Case(

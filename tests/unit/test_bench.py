@@ -63,6 +63,9 @@ def test_zeros_are_expected_everywhere_but_in_the_control() -> None:
         (healthy, None, False),
     ):
         assert alarms.Line(fault=fault, store="x", count=count).as_expected() is expected
+    wrong = alarms.Line(fault=healthy, store="x", count=Count(), failed="history")
+    assert not wrong.as_expected()
+    assert "FAILED: history" in wrong.remarks()
 
 
 def test_a_table_goes_to_its_place_on_the_page(
