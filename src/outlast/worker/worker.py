@@ -117,7 +117,7 @@ class Worker:
             raise self._failure
 
     async def start(self) -> None:
-        """Register, begin to beat, and take up all duties."""
+        """Register, begin to beat, and take up all duties; or leave nothing of it behind."""
         await self._register()
         self._heartbeat = Heartbeat(
             self._open_beating_store,
@@ -127,11 +127,18 @@ class Worker:
             on_beat=self._on_beat,
         )
         self._heartbeat.start()
+        try:
+            await self._take_up_duties()
+        except BaseException:  # cancelled, too: a beat that goes on would keep its jobs from others
+            await self.leave()
+            raise
+        emit("worker_started", worker=self._new.name, worker_id=self.me.worker_id)
+
+    async def _take_up_duties(self) -> None:
         for service in self._services.values():
             service.start()
         if self._wakeup is not None:
             await self._wakeup.start(self._on_wake)
-        emit("worker_started", worker=self._new.name, worker_id=self.me.worker_id)
 
     def request_stop(self) -> None:
         """First call: drain. Second call: stop at once."""
