@@ -123,6 +123,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         keep_completed_seconds: age at which completed and cancelled jobs are deleted.
         keep_workers_seconds: age at which the rows of gone workers are deleted.
         name: how people know this worker; default: made from host and process id.
+        instance: a name that the platform gives to one living process at a time (the pod of a
+            StatefulSet). A new worker takes over at once from the one that had it before.
     """
 
     queues: list[str] = []
@@ -135,6 +137,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     keep_completed_seconds: float = WEEK
     keep_workers_seconds: float = WEEK
     name: str | None = None
+    instance: str | None = None
 
     def __post_init__(self) -> None:
         queues: object = self.queues
@@ -144,6 +147,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             check_name("a queue", queue)
         if self.name is not None:
             check_name("the worker's name", self.name)
+        if self.instance is not None:
+            check_name("the worker's instance", self.instance)
         check_whole("runners", self.runners, 1, 256)
         check_whole("concurrency", self.concurrency, 1, 10_000)
         check_seconds("drain_timeout", self.drain_timeout)

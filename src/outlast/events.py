@@ -25,7 +25,8 @@ class Event(NamedTuple):
 CATALOGUE: dict[str, Event] = {
     # workers
     "worker_registered": Event(
-        "A worker has its row in the store, and a lease.", ("worker", "worker_id")
+        "A worker has its row in the store, and a lease; it has replaced so many of its instance.",
+        ("worker", "worker_id", "replaced"),
     ),
     "worker_started": Event("A worker is ready and takes work.", ("worker", "worker_id")),
     "worker_draining": Event(

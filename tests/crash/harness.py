@@ -34,12 +34,19 @@ class WorkerProcess:
     """``outlast worker`` as a process of its own; its tree is gone after the test."""
 
     def __init__(
-        self, url: str, journal: Path, *options: str, env: dict[str, str], log: Path
+        self,
+        url: str,
+        journal: Path,
+        *options: str,
+        env: dict[str, str],
+        log: Path,
+        prefix: tuple[str, ...] = (),
     ) -> None:
         self.log = log
         self._output = log.open("ab")
         self.process = subprocess.Popen(
             [
+                *prefix,
                 sys.executable,
                 "-m",
                 "outlast",
@@ -57,6 +64,11 @@ class WorkerProcess:
         )
         self.pid = self.process.pid
         self._known: dict[int, psutil.Process] = {}
+
+    def told(self, event: str) -> list[dict[str, Any]]:
+        """Return what a worker with ``--log-format json`` has said by this name."""
+        lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [entry for entry in map(json.loads, lines) if entry["event"] == event]
 
     def tree(self) -> list[psutil.Process]:
         """Return the worker and everything below it."""
@@ -109,12 +121,14 @@ class Scene:
         self.journal = folder / "journal"
         self.workers: list[WorkerProcess] = []
 
-    async def worker(self, *options: str, env: dict[str, str] | None = None) -> WorkerProcess:
-        """Start a worker and wait until it has announced its tasks."""
+    async def worker(
+        self, *options: str, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
+    ) -> WorkerProcess:
+        """Start a worker, by a command in front of it if need be; wait until it knows its tasks."""
         before = {row.id for row in await self.worker_rows()}
         log = self.folder / f"worker-{len(self.workers)}.log"
         env = {"OUTLAST_RUN_DIR": str(self.folder / "run"), **(env or {})}
-        worker = WorkerProcess(self.url, self.journal, *options, env=env, log=log)
+        worker = WorkerProcess(self.url, self.journal, *options, env=env, log=log, prefix=prefix)
         self.workers.append(worker)
 
         async def announced() -> bool:

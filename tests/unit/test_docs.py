@@ -18,7 +18,7 @@ from outlast.events import Event
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LATER = {"why", "doctor", "stats"}  # the docs say of each: not yet
-LATER_FLAGS = {"--instance", "--reload"}
+LATER_FLAGS = {"--reload"}
 OF_OTHERS = {"--with", "--only", "--minutes", "--page"}  # pip, bench
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from outlast.config import WorkerSettings
 from outlast.errors import StoreUnavailable
-from outlast.store.base import Beat, NewWorker, WorkerRef, WorkerSeen
+from outlast.store.base import Beat, NewWorker, Registered, WorkerRef, WorkerSeen
 from outlast.store.reads import WorkerStatus
 from outlast.testing import ManualClock
 from outlast.worker.ledger import Ledger
@@ -26,14 +26,16 @@ class Rows(FakeStore):
     def __init__(self) -> None:
         super().__init__()
         self.ids = 0
+        self.registered: list[NewWorker] = []
         self.away = False
         self.errors: list[Exception] = []
         self.reconnects: list[WorkerRef | None] = []
 
-    async def register(self, new: NewWorker) -> WorkerRef:
+    async def register(self, new: NewWorker) -> Registered:
         self._note("register", new.token_seen)
         self.ids += 1
-        return WorkerRef(self.ids, 1)
+        self.registered.append(new)
+        return Registered(self.ids, 1)
 
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
         self._note("set_status", (me.worker_id, status.value))
@@ -98,6 +100,22 @@ async def stage():
     if stage.worker._reviving is not None:
         stage.worker._reviving.cancel()
         await asyncio.wait([stage.worker._reviving])
+
+
+async def test_only_the_first_registration_takes_over_from_an_earlier_worker(stage):
+    """One that comes back after its lease was lost may have a successor itself."""
+    stage.loses()
+    await stage.worker._reviving
+    assert [new.succeeds for new in stage.store.registered] == [True, False]
+
+
+async def test_a_registration_without_an_answer_is_tried_again_as_the_first():
+    stage = Stage()
+    stage.store.errors = [StoreUnavailable("away")]
+    with pytest.raises(StoreUnavailable):
+        await stage.worker._register()
+    await stage.worker._register()
+    assert [new.succeeds for new in stage.store.registered] == [True]
 
 
 # ------------------------------------------------------------------------------ the trust

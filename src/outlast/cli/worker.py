@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from outlast.cli.logs import LogWriter
 
 TASKS_SHOWN = 12
-_ABOUT = {"a queue ": "--queues", "the worker's name ": "--name", "a lease ": "--lease"}
+_ABOUT = {
+    "a queue ": "--queues",
+    "the worker's name ": "--name",
+    "the worker's instance ": "--instance",
+    "a lease ": "--lease",
+}
 
 
 class LogFormat(StrEnum):
@@ -62,6 +67,15 @@ Name = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="What people call it. Default: host-pid-random."),
 ]
+Instance = Annotated[
+    str | None,
+    typer.Option(
+        "--instance",
+        metavar="NAME",
+        envvar="OUTLAST_INSTANCE",
+        help="A name that only one living worker has, such as a StatefulSet's pod.",
+    ),
+]
 Format = Annotated[
     LogFormat, typer.Option("--log-format", metavar="console|json", help="How to write the log.")
 ]
@@ -82,6 +96,7 @@ def worker(
     lease: Lease = None,
     drain_timeout: DrainTimeout = None,
     name: Name = None,
+    instance: Instance = None,
     log_format: Format = LogFormat.CONSOLE,
 ) -> None:
     """Run jobs until told to stop.
@@ -107,6 +122,7 @@ def worker(
         lease=lease,
         drain_timeout=drain_timeout,
         name=name,
+        instance=instance,
     )
     found = look_into(app)
     _run(app, resolve_url(url or found.url), settings, found, log_format)

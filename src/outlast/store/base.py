@@ -64,7 +64,8 @@ class Enqueued(msgspec.Struct, frozen=True):
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it knows but may
-    not serve -> the tags it would need. ``instance``: a name that the platform keeps unique.
+    not serve -> the tags it would need. ``instance``: a name that the platform
+    keeps unique; ``succeeds``: whoever else still lives under it is gone.
     ``token_seen`` is the highest token that it has ever seen: the store jumps above it. The lock
     fields name its host-local lock file; ``lock_path`` None means that it has none."""
 
@@ -79,6 +80,7 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str] = []
     lacks: dict[str, list[str]] = {}
     instance: str | None = None
+    succeeds: bool = True
     release: str | None = None
     token_seen: int = 0
     lock_path: str | None = None
@@ -91,6 +93,12 @@ class WorkerRef(msgspec.Struct, frozen=True):
 
     worker_id: int
     epoch: int
+
+
+class Registered(WorkerRef, frozen=True):
+    """A new registration; ``replaced`` earlier ones of its instance were marked lost by it."""
+
+    replaced: int = 0
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -256,8 +264,9 @@ class Store(Protocol):
         """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
         ...
 
-    async def register(self, new: NewWorker) -> WorkerRef:
-        """Make a row for a worker, active, with its lease running."""
+    async def register(self, new: NewWorker) -> Registered:
+        """Make a row for a worker, active, with its lease running. In the same transaction any
+        other live row of its instance is marked lost, as by a reap, where it succeeds it."""
         ...
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:

@@ -29,6 +29,7 @@ from outlast.store.base import (
     NewJob,
     NewWorker,
     Orphan,
+    Registered,
     Report,
     Requeued,
     Room,
@@ -250,8 +251,8 @@ class PostgresStore:
 
     # -- workers
 
-    async def register(self, new: NewWorker) -> WorkerRef:
-        """Make a row for a worker, active, with its lease running."""
+    async def register(self, new: NewWorker) -> Registered:
+        """Make a row for a worker, active, its lease running; end those that it succeeds."""
         await self.raise_tokens(new.token_seen)
         rows = await self._fetch(
             "register",
@@ -270,8 +271,9 @@ class PostgresStore:
             new.lock_path,
             new.lock_device,
             new.lock_inode,
+            new.instance if new.succeeds else None,
         )
-        return WorkerRef(rows[0]["id"], rows[0]["epoch"])
+        return Registered(*rows[0])
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
         """Raise the epoch, after any exchange under way. None: the lease is lost."""

@@ -38,6 +38,7 @@ from outlast.store.base import (
     NewJob,
     NewWorker,
     Orphan,
+    Registered,
     Report,
     Requeued,
     Room,
@@ -189,8 +190,8 @@ class SqliteStore:
 
     # ---------------------------------------------------------------------- the workers
 
-    async def register(self, new: NewWorker) -> WorkerRef:
-        """Make a row for a worker, active, with its lease running."""
+    async def register(self, new: NewWorker) -> Registered:
+        """Make a row for a worker, active, its lease running; end those that it succeeds."""
         return await self._write(sqlite_workers.register, new)
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:

@@ -17,7 +17,7 @@ from outlast.model.crash import Charge
 from outlast.model.job import JobFacts, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.base import Beat, NewWorker, Orphan, WorkerRef, WorkerSeen
+from outlast.store.base import Beat, NewWorker, Orphan, Registered, WorkerRef, WorkerSeen
 from outlast.store.columns import cause_of, policy_of, progress_of
 from outlast.store.lockfile import LockFile, read_beat
 from outlast.store.reads import WorkerStatus
@@ -34,8 +34,9 @@ _RAISE = statements("sequences")["raise"]
 # ---------------------------------------------------------------------------- registration
 
 
-def register(cursor: Cursor, now: float, new: NewWorker) -> WorkerRef:
-    """Make a row, with its lease running; later tokens are above those it has seen."""
+def register(cursor: Cursor, now: float, new: NewWorker) -> Registered:
+    """Make a row, with its lease running; later tokens are above those it has seen, and those
+    that it succeeds are lost."""
     raise_tokens(cursor, now, new.token_seen)
     worker_id = draw(cursor, "worker", 1)[0]
     values = msgspec.structs.asdict(new) | {
@@ -46,9 +47,13 @@ def register(cursor: Cursor, now: float, new: NewWorker) -> WorkerRef:
         "tags": json.dumps(new.tags),
         "lacks": json.dumps(new.lacks),
     }
-    del values["token_seen"]
+    del values["token_seen"], values["succeeds"]
+    replaced = 0
+    if new.instance is not None and new.succeeds:
+        before = {"now": now, "instance": new.instance}
+        replaced = cursor.execute(_REGISTER["replace"], before).rowcount
     cursor.execute(_REGISTER["register"], values)
-    return WorkerRef(worker_id, 1)
+    return Registered(worker_id, 1, replaced)
 
 
 def raise_tokens(cursor: Cursor, _: float, above: int) -> None:

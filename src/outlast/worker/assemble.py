@@ -80,6 +80,7 @@ def new_worker(
         heartbeat=settings.heartbeat,
         lease=settings.lease,
         queues=list(settings.queues),
+        instance=settings.instance,
         release=release or os.environ.get("OUTLAST_RELEASE"),
         lock_path=None if lock is None else str(lock.path),
         lock_device=None if lock is None else lock.device,

@@ -220,11 +220,19 @@ class Worker:
             self._new, tasks=self.pool.tasks(), token_seen=self.ledger.token_seen
         )
         self.has_left = False
-        self._stands(await self._store.register(new))
+        registered = await self._store.register(new)
+        # from now on a row of this instance that is not our own may be that of a successor
+        self._new = msgspec.structs.replace(self._new, succeeds=False)
+        self._stands(WorkerRef(registered.worker_id, registered.epoch))
         self._announced = new.tasks
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
-        emit("worker_registered", worker=self._new.name, worker_id=self.me.worker_id)
+        emit(
+            "worker_registered",
+            worker=new.name,
+            worker_id=registered.worker_id,
+            replaced=registered.replaced,
+        )
 
     def _stands(self, me: WorkerRef) -> None:
         self.me = me

@@ -1,7 +1,13 @@
 -- A worker's own row. Only active and draining rows change, so a worker that was reaped learns
 -- it here; a reconnect waits, by BEGIN IMMEDIATE, for any exchange under way, and from then on
--- an exchange at the old epoch claims nothing.
+-- an exchange at the old epoch claims nothing. "replace" marks lost whoever else lives under the
+-- instance name of a worker that registers, in the same transaction: the platform says that the old
+-- process is gone, so no counter is asked for. Its exchange and its beat find the row lost.
 
+-- name: replace
+UPDATE outlast_workers
+SET status = 'lost', epoch = epoch + 1, stopped_at = :now, cause = 'restarted'
+WHERE instance = :instance AND status IN ('active', 'draining')
 -- name: register
 INSERT INTO outlast_workers
     (id, name, host, pid, boot_id, heartbeat, lease, queues, tasks, tags, lacks, instance, release,

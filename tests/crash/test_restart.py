@@ -1,0 +1,172 @@
+"""A worker is killed and started again in place; whoever only looks like it is left alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from outlast.model.job import State
+from outlast.model.lease import DeathCause
+from outlast.store.base import NewWorker
+from outlast.store.lockfile import LockFile, boot_id
+from outlast.store.reads import WorkerRow, WorkerStatus
+from tests.crash.harness import Scene, WorkerProcess
+
+JSON = ("--log-format", "json")
+CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts")
+
+
+async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
+    """The row of the worker that was started as this process."""
+    names = {entry["worker_id"] for entry in worker.told("worker_registered")}
+    return next(row for row in await stage.worker_rows() if row.id in names)
+
+
+async def goes_on(stage: Scene, job: int) -> None:
+    """Wait until the job has saved twice more: nobody has taken it away meanwhile."""
+    for _ in range(2):
+        before = await stage.checkpoint(job)
+
+        async def saved(before: str | None = before) -> bool:
+            return await stage.checkpoint(job) not in (None, before)
+
+        await stage.until(saved, "another checkpoint")
+
+
+async def reconciled(stage: Scene, worker: WorkerProcess) -> int:
+    """Wait for the first look of a worker; return how many orphans it has found."""
+
+    async def looked() -> bool:
+        return bool(worker.told("reconciliation_complete"))
+
+    await stage.until(looked, "the first look")
+    return int(worker.told("reconciliation_complete")[0]["orphaned_count"])
+
+
+# ---------------------------------------------------------------------------- restarted
+
+
+async def test_the_only_worker_started_again_finds_its_lock_file_free_at_its_first_look(
+    stage: Scene,
+) -> None:
+    first = await stage.worker(*JSON)
+    job = await stage.enqueue("first_hangs_in_python")
+    await stage.started(1)
+    first.kill_tree()
+    again = await stage.worker(*JSON)
+    assert await reconciled(stage, again) == 1
+    second = await stage.started(2)
+    assert second["still_alive"] == []
+    row = await row_of(stage, first)
+    assert (row.status, row.cause) == (WorkerStatus.LOST, DeathCause.LOCK_FILE)
+    assert again.told("worker_reaped")[0]["worker_id"] == row.id
+    assert (await stage.ended(job)).state is State.COMPLETED
+
+
+async def test_an_instance_takes_over_as_it_registers_where_no_lock_file_is_left(
+    stage: Scene,
+) -> None:
+    first = await stage.worker(*JSON, "--instance", "pod-0")
+    job = await stage.enqueue("first_hangs")
+    await stage.started(1)
+    for lock in stage.lock_files():
+        lock.unlink()  # the pod's disk is new
+    first.kill_tree()
+    again = await stage.worker(*JSON, env={"OUTLAST_INSTANCE": "pod-0"})
+    assert again.told("worker_registered")[0]["replaced"] == 1
+    assert await reconciled(stage, again) == 1
+    await stage.started(2)
+    row = await row_of(stage, first)
+    assert (row.status, row.cause) == (WorkerStatus.LOST, DeathCause.RESTARTED)
+    (closed,) = await stage.attempts(job)
+    assert (closed.outcome, closed.charge) == ("lost_worker", "loss")
+    assert DeathCause.RESTARTED.sentence in closed.message
+
+
+# -------------------------------------------------------------------------- not restarted
+
+
+@pytest.mark.parametrize("instances", [(None, None), ("pod-0", "pod-1")], ids=str)
+async def test_a_living_sibling_on_the_same_host_is_not_robbed(
+    stage: Scene, instances: tuple[str | None, str | None]
+) -> None:
+    mine, other = (("--instance", name) if name else () for name in instances)
+    sibling = await stage.worker(*JSON, *mine)
+    job = await stage.enqueue("counts", upto=200)
+    await stage.started(1)
+    started = await stage.worker(*JSON, *other)
+    assert started.told("worker_registered")[0]["replaced"] == 0
+    assert await reconciled(stage, started) == 0
+    await goes_on(stage, job)
+    assert (await row_of(stage, sibling)).status is WorkerStatus.ACTIVE
+    assert (await stage.job(job)).attempt_count == 1
+
+
+async def test_a_reused_process_id_neither_saves_the_dead_nor_condemns_the_living(
+    stage: Scene, tmp_path: Path
+) -> None:
+    """Three rows on one host show the id of the one worker that runs."""
+    worker = await stage.worker(*JSON)
+    locks = [LockFile.create(tmp_path / "run", name) for name in ("dead", "living")]
+    for lock, name in zip(locks, ("dead", "living"), strict=True):
+        await stage.store.register(_twin(name, worker.pid, lock))
+    locks[0].release(unlink=False)
+
+    async def found() -> bool:
+        return any(row.status is WorkerStatus.LOST for row in await stage.worker_rows())
+
+    await stage.until(found, "the dead one to be found")
+    rows = {row.name: row for row in await stage.worker_rows()}
+    assert (rows["dead"].status, rows["dead"].cause) == ("lost", DeathCause.LOCK_FILE)
+    assert rows["living"].status is WorkerStatus.ACTIVE
+    assert (await row_of(stage, worker)).status is WorkerStatus.ACTIVE
+    locks[1].release()
+
+
+def _twin(name: str, pid: int, lock: LockFile) -> NewWorker:
+    return NewWorker(
+        name=name,
+        host=socket.gethostname(),
+        pid=pid,
+        boot_id=boot_id(),
+        heartbeat=30.0,
+        lease=600.0,
+        lock_path=str(lock.path),
+        lock_device=lock.device,
+        lock_inode=lock.inode,
+    )
+
+
+async def test_containers_with_equal_host_names_where_each_worker_is_process_1(
+    stage: Scene, tmp_path: Path
+) -> None:
+    if not _can_contain():
+        pytest.skip("needs the right to make a namespace for processes")
+    one = await contained(stage, tmp_path / "one")
+    job = await stage.enqueue("counts", upto=200)
+    await stage.started(1)
+    two = await contained(stage, tmp_path / "two")
+    rows = [await row_of(stage, worker) for worker in (one, two)]
+    assert [(row.host, row.pid) for row in rows] == [("app", 1)] * 2
+    assert await reconciled(stage, two) == 0
+    await goes_on(stage, job)
+    assert (await row_of(stage, one)).status is WorkerStatus.ACTIVE
+    assert (await stage.job(job)).attempt_count == 1
+
+
+async def contained(stage: Scene, run_dir: Path) -> WorkerProcess:
+    """A worker that is process 1 on a host called "app", with its own folder for lock files."""
+    command = (*CONTAINER, "sh", "-c", 'hostname app && exec "$@"', "sh")
+    return await stage.worker(*JSON, env={"OUTLAST_RUN_DIR": str(run_dir)}, prefix=command)
+
+
+def _can_contain() -> bool:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    done = subprocess.run([*CONTAINER, "hostname", "app"], capture_output=True, check=False)
+    return done.returncode == 0
