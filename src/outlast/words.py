@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+ENDLESS = 1e12  # seconds: what a database calls infinite
 _KIBI = 1024
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -15,6 +16,8 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 def span(seconds: float) -> str:
     """Return a length of time with two digits or so: ``0.21 s``, ``3.2 s``, ``4 min 10 s``."""
     seconds = max(0.0, seconds)
+    if seconds >= ENDLESS:
+        return "endless time"
     if seconds < 1:
         return f"{seconds:.2f} s"
     if seconds < 10:  # noqa: PLR2004
@@ -36,6 +39,8 @@ def _two(whole: int, large: int, large_word: str, small: int, small_word: str) -
 
 def rough(seconds: float) -> str:
     """Return a length of time with one unit: ``3 s``, ``4 min``, ``5 h``, ``6 d``."""
+    if seconds >= ENDLESS:
+        return "endless time"
     for size, word in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {word}"
@@ -55,7 +60,10 @@ def stamp(at: float | None) -> str:
     """Return a time as ``2026-01-31 15:04:05 UTC``."""
     if at is None:
         return ""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return "beyond all dates"
 
 
 def size(count: int) -> str:

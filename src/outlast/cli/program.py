@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import outlast
-from outlast.cli import dead, jobs, operate, verify, worker
+from outlast.cli import dead, jobs, operate, verify, why, worker
 from outlast.cli.errors import DONE, FAULT, INTERRUPTED, WRONG_USAGE, say, tell
 from outlast.cli.options import laid_out
 
@@ -60,6 +60,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     root.callback()(options)
     worker.add_to(root)
     jobs.add_to(root)
+    why.add_to(root)
     dead.add_to(root)
     operate.add_to(root)
     verify.add_to(root)

@@ -9,6 +9,7 @@ import msgspec
 from outlast.model.crash import Crash
 from outlast.model.job import State
 from outlast.store.columns import policy_of, progress_of
+from outlast.store.figures import COUNT_MAX, NAMED_MAX, Place
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import sql
@@ -45,6 +46,11 @@ class PostgresInspector:
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
         """Return refused writes, newest first."""
         return [RefusalRow(**row) for row in await self._fetch("show_refusals", job_id, limit)]
+
+    async def place(self, job_id: int) -> Place | None:
+        """Return where a job stands among the others."""
+        rows = await self._fetch("show_place", job_id, COUNT_MAX, NAMED_MAX)
+        return Place(**rows[0]) if rows else None
 
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""

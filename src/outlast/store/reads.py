@@ -9,6 +9,7 @@ import msgspec
 
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
+from outlast.store.figures import Place
 
 if TYPE_CHECKING:
     from outlast.store.history import HistoryPage
@@ -154,6 +155,10 @@ class Inspector(Protocol):
 
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
         """Return refused writes, newest first."""
+        ...
+
+    async def place(self, job_id: int) -> Place | None:
+        """Return where a job stands among the others, in bounded numbers."""
         ...
 
     async def known_tasks(self) -> set[str]:

@@ -12,13 +12,14 @@ from outlast.clock import Clock
 from outlast.model.crash import Crash
 from outlast.model.job import State
 from outlast.store.columns import policy_of, progress_of
+from outlast.store.figures import COUNT_MAX, NAMED_MAX, Place
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_sql import statements
 
-_SQL = statements("inspect")
 _SNAPSHOT = statements("transaction")
+_SQL = statements("inspect") | statements("place")
 _crash = msgspec.json.Decoder(Crash).decode
 
 
@@ -52,6 +53,12 @@ class SqliteInspector:
         rows = await self._rows("refusals", {"job_id": job_id, "limit": limit})
         return [RefusalRow(**dict(zip(_REFUSAL, row, strict=True))) for row in rows]
 
+    async def place(self, job_id: int) -> Place | None:
+        """Return where a job stands among the others."""
+        bounds = {"most": COUNT_MAX, "named": NAMED_MAX}
+        rows = await self._rows("place", {"id": job_id, "now": self._clock.wall()} | bounds)
+        return _place(rows[0]) if rows else None
+
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""
         return {row[0] for row in await self._rows("known_tasks", ())}
@@ -84,11 +91,12 @@ class SqliteInspector:
         return await self._connection.read(look)
 
 
-# sql/sqlite/inspect.sql selects the columns in the order of these fields
+# sql/sqlite/inspect.sql and its neighbours select the columns in the order of these fields
 _JOB = JobRow.__struct_fields__
 _ATTEMPT = AttemptRow.__struct_fields__
 _WORKER = WorkerRow.__struct_fields__
 _REFUSAL = RefusalRow.__struct_fields__
+_PLACE = Place.__struct_fields__
 
 
 def _job(row: tuple[Any, ...]) -> JobRow:
@@ -135,3 +143,9 @@ def _worker(row: tuple[Any, ...]) -> WorkerRow:
     values["lacks"] = json.loads(values["lacks"])
     values["drain_requested"] = bool(values["drain_requested"])
     return WorkerRow(**values)
+
+
+def _place(row: tuple[Any, ...]) -> Place:
+    values = dict(zip(_PLACE, row, strict=True))
+    values["incident"] = json.loads(values["incident"])
+    return Place(**values)

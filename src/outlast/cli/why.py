@@ -1,0 +1,65 @@
+"""``outlast why``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from outlast.cli.connect import on_store, place
+from outlast.cli.options import JobId, Json, Url, command
+from outlast.clock import SYSTEM
+from outlast.errors import JobNotFound
+from outlast.store.base import Store
+from outlast.store.figures import Place
+from outlast.why import Situation, counted, why_document
+from outlast.why import why as explained
+
+if TYPE_CHECKING:
+    import typer
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "why")(why)
+
+
+def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
+    """Say why a job is where it is, and what would move it.
+
+    In sentences: who runs it and how much longer it may, what it waits for, which worker is
+    missing, or why it died; then what would move it, and how many others are in the same position.
+
+    Examples:
+        outlast why 17
+        outlast why 17 --json
+    """
+
+    async def look(store: Store) -> Situation:
+        inspector = store.inspector
+        row = await inspector.job(job_id)
+        if row is None:
+            raise JobNotFound(f"there is no job {job_id} in {place(store.url)}")
+        return Situation(
+            row=row,
+            attempts=await inspector.attempts(job_id),
+            workers=await inspector.workers(),
+            place=await inspector.place(job_id) or Place(),
+            now=SYSTEM.wall(),
+        )
+
+    about = on_store(url, look)
+    answer = explained(about)
+    from outlast.cli.show import console, print_json, word
+
+    if json:
+        print_json(why_document(about.row, answer))
+        return
+    out = console()
+    out.print(f"job {job_id} is ", word(answer.position.replace("_", " ")), sep="", end="\n\n")
+    for sentence in answer.sentences:
+        out.print(sentence, soft_wrap=True)
+    for move in answer.moves:
+        out.print(f"-> {move}", style="bold", soft_wrap=True)
+    if answer.others:
+        others = counted(answer.others, "other job")
+        verb = "is" if answer.others == 1 else "are"
+        out.print(f"\n{others} {verb} in the same position.", style="dim")

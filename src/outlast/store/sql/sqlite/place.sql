@@ -1,0 +1,62 @@
+-- Where a job stands among the others: each count is by one index and stops at :most. The line is
+-- indexed by lane (queue and task), so what is before the job is summed up lane by lane. Reads only.
+
+-- name: place
+WITH RECURSIVE me AS (SELECT * FROM outlast_jobs WHERE id = :id),
+lane (task) AS (
+    SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+            WHERE o.position IS NOT NULL AND o.queue = (SELECT queue FROM me)
+            ORDER BY o.task LIMIT 1)
+    UNION ALL
+    SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+            WHERE o.position IS NOT NULL AND o.queue = (SELECT queue FROM me) AND o.task > lane.task
+            ORDER BY o.task LIMIT 1)
+    FROM lane WHERE lane.task IS NOT NULL
+)
+SELECT min(:most, (
+           SELECT coalesce(sum((
+               SELECT count(*) FROM (
+                   SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+                   WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL
+                     AND o.priority > me.priority LIMIT :most)) + (
+               SELECT count(*) FROM (
+                   SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+                   WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL
+                     AND o.priority = me.priority
+                     AND o.position < coalesce(me.position, 9223372036854775807) LIMIT :most))), 0)
+           FROM lane WHERE lane.task IS NOT NULL)),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+            WHERE o.position IS NOT NULL LIMIT :most)),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+            WHERE o.queue = me.queue AND o.position IS NOT NULL LIMIT :most)),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+            WHERE o.queue = me.queue AND o.task = me.task AND o.position IS NOT NULL LIMIT :most)),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
+            WHERE o.queue = me.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
+              AND o.run_at > :now LIMIT :most)),
+       (SELECT count(*) FROM (
+            SELECT o.failures + o.losses AS ended FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
+            WHERE o.queue = me.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
+              AND o.run_at > :now ORDER BY o.run_at LIMIT :most)
+        WHERE ended > 0),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_suspect
+            WHERE o.queue = me.queue AND o.state = 'queued' AND o.solo > 0 LIMIT :most)),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_worker
+            WHERE o.worker_id = me.worker_id AND o.worker_id IS NOT NULL LIMIT :most)),
+       (SELECT count(*) FROM (
+            SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_dead
+            WHERE o.state = 'dead' ORDER BY o.id DESC LIMIT :most) AS d
+        WHERE d.task = me.task),
+       (SELECT json_group_array(id) FROM (
+            SELECT o.id FROM outlast_jobs AS o INDEXED BY outlast_jobs_incident
+            WHERE o.incident = me.incident AND o.incident IS NOT NULL AND o.id <> me.id
+            ORDER BY o.id LIMIT :named)),
+       (SELECT o.id FROM outlast_jobs AS o INDEXED BY outlast_jobs_key
+        WHERE o.key = me.key AND o.key IS NOT NULL AND o.ended_at IS NULL AND o.id <> me.id)
+FROM me

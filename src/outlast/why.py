@@ -1,0 +1,464 @@
+"""Why a job is where it is, what would move it, and how many others are in the same position.
+
+Pure: from what a store shows to an answer in sentences. ``position`` is a stable name for
+programs; the sentences are for people and may be worded anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from outlast.inspector import SCHEMA, Document
+from outlast.model.crash import Charge
+from outlast.model.job import State
+from outlast.store.figures import COUNT_MAX, Place
+from outlast.store.reads import AttemptRow, JobRow, WorkerRow, WorkerStatus
+from outlast.words import ago, count_of, line, span, stamp
+
+POSITIONS = {
+    "completed": "it is done",
+    "cancelled": "it was cancelled",
+    "dead": "it used up a budget, or gave itself up",
+    "running": "a worker runs it",
+    "stopping": "it runs, and was asked to stop",
+    "overdue": "it runs past its timeout, and is to be ended",
+    "silent": "it runs, but its worker has not been heard of for its whole lease",
+    "orphaned": "it is called running, but its worker is gone",
+    "scheduled": "it waits for its time",
+    "retrying": "it waits out the pause after a failure or a loss",
+    "suspect": "it waits to be run alone",
+    "no_workers": "it is due, but no worker is alive",
+    "unservable": "it is due, but no live worker knows its task",
+    "lacks_tags": "it is due, but the workers that know its task lack a tag that it requires",
+    "queue_not_served": "it is due, but no worker that knows its task serves its queue",
+    "draining": "it is due, but all workers that could take it are stopping",
+    "in_line": "it is due, and a worker takes it as soon as it has room",
+}
+NAMES_SHOWN = 5
+NAME_MAX = 60
+SAID_MAX = 200
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known. ``attempts`` are closed ones by token; ``now`` is seconds since 1970."""
+
+    row: JobRow
+    attempts: Sequence[AttemptRow]
+    workers: Sequence[WorkerRow]
+    place: Place
+    now: float
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Why, and what next. ``others`` are in the same position (COUNT_MAX: that many or more)."""
+
+    position: str
+    sentences: list[str]
+    moves: list[str]
+    others: int = 0
+
+
+def why(about: Situation) -> Answer:
+    """Return why a job is where it is."""
+    row = about.row
+    if row.state is State.RUNNING:
+        return _running(about)
+    if row.state is State.QUEUED:
+        return _queued(about)
+    if row.state is State.DEAD:
+        return _dead(about)
+    if row.state is State.CANCELLED:
+        said = f"It was cancelled {_at(row.ended_at, about.now)}, {_tries(row)}."
+        return Answer(position="cancelled", sentences=[said], moves=_requeue(about))
+    took = _took(row)
+    said = f"It was completed {_at(row.ended_at, about.now)}{_by(row.worker, row.host)}{took}."
+    return Answer(position="completed", sentences=[said], moves=["Nothing: it is done."])
+
+
+def why_document(row: JobRow, answer: Answer) -> Document:
+    """Return the answer as one JSON document."""
+    return {
+        "schema": SCHEMA,
+        "id": row.id,
+        "task": row.task,
+        "queue": row.queue,
+        "state": row.state.value,
+        "position": answer.position,
+        "sentences": answer.sentences,
+        "moves": answer.moves,
+        "others": answer.others,
+        "others_at_least": answer.others >= COUNT_MAX,
+    }
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a bounded number in words: ``3 jobs``, ``10000 or more jobs``."""
+    return f"{number} or more {noun}s" if number >= COUNT_MAX else count_of(number, noun)
+
+
+# -- it has ended
+
+
+def _dead(about: Situation) -> Answer:
+    row, policy = about.row, about.row.policy
+    if row.failures > policy.retries:
+        cause = f"its budget of failures is used up ({row.failures}, {policy.retries} forgiven)"
+    elif row.losses > policy.max_losses:
+        cause = f"its budget of losses is used up ({row.losses}, {policy.max_losses} forgiven)"
+    else:
+        cause = "it gave itself up (Dead), or could not be run any more"
+    return Answer(
+        position="dead",
+        sentences=[
+            f"It died {_at(row.ended_at, about.now)}, {_tries(row)}: {cause}.",
+            *_last_end(about.attempts),
+        ],
+        moves=_requeue(about),
+        others=max(0, about.place.dead_alike - 1),
+    )
+
+
+def _requeue(about: Situation) -> list[str]:
+    row = about.row
+    holder = about.place.key_holder
+    if holder is not None:
+        return [
+            (
+                f"Nothing yet: its key {_quoted(row.key or '')} belongs to job {holder}, which is"
+                " unfinished; it can be requeued after that has ended."
+            )
+        ]
+    begin = "from its last checkpoint" if row.checkpoint is not None else "from the start"
+    return [f"`outlast requeue {row.id}` runs it again with fresh budgets, {begin}."]
+
+
+def _last_end(attempts: Sequence[AttemptRow]) -> list[str]:
+    """Say how the last attempt ended that was charged, or else the last at all."""
+    charged = [one for one in attempts if one.charge != Charge.NONE]
+    ends = (charged or list(attempts))[-1:]
+    return [f"Attempt {one.number} ended as {_ending(one)}." for one in ends]
+
+
+def _ending(one: AttemptRow) -> str:
+    message = line(one.message, SAID_MAX).rstrip(".")
+    return f"{one.outcome}: {message}" if message else one.outcome
+
+
+# -- it runs
+
+
+def _running(about: Situation) -> Answer:
+    row = about.row
+    mine = next((one for one in about.workers if one.id == row.worker_id), None)
+    others = max(0, about.place.beside - 1)
+    if mine is None or not _alive(mine):
+        return Answer(
+            position="orphaned",
+            sentences=[f"{_runs(about)}, but {_gone(mine, about.now)}: it is an orphan."],
+            moves=_reclaimers(about),
+            others=others,
+        )
+    if about.now - mine.heartbeat_at > mine.lease:
+        late = span(about.now - mine.heartbeat_at)
+        said = f"{_runs(about)}, but nothing was heard of that worker for {late}."
+        ends = f"Its lease is {span(mine.lease)}: it is found gone, unless it comes back."
+        moves = _reclaimers(about, besides=mine)
+        return Answer(position="silent", sentences=[said, ends], moves=moves, others=others)
+    sentences = [f"{_runs(about)}.", _beats(mine, about.now), *_progress(row)]
+    position, standing, moves = _its_end(about)
+    return Answer(position=position, sentences=sentences + standing, moves=moves, others=others)
+
+
+def _its_end(about: Situation) -> tuple[str, list[str], list[str]]:
+    """Return what will end an attempt whose worker is well: position, sentences, moves."""
+    row = about.row
+    left = None if row.hard_deadline is None else row.hard_deadline - about.now
+    if row.cancel_requested:
+        said = "It was asked to stop, and has not obeyed yet."
+        move = "It is cancelled once it stops; after a grace its runner is killed."
+        return "stopping", [said], [move]
+    if left is not None and left <= 0:
+        said = f"Its timeout of {_timeout(row)} was over {span(-left)} ago."
+        return "overdue", [said], ["Its worker ends it; should that be stuck, any other does."]
+    limits = [] if left is None else [f"Of its timeout of {_timeout(row)}, {span(left)} are left."]
+    if row.policy.stall_timeout is not None:
+        limits.append(f"Without a report or save for {span(row.policy.stall_timeout)} it is ended.")
+    if not limits:
+        limits = ["It has no timeout: it may run as long as its worker beats."]
+    return "running", limits, [f"Its own end; `outlast cancel {row.id}` asks it to stop."]
+
+
+def _runs(about: Situation) -> str:
+    row = about.row
+    number = f"Attempt {row.attempt_count} (token {row.token})"
+    lasts = _for(row.started_at, about.now)
+    return f"{number} has been running {lasts}{_by(row.worker, row.host)}"
+
+
+def _beats(mine: WorkerRow, now: float) -> str:
+    left = mine.lease_expires_at - now
+    lasts = f"its lease lasts {span(left)} more" if left > 0 else "its lease is due"
+    status = "is draining, " if _drains(mine) else ""
+    return f"Its worker {status}was heard of {_ago(mine.heartbeat_at, now)}; {lasts}."
+
+
+def _gone(mine: WorkerRow | None, now: float) -> str:
+    if mine is None:
+        return "its worker is not known to the store any more"
+    cause = f" ({line(mine.cause, SAID_MAX)})" if mine.cause else ""
+    ended = "" if mine.stopped_at is None else f" {_ago(mine.stopped_at, now)}"
+    return f"that worker is {mine.status.value}{ended and f', as of{ended}'}{cause}"
+
+
+def _reclaimers(about: Situation, besides: WorkerRow | None = None) -> list[str]:
+    others = [one for one in _live(about) if besides is None or one.id != besides.id]
+    if not others:
+        return [
+            (
+                "Any live worker on this store would give it back to the queue, but there is none:"
+                " start one."
+            )
+        ]
+    return [f"One of {_named(others)} gives it back to the queue."]
+
+
+def _progress(row: JobRow) -> list[str]:
+    if row.progress is None:
+        return []
+    fraction, parts = row.progress.fraction, [row.progress.stage, row.progress.message]
+    said = line(": ".join(part for part in parts if part), SAID_MAX)
+    done = f"{int(fraction * 100)}%" if fraction is not None and 0 <= fraction <= 1 else ""
+    told = ", ".join(part for part in (done, said) if part)
+    return [f"It last reported {told}."] if told else []
+
+
+# -- it waits
+
+
+def _queued(about: Situation) -> Answer:
+    row = about.row
+    if not row.waiting:
+        return _due(about)
+    again = row.failures > 0 or row.losses > 0
+    if row.solo:
+        position, others = "suspect", about.place.suspects
+    elif again:
+        position, others = "retrying", about.place.retrying
+    else:
+        position, others = "scheduled", about.place.waiting - about.place.retrying
+    sentences = _past(about) if again else []
+    sentences += _suspicion(about)
+    number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
+    sentences.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
+    standing = _hindrance(about)
+    sentences += standing[1] if standing else []
+    then = standing[2] if standing else ["A worker takes it when it is due."]
+    return Answer(position=position, sentences=sentences, moves=then, others=max(0, others - 1))
+
+
+def _due(about: Situation) -> Answer:
+    row = about.row
+    past = (_past(about) if row.failures or row.losses else []) + _suspicion(about)
+    standing = _hindrance(about)
+    if standing is not None:
+        position, sentences, moves, others = standing
+        return Answer(position=position, sentences=past + sentences, moves=moves, others=others)
+    if row.solo:
+        alone = "has a runner to spare" if row.solo == 1 else "runs nothing else"
+        moves = [f"A worker that {alone}."]
+        others = max(0, about.place.suspects - 1)
+        return Answer(position="suspect", sentences=past, moves=moves, others=others)
+    able = _able(about)
+    before = about.place.before
+    line_up = f"{counted(before, 'job')} before it" if before else "nothing before it"
+    sentences = [
+        f"It has been due {_for(row.run_at, about.now)}, with {line_up} in its queue.",
+        (
+            f"{_opened(_named(able))} can take it and"
+            f" {'runs' if len(able) == 1 else 'run'} {count_of(_load(able), 'attempt')} now."
+        ),
+    ]
+    first = "" if not before else ", after those before it"
+    moves = [f"A worker takes it as soon as it has room{first}; more workers would be sooner."]
+    others = max(0, about.place.due_here - 1)
+    return Answer(position="in_line", sentences=past + sentences, moves=moves, others=others)
+
+
+Standing = tuple[str, list[str], list[str], int]
+
+
+def _hindrance(about: Situation) -> Standing | None:
+    """Return why no worker can take the job now: position, sentences, moves, others."""
+    row, place, live = about.row, about.place, _live(about)
+    task, alike = _quoted(row.task), max(0, place.due_alike - 1)
+    if not live:
+        silent = [one for one in about.workers if _alive(one)]
+        seen = f" (nothing was heard of {_named(silent)} for a whole lease)" if silent else ""
+        return (
+            "no_workers",
+            [f"No worker is alive{seen}."],
+            [f"Start a worker that knows the task {task}."],
+            max(0, place.due - 1),
+        )
+    knowing = [one for one in live if row.task in one.tasks and row.task not in one.lacks]
+    if not knowing:
+        return _unknown(about, live)
+    serving = [one for one in knowing if _serves(one, row.queue)]
+    if not serving:
+        queue = _quoted(row.queue)
+        return (
+            "queue_not_served",
+            [
+                (
+                    f"No worker that knows the task {task} serves the queue {queue};"
+                    f" {_named(knowing)} {'knows' if len(knowing) == 1 else 'know'} it."
+                )
+            ],
+            [f"Start a worker with --queues {line(row.queue, NAME_MAX)}, or without --queues."],
+            max(0, place.due_here - 1),
+        )
+    if not _able(about):
+        return (
+            "draining",
+            [f"All that could take it are draining: {_named(serving)}."],
+            ["The next worker that starts takes it."],
+            alike,
+        )
+    return None
+
+
+def _unknown(about: Situation, live: Sequence[WorkerRow]) -> Standing:
+    row, alike = about.row, max(0, about.place.due_alike - 1)
+    task = _quoted(row.task)
+    lacking = {tag for one in live for tag in one.lacks.get(row.task, ())}
+    if lacking:
+        tags = ", ".join(sorted(map(_quoted, lacking))[:NAMES_SHOWN])
+        noun = "the tag" if len(lacking) == 1 else "all of the tags"
+        return (
+            "lacks_tags",
+            [f"Task {task} is known, but no worker that knows it has {noun} {tags}."],
+            [f"Start a worker that knows it and has {noun} {tags}."],
+            alike,
+        )
+    return (
+        "unservable",
+        [f"No live worker knows the task {task}; there is {_named(live)}."],
+        [f"Start a worker whose application has the task {task} (or an alias of that name)."],
+        alike,
+    )
+
+
+def _past(about: Situation) -> list[str]:
+    row, policy = about.row, about.row.policy
+    budgets = (
+        f"It has used {row.failures} of {count_of(policy.retries, 'failure')}"
+        f" and {row.losses} of {policy.max_losses} losses."
+    )
+    return [*_last_end(about.attempts), budgets]
+
+
+def _suspicion(about: Situation) -> list[str]:
+    row = about.row
+    if not row.solo:
+        return []
+    beside = [one.crash.neighbours for one in about.attempts if one.crash is not None]
+    others = sorted({*about.place.incident, *(beside[-1] if beside else [])} - {row.id})
+    shared = ", ".join(map(str, others[:NAMES_SHOWN])) + (", …" if others[NAMES_SHOWN:] else "")
+    company = f" with {'job' if len(others) == 1 else 'jobs'} {shared}" if others else ""
+    where = "in a runner" if row.solo == 1 else "in a whole worker"
+    return [
+        (
+            f"It shared a process that died{company}, so it runs alone {where}: then it is certain"
+            " whether it was the cause."
+        )
+    ]
+
+
+# -- workers
+
+
+def _alive(one: WorkerRow) -> bool:
+    return one.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
+
+
+def _live(about: Situation) -> list[WorkerRow]:
+    """Return the workers that are alive and were heard of within their lease."""
+    return [
+        one for one in about.workers if _alive(one) and about.now - one.heartbeat_at <= one.lease
+    ]
+
+
+def _able(about: Situation) -> list[WorkerRow]:
+    row = about.row
+    return [
+        one
+        for one in _live(about)
+        if row.task in one.tasks
+        and row.task not in one.lacks
+        and _serves(one, row.queue)
+        and not _drains(one)
+    ]
+
+
+def _drains(one: WorkerRow) -> bool:
+    return one.status is WorkerStatus.DRAINING or one.drain_requested
+
+
+def _serves(one: WorkerRow, queue: str) -> bool:
+    return not one.queues or queue in one.queues
+
+
+def _load(workers: Iterable[WorkerRow]) -> int:
+    return sum(one.running for one in workers)
+
+
+def _named(workers: Sequence[WorkerRow]) -> str:
+    names = ", ".join(line(one.name, NAME_MAX) for one in workers[:NAMES_SHOWN])
+    more = f" and {len(workers) - NAMES_SHOWN} more" if workers[NAMES_SHOWN:] else ""
+    return f"worker {names}" if len(workers) == 1 else f"workers {names}{more}"
+
+
+# -- words
+
+
+def _quoted(text: str) -> str:
+    return f"'{line(text, NAME_MAX)}'"
+
+
+def _timeout(row: JobRow) -> str:
+    return "the job" if row.policy.timeout is None else span(row.policy.timeout)
+
+
+def _tries(row: JobRow) -> str:
+    return f"after {count_of(row.attempt_count, 'attempt')}" if row.attempt_count else "unrun"
+
+
+def _by(worker: str | None, host: str | None) -> str:
+    if not worker:
+        return ""
+    return f" on worker {line(worker, NAME_MAX)}" + (f" ({line(host, NAME_MAX)})" if host else "")
+
+
+def _took(row: JobRow) -> str:
+    if row.started_at is None or row.ended_at is None:
+        return ""
+    return f" after {span(row.ended_at - row.started_at)}, attempt {row.attempt_count}"
+
+
+def _at(at: float | None, now: float) -> str:
+    return "at a time unknown" if at is None else f"{_ago(at, now)} ({stamp(at)})"
+
+
+def _ago(at: float, now: float) -> str:
+    return ago(at, now).replace("now", "just now")
+
+
+def _for(at: float | None, now: float) -> str:
+    return "for a time unknown" if at is None else f"for {span(now - at)}"
+
+
+def _opened(text: str) -> str:
+    """Begin a sentence, without touching the names in it."""
+    return text[:1].upper() + text[1:]

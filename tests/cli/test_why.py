@@ -1,0 +1,81 @@
+"""``outlast why``: a job's position in sentences, on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+
+from outlast.store import open_store
+from outlast.why import POSITIONS
+from tests.cli.conftest import Outlast
+from tests.cli.test_reading import names
+from tests.conformance.kit import Hands, enqueued, job
+
+Filled = tuple[str, dict[str, int]]
+NAMES = names("schema id task queue state position sentences moves others others_at_least")
+
+
+def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None:
+    url, ids = filled
+    positions = {
+        name: outlast("why", number, "--url", url, "--json").json() for name, number in ids.items()
+    }
+    assert {name: one["position"] for name, one in positions.items()} == {
+        "completed": "completed",
+        "dead": "dead",
+        "running": "running",
+        "retrying": "retrying",
+        "scheduled": "scheduled",
+        "queued": "in_line",
+        "unservable": "unservable",
+        "cancelled": "cancelled",
+    }
+    for name, document in positions.items():
+        assert set(document) == NAMES
+        assert (document["schema"], document["id"]) == (1, ids[name])
+        assert document["position"] in POSITIONS
+        assert document["sentences"]
+        assert document["moves"]
+        assert document["others"] == (1 if name == "queued" else 0)  # with the unservable one
+        assert document["others_at_least"] is False
+    assert "mailbox unknown" in " ".join(positions["dead"]["sentences"])
+    assert "commit 400 of 1000" in " ".join(positions["running"]["sentences"])
+
+
+def test_people_read_sentences_and_what_would_move_it(outlast: Outlast, rows: Filled) -> None:
+    url, ids = rows
+    said = outlast("why", ids["unservable"], "--url", url)
+    assert said.code == 0, said.err
+    first, _, sentence, move = said.out.splitlines()
+    assert first == f"job {ids['unservable']} is unservable"
+    assert sentence == "No live worker knows the task 'old.name'; there is worker host-1."
+    assert move.startswith("-> Start a worker whose application has the task 'old.name'")
+
+
+def test_an_unknown_job_is_not_so(outlast: Outlast, rows: Filled) -> None:
+    url, _ = rows
+    outlast("why", 999, "--url", url).refused(1, "there is no job 999")
+
+
+async def abandoned(url: str) -> int:
+    """Return a job whose worker was found gone, with two more that it ran, and one that waits."""
+    store = open_store(url)
+    await store.open()
+    try:
+        hands = await Hands.on(store, "w-gone")
+        mine, *_ = await enqueued(store, *[job() for _ in range(4)])
+        await hands.claim(3)
+        await hands.vanish()
+        return mine
+    finally:
+        await store.close()
+
+
+def test_an_orphan_says_that_nobody_is_there_to_help(outlast: Outlast, store_url: str) -> None:
+    number = asyncio.run(abandoned(store_url))
+    said = outlast("why", number, "--url", store_url)
+    assert f"job {number} is orphaned" in said.out
+    assert "on worker w-gone (h1), but that worker is lost" in said.out
+    assert "there is none: start one" in said.out
+    assert "2 other jobs are in the same position" in said.out
+    waiting = outlast("why", number + 3, "--url", store_url)
+    assert f"job {number + 3} is no workers" in waiting.out
