@@ -22,6 +22,7 @@ from tests.crash.proxy import Proxy, proxied
 BOTH = ("sqlite", "postgres")
 POSTGRES = ("postgres",)
 SHORT = ("--heartbeat", "1", "--lease", "6")
+INSTANCE = ("--instance", "pod-0")
 SHORT_LEASE, DEFAULT_LEASE = 6.0, 60.0
 
 
@@ -153,6 +154,16 @@ def restarted(*, from_process: bool) -> Callable[[Scene], Awaitable[Seen]]:
     return play
 
 
+async def restarted_elsewhere(stage: Scene) -> Seen:
+    """As a pod that comes back on another node: only its name says that it is the same one."""
+    one = await held(stage, tasks.waits_once, *INSTANCE)
+    hide_lock_files(stage)
+    one.worker.kill_tree()
+    started_at = boot()
+    await another(stage, *INSTANCE)
+    return await seen(stage, one, started_at, 90)
+
+
 # --- silence ----------------------------------------------------------------------------------
 
 
@@ -220,6 +231,12 @@ CASES = (
         name="only worker killed, started again: from the registration",
         since="the new worker's row",
         play=restarted(from_process=False),
+        target=1,
+    ),
+    Case(
+        name="only worker killed, started again with its --instance name, no lock file",
+        since="the new process",
+        play=restarted_elsewhere,
         target=1,
     ),
     Case(
