@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -112,6 +120,7 @@ class App:
         priority: int = 0,
         aliases: Sequence[str] = (),
         own_runner: bool | None = None,
+        requires: Collection[str] = (),
     ) -> Decorator: ...
     def task(self, *fn: Callable[..., Any], **options: Any) -> Any:
         """Make a task of a function: ``@app.task``, or ``@app.task(queue=…, retries=…)``.
@@ -131,6 +140,7 @@ class App:
             aliases: further names that jobs may call it by.
             own_runner: whether an attempt has its runner process to itself; None: yes for a
                 plain function, no for an ``async def``.
+            requires: tags such as ``["gpu"]``: only workers that have all of them run its jobs.
             **options: those named above, from here on.
 
         Raises:

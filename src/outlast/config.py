@@ -115,6 +115,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         queues: the queues to serve; empty means all.
+        tags: what this worker has; tasks that require anything else are left to others.
         runners: child processes that run attempts.
         concurrency: attempts of async tasks at the same time in one runner.
         heartbeat, lease: seconds; the lease is at least three times the heartbeat.
@@ -128,6 +129,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """
 
     queues: list[str] = []
+    tags: list[str] = []
     runners: int = msgspec.field(default_factory=default_runners)
     concurrency: int = 10
     heartbeat: float = 2.0
@@ -140,11 +142,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     instance: str | None = None
 
     def __post_init__(self) -> None:
-        queues: object = self.queues
-        if not isinstance(queues, list):
-            raise ConfigError("queues must be a list of names, such as ['mail', 'analysis']")
-        for queue in self.queues:
-            check_name("a queue", queue)
+        _check_names("queues", self.queues, "a queue", ["mail", "analysis"])
+        _check_names("tags", self.tags, "a tag", ["gpu", "eu"])
         if self.name is not None:
             check_name("the worker's name", self.name)
         if self.instance is not None:
@@ -162,6 +161,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def terms(self) -> LeaseTerms:
         """Return heartbeat and lease, checked against each other."""
         return LeaseTerms(heartbeat=self.heartbeat, lease=self.lease)
+
+
+def _check_names(what: str, names: object, one: str, such_as: list[str]) -> None:
+    if not isinstance(names, list):
+        raise ConfigError(f"{what} must be a list of names, such as {such_as}")
+    for name in names:
+        check_name(one, name)
 
 
 def worker_settings(**settings: Any) -> WorkerSettings:

@@ -24,8 +24,8 @@ def phase_of(row: JobRow, known_tasks: Collection[str] | None = None) -> str:
     """Return where a job is, in the words for people.
 
     The state itself, except for queued jobs: ``retrying`` waits after a failure or loss,
-    ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task
-    (told only where ``known_tasks`` is given).
+    ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task,
+    or has the tags that it requires (told only where ``known_tasks`` is given).
     """
     if row.state is not State.QUEUED:
         return row.state.value

@@ -8,7 +8,7 @@ stored.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -151,6 +151,7 @@ class Task(Placed[P, R]):
         fn: the function itself.
         is_async: whether it is an ``async def``.
         own_runner: whether an attempt has its runner process to itself.
+        requires: the tags that a worker must have to run it.
         signature: how arguments become JSON and come back.
         returns: the return annotation, or Any.
         policy: the limits that are copied to each job.
@@ -163,6 +164,7 @@ class Task(Placed[P, R]):
         self.aliases = tuple(check_name("an alias", alias) for alias in options.aliases)
         self.is_async = is_async(fn)
         self.own_runner = not self.is_async if options.own_runner is None else options.own_runner
+        self.requires = frozenset(check_name("a tag", tag) for tag in options.requires)
         self.signature = Signature(fn, self.name, options.max_payload)
         self.returns = self.signature.returns
         self.policy = options.policy()
@@ -212,10 +214,13 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     aliases: Sequence[str] = ()
     own_runner: bool | None = None
+    requires: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.aliases, str):
             raise ConfigError(f"aliases must be a list of names, such as [{self.aliases!r}]")
+        if isinstance(self.requires, str) or not isinstance(self.requires, Collection):
+            raise ConfigError(f"requires must be a list of tags, such as [{self.requires!r}]")
         if self.own_runner is not None and not isinstance(self.own_runner, bool):
             raise ConfigError("own_runner must be True, False or None")
 

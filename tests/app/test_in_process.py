@@ -60,6 +60,36 @@ async def test_jobs_run_and_give_their_results(app: outlast.App) -> None:
         assert await word.result(timeout=DEADLINE) == "QUIET"
 
 
+async def test_a_task_that_requires_tags_runs_only_where_they_are(app: outlast.App) -> None:
+    @app.task(requires=["gpu"])
+    async def train() -> str:
+        return "trained"
+
+    @app.task
+    async def plain() -> None:
+        pass
+
+    job = await train.enqueue()
+    async with app.worker():
+        await (await plain.enqueue()).result(timeout=DEADLINE)
+        assert await job.status() == "unservable"
+    async with app.worker(tags=["gpu"]):
+        assert await job.result(timeout=DEADLINE) == "trained"
+
+
+async def test_a_worker_that_may_serve_nothing_is_idle(app: outlast.App, store: Store) -> None:
+    @app.task(requires=["gpu"])
+    async def train() -> None:
+        pass
+
+    await train.enqueue()
+    async with app.worker(), asyncio.timeout(DEADLINE):
+        while not (rows := await store.inspector.workers()):
+            await asyncio.sleep(0.01)
+        (row,) = rows
+        assert (row.tasks, row.tags, row.lacks) == ([], [], {"train": ["gpu"]})
+
+
 async def test_a_failed_attempt_is_tried_again_from_its_checkpoint(app: outlast.App) -> None:
     @app.task(backoff_first=0.01)
     async def stumbles() -> str:

@@ -90,6 +90,17 @@ def test_it_says_where_it_works_runs_jobs_and_drains(outlast: Outlast, folder: P
     assert row["status"] == "stopped"
 
 
+def test_it_says_which_tasks_its_tags_do_not_allow(outlast: Outlast, folder: Path) -> None:
+    shop = (folder / "shop.py").read_text()
+    (folder / "shop.py").write_text(shop.replace("@app.task", "@app.task(requires=['gpu'])", 1))
+    with worker(folder, "shop:app", "--tags", "eu,west", "--runners", "1") as running:
+        log = running.until("shop:app is ready")
+        running.until("worker_started")
+    assert "tags      eu, west" in log
+    assert "tasks     nap\n" in log
+    assert "not here  mail (needs gpu)" in log
+
+
 def test_the_url_of_the_command_line_wins(outlast: Outlast, folder: Path, store_url: str) -> None:
     with worker(folder, "shop:app", "--url", store_url, "--name", "one", "--runners", "1") as one:
         one.until("shop:app is ready")

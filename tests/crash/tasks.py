@@ -70,6 +70,11 @@ async def noted(value: int = 0) -> int:
     return value
 
 
+@app.task(requires=["gpu"])
+async def on_gpu() -> None:
+    begin()
+
+
 @app.task(backoff_first=0.05)
 async def first_hangs(seconds: float = 600) -> str:
     """The first attempt waits; any later one returns at once."""

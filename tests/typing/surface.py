@@ -30,7 +30,7 @@ def mail(to: str, *cc: str, urgent: bool = False) -> int:
     return len(cc)
 
 
-@app.task(own_runner=True)
+@app.task(own_runner=True, requires={"gpu"})
 async def tick() -> None:
     raise outlast.Snooze(60)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from outlast.errors import ApplicationError
@@ -28,6 +29,7 @@ class FakeRunner:
         self.ready = False
         self.gone = False
         self.tasks: dict[str, bool] = {}
+        self.lacks: dict[str, list[str]] = {}
         self.tokens: set[int] = set()
         self.exclusive = False
         self.kill_reason: str | None = None
@@ -92,7 +94,9 @@ class Savings:
 class Bench:
     """A pool with fake runners, its ledger, and what it said to its worker."""
 
-    def __init__(self, size: int = SIZE, concurrency: int = CONCURRENCY) -> None:
+    def __init__(
+        self, size: int = SIZE, concurrency: int = CONCURRENCY, tags: Sequence[str] = ()
+    ) -> None:
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
         self.savings = Savings()
@@ -106,6 +110,7 @@ class Bench:
             size=size,
             concurrency=concurrency,
             queues=[],
+            tags=tags,
             clock=self.clock,
             on_change=self._changed,
             on_broken=self.broken.append,

@@ -59,7 +59,7 @@ TO_RUNNER_FRAMES: list[ToRunner] = [
     Quit(),
 ]
 TO_WORKER_FRAMES: list[ToWorker] = [
-    Hello([TaskInfo("t", own_runner=True)], None, "3.11"),
+    Hello([TaskInfo("t", own_runner=True, requires=["gpu"])], None, "3.11"),
     Broken("no module", ""),
     Ended(
         [

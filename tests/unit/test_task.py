@@ -81,6 +81,16 @@ def test_options_become_the_policy_and_the_place_of_its_jobs(app):
     )
 
 
+def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
+    @app.task(requires=["gpu", "eu", "gpu"])
+    def task() -> None:
+        pass
+
+    assert task.requires == {"gpu", "eu"}
+    with pytest.raises(TypeError, match="requires"):
+        task.using(requires=[])
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -107,6 +117,9 @@ def test_options_become_the_policy_and_the_place_of_its_jobs(app):
         ({"aliases": "old"}, r"aliases must be a list of names, such as \['old'\]"),
         ({"aliases": [""]}, "an alias"),
         ({"own_runner": 1}, "own_runner"),
+        ({"requires": "gpu"}, r"requires must be a list of tags, such as \['gpu'\]"),
+        ({"requires": 5}, "requires must be a list of tags"),
+        ({"requires": ["a b"]}, "a tag must be a text"),
         ({"retry": 3}, "a task has no option retry; there are: aliases"),
         ({"max_payload": 3}, "a task has no option max_payload"),
     ],

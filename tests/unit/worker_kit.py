@@ -101,6 +101,9 @@ class FakePool:
     def tasks(self) -> list[str]:
         return ["t"]
 
+    def lacks(self) -> dict[str, list[str]]:
+        return {}
+
     def rooms(self, unanswered: int) -> list[Room]:
         free = self.slots - len(self.ledger.running) - unanswered
         return [Room(["t"], free)] if free > 0 else []

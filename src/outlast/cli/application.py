@@ -21,10 +21,12 @@ from outlast.errors import ApplicationError
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a look into an application has shown; ``error`` is set where it does not import."""
+    """What a look into an application has shown; ``error`` is set where it does not import.
+    ``requires``: the tags that some of the tasks need."""
 
     url: str = ""
     tasks: list[str] = []
+    requires: dict[str, list[str]] = {}
     error: str | None = None
     tail: str = ""
 

@@ -29,7 +29,8 @@ def looked_into(spec: str) -> Found:
     """Return what is in the application, or why it does not import."""
     try:
         app = load(spec)
-        return Found(url=app.url, tasks=sorted(app.tasks))
+        requires = {name: sorted(task.requires) for name, task in app.tasks.items()}
+        return Found(url=app.url, tasks=sorted(app.tasks), requires=requires)
     except AppImportError as error:
         return Found(error=str(error), tail=error.tail)
     except Exception as error:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TASKS_SHOWN = 12
 _ABOUT = {
     "a queue ": "--queues",
+    "a tag ": "--tags",
     "the worker's name ": "--name",
     "the worker's instance ": "--instance",
     "a lease ": "--lease",
@@ -40,6 +41,10 @@ class LogFormat(StrEnum):
 
 Queues = Annotated[
     str | None, typer.Option("--queues", metavar="a,b", help="The queues to serve. Default: all.")
+]
+Tags = Annotated[
+    str | None,
+    typer.Option("--tags", metavar="a,b", help="What it has, for tasks that require it: gpu,eu."),
 ]
 Runners = Annotated[
     int | None,
@@ -90,6 +95,7 @@ def worker(
     app: Application,
     url: AppUrl = None,
     queues: Queues = None,
+    tags: Tags = None,
     runners: Runners = None,
     concurrency: Concurrency = None,
     heartbeat: Heartbeat = None,
@@ -110,12 +116,14 @@ def worker(
     Examples:
         outlast worker shop.jobs:app
         outlast worker shop.jobs:app --queues mail,default --runners 4
+        outlast worker shop.jobs:app --tags gpu,eu
         outlast worker shop.jobs:app --url postgresql://app@db/shop
         outlast worker shop.jobs:app --log-format json
     """
     _refuse_windows()
     settings = settings_of(
-        queues=None if queues is None else _names(queues),
+        queues=None if queues is None else _names("--queues", queues),
+        tags=None if tags is None else _names("--tags", tags),
         runners=runners,
         concurrency=concurrency,
         heartbeat=heartbeat,
@@ -144,10 +152,10 @@ def _named(error: ConfigError) -> UsageError:
     return flagged(error, WorkerSettings.__struct_fields__)
 
 
-def _names(text: str) -> list[str]:
+def _names(flag: str, text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise UsageError(f"--queues takes names with commas between them, not {text!r}")
+        raise UsageError(f"{flag} takes names with commas between them, not {text!r}")
     return names
 
 
@@ -203,16 +211,22 @@ def _once_ready(introduce: Callable[[], None]) -> None:
 def _facts(
     app: str, url: str, settings: WorkerSettings, found: Found, *, made: bool
 ) -> dict[str, Any]:
+    from outlast.worker.tags import missing
+
+    needed = {name: missing(tags, settings.tags) for name, tags in found.requires.items()}
+    lacks = {name: tags for name, tags in needed.items() if tags}
     return {
         "application": app,
         "database": place(url),
         "new_file": made if file_of(url) else None,
         "queues": settings.queues,
+        "tags": settings.tags,
         "runners": settings.runners,
         "concurrency": settings.concurrency,
         "heartbeat": settings.heartbeat,
         "lease": settings.lease,
-        "tasks": found.tasks,
+        "tasks": [name for name in found.tasks if name not in lacks],
+        "lacks": lacks,
     }
 
 
@@ -236,7 +250,14 @@ def introduction(facts: dict[str, Any]) -> str:
         "runners": f"{facts['runners']}, each with up to"
         f" {count_of(facts['concurrency'], 'async attempt')} or one plain function",
         "lease": f"{facts['lease']:g} s, renewed every {facts['heartbeat']:g} s",
+        "tags": ", ".join(facts["tags"]),
         "tasks": (", ".join(tasks[:TASKS_SHOWN]) + more) or "none",
     }
-    body = "".join(f"  {name:<9} {value}\n" for name, value in rows.items())
+    rows |= {"not here": _not_here(facts["lacks"])}
+    body = "".join(f"  {name:<9} {value}\n" for name, value in rows.items() if value)
     return f"{facts['application']} is ready. Ctrl-C drains, a second one stops at once.\n{body}"
+
+
+def _not_here(lacks: dict[str, list[str]]) -> str:
+    told = [f"{name} (needs {', '.join(tags)})" for name, tags in sorted(lacks.items())]
+    return ", ".join(told[:TASKS_SHOWN]) + (" …" if len(told) > TASKS_SHOWN else "")

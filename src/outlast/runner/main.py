@@ -216,7 +216,7 @@ class Runner:
 def announcement(app: App) -> Hello:
     """Return the frame that says which tasks this application knows."""
     infos = [
-        TaskInfo(name, task.own_runner)
+        TaskInfo(name, task.own_runner, sorted(task.requires))
         for task in app.tasks.values()
         for name in (task.name, *task.aliases)
     ]

@@ -29,10 +29,12 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class TaskInfo(msgspec.Struct, frozen=True, array_like=True):
-    """A name under which a runner takes jobs, and whether each has the runner to itself."""
+    """A name under which a runner takes jobs, whether each has the runner to itself, and the tags
+    that its worker must have."""
 
     name: str
     own_runner: bool
+    requires: list[str] = []
 
 
 class Run(_Frame, frozen=True):

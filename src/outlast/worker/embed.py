@@ -34,6 +34,7 @@ from outlast.worker.assemble import (
 from outlast.worker.deaths import crashed
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.savings import Savings
+from outlast.worker.tags import split_by_tags
 from outlast.worker.worker import Worker
 
 
@@ -100,7 +101,8 @@ class LocalPool:
         self._link = link
         self._settings = settings
         self._clock = clock
-        self._tasks = sorted(task.name for task in announcement(app).tasks)
+        serves, self._lacks = split_by_tags(announcement(app).tasks, settings.tags)
+        self._tasks = sorted(serves)
         self._executor = Executor(app, link, resources, clock=clock, threads=settings.concurrency)
 
     def registered(self, worker_id: int) -> None:
@@ -108,13 +110,17 @@ class LocalPool:
         self._link.worker_id = worker_id
 
     def tasks(self) -> list[str]:
-        """Return the application's tasks."""
+        """Return the application's tasks, less those in ``lacks``."""
         return self._tasks
+
+    def lacks(self) -> dict[str, list[str]]:
+        """Return the tasks that this worker's tags do not allow."""
+        return self._lacks
 
     def rooms(self, unanswered: int) -> list[Room]:
         """Return the free slots."""
         free = self._settings.concurrency - len(self._ledger.running) - unanswered
-        if free <= 0:
+        if free <= 0 or not self._tasks:
             return []
         return [Room(self._tasks, min(free, CLAIMS_MAX), list(self._settings.queues))]
 

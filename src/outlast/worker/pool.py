@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from outlast.clock import Clock
@@ -28,6 +28,7 @@ from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
 from outlast.worker.deaths import crashed, outcome_of
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.runner_process import Death, RunnerProcess
+from outlast.worker.tags import split_by_tags
 
 BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
 
@@ -52,6 +53,10 @@ class Pool(Protocol):
 
     def tasks(self) -> list[str]:
         """Return the names under which jobs can be taken now."""
+        ...
+
+    def lacks(self) -> dict[str, list[str]]:
+        """Return the tasks that may not be served here -> the tags that they need on top."""
         ...
 
     def rooms(self, unanswered: int) -> list[Room]:
@@ -111,6 +116,7 @@ class RunnerPool:
         on_change: Callable[[], None],
         on_broken: Callable[[ApplicationError], None],
         on_group: Callable[[int, bool], None],
+        tags: Collection[str] = (),
     ) -> None:
         self._make = make
         self._ledger = ledger
@@ -118,6 +124,7 @@ class RunnerPool:
         self._size = size
         self._concurrency = concurrency
         self._queues = queues
+        self._tags = tags
         self._clock = clock
         self._on_change = on_change
         self._on_broken = on_broken
@@ -165,8 +172,13 @@ class RunnerPool:
         self._worker_id = worker_id
 
     def tasks(self) -> list[str]:
-        """Return the names that the runners at work have announced."""
+        """Return the names that the runners at work have announced, less those in ``lacks``."""
         return sorted({name for runner in self._active() for name in runner.tasks})
+
+    def lacks(self) -> dict[str, list[str]]:
+        """Return what they have announced and this worker's tags do not allow."""
+        active = self._active()
+        return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
     def rooms(self, unanswered: int) -> list[Room]:
         """Return what fits: idle runners take anything, the others only what shares."""
@@ -299,7 +311,7 @@ class RunnerPool:
 
     def _on_hello(self, runner: RunnerProcess, frame: Hello) -> None:
         runner.ready = True
-        runner.tasks = {task.name: task.own_runner for task in frame.tasks}
+        runner.tasks, runner.lacks = split_by_tags(frame.tasks, self._tags)
         self._births_failed = 0
         self._ever_ready = True
         emit(

@@ -93,6 +93,7 @@ class RunnerProcess:
         self.pid = 0
         self.ready = False
         self.tasks: dict[str, bool] = {}
+        self.lacks: dict[str, list[str]] = {}
         self.tokens: set[int] = set()
         self.exclusive = False
         self.kill_reason: str | None = None

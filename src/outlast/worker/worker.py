@@ -81,7 +81,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._reviving: asyncio.Task[None] | None = None
         self._services: dict[str, Service] = {}
-        self._announced: list[str] = []
+        self._announced: tuple[list[str], dict[str, list[str]]] = ([], {})
 
     # -- the story -----------------------------------------------------------------------------
 
@@ -217,14 +217,17 @@ class Worker:
     async def _register(self) -> None:
         asked_at = self._clock.boot()
         new = msgspec.structs.replace(
-            self._new, tasks=self.pool.tasks(), token_seen=self.ledger.token_seen
+            self._new,
+            tasks=self.pool.tasks(),
+            lacks=self.pool.lacks(),
+            token_seen=self.ledger.token_seen,
         )
         self.has_left = False
         registered = await self._store.register(new)
         # from now on a row of this instance that is not our own may be that of a successor
         self._new = msgspec.structs.replace(self._new, succeeds=False)
         self._stands(WorkerRef(registered.worker_id, registered.epoch))
-        self._announced = new.tasks
+        self._announced = new.tasks, new.lacks
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
         emit(
@@ -325,10 +328,10 @@ class Worker:
 
     async def announce(self) -> None:
         """Write the known tasks to the worker's row, if they have changed."""
-        tasks = self.pool.tasks()
-        if tasks and tasks != self._announced:
-            await self._store.announce(self.me, tasks, {})
-            self._announced = tasks
+        known = tasks, lacks = self.pool.tasks(), self.pool.lacks()
+        if (tasks or lacks) and known != self._announced:
+            await self._store.announce(self.me, tasks, lacks)
+            self._announced = known
 
     def _on_end(self) -> None:
         self._nudge("exchange")
