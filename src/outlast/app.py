@@ -117,6 +117,9 @@ class App:
         backoff_max: Seconds = 600.0,
         timeout: Seconds | None = None,
         stall_timeout: Seconds | None = None,
+        unresponsive_timeout: Seconds | None = None,
+        cancel_grace: Seconds = 1.0,
+        keep_running_when_isolated: bool = False,
         priority: int = 0,
         aliases: Sequence[str] = (),
         own_runner: bool | None = None,
@@ -136,6 +139,12 @@ class App:
             backoff_max: seconds that a retry waits at most.
             timeout: seconds that one attempt may run; None: no limit.
             stall_timeout: seconds that an attempt may go without ``report`` or ``save``.
+            unresponsive_timeout: seconds that an attempt may keep the event loop of its runner
+                from turning, by a blocking call in an ``async def`` or by C code.
+            cancel_grace: seconds between the wish that an attempt stops and the kill of its
+                runner. Raise it for tasks with a long clean-up.
+            keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
+                its lease. For work that does no harm when it is done twice at the same time.
             priority: -100 to 100, larger first.
             aliases: further names that jobs may call it by.
             own_runner: whether an attempt has its runner process to itself; None: yes for a

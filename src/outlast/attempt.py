@@ -32,6 +32,7 @@ class StopReason(StrEnum):
     CANCEL = "cancel"
     TIMEOUT = "timeout"
     STALLED = "stalled"
+    UNRESPONSIVE = "unresponsive"
     DRAIN = "drain"
     LEASE_LOST = "lease_lost"
 

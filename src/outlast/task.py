@@ -211,6 +211,9 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max: Seconds = 600.0
     timeout: Seconds | None = None
     stall_timeout: Seconds | None = None
+    unresponsive_timeout: Seconds | None = None
+    cancel_grace: Seconds = 1.0
+    keep_running_when_isolated: bool = False
     priority: int = 0
     aliases: Sequence[str] = ()
     own_runner: bool | None = None
@@ -223,6 +226,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"requires must be a list of tags, such as [{self.requires!r}]")
         if self.own_runner is not None and not isinstance(self.own_runner, bool):
             raise ConfigError("own_runner must be True, False or None")
+        if not isinstance(self.keep_running_when_isolated, bool):
+            raise ConfigError("keep_running_when_isolated must be True or False")
 
     def policy(self) -> Policy:
         """Return the limits, all in seconds. ConfigError names one that cannot work."""
@@ -237,6 +242,9 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             backoff_max=most,
             timeout=_limit("timeout", self.timeout),
             stall_timeout=_limit("stall_timeout", self.stall_timeout),
+            unresponsive_timeout=_limit("unresponsive_timeout", self.unresponsive_timeout),
+            cancel_grace=check_seconds("cancel_grace", self.cancel_grace),
+            keep_running_when_isolated=self.keep_running_when_isolated,
         )
 
     def placement(self) -> Placement:

@@ -165,11 +165,9 @@ class Scene:
 
     async def enqueue(self, task: str, policy: Policy | None = None, **args: Any) -> int:
         """Enqueue one job of a task of tests.crash.tasks; return its id."""
-        from tests.crash.payments import (
-            tasks as app_tasks,
-        )  # has all tasks of tests.crash.tasks, too
+        from tests.crash import payments, stuck  # their tasks and those of tests.crash.tasks
 
-        task_ = app_tasks[task]
+        task_ = (payments.tasks | stuck.tasks)[task]
         new = NewJob(
             task=task,
             queue=task_.call(**args).job.queue,

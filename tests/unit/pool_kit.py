@@ -38,6 +38,8 @@ class FakeRunner:
         self.kills: list[str | None] = []
         self.quits = 0
         self.asked = 0
+        self.dump = ""  # what it shows of its stacks
+        self.dumps = 0
         self._on_frame = on_frame
         self._on_death = on_death
 
@@ -51,6 +53,12 @@ class FakeRunner:
     def kill(self, reason: str | None = None) -> None:
         self.kill_reason = self.kill_reason or reason
         self.kills.append(reason)
+
+    def ask_stacks(self) -> None:
+        self.dumps += 1
+
+    def stacks(self) -> str:
+        return self.dump
 
     async def kill_with_stacks(self) -> None:
         self.kill()

@@ -64,6 +64,7 @@ def word(outcome: Outcome) -> str:
         # ended by the worker for what this one did
         ({"stop": "timeout", "killed_for": "timeout"}, "timeout"),
         ({"stop": "stalled", "killed_for": "stalled"}, "stalled"),
+        ({"stop": "unresponsive", "killed_for": "unresponsive"}, "unresponsive"),
         ({"stop": "cancel", "killed_for": "cancel"}, "cancelled"),
         ({"stop": "drain", "killed_for": "drain"}, "released"),
         # ended by the worker for what a neighbour did

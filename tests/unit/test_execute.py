@@ -12,10 +12,11 @@ import pytest
 
 import outlast
 from outlast.attempt import StopReason
-from outlast.model.crash import CrashKind
+from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.execute import Executor, enter_lifespan
+from outlast.runner.marks import line_of
 from outlast.runner.protocol import End
 from outlast.store.base import Answer
 from outlast.testing import ManualClock
@@ -30,6 +31,7 @@ class FakeLink:
 
     def __init__(self) -> None:
         self.ends: list[End] = []
+        self.stacks: list[tuple[int, str]] = []
         self.told = asyncio.Event()
         self.answer = Answer.ACCEPTED
 
@@ -45,6 +47,9 @@ class FakeLink:
     def ended(self, end: End) -> None:
         self.ends.append(end)
         self.told.set()
+
+    def stood(self, token, stack) -> None:
+        self.stacks.append((token, stack))
 
 
 class Bench:
@@ -261,6 +266,7 @@ STOPS = [
     ("drain", OutcomeKind.RELEASED, None),
     ("timeout", OutcomeKind.CRASHED, CrashKind.TIMEOUT),
     ("stalled", OutcomeKind.CRASHED, CrashKind.STALLED),
+    ("unresponsive", OutcomeKind.CRASHED, CrashKind.UNRESPONSIVE),
     ("lease_lost", OutcomeKind.CRASHED, CrashKind.LOST_LEASE),
 ]
 
@@ -279,6 +285,9 @@ async def test_a_coroutine_is_cancelled_and_ends_by_the_reason(bench, reason, ki
     bench.executor.stop(1, reason)
     outcome = (await bench.end()).outcome
     assert (outcome.kind, kind_of(outcome)) == (kind, crash)
+    shown = [line_of(stack, token) for token, stack in bench.link.stacks]
+    assert len(shown) == (reason in LIMITS)  # at a limit it says where it stands
+    assert all(line is not None and line.endswith(" in waits") for line in shown)
 
 
 @pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)

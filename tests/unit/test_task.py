@@ -61,6 +61,9 @@ def test_options_become_the_policy_and_the_place_of_its_jobs(app):
         backoff_max=5,
         timeout=timedelta(hours=1),
         stall_timeout=30.5,
+        unresponsive_timeout=7,
+        cancel_grace=0,
+        keep_running_when_isolated=True,
         priority=-100,
         aliases=["old", "older"],
     )
@@ -78,6 +81,9 @@ def test_options_become_the_policy_and_the_place_of_its_jobs(app):
         backoff_max=5.0,
         timeout=3600.0,
         stall_timeout=30.5,
+        unresponsive_timeout=7.0,
+        cancel_grace=0.0,
+        keep_running_when_isolated=True,
     )
 
 
@@ -113,6 +119,10 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         ({"timeout": float("nan")}, "timeout"),
         ({"timeout": float("inf")}, "timeout"),
         ({"stall_timeout": timedelta(0)}, "stall_timeout must be above 0"),
+        ({"unresponsive_timeout": 0}, "unresponsive_timeout must be above 0"),
+        ({"cancel_grace": -1}, "cancel_grace must be seconds from 0"),
+        ({"cancel_grace": None}, "cancel_grace must be seconds or a timedelta, not None"),
+        ({"keep_running_when_isolated": 1}, "keep_running_when_isolated must be True or False"),
         ({"priority": 101}, "priority must be a whole number from -100 to 100"),
         ({"aliases": "old"}, r"aliases must be a list of names, such as \['old'\]"),
         ({"aliases": [""]}, "an alias"),

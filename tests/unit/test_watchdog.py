@@ -7,7 +7,7 @@ import pytest
 from outlast.model.job import Policy
 from outlast.model.lease import LeaseTerms, Trust
 from outlast.testing import ManualClock
-from outlast.worker.watchdog import GRACE_SECONDS, LOOK_SECONDS, Watchdog
+from outlast.worker.watchdog import LOOK_SECONDS, Watchdog
 from tests.unit.worker_kit import FakePool, claimed, heard, new_ledger
 
 
@@ -81,9 +81,9 @@ async def test_an_attempt_that_gives_no_sign_is_stalled(watch):
 
 
 async def test_what_does_not_stop_is_killed_after_the_grace(watch):
-    watch.run(timeout=10.0)
+    watch.run(timeout=10.0, cancel_grace=3.0)
     await watch.after(10.0)
-    await watch.after(GRACE_SECONDS - 0.1)
+    await watch.after(2.9)
     assert watch.pool.killed == []
     await watch.after(0.1)
     assert watch.pool.killed == [1]
@@ -92,7 +92,7 @@ async def test_what_does_not_stop_is_killed_after_the_grace(watch):
 async def test_a_wish_of_another_to_stop_gets_the_same_grace(watch):
     watch.run()
     watch.pool.stop(1, "cancel")
-    await watch.after(GRACE_SECONDS)
+    await watch.after(Policy().cancel_grace)
     assert watch.pool.killed == [1]
 
 

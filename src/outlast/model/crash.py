@@ -50,6 +50,10 @@ PROCESS_DEATHS = frozenset(
 """Kinds in which the process went away, so that a first re-run at once is worth while."""
 
 
+LIMITS = frozenset({CrashKind.TIMEOUT, CrashKind.STALLED, CrashKind.UNRESPONSIVE})
+"""Kinds in which the attempt has reached a limit: their reports say where it stood."""
+
+
 def charge_of(kind: CrashKind) -> Charge:
     """Return the budget that a death of this kind is charged to."""
     if kind is CrashKind.UNDECODABLE:

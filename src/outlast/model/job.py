@@ -40,6 +40,9 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         backoff_first, backoff_max: seconds before the first retry, and at most.
         timeout: seconds that one attempt may run, or None.
         stall_timeout: seconds that an attempt may go without report or save, or None.
+        unresponsive_timeout: seconds that it may keep its runner from answering, or None.
+        cancel_grace: seconds between the wish that it stops and the kill of its runner.
+        keep_running_when_isolated: whether it goes on while its worker cannot renew its lease.
     """
 
     retries: int = 3
@@ -48,6 +51,9 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     backoff_max: float = 600.0
     timeout: float | None = None
     stall_timeout: float | None = None
+    unresponsive_timeout: float | None = None
+    cancel_grace: float = 1.0
+    keep_running_when_isolated: bool = False
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):

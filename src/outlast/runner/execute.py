@@ -32,8 +32,9 @@ from outlast.errors import (
     UnknownTask,
     Verdict,
 )
-from outlast.model.crash import Crash, CrashKind, bounded, clean
+from outlast.model.crash import LIMITS, Crash, CrashKind, bounded, clean
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.chain import stack_of
 from outlast.runner.marks import call_marked, marked
 from outlast.runner.protocol import End
 from outlast.store.base import Claimed
@@ -45,6 +46,10 @@ class ExecutorLink(Link, Protocol):
 
     def ended(self, end: End) -> None:
         """Take note of one attempt's end."""
+        ...
+
+    def stood(self, token: int, stack: str) -> None:
+        """Take note of where an attempt's coroutine stands at its limit."""
         ...
 
 
@@ -86,6 +91,8 @@ class Executor:
         if attempt is not None:
             attempt._stop(reason)  # noqa: SLF001
             if task is not None and not self._runs_in_thread(attempt):
+                if reason in LIMITS and (stack := stack_of(task)):
+                    self._link.stood(token, stack)
                 # behind its first step: a task cancelled before that never runs, nor tells its end
                 asyncio.get_running_loop().call_soon(task.cancel)
 
@@ -243,12 +250,16 @@ def _stopped(reason: StopReason, error: BaseException) -> Outcome:
     return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error))
 
 
+_OBEYED = {
+    CrashKind.TIMEOUT: "it ran longer than its timeout and was stopped",
+    CrashKind.STALLED: "it neither reported nor saved for its stall_timeout and was stopped",
+    CrashKind.UNRESPONSIVE: "it kept its runner from answering and was stopped",
+}
+
+
 def _report(kind: CrashKind, error: BaseException) -> Crash:
     words = _words(error)
-    if kind is CrashKind.TIMEOUT:
-        words = "it ran longer than its timeout and was stopped"
-    elif kind is CrashKind.STALLED:
-        words = "it neither reported nor saved for its stall_timeout and was stopped"
+    words = _OBEYED.get(kind, words)
     crash = Crash(
         kind=kind,
         message=words,

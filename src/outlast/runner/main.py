@@ -41,6 +41,7 @@ from outlast.runner.protocol import (
     Run,
     Saved,
     Saving,
+    Stood,
     Stop,
     TaskInfo,
     ToRunner,
@@ -143,6 +144,10 @@ class WorkerLink:
         self._ends.append(end)
         if len(self._ends) == 1:
             self._loop.call_soon(self._flush)
+
+    def stood(self, token: int, stack: str) -> None:
+        """Tell the worker where an attempt's coroutine stands at its limit."""
+        self._channel.send(Stood(token, stack))
 
     def _flush(self) -> None:
         ends, self._ends = self._ends, []

@@ -9,8 +9,11 @@ started on the side, have no such frame: nobody is named then.
 
 from __future__ import annotations
 
+import os
 import re
+import sysconfig
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -20,6 +23,8 @@ _PREFIX = "outlast_attempt_"
 _NAMED = re.compile(rf" in {_PREFIX}(\d+)$", re.MULTILINE)
 _LINE = re.compile(r'^ *(File ".*", line .* in .*)$', re.MULTILINE)
 _CURRENT = "Current thread "
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
 async def _await(inner: Awaitable[Any]) -> Any:
@@ -59,9 +64,29 @@ def current_attempt(stacks: str) -> int | None:
 
 
 def line_of(stacks: str, token: int) -> str | None:
-    """Return where the attempt stands: the innermost line of the stack that names it."""
+    """Return where the attempt stands: the innermost line of the stack that names it.
+
+    The line is one of the user's own code where there is one, rather than one of what it calls.
+    """
     for stack in reversed(stacks.split("\n\n")):
         if str(token) in _NAMED.findall(stack):
-            line = _LINE.search(stack)
-            return line.group(1) if line else None
+            lines: list[str] = _LINE.findall(stack)
+            return max(lines, key=_nearness, default=None)  # of equals the first: the innermost
     return None
+
+
+def _nearness(line: str) -> int:
+    """Return how near to the user a line is: 0 our own, the standard library's, a package's."""
+    path = line.split('"')[1]
+    if path.startswith(_OURS):
+        return 0
+    if "/site-packages/" in path:
+        return 2
+    return 1 if path.startswith((_STDLIB, "<")) else 3
+
+
+def own_first(stacks: str, token: int) -> str:
+    """Return the stacks with those that name the attempt first: a cut takes the others."""
+    parts = [part.strip("\n") for part in stacks.split("\n\n")]
+    parts.sort(key=lambda part: str(token) not in _NAMED.findall(part))
+    return "\n\n".join(part for part in parts if part)

@@ -107,8 +107,15 @@ class Reported(_Frame, frozen=True):
     progress: Progress
 
 
+class Stood(_Frame, frozen=True):
+    """Runner: where this attempt's coroutine stood when it was asked to stop at a limit."""
+
+    token: int
+    stack: str
+
+
 ToRunner = Run | Stop | Saved | Quit
-ToWorker = Hello | Broken | Ended | Saving | Reported
+ToWorker = Hello | Broken | Ended | Saving | Reported | Stood
 
 _encoder = msgspec.msgpack.Encoder()
 TO_RUNNER: msgspec.msgpack.Decoder[ToRunner] = msgspec.msgpack.Decoder(ToRunner)

@@ -9,13 +9,12 @@ reached by such a signal was interrupted from outside: nobody did it, and it is 
 
 from __future__ import annotations
 
-from outlast.model.crash import Crash, CrashKind
+from outlast.model.crash import LIMITS, Crash, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.ledger import Running
 from outlast.worker.runner_process import Death
 
 _ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
-_LIMITS = {"timeout": CrashKind.TIMEOUT, "stalled": CrashKind.STALLED}
 
 
 def outcome_of(
@@ -46,11 +45,15 @@ def outcome_of(
 def stopped(running: Running, death: Death | None, neighbours: list[int]) -> Outcome:
     """Return the end of an attempt that was told to stop and had to be ended."""
     reason = running.stop_reason or "drain"
-    if reason in _LIMITS:
-        policy = running.claimed.policy
-        limit = policy.timeout if reason == "timeout" else policy.stall_timeout
-        message = f"{reason}: above its limit of {limit:g} s, and did not stop when asked"
-        return crashed(_LIMITS[reason], message, death, neighbours)
+    if reason in LIMITS:
+        policy, kind = running.claimed.policy, CrashKind(reason)
+        limit = {
+            CrashKind.TIMEOUT: policy.timeout,
+            CrashKind.STALLED: policy.stall_timeout,
+            CrashKind.UNRESPONSIVE: policy.unresponsive_timeout,
+        }[kind]
+        over = "" if limit is None else f"above its limit of {limit:g} s, and "
+        return crashed(kind, f"{reason}: {over}did not stop when asked", death, neighbours)
     if reason == "cancel":
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled; did not stop when asked")
     return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")

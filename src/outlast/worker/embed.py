@@ -77,6 +77,12 @@ class LocalLink:
         """Note an end."""
         self._ledger.end(end.token, end.outcome, completed_in=end.completed_in)
 
+    def stood(self, token: int, stack: str) -> None:
+        """Note where a coroutine stands at its limit."""
+        running = self._ledger.running.get(token)
+        if running is not None:
+            running.stack = stack
+
 
 def _set(future: asyncio.Future[str], word: str) -> None:
     if not future.done():

@@ -14,9 +14,10 @@ import msgspec
 
 from outlast.clock import Clock
 from outlast.events import emit
-from outlast.model.crash import Crash, CrashKind, Progress, bounded, clean
+from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean
 from outlast.model.job import JobFacts
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.runner.marks import line_of, own_first
 from outlast.store.base import Answer, Claimed
 
 MESSAGE_MAX = 2_000
@@ -33,6 +34,7 @@ class Running:
         "pid",
         "progress",
         "saved_at",
+        "stack",
         "started_at",
         "stop_reason",
         "stopped_at",
@@ -47,6 +49,7 @@ class Running:
         self.pid: int | None = None
         self.progress: Progress | None = None
         self.saved_at: float | None = None
+        self.stack = ""  # where it stood when it reached a limit
         self.stop_reason: str | None = None
         self.stopped_at: float | None = None
 
@@ -195,7 +198,17 @@ class Ledger:
             pid=running.pid,
             python=outcome.crash.python or platform.python_version(),
         )
+        if crash.kind in LIMITS:
+            crash = _with_line(crash, running)
         return msgspec.structs.replace(outcome, crash=bounded(crash))
+
+
+def _with_line(crash: Crash, running: Running) -> Crash:
+    """Return the report of a limit with the stacks, the attempt's own first, and its line."""
+    stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
+    line = line_of(stacks, running.token)
+    message = f"{crash.message}; it stood at {line}" if line else crash.message
+    return msgspec.structs.replace(crash, stacks=stacks or None, message=message)
 
 
 def _to_be_checked(outcome: Outcome) -> Outcome:

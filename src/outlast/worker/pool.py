@@ -9,7 +9,7 @@ from typing import Protocol
 from outlast.clock import Clock
 from outlast.errors import ApplicationError, FrameError
 from outlast.events import emit
-from outlast.model.crash import CrashKind
+from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
     Broken,
@@ -19,6 +19,7 @@ from outlast.runner.protocol import (
     Run,
     Saved,
     Saving,
+    Stood,
     Stop,
     ToWorker,
     in_batches,
@@ -224,11 +225,13 @@ class RunnerPool:
             runner.exclusive = runner.exclusive and bool(runner.tokens)
 
     def stop(self, token: int, reason: str) -> None:
-        """Ask an attempt to stop; the first reason stays."""
+        """Ask an attempt to stop; the first reason stays. At a limit it shows its stack first."""
         running, runner = self._ledger.running.get(token), self.runner_of(token)
         if running is None or runner is None or running.stop_reason is not None:
             return
         running.stop_reason, running.stopped_at = reason, self._clock.boot()
+        if reason in LIMITS:
+            runner.ask_stacks()
         runner.send(Stop(token, reason))
 
     def kill(self, token: int) -> None:
@@ -236,6 +239,9 @@ class RunnerPool:
         runner, running = self.runner_of(token), self._ledger.running.get(token)
         if runner is not None and running is not None and runner.kill_reason is None:
             runner.kill_reason = running.stop_reason or "stop"
+            if runner.kill_reason in LIMITS:  # its stacks are here already
+                runner.kill()
+                return
             self._killings.add(task := asyncio.create_task(runner.kill_with_stacks()))
             task.add_done_callback(self._killings.discard)
 
@@ -304,6 +310,9 @@ class RunnerPool:
             running = self._ledger.running.get(frame.token)
             if running is not None and frame.token in runner.tokens:
                 self._savings.report(running, frame)
+        elif isinstance(frame, Stood):
+            if frame.token in runner.tokens and frame.token in self._ledger.running:
+                self._ledger.running[frame.token].stack = frame.stack
         elif isinstance(frame, Hello):
             self._on_hello(runner, frame)
         else:
@@ -325,8 +334,15 @@ class RunnerPool:
         for end in frame.ends:
             if end.token in runner.tokens:
                 runner.tokens.discard(end.token)
+                self._show(end.token, runner)
                 self._ledger.end(end.token, end.outcome, completed_in=end.completed_in)
         runner.exclusive = runner.exclusive and bool(runner.tokens)
+
+    def _show(self, token: int, runner: RunnerProcess) -> None:
+        """Give an attempt that was stopped at a limit, and obeyed, the stacks as evidence."""
+        running = self._ledger.running.get(token)
+        if running is not None and running.stop_reason in LIMITS:
+            running.stack = f"{running.stack}\n\n{runner.stacks()}"
 
     def _on_saving(self, runner: RunnerProcess, frame: Saving) -> None:
         running = self._ledger.running.get(frame.token)

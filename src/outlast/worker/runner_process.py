@@ -7,6 +7,7 @@ group is empty, and every frame and line that it had written was read.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ LINE_BYTES_MAX = 8_000
 GROUP_EMPTY_SECONDS = 10.0
 DRAIN_PIPES_SECONDS = 0.5
 STACKS_SECONDS = 0.2
+STACKS_BYTES_MAX = 4 * TEXT_MAX  # kept until it is known which of them are to be shown
 
 
 class Death(msgspec.Struct, frozen=True):
@@ -85,6 +87,8 @@ class RunnerProcess:
         self._lines: deque[str] = deque(maxlen=OUTPUT_LINES_MAX)
         self._partial = b""
         self._stacks = bytearray()
+        self._stacks_fd = -1
+        self._asked_at = float("-inf")
         self._complaint: str | None = None
         self._transport: asyncio.Transport | None = None
         self._pipes: list[_Pipe] = []
@@ -141,22 +145,36 @@ class RunnerProcess:
             self.kill_reason = self.kill_reason or reason
             kill_group(self.pid)
 
+    def ask_stacks(self) -> None:
+        """Ask for the stacks of all threads: ``faulthandler`` obeys also while C holds the GIL.
+
+        They come in place of older ones.
+        """
+        now = self._clock.boot()
+        if self._ending is None and now - self._asked_at >= STACKS_SECONDS:
+            self._asked_at = now
+            self._stacks.clear()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, STACKS_SIGNAL)
+
+    def stacks(self) -> str:
+        """Return the stacks that have come, also those that the loop has not read yet."""
+        with contextlib.suppress(OSError):
+            # at its end the loop closes the descriptor, whose number then may be another's
+            while not self._pipes[1].ended.is_set() and (data := os.read(self._stacks_fd, 65_536)):
+                self._on_stacks(data)
+        return self._stacks.decode(errors="replace")
+
     async def kill_with_stacks(self) -> None:
-        """Ask for the stacks of all threads, then kill."""
+        """Ask for the stacks, then kill."""
         await self.ask_for_stacks()
         self.kill()
 
     async def ask_for_stacks(self) -> str:
-        """Return the stacks of all threads, also while C holds the GIL; they stay in the evidence.
-
-        A process that is gone, or stopped, says nothing.
-        """
-        try:
-            os.kill(self.pid, STACKS_SIGNAL)
-        except ProcessLookupError:
-            return ""
+        """Return the stacks of all threads; a process that is gone, or stopped, says nothing."""
+        self.ask_stacks()
         await self._clock.sleep(STACKS_SECONDS)
-        return self._stacks.decode(errors="replace")
+        return self.stacks()
 
     def _spawn(self, sock: int, stacks: int, output: int) -> None:
         settings = msgspec.structs.replace(self._settings, socket=sock, stacks=stacks)
@@ -176,6 +194,7 @@ class RunnerProcess:
         frames = _Pipe(self._on_data)
         self._transport, _ = await loop.create_connection(lambda: frames, sock=sock)
         self._pipes = [frames]
+        self._stacks_fd = stacks
         self._transports = [self._transport]
         for fd, sink in ((stacks, self._on_stacks), (output, self._on_lines)):
             pipe = _Pipe(sink)
@@ -199,7 +218,7 @@ class RunnerProcess:
 
     def _on_stacks(self, data: bytes) -> None:
         self._stacks += data
-        del self._stacks[:-TEXT_MAX]
+        del self._stacks[:-STACKS_BYTES_MAX]
 
     def _on_lines(self, data: bytes) -> None:
         self._on_output(data)
@@ -236,9 +255,10 @@ class RunnerProcess:
                     await pipe.ended.wait()
         except TimeoutError:
             pass  # an escaped child holds a pipe open: what it writes is not ours
+        death = self._death(status, usage)
         for transport in self._transports:
             transport.close()
-        self._on_death(self, self._death(status, usage))
+        self._on_death(self, death)
 
     async def _empty_group(self) -> None:
         deadline = self._clock.boot() + GROUP_EMPTY_SECONDS
@@ -261,7 +281,7 @@ class RunnerProcess:
             signal=_signal_name(-code) if code < 0 else None,
             rss_peak_bytes=usage.ru_maxrss * unit,
             cpu_seconds=round(usage.ru_utime + usage.ru_stime, 3),
-            stacks=self._stacks.decode(errors="replace"),
+            stacks=self.stacks(),
             output=list(self._lines),
             complaint=self._complaint,
         )

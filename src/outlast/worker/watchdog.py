@@ -11,11 +11,10 @@ from outlast.worker.ledger import Ledger, Running
 from outlast.worker.pool import Pool
 
 LOOK_SECONDS = 0.25
-GRACE_SECONDS = 5.0  # between the wish to stop and the kill
 
 
 class Watchdog:
-    """The duty that stops attempts: first asked, then, after the grace, killed."""
+    """The duty that stops attempts: first asked, then, after their own grace, killed."""
 
     name = "watchdog"
 
@@ -27,14 +26,12 @@ class Watchdog:
         trust: Callable[[], Trust],
         on_lapse: Callable[[], None],
         clock: Clock,
-        grace: float = GRACE_SECONDS,
     ) -> None:
         self._ledger = ledger
         self._pool = pool
         self._trust = trust
         self._on_lapse = on_lapse
         self._clock = clock
-        self._grace = grace
 
     async def run_once(self) -> float:
         """Look at everything that runs, once."""
@@ -47,7 +44,7 @@ class Watchdog:
 
     def _judge(self, running: Running, now: float) -> None:
         if running.stopped_at is not None:
-            if now - running.stopped_at >= self._grace:
+            if now - running.stopped_at >= running.claimed.policy.cancel_grace:
                 self._pool.kill(running.token)
             return
         reason = self._limit_reached(running, now)
