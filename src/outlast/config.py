@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ MAX_PAYLOAD = 1024 * 1024  # bytes of one job's arguments, result or checkpoint
 NAME_MAX = 200  # characters of the name of a task, queue or worker
 KEY_MAX = 500  # characters of a unique key or a tenant
 SECONDS_MAX = 100 * 365 * 86_400.0  # of any span of time: a hundred years
+RSS_LEAST = 16 * 1024 * 1024  # bytes: less than any interpreter takes
 WEEK = 7 * 86_400.0
 
 _NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f\ud800-\udfff]")
@@ -96,6 +98,14 @@ def check_whole(what: str, value: object, least: int, most: int) -> int:
     return value
 
 
+def parse_size(what: str, text: str) -> int:
+    """Return bytes from a text such as 500M or 2G (K, M, G: powers of 1,024), or ConfigError."""
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([KMG]?)i?B?", text.strip(), re.IGNORECASE)
+    if not found:
+        raise ConfigError(f"{what} must be a size such as 500M or 2G, not {_shown(text)}")
+    return int(float(found[1]) * 1024 ** " KMG".index(found[2].upper() or " "))
+
+
 def _shown(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004
@@ -123,6 +133,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         poll: seconds between looks for work when no wake-up comes.
         keep_completed_seconds: age at which completed and cancelled jobs are deleted.
         keep_workers_seconds: age at which the rows of gone workers are deleted.
+        max_rss: bytes of memory of a runner and its children, above which it takes no more
+            attempts and is replaced; it is killed above 1.5 times that. Linux only.
+        max_jobs_per_runner: attempts after which a runner is replaced.
         name: how people know this worker; default: made from host and process id.
         instance: a name that the platform gives to one living process at a time (the pod of a
             StatefulSet). A new worker takes over at once from the one that had it before.
@@ -138,6 +151,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     poll: float = 1.0
     keep_completed_seconds: float = WEEK
     keep_workers_seconds: float = WEEK
+    max_rss: int | None = None
+    max_jobs_per_runner: int | None = None
     name: str | None = None
     instance: str | None = None
 
@@ -150,6 +165,12 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             check_name("the worker's instance", self.instance)
         check_whole("runners", self.runners, 1, 256)
         check_whole("concurrency", self.concurrency, 1, 10_000)
+        if self.max_rss is not None:
+            check_whole("max_rss", self.max_rss, RSS_LEAST, 2**50)
+            if not sys.platform.startswith("linux"):
+                raise ConfigError("max_rss needs /proc: it is for Linux only")
+        if self.max_jobs_per_runner is not None:
+            check_whole("max_jobs_per_runner", self.max_jobs_per_runner, 1, 10**9)
         check_seconds("drain_timeout", self.drain_timeout)
         check_seconds("poll", self.poll, above_zero=True)
         check_seconds("keep_completed_seconds", self.keep_completed_seconds)

@@ -80,6 +80,10 @@ CATALOGUE: dict[str, Event] = {
         ("pid", "attempts"),
         "warning",
     ),
+    "runner_recycled": Event(
+        "A runner has reached a limit: it takes no more attempts and is replaced.",
+        ("pid", "reason", "rss", "attempts"),
+    ),
     "runner_restart_delayed": Event(
         "Runners die at birth, so the next one is started later.",
         ("seconds", "error"),

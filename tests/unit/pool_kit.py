@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from outlast.errors import ApplicationError
 from outlast.model.lifecycle import Transition
@@ -12,6 +12,7 @@ from outlast.runner.protocol import Hello, Run, TaskInfo
 from outlast.store.base import Claimed
 from outlast.testing import ManualClock
 from outlast.worker.pool import RunnerPool
+from outlast.worker.wear import Wear
 from tests.unit.worker_kit import claimed, death, new_ledger
 
 OWN, SHARED = "own", "shared"
@@ -30,8 +31,14 @@ class FakeRunner:
         self.gone = False
         self.tasks: dict[str, bool] = {}
         self.lacks: dict[str, list[str]] = {}
+        self.release: str | None = None
+        self.python: str | None = None
         self.tokens: set[int] = set()
         self.exclusive = False
+        self.taken = 0
+        self.rss = 0
+        self.retiring: str | None = None
+        self.quit_at: float | None = None
         self.kill_reason: str | None = None
         self.born_at = 0.0
         self.sent: list[Any] = []
@@ -103,7 +110,11 @@ class Bench:
     """A pool with fake runners, its ledger, and what it said to its worker."""
 
     def __init__(
-        self, size: int = SIZE, concurrency: int = CONCURRENCY, tags: Sequence[str] = ()
+        self,
+        size: int = SIZE,
+        concurrency: int = CONCURRENCY,
+        tags: Sequence[str] = (),
+        **limits: Any,
     ) -> None:
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
@@ -120,6 +131,7 @@ class Bench:
             queues=[],
             tags=tags,
             clock=self.clock,
+            wear=Wear(size=size, clock=self.clock, **limits),
             on_change=self._changed,
             on_broken=self.broken.append,
             on_group=lambda pgid, born: self.groups.append((pgid, born)),
@@ -132,7 +144,7 @@ class Bench:
     def runners(self) -> list[FakeRunner]:
         return self.pool.runners  # type: ignore[return-value]
 
-    async def ready(self, **tasks: bool) -> Bench:
+    async def ready(self, **tasks: bool) -> Self:
         """Spawn all runners, and let each greet with these tasks."""
         await self.pool.run_once()
         for runner in self.runners:

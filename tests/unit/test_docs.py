@@ -75,7 +75,15 @@ def test_every_command_and_worker_flag_is_described() -> None:
 
 def test_the_flags_of_the_worker_are_the_names_of_its_settings() -> None:
     flags = {flag.removeprefix("--").replace("-", "_") for flag in flags_of(commands()["worker"])}
-    for name in ("queues", "runners", "concurrency", "heartbeat", "lease", "drain_timeout"):
+    for name in (
+        "queues",
+        "runners",
+        "concurrency",
+        "heartbeat",
+        "lease",
+        "drain_timeout",
+        "max_rss",
+    ):
         assert name in flags
         assert name in WorkerSettings.__struct_fields__
 

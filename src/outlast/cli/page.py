@@ -16,7 +16,7 @@ from rich.text import Text
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.show import bar, said, word
 from outlast.inspector import phase_of
-from outlast.model.crash import Charge, Crash
+from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.job import ENDED, State
 from outlast.store.reads import AttemptRow, JobRow, RefusalRow
 from outlast.words import ago, count_of, cut, line, lines, pretty, size, span, stamp
@@ -310,6 +310,7 @@ def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
         "exit code": None if crash.exit_code is None else str(crash.exit_code),
         "signal": crash.signal,
         "used": _used(crash),
+        "memory": _memory(crash.memory),
         "progress": said(crash.progress, 200) or _fraction(crash),
         "checkpoint": _age(crash, attempt),
         "beside it": _neighbours(crash),
@@ -326,6 +327,21 @@ def _used(crash: Crash) -> str:
     if crash.cpu_seconds is not None:
         parts.append(f"CPU {span(crash.cpu_seconds)}")
     return ", ".join(parts)
+
+
+def _memory(seen: MemoryEvidence | None) -> str:
+    if seen is None:
+        return ""
+    limit = "" if seen.limit_bytes is None else f", limit {size(seen.limit_bytes)}"
+    if seen.source != "cgroup":
+        had = "" if seen.rss_bytes is None else f"{size(seen.rss_bytes)} in its runner"
+        return f"{had}{limit}: killed by its worker"
+    peak = "" if seen.peak_bytes is None else f", peak {size(seen.peak_bytes)}"
+    return (
+        f"killed in its cgroup by the kernel: {seen.oom_kills_before} before,"
+        f" {seen.oom_kills_after} after{limit}{peak}"
+        " (evidence, not proof: the cgroup is shared)"
+    )
 
 
 def _fraction(crash: Crash) -> str:
@@ -359,4 +375,5 @@ def _where(crash: Crash, attempt: AttemptRow) -> str:
 def _release(crash: Crash) -> str:
     parts = [line(crash.release, 80) if crash.release else ""]
     parts.append(f"Python {crash.python}" if crash.python else "")
+    parts.append(f"Outlast {crash.outlast}" if crash.outlast else "")
     return ", ".join(part for part in parts if part)

@@ -14,7 +14,7 @@ import typer
 from outlast.cli.application import Found, look_into
 from outlast.cli.connect import exists, file_of, place
 from outlast.cli.options import Application, AppUrl, command, flagged
-from outlast.config import WorkerSettings, resolve_url, worker_settings
+from outlast.config import WorkerSettings, parse_size, resolve_url, worker_settings
 from outlast.errors import ConfigError, UsageError
 from outlast.events import subscribe
 from outlast.words import count_of
@@ -68,6 +68,18 @@ DrainTimeout = Annotated[
         "--drain-timeout", metavar="S", help="Seconds that attempts get to finish at a stop: 25."
     ),
 ]
+MaxRss = Annotated[
+    str | None,
+    typer.Option(
+        "--max-rss", metavar="SIZE", help="Memory of a runner, as in 500M, before it is replaced."
+    ),
+]
+MaxJobs = Annotated[
+    int | None,
+    typer.Option(
+        "--max-jobs-per-runner", metavar="N", help="Attempts of a runner before it is replaced."
+    ),
+]
 Name = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="What people call it. Default: host-pid-random."),
@@ -101,6 +113,8 @@ def worker(
     heartbeat: Heartbeat = None,
     lease: Lease = None,
     drain_timeout: DrainTimeout = None,
+    max_rss: MaxRss = None,
+    max_jobs_per_runner: MaxJobs = None,
     name: Name = None,
     instance: Instance = None,
     log_format: Format = LogFormat.CONSOLE,
@@ -129,6 +143,8 @@ def worker(
         heartbeat=heartbeat,
         lease=lease,
         drain_timeout=drain_timeout,
+        max_rss=None if max_rss is None else _size(max_rss),
+        max_jobs_per_runner=max_jobs_per_runner,
         name=name,
         instance=instance,
     )
@@ -150,6 +166,13 @@ def _named(error: ConfigError) -> UsageError:
         if str(error).startswith(start):
             return UsageError(f"{flag}: {error}")
     return flagged(error, WorkerSettings.__struct_fields__)
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size("--max-rss", text)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def _names(flag: str, text: str) -> list[str]:

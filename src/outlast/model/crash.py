@@ -69,6 +69,26 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str | None = None
 
 
+class MemoryEvidence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What was seen of memory around a death. Evidence, not proof: others share the cgroup.
+
+    Attributes:
+        source: who says that memory ran out: ``cgroup`` (its count of kills rose) or ``max_rss``.
+        rss_bytes: of the runner and its children, when they were last looked at.
+        limit_bytes: that was hit: of the cgroup, or the worker's ``max_rss``.
+        peak_bytes: of the whole cgroup, since it was made.
+        oom_kills_before, oom_kills_after: by the kernel, in that cgroup.
+    """
+
+    source: str
+    rss_bytes: int | None = None
+    limit_bytes: int | None = None
+    peak_bytes: int | None = None
+    oom_kills_before: int | None = None
+    oom_kills_after: int | None = None
+    cgroup: str | None = None
+
+
 class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The evidence of one bad end. Everything but ``kind`` only where known."""
 
@@ -80,6 +100,7 @@ class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     signal: str | None = None
     rss_peak_bytes: int | None = None
     cpu_seconds: float | None = None
+    memory: MemoryEvidence | None = None
     stacks: str | None = None
     output: list[str] = []
     progress: Progress | None = None
@@ -90,6 +111,7 @@ class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pid: int | None = None
     release: str | None = None
     python: str | None = None
+    outlast: str | None = None
 
 
 def clean(text: str, limit: int = LINE_MAX) -> str:
@@ -121,6 +143,7 @@ def bounded(crash: Crash) -> Crash:
         host=_clean_or_none(crash.host),
         release=_clean_or_none(crash.release),
         python=_clean_or_none(crash.python),
+        outlast=_clean_or_none(crash.outlast),
     )
 
 

@@ -20,10 +20,12 @@ from outlast.store.base import NewWorker, Store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.sqlite import SqliteStore
 from outlast.wakeup import open_wakeup
+from outlast.worker.memory import find_cgroup
 from outlast.worker.output import Output
 from outlast.worker.pool import RunnerPool
 from outlast.worker.runner_process import RunnerProcess
 from outlast.worker.tether import Tether
+from outlast.worker.wear import Wear
 from outlast.worker.worker import Worker
 
 STATEMENT_SECONDS_MAX = 30.0
@@ -178,6 +180,13 @@ def _pool(
         queues=list(settings.queues),
         tags=settings.tags,
         clock=clock,
+        wear=Wear(
+            size=settings.runners,
+            clock=clock,
+            max_rss=settings.max_rss,
+            max_jobs=settings.max_jobs_per_runner,
+            cgroup=find_cgroup(),
+        ),
         on_change=worker.on_change,
         on_broken=worker.fail,
         on_group=lambda pgid, born: tether.add(pgid) if born else tether.drop(pgid),

@@ -13,8 +13,10 @@ from outlast.model.crash import LIMITS, Crash, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.ledger import Running
 from outlast.worker.runner_process import Death
+from outlast.worker.wear import MAX_RSS, said
 
 _ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
+_OWN_DOING = {None, "bad_frame", MAX_RSS}  # kills, or none, of which the attempt is the cause
 
 
 def outcome_of(
@@ -31,14 +33,17 @@ def outcome_of(
         return crashed(CrashKind.LOST_LEASE, "the worker's lease ended", death, neighbours)
     if running.stop_reason is not None and killed_for is not None:
         return stopped(running, death, neighbours)
-    if killed_for not in (None, "bad_frame") or (draining and death.signal is not None):
+    if killed_for not in _OWN_DOING or (draining and death.signal and not death.memory):
         return Outcome(kind=OutcomeKind.RELEASED, message=f"its runner was ended ({killed_for})")
     how = f"died of {death.signal}" if death.signal else f"exited with {death.exit_code}"
     if death.complaint:
         how = f"was killed: it sent {death.complaint}"
+    if death.memory:
+        how = f"{how} {said(death.memory)}"
     if neighbours or (death.signal in _ASKED_TO_END and killed_for is None):
         return crashed(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
     kind = CrashKind.SIGNALLED if death.signal and not death.complaint else CrashKind.EXITED
+    kind = CrashKind.OUT_OF_MEMORY if death.memory else kind
     return crashed(kind, f"the runner {how}", death, neighbours)
 
 
@@ -73,6 +78,7 @@ def crashed(
             signal=death.signal,
             rss_peak_bytes=death.rss_peak_bytes,
             cpu_seconds=death.cpu_seconds,
+            memory=death.memory,
             stacks=death.stacks or None,
             output=death.output,
             neighbours=neighbours or [],

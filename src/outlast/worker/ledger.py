@@ -6,9 +6,11 @@ reconciliation gives the job away.
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections import deque
 from collections.abc import Callable
+from importlib import metadata
 
 import msgspec
 
@@ -33,6 +35,8 @@ class Running:
         "losses",
         "pid",
         "progress",
+        "python",
+        "release",
         "saved_at",
         "stack",
         "started_at",
@@ -47,6 +51,8 @@ class Running:
         self.losses = claimed.losses
         self.checkpoint = claimed.checkpoint
         self.pid: int | None = None
+        self.release: str | None = None  # of the application in its runner
+        self.python: str | None = None
         self.progress: Progress | None = None
         self.saved_at: float | None = None
         self.stack = ""  # where it stood when it reached a limit
@@ -81,11 +87,13 @@ class Ledger:
         on_end: Callable[[], None],
         worker: str = "",
         host: str = "",
+        release: str | None = None,
     ) -> None:
         self._clock = clock
         self._on_end = on_end
         self.worker = worker
         self.host = host
+        self.release = release
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
@@ -196,7 +204,9 @@ class Ledger:
             worker=self.worker,
             host=self.host,
             pid=running.pid,
-            python=outcome.crash.python or platform.python_version(),
+            release=running.release or self.release,
+            python=running.python or platform.python_version(),
+            outlast=_own_version(),
         )
         if crash.kind in LIMITS:
             crash = _with_line(crash, running)
@@ -209,6 +219,14 @@ def _with_line(crash: Crash, running: Running) -> Crash:
     line = line_of(stacks, running.token)
     message = f"{crash.message}; it stood at {line}" if line else crash.message
     return msgspec.structs.replace(crash, stacks=stacks or None, message=message)
+
+
+@functools.cache
+def _own_version() -> str | None:
+    try:
+        return metadata.version("outlast")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return None
 
 
 def _to_be_checked(outcome: Outcome) -> Outcome:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+import msgspec
+
 from outlast.clock import Clock
 from outlast.errors import ApplicationError, FrameError
 from outlast.events import emit
@@ -28,12 +30,12 @@ from outlast.store.base import CLAIMS_MAX, Answer, Claimed, Room
 from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
 from outlast.worker.deaths import crashed, outcome_of
 from outlast.worker.ledger import Ledger, Running
-from outlast.worker.runner_process import Death, RunnerProcess
+from outlast.worker.runner_process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.tags import split_by_tags
+from outlast.worker.wear import Wear
 
 BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
 
-QUIT_SECONDS = 3.0  # for a runner's lifespan to end
 KILL_SECONDS = 15.0  # for a killed runner to be gone, its group and its pipes included
 
 _NO_PLACE = Outcome(
@@ -114,6 +116,7 @@ class RunnerPool:
         concurrency: int,
         queues: list[str],
         clock: Clock,
+        wear: Wear,
         on_change: Callable[[], None],
         on_broken: Callable[[ApplicationError], None],
         on_group: Callable[[int, bool], None],
@@ -127,6 +130,7 @@ class RunnerPool:
         self._queues = queues
         self._tags = tags
         self._clock = clock
+        self._wear = wear
         self._on_change = on_change
         self._on_broken = on_broken
         self._on_group = on_group
@@ -147,17 +151,26 @@ class RunnerPool:
     name = "pool"
 
     async def run_once(self) -> float | None:
-        """Spawn what is missing, one spare included; look after what is being born."""
-        pauses = [await self._fill(), await self._births.look(self.runners)]
+        """Spawn what is missing, one spare included; look after the unborn and the worn."""
+        pauses = [
+            await self._fill(),
+            await self._births.look(self.runners),
+            await self._wear.look(self.runners, self._kill),
+        ]
+        self._retire_worn()
         return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _fill(self) -> float | None:
-        while not (self.closing or self.draining()) and len(self.runners) < self._size + 1:
+        while not (self.closing or self.draining()) and self._wear.missing(self.runners):
             wait = self._next_birth_at - self._clock.boot()
             if wait > 0:
                 return wait
             await self._spawn()
         return None
+
+    def _retire_worn(self) -> None:
+        if not (self.closing or self.draining()) and self._wear.retire(self.runners):
+            self._on_change()
 
     async def _spawn(self) -> None:
         runner = self._make(on_frame=self._on_frame, on_death=self._on_death)
@@ -208,12 +221,14 @@ class RunnerPool:
                 self._ledger.end(running.token, _NO_PLACE)
                 continue
             runner.tokens.add(running.token)
+            runner.taken += 1
             runner.exclusive = runner.exclusive or runner.tasks[running.claimed.task]
-            running.pid = runner.pid
+            running.pid, running.release, running.python = runner.pid, runner.release, runner.python
             plan.setdefault(runner, []).append(running)
         for runner, its in plan.items():
             for batch in in_batches([running.claimed for running in its]):
                 self._send(runner, batch)
+        self._retire_worn()
 
     def _send(self, runner: RunnerProcess, batch: list[Claimed]) -> None:
         try:
@@ -237,9 +252,13 @@ class RunnerPool:
     def kill(self, token: int) -> None:
         """Kill the runner of an attempt, with the stacks of its threads."""
         runner, running = self.runner_of(token), self._ledger.running.get(token)
-        if runner is not None and running is not None and runner.kill_reason is None:
-            runner.kill_reason = running.stop_reason or "stop"
-            if runner.kill_reason in LIMITS:  # its stacks are here already
+        if runner is not None and running is not None:
+            self._kill(runner, running.stop_reason or "stop")
+
+    def _kill(self, runner: RunnerProcess, reason: str) -> None:
+        if runner.kill_reason is None and not runner.gone:
+            runner.kill_reason = reason
+            if reason in LIMITS:  # its stacks are here already
                 runner.kill()
                 return
             self._killings.add(task := asyncio.create_task(runner.kill_with_stacks()))
@@ -277,7 +296,7 @@ class RunnerPool:
         ready = [
             each
             for each in self.runners
-            if each.ready and each.kill_reason is None and not each.gone
+            if each.ready and not (each.kill_reason or each.retiring or each.gone)
         ]
         ready.sort(key=lambda runner: not runner.tokens)  # who is at work stays; a late one waits
         return ready[: self._size]
@@ -319,8 +338,12 @@ class RunnerPool:
             self._broken[runner.pid] = _short(frame)
 
     def _on_hello(self, runner: RunnerProcess, frame: Hello) -> None:
+        if not self._ever_ready and (complaint := self._wear.at_rest(runner)):
+            self._on_broken(ApplicationError(complaint))
+            return
         runner.ready = True
         runner.tasks, runner.lacks = split_by_tags(frame.tasks, self._tags)
+        runner.release, runner.python = frame.release, frame.python
         self._births_failed = 0
         self._ever_ready = True
         emit(
@@ -329,6 +352,7 @@ class RunnerPool:
             seconds=round(self._clock.boot() - runner.born_at, 3),
         )
         self._on_change()
+        self._retire_worn()
 
     def _on_ended(self, runner: RunnerProcess, frame: Ended) -> None:
         for end in frame.ends:
@@ -337,6 +361,7 @@ class RunnerPool:
                 self._show(end.token, runner)
                 self._ledger.end(end.token, end.outcome, completed_in=end.completed_in)
         runner.exclusive = runner.exclusive and bool(runner.tokens)
+        self._wear.let_go(runner)
 
     def _show(self, token: int, runner: RunnerProcess) -> None:
         """Give an attempt that was stopped at a limit, and obeyed, the stacks as evidence."""
@@ -356,8 +381,10 @@ class RunnerPool:
     def _on_death(self, runner: RunnerProcess, death: Death) -> None:
         self.runners.remove(runner)
         self._on_group(runner.pid, False)
+        asked = self.closing or runner.quit_at is not None
+        death = msgspec.structs.replace(death, memory=self._wear.explained(runner, death))
         emit(
-            "runner_stopped" if self.closing and death.exit_code == 0 else "runner_died",
+            "runner_stopped" if asked and death.exit_code == 0 else "runner_died",
             pid=death.pid,
             exit_code=death.exit_code,
             signal=death.signal,

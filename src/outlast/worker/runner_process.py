@@ -23,7 +23,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.errors import FrameError
 from outlast.events import emit
-from outlast.model.crash import OUTPUT_LINES_MAX, TEXT_MAX
+from outlast.model.crash import OUTPUT_LINES_MAX, TEXT_MAX, MemoryEvidence
 from outlast.runner.protocol import TO_WORKER, Quit, ToRunner, ToWorker, Unpacker, pack
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tether import group_is_empty, kill_group
@@ -33,6 +33,7 @@ GROUP_EMPTY_SECONDS = 10.0
 DRAIN_PIPES_SECONDS = 0.5
 STACKS_SECONDS = 0.2
 STACKS_BYTES_MAX = 4 * TEXT_MAX  # kept until it is known which of them are to be shown
+QUIT_SECONDS = 3.0  # for a runner's lifespan to end
 
 
 class Death(msgspec.Struct, frozen=True):
@@ -46,6 +47,7 @@ class Death(msgspec.Struct, frozen=True):
     stacks: str
     output: list[str]
     complaint: str | None = None
+    memory: MemoryEvidence | None = None
 
 
 class _Pipe(asyncio.Protocol):
@@ -98,8 +100,14 @@ class RunnerProcess:
         self.ready = False
         self.tasks: dict[str, bool] = {}
         self.lacks: dict[str, list[str]] = {}
+        self.release: str | None = None
+        self.python: str | None = None
         self.tokens: set[int] = set()
         self.exclusive = False
+        self.taken = 0  # attempts, since its birth
+        self.rss = 0  # bytes of its process group, when last looked at
+        self.retiring: str | None = None  # why it takes no more attempts
+        self.quit_at: float | None = None
         self.kill_reason: str | None = None
         self.born_at = clock.boot()
 

@@ -70,7 +70,9 @@ class Worker:
         self._hold_until = hold_until
         self.me = WorkerRef(0, 0)
         self.trust = Trust(self.terms, clock.boot())
-        self.ledger = Ledger(clock, on_end=self._on_end, worker=new.name, host=new.host)
+        self.ledger = Ledger(
+            clock, on_end=self._on_end, worker=new.name, host=new.host, release=new.release
+        )
         self.savings = Savings(store, self.ledger, on_pending=lambda: self._nudge("savings"))
         self.draining = False
         self.has_left = True  # no row in the store says that this worker lives

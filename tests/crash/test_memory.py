@@ -1,0 +1,221 @@
+"""Memory runs out, for real: one runner pays for it, its worker and its neighbours do not.
+
+The cgroups are of version 1, made below this process's own; of version 2 only the reading of its
+files is tested (tests/unit/test_memory.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from outlast.model.crash import CrashKind
+from outlast.model.job import State
+from outlast.worker.memory import find_cgroup
+from tests.crash.harness import DEADLINE, Scene
+
+MIB = 1024 * 1024
+LIMIT = 250 * MIB  # of the cgroup: a worker, its tether, two runners, a spare, and the eaten
+EATEN = 300  # MiB, above the limit
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A memory cgroup of version 1 with a limit, for a worker; gone after the test."""
+    own = find_cgroup()
+    if own is None or not (own.folder / "memory.oom_control").exists():
+        pytest.skip("no memory cgroup of version 1")
+    folder = own.folder / f"outlast-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / "memory.limit_in_bytes").write_text(str(LIMIT))
+        with contextlib.suppress(OSError):  # without swap there is nothing to limit
+            (folder / "memory.memsw.limit_in_bytes").write_text(str(LIMIT))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        pytest.skip(f"a cgroup cannot be made here: {error}")
+    yield folder
+    _remove(folder)
+
+
+def inside(cgroup: Path) -> tuple[str, ...]:
+    """Return the command in front of a worker's that puts it there."""
+    return ("sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(cgroup))
+
+
+def _remove(folder: Path) -> None:
+    """End what is left in it, wait until it is empty, and remove it."""
+    end = time.monotonic() + DEADLINE
+    while pids := (folder / "cgroup.procs").read_text().split():
+        for pid in pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(int(pid)).kill()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    folder.rmdir()
+
+
+async def a_neighbour(stage: Scene) -> tuple[int, Path]:
+    """Start a job in a runner of its own that ends when the file is there."""
+    gate = stage.folder / "gate"
+    job = await stage.enqueue("waits_for", path=str(gate))
+    await stage.started(1)
+    return job, gate
+
+
+async def test_the_kernel_s_kill_for_memory_is_told_with_the_evidence(
+    sqlite_stage: Scene, cgroup: Path
+) -> None:
+    stage = sqlite_stage
+    worker = await stage.worker("--runners", "2", prefix=inside(cgroup))
+    neighbour, gate = await a_neighbour(stage)
+    eater = await stage.enqueue("eats", megabytes=EATEN)
+    assert (await stage.ended(eater)).state is State.DEAD
+    (closed,) = await stage.attempts(eater)
+    assert (closed.outcome, closed.charge) == ("out_of_memory", "failure")
+    crash = closed.crash
+    assert crash is not None
+    assert crash.kind is CrashKind.OUT_OF_MEMORY
+    assert crash.signal == "SIGKILL"
+    assert "want of memory" in crash.message
+    seen = crash.memory
+    assert seen is not None
+    assert (seen.source, seen.cgroup, seen.limit_bytes) == ("cgroup", str(cgroup), LIMIT)
+    assert (seen.oom_kills_before, seen.oom_kills_after) == (0, 1)
+    assert (seen.peak_bytes or 0) > LIMIT * 0.9
+    assert (crash.rss_peak_bytes or 0) > 50 * MIB
+
+    gate.touch()
+    row = await stage.ended(neighbour)
+    assert (row.state, row.failures, row.losses) == (State.COMPLETED, 0, 0)
+    assert await stage.attempts(neighbour) == []
+    assert worker.process.poll() is None
+
+
+async def test_a_kill_by_hand_in_a_limited_cgroup_is_no_lack_of_memory(
+    sqlite_stage: Scene, cgroup: Path
+) -> None:
+    await sqlite_stage.worker("--runners", "1", prefix=inside(cgroup))
+    job = await sqlite_stage.enqueue("first_hangs_in_python")
+    os.kill((await sqlite_stage.started(1))["pid"], 9)
+    await sqlite_stage.ended(job)
+    (closed,) = await sqlite_stage.attempts(job)
+    assert closed.outcome == "signalled"
+    assert closed.crash is not None
+    assert closed.crash.memory is None
+
+
+async def test_a_worker_that_is_killed_with_all_its_processes_under_a_limit_is_recovered_from(
+    sqlite_stage: Scene, cgroup: Path
+) -> None:
+    """As a kernel does that kills a whole cgroup: nobody is left to tell the cause."""
+    worker = await sqlite_stage.worker("--runners", "1", prefix=inside(cgroup))
+    job = await sqlite_stage.enqueue("first_hangs_in_python")
+    await sqlite_stage.started(1)
+    worker.kill_tree()
+    await sqlite_stage.worker("--runners", "1")
+    assert (await sqlite_stage.ended(job)).state is State.COMPLETED
+    (closed,) = await sqlite_stage.attempts(job)
+    assert (closed.outcome, closed.charge) == ("lost_worker", "loss")
+
+
+async def test_far_above_max_rss_a_runner_is_killed_and_nobody_else(sqlite_stage: Scene) -> None:
+    stage = sqlite_stage
+    worker = await stage.worker("--runners", "2", "--max-rss", "100M")
+    neighbour, gate = await a_neighbour(stage)
+    eater = await stage.enqueue("eats", megabytes=EATEN)
+    assert (await stage.ended(eater)).state is State.DEAD
+    (closed,) = await stage.attempts(eater)
+    assert (closed.outcome, closed.charge) == ("out_of_memory", "failure")
+    crash = closed.crash
+    assert crash is not None
+    assert crash.memory is not None
+    assert crash.memory.source == "max_rss"
+    assert crash.memory.limit_bytes == 150 * MIB
+    assert (crash.memory.rss_bytes or 0) > 150 * MIB
+    assert "take" in (crash.stacks or "") or "eats" in (crash.stacks or "")
+
+    gate.touch()
+    row = await stage.ended(neighbour)
+    assert (row.state, row.failures, row.losses) == (State.COMPLETED, 0, 0)
+    assert worker.process.poll() is None
+
+
+async def test_far_above_max_rss_the_others_in_that_runner_are_not_charged(
+    sqlite_stage: Scene,
+) -> None:
+    await sqlite_stage.worker("--runners", "1", "--max-rss", "100M")
+    neighbour = await sqlite_stage.enqueue("first_hangs")
+    await sqlite_stage.started(1)
+    await sqlite_stage.enqueue("eats_with_neighbours", megabytes=EATEN)
+    row = await sqlite_stage.ended(neighbour)
+    assert (row.state, row.failures) == (State.COMPLETED, 0)
+    (closed,) = await sqlite_stage.attempts(neighbour)
+    assert (closed.outcome, closed.charge) == ("bystander", "loss")
+    assert closed.crash is not None
+    assert closed.crash.memory is not None
+
+
+async def test_above_max_rss_a_runner_finishes_its_job_and_is_replaced(
+    sqlite_stage: Scene,
+) -> None:
+    """Between the limit and half as much again."""
+    stage = sqlite_stage
+    gate = stage.folder / "gate"
+    worker = await stage.worker("--runners", "1", "--max-rss", "100M")
+    resting = (await stage.ended(await stage.enqueue("says_where"))).result or "0"
+    at_rest = psutil.Process(int(resting)).memory_info().rss
+    eaten = 10 * round((120 * MIB - at_rest) / MIB / 10)
+    leak = await stage.ended(await stage.enqueue("leaks", megabytes=eaten))
+    worn = int(leak.result or 0)
+
+    async def replaced() -> bool:
+        return "runner_recycled" in worker.log.read_text()
+
+    await stage.until(replaced, "a worn runner to be replaced")
+    gate.touch()
+    after = await stage.ended(await stage.enqueue("waits_for", path=str(gate)))
+    assert after.result != str(worn)
+    assert await stage.attempts(leak.id) == []
+
+    async def gone() -> bool:
+        return not psutil.pid_exists(worn)
+
+    await stage.until(gone, "the worn runner to leave")
+
+
+async def test_runners_are_replaced_after_their_attempts_while_jobs_flow(stage: Scene) -> None:
+    worker = await stage.worker("--runners", "2", "--max-jobs-per-runner", "3")
+    jobs = [await stage.enqueue("says_where", seconds=0.1) for _ in range(60)]
+    pids = set()
+    for job in jobs:
+        row = await stage.ended(job)
+        assert (row.state, row.failures, row.losses) == (State.COMPLETED, 0, 0)
+        assert (row.attempt_count, await stage.attempts(job)) == (1, [])
+        pids.add(row.result)
+    assert len(pids) > 3, "more than there were at the start"
+    assert worker.process.poll() is None
+    assert "runner_died" not in worker.log.read_text()
+
+
+async def test_a_limit_below_what_the_application_needs_is_refused(sqlite_stage: Scene) -> None:
+    with pytest.raises(AssertionError, match="before its first attempt"):
+        await sqlite_stage.worker("--runners", "1", "--max-rss", "16M")
+    (worker,) = sqlite_stage.workers
+    assert await asyncio.to_thread(worker.process.wait, DEADLINE) == 2
+
+
+async def test_the_kernel_takes_a_runner_before_its_worker(sqlite_stage: Scene) -> None:
+    worker = await sqlite_stage.worker("--runners", "1")
+    pid = (await sqlite_stage.ended(await sqlite_stage.enqueue("says_where"))).result
+    scores = [int(Path(f"/proc/{each}/oom_score_adj").read_text()) for each in (pid, worker.pid)]
+    assert scores[0] == min(1000, scores[1] + 500)
+    assert scores[0] > scores[1]
