@@ -41,6 +41,7 @@ class WorkerProcess:
         env: dict[str, str],
         log: Path,
         prefix: tuple[str, ...] = (),
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
         self.log = log
         self._output = log.open("ab")
@@ -58,7 +59,7 @@ class WorkerProcess:
             ],
             cwd=ROOT,
             env={**os.environ, "OUTLAST_TEST_JOURNAL": str(journal), "OUTLAST_URL": url, **env},
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=self._output,
             stderr=self._output,
         )
@@ -122,13 +123,19 @@ class Scene:
         self.workers: list[WorkerProcess] = []
 
     async def worker(
-        self, *options: str, env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
+        self,
+        *options: str,
+        env: dict[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+        stdin: int = subprocess.DEVNULL,
     ) -> WorkerProcess:
         """Start a worker, by a command in front of it if need be; wait until it knows its tasks."""
         before = {row.id for row in await self.worker_rows()}
         log = self.folder / f"worker-{len(self.workers)}.log"
         env = {"OUTLAST_RUN_DIR": str(self.folder / "run"), **(env or {})}
-        worker = WorkerProcess(self.url, self.journal, *options, env=env, log=log, prefix=prefix)
+        worker = WorkerProcess(
+            self.url, self.journal, *options, env=env, log=log, prefix=prefix, stdin=stdin
+        )
         self.workers.append(worker)
 
         async def announced() -> bool:

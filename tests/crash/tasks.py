@@ -155,7 +155,22 @@ async def counts(upto: int, pause: float = 0.05) -> dict[str, int]:
         attempt.report(n / upto, f"at {n}", stage="counting")
         await attempt.save({"n": n + 1})
         await asyncio.sleep(pause)
+    note("counted", job=attempt.job_id)
     return {"from": start, "to": upto}
+
+
+@app.task(backoff_first=0.01, backoff_max=0.02)
+def counts_while_wanted(upto: int, pause: float = 0.05) -> int:
+    """As ``counts``, as a plain function: it looks whether it is asked to stop."""
+    attempt = begin()
+    start = (attempt.checkpoint or {"n": 0})["n"]
+    for n in range(start, upto):
+        if attempt.cancelled:
+            raise InterruptedError(attempt.stop_reason)
+        attempt.save_sync({"n": n + 1})
+        time.sleep(pause)
+    note("counted", job=attempt.job_id)
+    return upto
 
 
 @app.task(retries=0, timeout=0.5)

@@ -13,6 +13,64 @@ from outlast.model.job import State
 from tests.crash.harness import Scene
 from tests.unkillable import held_at_its_exit
 
+ROLLING = ("--runners", "2", "--drain-timeout", "1")
+
+
+@pytest.mark.timeout(240)
+async def test_a_rolling_restart_under_load_charges_loses_and_doubles_nothing(
+    stage: Scene,
+) -> None:
+    workers = [await stage.worker(*ROLLING) for _ in range(3)]
+    long = [await stage.enqueue("counts", upto=150) for _ in range(4)]
+    long += [await stage.enqueue("counts_while_wanted", upto=150) for _ in range(2)]
+    short: list[int] = []
+    restarted = asyncio.Event()
+    load = asyncio.create_task(enqueue_until(restarted, stage, short))
+    for old in workers:
+        old.signal(signal.SIGTERM)
+        await stage.worker(*ROLLING)
+        assert await asyncio.to_thread(old.process.wait, 60) == 0
+    restarted.set()
+    await load
+    assert len(short) > len(workers), "there was load"
+    for job in [*short, *long]:
+        row = await stage.ended(job, deadline=90)
+        assert (row.state, row.failures, row.losses) == (State.COMPLETED, 0, 0)
+        assert {(one.outcome, one.charge) for one in await stage.attempts(job)} <= RELEASED
+    interrupted = [job for job in long if await stage.attempts(job)]
+    assert interrupted, "some were longer than the drain"
+    once = [entry["value"] for entry in stage.entries("noted")]
+    assert sorted(once) == list(range(len(short)))
+    assert sorted(entry["job"] for entry in stage.entries("counted")) == sorted(long)
+
+
+RELEASED = {("released", "none")}
+
+
+async def enqueue_until(over: asyncio.Event, stage: Scene, jobs: list[int]) -> None:
+    while not over.is_set():
+        jobs.append(await stage.enqueue("noted", value=len(jobs)))
+        await asyncio.sleep(0.05)
+
+
+async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene) -> None:
+    """As systemd sends it: to the worker, the tether, each runner and what they have started."""
+    worker = await stage.worker("--runners", "3", "--drain-timeout", "4")
+    finishes = await stage.enqueue("counts", upto=20)
+    goes_on = [await stage.enqueue(task) for task in ("waits", "first_hangs_in_python")]
+
+    async def all_run() -> bool:
+        return len(stage.entries()) == 3
+
+    await stage.until(all_run, "three attempts")
+    worker.signal_tree(signal.SIGTERM)
+    assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    row = await stage.job(finishes)
+    assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+    for job in goes_on:
+        await is_released(stage, job)
+    assert "tether_restarted" not in worker.log.read_text()
+
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_runner_that_was_asked_to_end_from_outside_is_no_failure(
@@ -51,3 +109,60 @@ async def test_a_worker_ends_although_its_runner_cannot_be_killed(sqlite_stage: 
     row_after = await sqlite_stage.started(2)
     assert row_after["still_alive"] == []
     assert (await sqlite_stage.job(job)).failures == 0
+
+
+async def test_ctrl_c_in_a_terminal_is_a_drain_and_a_second_one_stops_at_once(
+    stage: Scene,
+) -> None:
+    """The terminal sends SIGINT to its whole foreground group."""
+    keyboard, terminal = os.openpty()
+    try:
+        worker = await stage.worker(
+            "--drain-timeout", "600", prefix=("setsid", "--ctty"), stdin=terminal
+        )
+        finishes = await stage.enqueue("counts", upto=20)
+        deaf = await stage.enqueue("waits_deaf")
+
+        async def both_run() -> bool:
+            return len(stage.entries()) == 2
+
+        await stage.until(both_run, "two attempts")
+        os.write(keyboard, CTRL_C)
+        row = await stage.ended(finishes)
+        assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+        assert (await stage.job(deaf)).state is State.RUNNING
+        os.write(keyboard, CTRL_C)
+        assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    await is_released(stage, deaf)
+
+
+CTRL_C = b"\x03"
+
+
+async def test_a_second_signal_stops_at_once(stage: Scene) -> None:
+    worker = await stage.worker("--drain-timeout", "600")
+    jobs = [await stage.enqueue(task) for task in ("waits_deaf", "waits")]
+
+    async def both_run() -> bool:
+        return len(stage.entries()) == 2
+
+    async def draining() -> bool:
+        (row,) = await stage.worker_rows()
+        return row.status == "draining"
+
+    await stage.until(both_run, "two attempts")
+    worker.signal(signal.SIGTERM)
+    await stage.until(draining, "the drain")
+    worker.signal(signal.SIGTERM)
+    assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    for job in jobs:
+        await is_released(stage, job)
+
+
+async def is_released(stage: Scene, job: int) -> None:
+    row = await stage.job(job)
+    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
+    assert {(one.outcome, one.charge) for one in await stage.attempts(job)} == RELEASED

@@ -152,31 +152,3 @@ async def test_what_does_not_finish_in_a_drain_is_released_uncharged(stage: Scen
         row = await stage.job(each)
         assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
         assert [one.outcome for one in await stage.attempts(each)] == ["released"]
-
-
-async def test_ctrl_c_for_the_whole_group_is_a_drain_not_a_crash(sqlite_stage: Scene) -> None:
-    worker = await sqlite_stage.worker()
-    job = await sqlite_stage.enqueue("counts", upto=20)
-    await sqlite_stage.started(1)
-    worker.signal_tree(signal.SIGINT)
-    assert worker.process.wait(20) == 0
-    row = await sqlite_stage.job(job)
-    assert row.state is State.COMPLETED
-    assert row.attempt_count == 1
-
-
-async def test_a_second_signal_stops_at_once(sqlite_stage: Scene) -> None:
-    worker = await sqlite_stage.worker()
-    job = await sqlite_stage.enqueue("waits_deaf")
-    await sqlite_stage.started(1)
-    worker.signal(signal.SIGTERM)
-
-    async def draining() -> bool:
-        (row,) = await sqlite_stage.store.inspector.workers()
-        return row.status == "draining"
-
-    await sqlite_stage.until(draining, "the drain")
-    worker.signal(signal.SIGTERM)
-    assert worker.process.wait(10) == 0
-    row = await sqlite_stage.job(job)
-    assert (row.state, row.failures) == (State.QUEUED, 0)
