@@ -51,6 +51,9 @@ def facts_of(claimed: Claimed) -> JobFacts:
         failures=claimed.failures,
         losses=claimed.losses,
         policy=claimed.policy,
+        solo=claimed.solo,
+        incident=claimed.incident,
+        cohort=claimed.cohort,
     )
 
 

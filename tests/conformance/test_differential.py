@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,93 +20,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.job import ENDED, JobFacts, Policy, State
+from outlast.model.job import ENDED, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.model.suspects import Suspicion
 from outlast.store import open_store
-from outlast.store.base import (
-    Answer,
-    Cancelled,
-    NewJob,
-    Orphan,
-    Requeued,
-    Room,
-    Save,
-    Store,
-    WorkerRef,
-)
-from outlast.store.reads import JobFilter
+from outlast.store.base import Answer, Cancelled, NewJob, Orphan, Requeued, Room, Save
+from tests.conformance.differential_kit import POLICY, ModelAttempt, ModelJob, Side
 from tests.conformance.kit import TASK, new_worker, no_dice
 from tests.servers import PostgresServer
 
-POLICY = Policy(retries=1, max_losses=1, backoff_first=1_000.0, backoff_max=1_000.0)
 FAR = 1_000.0
 UNFINISHED = (State.QUEUED, State.RUNNING)
-
-
-@dataclass
-class ModelJob:
-    """A job as it should be. ``place`` orders the line; None: not in it."""
-
-    priority: int
-    key: str | None
-    place: int | None
-    state: State = State.QUEUED
-    attempt: int | None = None
-    worker: int | None = None
-    count: int = 0
-    failures: int = 0
-    losses: int = 0
-    cancel: bool = False
-    checkpoint: str | None = None
-    saved: int = 0
-
-    def shown(self) -> tuple[object, ...]:
-        """What an inspector shows of it."""
-        waiting = self.state is State.QUEUED and self.place is None
-        counted = (self.count, self.failures, self.losses)
-        return (self.state, waiting, *counted, self.cancel, self.checkpoint, self.attempt)
-
-
-@dataclass
-class ModelAttempt:
-    """One claim: the facts its worker was told, and how it was closed."""
-
-    job: int
-    worker: int
-    facts: JobFacts
-    outcome: str | None = None
-
-
-@dataclass
-class Side:
-    """One store, and how it calls the jobs, attempts and workers of the history."""
-
-    store: Store
-    jobs: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    workers: list[WorkerRef] = field(default_factory=list)
-
-    async def shown(self) -> dict[int, tuple[object, ...]]:
-        """What the inspector shows, in the names of the history."""
-        rows = await self.store.inspector.jobs(JobFilter(limit=1_000))
-        return {
-            self.jobs.index(row.id): (
-                row.state,
-                row.waiting,
-                row.attempt_count,
-                row.failures,
-                row.losses,
-                row.cancel_requested,
-                row.checkpoint,
-                None if row.token is None else self.tokens.index(row.token),
-            )
-            for row in rows
-        }
-
-    async def closed(self) -> list[tuple[int, str]]:
-        """All closed attempts and their outcomes, in the names of the history."""
-        looks = [await self.store.inspector.attempts(job_id) for job_id in self.jobs]
-        return sorted((self.tokens.index(row.token), row.outcome) for look in looks for row in look)
 
 
 class History(RuleBasedStateMachine):
@@ -177,7 +100,7 @@ class History(RuleBasedStateMachine):
         self.same(play, (held[0], False) if held else (self.drawn, True))
         if not held:
             place = None if far else self.next_place()
-            self.jobs[self.drawn] = ModelJob(priority, key, place)
+            self.jobs[self.drawn] = ModelJob(priority, key, place, due=not far)
             self.drawn += 1
 
     @precondition(lambda self: sum(self.alive) < 3)
@@ -210,6 +133,36 @@ class History(RuleBasedStateMachine):
                 for one in reply.claimed
             ]
 
+        self.claims(play, expected, worker)
+
+    @precondition(lambda self: any(job.solo for job in self.jobs.values()))
+    @rule(data=st.data(), solo=st.integers(1, 2))
+    def claim_a_suspect(self, data: st.DataObject, solo: int) -> None:
+        """Only where there is one cohort, or one job: no rule says who has waited for longest."""
+        worker = self.some(data, len(self.alive))
+        waiting = [
+            name
+            for name, job in self.jobs.items()
+            if job.state is State.QUEUED and job.solo == solo and job.due
+        ]
+        cohorts = {(self.jobs[name].incident, self.jobs[name].cohort) for name in waiting}
+        if len(cohorts if solo == 1 else waiting) > 1:
+            return
+        expected = sorted(waiting) if self.alive[worker] else []
+
+        async def play(side: Side) -> list[tuple[int, int, int, int, str | None]]:
+            rooms = [Room(tasks=[TASK], limit=10, solo=solo)]
+            reply = await side.store.exchange(side.workers[worker], [], rooms)
+            side.tokens += [one.token for one in reply.claimed]
+            return [
+                (side.jobs.index(one.job_id), one.number, one.failures, one.losses, one.checkpoint)
+                for one in reply.claimed
+            ]
+
+        self.claims(play, expected, worker)
+
+    def claims(self, play: Any, expected: list[int], worker: int) -> None:
+        """Play a claim; all stores must tell the same of the same jobs."""
         told = [
             (name, job.count + 1, job.failures, job.losses, job.checkpoint)
             for name, job in ((name, self.jobs[name]) for name in expected)
@@ -222,14 +175,7 @@ class History(RuleBasedStateMachine):
         job = self.jobs[name]
         job.state, job.place, job.saved = State.RUNNING, None, 0
         job.attempt, job.worker, job.count = len(self.attempts), worker, job.count + 1
-        facts = JobFacts(
-            job_id=name,
-            token=job.attempt,
-            failures=job.failures,
-            losses=job.losses,
-            policy=POLICY,
-        )
-        self.attempts.append(ModelAttempt(name, worker, facts))
+        self.attempts.append(ModelAttempt(name, worker, job.facts(name, job.attempt)))
 
     @precondition(lambda self: self.attempts)
     @rule(
@@ -238,11 +184,14 @@ class History(RuleBasedStateMachine):
     def end(self, data: st.DataObject, kind: OutcomeKind, far: bool, twice: bool) -> None:
         """Any attempt ends, also one that is long over."""
         name = self.some(data, len(self.attempts))
-        crash = Crash(kind=data.draw(st.sampled_from([CrashKind.ERROR, CrashKind.BYSTANDER])))
+        kinds = [CrashKind.ERROR, CrashKind.BYSTANDER, CrashKind.SIGNALLED]
+        crash = Crash(kind=data.draw(st.sampled_from(kinds)))
+        incident = self.some(data, len(self.attempts))
         outcome = Outcome(
             kind=kind,
             crash=crash if kind is OutcomeKind.CRASHED else None,
             delay=FAR if far else 0.0,
+            suspicion=data.draw(st.sampled_from([None, Suspicion(incident, name)])),
         )
         transition = decide(self.attempts[name].facts, outcome, no_dice)
         for _ in range(1 + twice):
@@ -261,6 +210,9 @@ class History(RuleBasedStateMachine):
             transition,
             job_id=side.jobs[transition.job_id],
             token=side.tokens[transition.token],
+            incident=side.token(transition.incident),
+            cohort=side.token(transition.cohort),
+            clears=side.token(transition.clears),
         )
 
     def model_end(self, end: Transition) -> Answer:
@@ -271,9 +223,20 @@ class History(RuleBasedStateMachine):
         attempt.outcome = end.outcome
         job.failures, job.losses, job.worker = end.failures, end.losses, None
         job.state = State.CANCELLED if end.state is State.QUEUED and job.cancel else end.state
-        if job.state is State.QUEUED and end.delay == 0:
+        if end.state is not State.COMPLETED:
+            job.solo, job.incident, job.cohort = end.solo, end.incident, end.cohort
+        job.due = end.delay == 0
+        if job.state is State.QUEUED and job.due and not job.solo:
             job.place = self.next_place()
+        if end.clears is not None:
+            self.model_clear(end.clears)
         return Answer.ACCEPTED
+
+    def model_clear(self, incident: int) -> None:
+        for _, job in sorted(self.jobs.items()):
+            if job.incident == incident and job.state is State.QUEUED and job.solo == 1:
+                job.solo, job.incident, job.cohort = 0, None, None
+                job.place = self.next_place() if job.due else None
 
     @precondition(lambda self: self.attempts)
     @rule(data=st.data(), number=st.integers(1, 3), value=st.sampled_from(["1", "2"]))
@@ -339,7 +302,9 @@ class History(RuleBasedStateMachine):
         if job.key is not None and any(other.key == job.key for other in rivals):
             return Requeued.KEY_TAKEN
         job.state, job.place, job.cancel = State.QUEUED, self.next_place(), False
-        job.failures = job.losses = 0
+        job.failures = job.losses = job.solo = 0
+        job.incident = job.cohort = None
+        job.due = True
         if from_scratch:
             job.checkpoint = None
         return Requeued.REQUEUED
@@ -396,14 +361,7 @@ class History(RuleBasedStateMachine):
     def model_reclaim(self, name: int) -> tuple[int, State, int, int]:
         job = self.jobs[name]
         assert job.attempt is not None
-        facts = JobFacts(
-            job_id=name,
-            token=job.attempt,
-            failures=job.failures,
-            losses=job.losses,
-            policy=POLICY,
-            cancel_requested=job.cancel,
-        )
+        facts = msgspec.structs.replace(job.facts(name, job.attempt), cancel_requested=job.cancel)
         end = decide(facts, LOST, no_dice)
         assert self.model_end(end) is Answer.ACCEPTED
         return job.attempt, job.state, job.failures, job.losses
@@ -433,12 +391,7 @@ class History(RuleBasedStateMachine):
         self.same(play, released)
         if oldest is not None:
             job = own[oldest]
-            facts = JobFacts(
-                job_id=self.attempts[oldest].job,
-                token=oldest,
-                failures=job.failures,
-                losses=job.losses,
-            )
+            facts = job.facts(self.attempts[oldest].job, oldest)
             self.model_end(decide(facts, Outcome(kind=OutcomeKind.RELEASED), no_dice))
 
     @invariant()

@@ -14,6 +14,7 @@ from outlast.errors import BadData, ConfigError, SchemaMismatch, StoreUnavailabl
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.suspects import Suspicion
 from outlast.store.base import Answer, NewJob, Room, Store
 from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres import PostgresStore, complete_on, enqueue_on, store_id_on
@@ -314,3 +315,21 @@ async def test_a_lost_listener_comes_back_and_looks_at_all(
     await heard.hears("")
     await store.enqueue([NewJob(task="t", queue="after")])
     await heard.hears("after")
+
+
+async def test_suspects_that_can_run_wake_and_so_do_those_that_are_cleared(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await enqueued(store, job(queue="culprit"), job(queue="other"))
+    claimed = {one.queue: one for one in await hands.claim()}
+    suspicion = Suspicion(1, 1)
+    end = crashed(claimed["culprit"], CrashKind.BYSTANDER, suspicion=suspicion)
+    heard.words.clear()
+    await hands.hand_in(end)
+    await heard.hears("culprit")
+    await hands.hand_in(crashed(claimed["other"], CrashKind.BYSTANDER, suspicion=suspicion))
+    (culprit,) = await hands.claim(solo=1, queues=["culprit"])
+    heard.words.clear()
+    await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED, delay=60.0))
+    await heard.hears("other")
+    assert "culprit" not in heard.words

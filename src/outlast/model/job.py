@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
+ALONE_IN_RUNNER, ALONE_IN_WORKER = 1, 2  # values of ``solo``; 0 shares
 
 
 class State(StrEnum):
@@ -57,7 +58,14 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``decide`` must know of a running job."""
+    """What ``decide`` must know of a running job.
+
+    Attributes:
+        solo: 0 shares a runner with others, 1 runs alone in one (with its cohort, while that has
+            more than one member), 2 runs alone in its whole worker.
+        incident: the shared death that it is suspected of, named by the lowest token in it.
+        cohort: those suspects of the incident that run together, named in the same way.
+    """
 
     job_id: int
     token: int
@@ -65,3 +73,6 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     losses: int = 0
     policy: Policy = Policy()
     cancel_requested: bool = False
+    solo: int = 0
+    incident: int | None = None
+    cohort: int | None = None

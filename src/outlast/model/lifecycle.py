@@ -1,22 +1,31 @@
-"""The one place that decides what becomes of a job when an attempt ends.
+"""The one place that decides what becomes of a job when an attempt ends, and who is blamed.
 
 ``decide`` is pure. SQL only guards (id, token, state) and applies what was decided here, with
 one exception that a guard must settle: a cancel request that arrived after the facts were read
 turns a move back to ``queued`` into ``cancelled``.
+
+The rules of blame. A death is charged to a job's ``retries`` only where the attempt was alone in
+what died: alone in its runner, which its worker tells by the kind of the crash, or alone in its
+whole worker (``solo`` 2) when that worker's death is proven. Everything else that dies is a loss.
+Whoever was charged alone clears the others of its incident. A suspect whose runner outlived its
+attempt is none any more; one that was interrupted, or has never begun, still is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
-from outlast.model.crash import Charge, Crash, CrashKind, charge_of
-from outlast.model.job import JobFacts, State
+from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind, charge_of
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, JobFacts, State
 from outlast.model.retry import delay_seconds
+from outlast.model.suspects import Suspicion
 
 UNDECODABLE_PAUSE_SECONDS = 10.0  # leaves another release the time to take it
+WORKER_LOSSES = 2  # workers lost without a new checkpoint, after which a job has one to itself
 DELAY_SECONDS_MAX = 100 * 365 * 86_400.0  # a hundred years: what every store can hold
 
 
@@ -32,7 +41,13 @@ class OutcomeKind(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt's end. ``delay`` is in seconds: a snooze's, or a retry's own wish."""
+    """One attempt's end.
+
+    Attributes:
+        delay: in seconds: a snooze's, or a retry's own wish.
+        suspicion: of a bystander; None where the evidence names another one.
+        proven: the death of the worker is proven, not concluded from its silence.
+    """
 
     kind: OutcomeKind
     result: str | None = None
@@ -40,13 +55,17 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     delay: float | None = None
     message: str = ""
     pid: int | None = None
+    suspicion: Suspicion | None = None
+    proven: bool = False
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
     """What to write: guarded by (job_id, token, running), applied as it stands.
 
     ``outcome`` is the word on the attempt's row: the crash kind, or the outcome's own.
-    ``delay`` counts from the store's own now.
+    ``delay`` counts from the store's own now. ``solo``, ``incident`` and ``cohort`` say how the job
+    runs next. ``clears`` is an incident whose other suspects are innocent: those that are queued
+    join the line again.
     """
 
     job_id: int
@@ -61,6 +80,10 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     crash: Crash | None = None
     message: str = ""
     pid: int | None = None
+    solo: int = 0
+    incident: int | None = None
+    cohort: int | None = None
+    clears: int | None = None
 
 
 def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
@@ -89,6 +112,9 @@ def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) 
         crash=outcome.crash,
         message=outcome.message,
         pid=outcome.pid,
+        solo=facts.solo,
+        incident=facts.incident,
+        cohort=facts.cohort,
     )
 
 
@@ -97,7 +123,8 @@ def _completed(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Tra
 
 
 def _snoozed(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
-    return _plain(facts, outcome, State.QUEUED, _within(outcome.delay or 0.0))
+    moved = _plain(facts, outcome, State.QUEUED, _within(outcome.delay or 0.0))
+    return msgspec.structs.replace(moved, **_NO_SUSPECT)
 
 
 def _released(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
@@ -127,10 +154,11 @@ def _crashed(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> 
     crash = outcome.crash
     if crash is None:
         raise ValueError("a crashed outcome needs its crash report")
-    charge = charge_of(crash.kind)
+    charge = _charge(facts, outcome, crash.kind)
     failures = facts.failures + (charge is Charge.FAILURE)
     losses = facts.losses + (charge is Charge.LOSS)
     dead = failures > facts.policy.retries or losses > facts.policy.max_losses
+    pause = _pause(facts, outcome, crash.kind, charge, failures, losses, random)
     return Transition(
         job_id=facts.job_id,
         token=facts.token,
@@ -139,17 +167,82 @@ def _crashed(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> 
         charge=charge,
         failures=failures,
         losses=losses,
-        delay=0.0 if dead else _pause(facts, outcome, crash.kind, failures, losses, random),
+        delay=0.0 if dead else pause,
         crash=crash,
         message=crash.message,
         pid=outcome.pid,
+        **_suspected(facts, outcome, crash.kind, charge, losses),
     )
+
+
+# ---------------------------------------------------------------------------------- blame
+
+_NO_SUSPECT: dict[str, Any] = {"solo": 0, "incident": None, "cohort": None}
+
+
+def _charge(facts: JobFacts, outcome: Outcome, kind: CrashKind) -> Charge:
+    if kind is CrashKind.LOST_WORKER and _killed_its_worker(facts, outcome):
+        return Charge.FAILURE
+    if kind is CrashKind.BYSTANDER and facts.losses >= facts.policy.max_losses:
+        return Charge.NONE  # neighbours never make a job dead: it runs alone from now on
+    return charge_of(kind)
+
+
+def _killed_its_worker(facts: JobFacts, outcome: Outcome) -> bool:
+    """Whether it was alone in a worker whose death is proven, and has got nowhere since."""
+    return outcome.proven and facts.solo == ALONE_IN_WORKER and facts.losses >= WORKER_LOSSES
+
+
+def _suspected(
+    facts: JobFacts, outcome: Outcome, kind: CrashKind, charge: Charge, losses: int
+) -> dict[str, Any]:
+    """Return how the job runs next, as the last fields of its transition."""
+    as_before = {"solo": facts.solo, "incident": facts.incident, "cohort": facts.cohort}
+    if kind is CrashKind.BYSTANDER:
+        return _after_a_shared_death(facts, outcome.suspicion, charge)
+    if charge is Charge.FAILURE and kind in PROCESS_DEATHS:
+        return _after_a_death_of_its_own(facts)
+    if kind is CrashKind.LOST_WORKER:
+        return as_before | {"solo": _solo_after_a_lost_worker(facts, losses)}
+    if kind in PROCESS_DEATHS or kind is CrashKind.UNDECODABLE:
+        return as_before
+    return _NO_SUSPECT
+
+
+def _solo_after_a_lost_worker(facts: JobFacts, losses: int) -> int:
+    if losses >= WORKER_LOSSES:
+        return ALONE_IN_WORKER
+    return 0 if facts.incident is None else ALONE_IN_RUNNER
+
+
+def _after_a_shared_death(
+    facts: JobFacts, suspicion: Suspicion | None, charge: Charge
+) -> dict[str, Any]:
+    if charge is Charge.NONE:
+        return {
+            "solo": ALONE_IN_RUNNER,
+            "incident": facts.incident or facts.token,
+            "cohort": facts.token,
+        }
+    if suspicion is None:
+        return _NO_SUSPECT
+    named = {"incident": suspicion.incident, "cohort": suspicion.cohort}
+    return {"solo": ALONE_IN_RUNNER, **named}
+
+
+def _after_a_death_of_its_own(facts: JobFacts) -> dict[str, Any]:
+    """It stays alone, under an incident of its own; the others of the old one are innocent."""
+    if facts.solo == 0:
+        return _NO_SUSPECT
+    alone = {"solo": facts.solo, "incident": facts.token, "cohort": facts.token}
+    return alone | {"clears": facts.incident}
 
 
 def _pause(
     facts: JobFacts,
     outcome: Outcome,
     kind: CrashKind,
+    charge: Charge,
     failures: int,
     losses: int,
     random: Callable[[], float],
@@ -158,7 +251,9 @@ def _pause(
         return _within(outcome.delay)
     if kind is CrashKind.UNDECODABLE:
         return UNDECODABLE_PAUSE_SECONDS
-    charged = losses if charge_of(kind) is Charge.LOSS else failures
+    if kind is CrashKind.BYSTANDER:
+        return 0.0  # whoever may have done it is out of the line: no need to wait
+    charged = losses if charge is Charge.LOSS else failures
     return delay_seconds(facts.policy, kind, charged, random)
 
 

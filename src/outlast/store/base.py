@@ -111,11 +111,16 @@ class Beat(msgspec.Struct, frozen=True):
 
 class Room(msgspec.Struct, frozen=True):
     """How many jobs of these tasks may be claimed from these queues (empty: all queues, in
-    no particular order among them). Within a queue: priority first, then position."""
+    no particular order among them). Within a queue: priority first, then position.
+
+    ``solo`` 0: ordinary jobs, never a suspect. 1: one cohort of suspects, the one whose member
+    is next by priority and by the time since when it is due; such a room is for a runner with
+    nothing else in it. 2: one job that must have its worker to itself."""
 
     tasks: list[str]
     limit: int
     queues: list[str] = []
+    solo: int = 0
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,19 +138,25 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     checkpoint: str | None = None
     priority: int = 0
+    solo: int = 0
+    incident: int | None = None
+    cohort: int | None = None
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     """The reply to an exchange. ``answers`` are in the order of what was handed in.
     ``valid`` is false when the worker's row no longer stands at that epoch (lost, stopped or
     reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
-    scheduled job of these queues falls due, where nothing more could be claimed."""
+    scheduled job of these queues falls due, where nothing more could be claimed; suspects count
+    where there was room for them. ``solo_waiting`` is the largest ``solo`` among the suspects of
+    the rooms' tasks and queues that are due and were not claimed, 0 if there are none."""
 
     valid: bool
     answers: list[Answer]
     claimed: list[Claimed] = []
     cancels: list[tuple[int, int]] = []
     next_due: float | None = None
+    solo_waiting: int = 0
 
 
 class Save(msgspec.Struct, frozen=True):
@@ -295,6 +306,7 @@ class Store(Protocol):
 
         Ends are judged by their own token, whatever has become of the worker's row; claims
         need the row at this epoch. Each end that is answered busy lowers every room by one.
+        An accepted end that clears an incident puts its other queued suspects into the line.
         """
         ...
 
@@ -334,8 +346,8 @@ class Store(Protocol):
     async def requeue(
         self, job_ids: Sequence[int], *, from_scratch: bool = False
     ) -> dict[int, Requeued]:
-        """Revive dead or cancelled jobs with fresh budgets (``from_scratch``: without their
-        checkpoint). Tokens go on rising. Unknown ids are left out."""
+        """Revive dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
+        without their checkpoint). Tokens go on rising. Unknown ids are left out."""
         ...
 
     async def discard(self, job_ids: Sequence[int]) -> int:

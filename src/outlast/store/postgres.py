@@ -158,6 +158,7 @@ class PostgresStore:
             claimed=last.claimed,
             cancels=last.cancels,
             next_due=last.next_due,
+            solo_waiting=last.solo_waiting,
         )
 
     async def _exchange(
@@ -188,6 +189,7 @@ class PostgresStore:
             claimed=claimed,
             cancels=head.cancels,
             next_due=head.next_due,
+            solo_waiting=head.solo_waiting,
         )
         return reply, answers
 

@@ -72,6 +72,7 @@ class Head(msgspec.Struct):
     others: list[tuple[int, int, str]]
     cancels: list[tuple[int, int]]
     next_due: float | None
+    solo_waiting: int = 0
 
 
 head_of = msgspec.json.Decoder(Head).decode
@@ -92,6 +93,9 @@ def claimed_of(row: Any) -> Claimed:
         tenant=row[10],
         checkpoint=row[11],
         priority=row[12],
+        solo=row[13],
+        incident=row[14],
+        cohort=row[15],
     )
 
 
@@ -104,6 +108,9 @@ def orphan_of(row: Any) -> Orphan:
         losses=row["losses"],
         policy=policy_of(row["policy"]),
         cancel_requested=row["cancel_requested"],
+        solo=row["solo"],
+        incident=row["incident"],
+        cohort=row["cohort"],
     )
     return Orphan(
         facts=facts,

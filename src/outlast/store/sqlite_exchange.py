@@ -8,7 +8,7 @@ and judged one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from sqlite3 import Cursor
@@ -19,6 +19,7 @@ import msgspec
 from outlast.model.crash import CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store import sqlite_suspects as suspects
 from outlast.store.base import CLAIMS_MAX, Answer, Claimed, Exchanged, Room, WorkerRef
 from outlast.store.columns import policy_of
 from outlast.store.sqlite_fence import judged
@@ -40,19 +41,21 @@ def exchange(
     status = worker_status(cursor, me)
     answers = hand_in(cursor, now, ended)
     claimed: list[Claimed] = []
-    next_due = None
+    next_due, solo_waiting = None, 0
     if status == "active" and rooms:
         scheduled = [row[0] for row in cursor.execute(_SQL["scheduled_queues"]).fetchall()]
+        most = suspects.most_solo(cursor)
         line_up_due(cursor, now, scheduled)
-        claimed = claim(cursor, now, me, rooms)
-        if len(claimed) < sum(room.limit for room in rooms):
-            next_due = seconds_to_next(cursor, now, rooms, scheduled)
+        claimed = claim(cursor, now, me, [room for room in rooms if room.solo <= most])
+        next_due = seconds_to_next(cursor, now, rooms, claimed, scheduled, most)
+        solo_waiting = suspects.waiting(cursor, now, rooms, most)
     return Exchanged(
         valid=status in {"active", "draining"},
         answers=answers,
         claimed=claimed,
         cancels=cancels_of(cursor, me.worker_id),
         next_due=next_due,
+        solo_waiting=solo_waiting,
     )
 
 
@@ -101,7 +104,20 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
     if other:
         cursor.executemany(_SQL["keep_evidence"], [_evidence(end, now) for end in other])
         count += cursor.executemany(_SQL["end"], _moves(cursor, now, other)).rowcount
+    incidents = {end.clears for end in other if end.clears is not None}
+    if incidents and count == len(ended):  # else it is undone, or was refused
+        clear(cursor, now, incidents)
     return count
+
+
+def clear(cursor: Cursor, now: float, incidents: Iterable[int]) -> None:
+    """Put the queued suspects of these incidents into the line, or among the scheduled jobs."""
+    looks = [cursor.execute(_SQL["suspects_of"], (each,)).fetchall() for each in incidents]
+    innocent = [row for rows in looks for row in rows]
+    due = sum(run_at <= now for _, run_at in innocent)
+    positions = iter(draw(cursor, "position", due) if due else ())
+    rows = [(next(positions) if run_at <= now else None, job_id) for job_id, run_at in innocent]
+    cursor.executemany(_SQL["clear"], rows)
 
 
 def _hand_in_one(cursor: Cursor, now: float, end: Transition) -> Answer:
@@ -124,21 +140,28 @@ def _evidence(end: Transition, now: float) -> dict[str, Any]:
 
 
 def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict[str, Any]]:
-    back = [end for end in ended if end.state is State.QUEUED and end.delay <= 0]
+    back = {end.token for end in ended if _joins_the_line(end)}
     positions = iter(draw(cursor, "position", len(back)) if back else ())
     return [
         {
             "state": end.state.value,
-            "position": next(positions) if end.state is State.QUEUED and end.delay <= 0 else None,
+            "position": next(positions) if end.token in back else None,
             "run_at": now + max(0.0, end.delay),
             "now": now,
             "failures": end.failures,
             "losses": end.losses,
+            "solo": end.solo,
+            "incident": end.incident,
+            "cohort": end.cohort,
             "job_id": end.job_id,
             "token": end.token,
         }
         for end in ended
     ]
+
+
+def _joins_the_line(end: Transition) -> bool:
+    return end.state is State.QUEUED and end.delay <= 0 and end.solo == 0
 
 
 # ------------------------------------------------------------------------ what runs next
@@ -160,9 +183,13 @@ def claim(cursor: Cursor, now: float, me: WorkerRef, rooms: Sequence[Room]) -> l
     claimed: list[Claimed] = []
     for room in rooms:
         limit = min(room.limit, CLAIMS_MAX - len(claimed))
-        if limit > 0 and lanes:
+        if limit <= 0:
+            continue
+        if room.solo:
+            found = suspects.next_cohort(cursor, now, room, limit)
+        else:
             found = _first_in_line(cursor, room, lanes, limit)
-            claimed.extend(_take(cursor, now, me, found))
+        claimed.extend(_take(cursor, now, me, found))
     return claimed
 
 
@@ -198,6 +225,7 @@ def _take(
 
 
 def _claimed(row: tuple[Any, ...], token: int) -> Claimed:
+    solo, incident, cohort = row[13:] or (0, None, None)  # only suspects' rows have these
     return Claimed(
         job_id=row[2],
         token=token,
@@ -211,16 +239,34 @@ def _claimed(row: tuple[Any, ...], token: int) -> Claimed:
         tenant=row[10],
         checkpoint=row[11],
         priority=-row[0],
+        solo=solo,
+        incident=incident,
+        cohort=cohort,
     )
 
 
 def seconds_to_next(
-    cursor: Cursor, now: float, rooms: Sequence[Room], scheduled: Sequence[str]
+    cursor: Cursor,
+    now: float,
+    rooms: Sequence[Room],
+    claimed: Sequence[Claimed],
+    scheduled: Sequence[str],
+    most: int,
 ) -> float | None:
-    """Return in how many seconds the next scheduled job of these queues falls due."""
+    """Return in how many seconds the next job falls due that there would be room for."""
+    ordinary = [room for room in rooms if not room.solo]
+    full = sum(not each.solo for each in claimed) >= sum(room.limit for room in ordinary)
+    times = [] if full else _times_due(cursor, ordinary, scheduled)
+    alone = [room for room in rooms if 0 < room.solo <= most]
+    times += [suspects.next_due(cursor, now, room) for room in alone]
+    known = [time for time in times if time is not None]
+    return max(0.0, min(known) - now) if known else None
+
+
+def _times_due(
+    cursor: Cursor, rooms: Sequence[Room], scheduled: Sequence[str]
+) -> list[float | None]:
     everywhere = not all(room.queues for room in rooms)
     wanted = {queue for room in rooms for queue in room.queues}
     looks = [queue for queue in scheduled if everywhere or queue in wanted]
-    times = [cursor.execute(_SQL["next_due"], (queue,)).fetchone()[0] for queue in looks]
-    known = [time for time in times if time is not None]
-    return max(0.0, min(known) - now) if known else None
+    return [cursor.execute(_SQL["next_due"], (queue,)).fetchone()[0] for queue in looks]

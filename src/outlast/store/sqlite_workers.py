@@ -175,7 +175,15 @@ def reconcile(
     return [(row[0], row[1]) for row in unknown]
 
 
-def _released(job_id: int, token: int, failures: int, losses: int) -> Transition:
+def _released(
+    job_id: int,
+    token: int,
+    failures: int,
+    losses: int,
+    solo: int,
+    incident: int | None,
+    cohort: int | None,
+) -> Transition:
     return Transition(
         job_id=job_id,
         token=token,
@@ -185,6 +193,9 @@ def _released(job_id: int, token: int, failures: int, losses: int) -> Transition
         failures=failures,
         losses=losses,
         message="its worker did not hold it",
+        solo=solo,
+        incident=incident,
+        cohort=cohort,
     )
 
 
@@ -201,6 +212,9 @@ def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
         losses=row[3],
         policy=policy_of(row[4]),
         cancel_requested=bool(row[5]),
+        solo=row[12],
+        incident=row[13],
+        cohort=row[14],
     )
     return Orphan(
         facts=facts,

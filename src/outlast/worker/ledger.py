@@ -74,6 +74,9 @@ class Running:
             losses=self.losses,
             policy=claimed.policy,
             cancel_requested=self.stop_reason == "cancel",
+            solo=claimed.solo,
+            incident=claimed.incident,
+            cohort=claimed.cohort,
         )
 
 

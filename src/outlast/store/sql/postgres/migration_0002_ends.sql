@@ -14,9 +14,11 @@
 --     way back to the queue becomes `cancelled`.
 --   * evidence written twice: it comes from RETURNING of the update in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
+-- Suspects (solo > 0) go back without a position: only a room for suspects finds them. `clears` is
+-- returned of ends that were written, and of no others: a late end must not clear anybody.
 
 CREATE FUNCTION outlast_end_v1(p_ends text)
-RETURNS TABLE (job_id bigint, token bigint, runnable boolean)
+RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -29,7 +31,7 @@ BEGIN
     RETURN QUERY
     WITH locked AS MATERIALIZED (
         SELECT h.job_id, h.token, h.outcome, h.charge, h.failures, h.losses, h.result, h.message,
-               h.crash, h.pid,
+               h.crash, h.pid, coalesce(h.solo, 0) AS solo, h.incident, h.cohort, h.clears,
                CASE WHEN h.state = 'queued' AND j.cancel_requested THEN 'cancelled'
                     ELSE h.state END AS state,
                greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay,
@@ -37,7 +39,8 @@ BEGIN
         FROM json_to_recordset(p_ends::json) AS h (
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
-                 message text, crash text, pid integer)
+                 message text, crash text, pid integer, solo smallint, incident bigint,
+                 cohort bigint, clears bigint)
         JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), ended AS (
@@ -45,9 +48,12 @@ BEGIN
         SET state = l.state,
             failures = l.failures,
             losses = l.losses,
+            solo = l.solo,
+            incident = l.incident,
+            cohort = l.cohort,
             worker_id = NULL,
             hard_deadline = NULL,
-            position = CASE WHEN l.state = 'queued' AND l.delay = 0
+            position = CASE WHEN l.state = 'queued' AND l.delay = 0 AND l.solo = 0
                             THEN nextval('outlast_position_seq') END,
             run_at = CASE WHEN l.state = 'queued'
                           THEN v_now + l.delay * interval '1 second' ELSE j.run_at END,
@@ -68,7 +74,38 @@ BEGIN
         FROM ended e LEFT JOIN outlast_workers w ON w.id = e.worker_id
         WHERE e.state <> 'completed'
     )
-    SELECT e.job_id, e.token, e.position IS NOT NULL FROM ended e;
+    SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears FROM ended e;
+END
+$$;
+
+-- Suspects of these incidents are innocent: those that are queued join the line, or wait out their
+-- pause like anybody. Returns those that can run now. One that somebody holds is being claimed,
+-- cancelled or cleared: it is left alone and at worst runs alone once more.
+CREATE FUNCTION outlast_clear_v1(p_incidents bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_ids bigint[];
+BEGIN
+    WITH innocent AS MATERIALIZED (
+        SELECT j.id, j.run_at <= v_now AS due
+        FROM unnest(p_incidents) AS i (incident)
+        CROSS JOIN LATERAL (
+            SELECT s.id, s.run_at FROM outlast_jobs s
+            WHERE s.incident = i.incident AND s.state = 'queued'
+              AND coalesce(s.solo, 0) = 1  -- not by the index of all suspects
+            FOR NO KEY UPDATE SKIP LOCKED) j
+    ), numbered AS MATERIALIZED (
+        SELECT s.id, s.due, CASE WHEN s.due THEN nextval('outlast_position_seq') END AS position
+        FROM (SELECT id, due FROM innocent ORDER BY id) s
+    ), cleared AS (
+        UPDATE outlast_jobs j
+        SET solo = 0, incident = NULL, cohort = NULL, position = n.position
+        FROM numbered n WHERE j.id = n.id
+        RETURNING j.id, n.due)
+    SELECT array_agg(c.id) INTO v_ids FROM cleared c WHERE c.due;
+    RETURN v_ids;
 END
 $$;
 
@@ -122,7 +159,7 @@ BEGIN
     FROM (SELECT DISTINCT j.queue
           FROM unnest(p_ids) AS i (id)
           CROSS JOIN LATERAL (
-              SELECT queue, position FROM outlast_jobs WHERE id = i.id OFFSET 0) j
-          WHERE j.position IS NOT NULL) q;
+              SELECT queue, position, state, solo FROM outlast_jobs WHERE id = i.id OFFSET 0) j
+          WHERE j.position IS NOT NULL OR (j.state = 'queued' AND j.solo > 0)) q;
 END
 $$;

@@ -21,8 +21,12 @@
 --    jobs which nobody knows slow nobody.
 --    The token is drawn while the worker's row is held, so that raise_tokens, which locks out all
 --    holders of that table, can never make the sequence step back.
--- 6  Own running jobs with a cancel request.
--- 7  When the next scheduled job falls due.
+-- 6  Suspects, for rooms that ask for them (solo > 0): out of their own index and never out of the
+--    line, where they have no position. One look at that index tells, for most exchanges, that
+--    there are none. The first that is due names its cohort; what another worker claims of it at
+--    the same time runs there: a cohort that is split is only smaller.
+-- 7  Own running jobs with a cancel request.
+-- 8  When the next scheduled job, or suspect, falls due.
 --
 -- The only lock that is waited for is the first: no deadlock with cancel, reap or enqueue.
 
@@ -150,13 +154,114 @@ BEGIN
 END
 $$;
 
+-- Lanes (queue, task) that have suspects of this kind, among these tasks and queues (none: all):
+-- one probe per lane, however many suspects.
+CREATE FUNCTION outlast_suspect_lanes_v1(p_solo integer, p_tasks text[], p_queues text[])
+RETURNS TABLE (queue text, task text)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE lane (queue, task) AS (
+        (SELECT j.queue, j.task FROM outlast_jobs j
+         WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+         ORDER BY j.solo, j.queue, j.task LIMIT 1)
+        UNION ALL
+        SELECT n.queue, n.task
+        FROM lane l
+        CROSS JOIN LATERAL (
+            SELECT j.queue, j.task FROM outlast_jobs j
+            WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+              AND (j.queue, j.task) > (l.queue, l.task)
+            ORDER BY j.solo, j.queue, j.task LIMIT 1) n)
+    SELECT l.queue, l.task FROM lane l
+    WHERE l.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR l.queue = ANY (p_queues));
+END
+$$;
+
+-- The suspect of this kind that is next: by priority, then by the time since when it is due.
+CREATE FUNCTION outlast_first_suspect_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_now timestamptz)
+RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_id bigint;
+BEGIN
+    SELECT f.id INTO v_id
+    FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues) l
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.priority, j.run_at FROM outlast_jobs j
+        WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+          AND j.queue = l.queue AND j.task = l.task AND j.run_at <= p_now
+        ORDER BY j.priority DESC, j.run_at LIMIT 1) f
+    ORDER BY f.priority DESC, f.run_at, f.id LIMIT 1;
+    RETURN v_id;
+END
+$$;
+
+-- Lock what a room for suspects takes: the first that is due, and those of its cohort that this
+-- worker can run, too. With solo 2 that is one job: it has no company. Candidates are looked for
+-- without locks; what has changed since is not locked.
+CREATE FUNCTION outlast_next_suspects_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_limit integer, p_now timestamptz)
+RETURNS bigint[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_first bigint := outlast_first_suspect_v1(p_solo, p_tasks, p_queues, p_now);
+    v_incident bigint;
+    v_cohort bigint;
+    v_ids bigint[];
+BEGIN
+    IF v_first IS NULL THEN RETURN NULL; END IF;
+    v_ids := ARRAY[v_first];
+    IF p_solo = 1 THEN
+        SELECT j.incident, j.cohort INTO v_incident, v_cohort
+        FROM outlast_jobs j WHERE j.id = v_first;
+        v_ids := v_ids || ARRAY(
+            SELECT j.id FROM outlast_jobs j
+            WHERE j.incident = v_incident AND j.cohort = v_cohort AND j.id <> v_first
+              AND j.state = 'queued' AND coalesce(j.solo, 0) = 1 AND j.run_at <= p_now
+              AND j.task = ANY (p_tasks)
+              AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues)));
+    END IF;
+    SELECT array_agg(l.id ORDER BY l.id) INTO v_ids
+    FROM (SELECT m.id
+          FROM (SELECT u.id FROM unnest(v_ids) AS u (id) LIMIT p_limit) w
+          JOIN outlast_jobs m ON m.id = w.id AND m.state = 'queued' AND m.solo = p_solo
+          FOR NO KEY UPDATE OF m SKIP LOCKED) l;
+    RETURN v_ids;
+END
+$$;
+
+-- When the next suspect of this kind falls due.
+CREATE FUNCTION outlast_next_suspect_due_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_now timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_due timestamptz;
+BEGIN
+    SELECT min(j.run_at) INTO v_due
+    FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues) l
+    JOIN outlast_jobs j
+      ON j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+     AND j.queue = l.queue AND j.task = l.task AND j.run_at > p_now;
+    RETURN v_due;
+END
+$$;
+
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[],
     p_ends text, p_rooms text, p_notify boolean, p_claims_max integer, p_refusals_kept integer)
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
-    failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint)
+    failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
+    solo smallint, incident bigint, cohort bigint)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -170,6 +275,7 @@ DECLARE
     v_ids bigint[] := '{}';
     v_tokens bigint[] := '{}';
     v_runnable bigint[];
+    v_clears bigint[];
     v_more bigint[];
     v_handed integer := cardinality(p_done_ids);
     v_others json;
@@ -182,6 +288,8 @@ DECLARE
     v_claimed integer := 0;
     v_next timestamptz;
     v_due timestamptz;
+    v_most integer;
+    v_waiting integer := 0;
 BEGIN
     -- 1
     SELECT w.status INTO v_status FROM outlast_workers w
@@ -225,11 +333,15 @@ BEGIN
         IF p_ends IS NOT NULL THEN
             SELECT v_ids || coalesce(array_agg(e.job_id), '{}'),
                    v_tokens || coalesce(array_agg(e.token), '{}'),
-                   v_runnable || array_agg(e.job_id) FILTER (WHERE e.runnable)
-            INTO v_ids, v_tokens, v_runnable
+                   v_runnable || array_agg(e.job_id) FILTER (WHERE e.runnable),
+                   v_clears || array_agg(e.clears) FILTER (WHERE e.clears IS NOT NULL)
+            INTO v_ids, v_tokens, v_runnable, v_clears
             FROM outlast_end_v1(p_ends) e;
         END IF;
     END LOOP;
+    IF v_clears IS NOT NULL THEN
+        v_runnable := v_runnable || outlast_clear_v1(v_clears);
+    END IF;
 
     -- 3
     IF v_handed > cardinality(v_ids) THEN
@@ -252,11 +364,17 @@ BEGIN
             m.ids, m.tokens, m.outcomes, 'end', p_refusals_kept) g;
     END IF;
 
-    IF v_valid AND v_status = 'active' THEN
+    IF v_valid AND v_status = 'active' AND p_rooms <> '[]' THEN
+        -- the largest kind of solo run that anything waits for; NULL for most exchanges
+        SELECT j.solo INTO v_most FROM outlast_jobs j
+        WHERE j.state = 'queued' AND j.solo > 0
+        ORDER BY j.solo DESC LIMIT 1;
+
         FOR v_room IN
-            SELECT r.tasks, r."limit", r.queues, cardinality(r.queues) = 0 AS everywhere
+            SELECT r.tasks, r."limit", r.queues, r.solo, cardinality(r.queues) = 0 AS everywhere
             FROM json_to_recordset(p_rooms::json)
-                 AS r (tasks text[], "limit" integer, queues text[])
+                 AS r (tasks text[], "limit" integer, queues text[], solo integer)
+            WHERE coalesce(r.solo, 0) <= coalesce(v_most, 0)
         LOOP
             v_left := least(v_room."limit" - v_busy, p_claims_max - v_claimed);
             CONTINUE WHEN v_left <= 0;
@@ -264,7 +382,7 @@ BEGIN
             -- 4
             v_queues := v_room.queues;
             IF v_room.everywhere THEN v_queues := outlast_due_queues_v1(); END IF;
-            IF cardinality(v_queues) > 0 THEN
+            IF v_room.solo = 0 AND cardinality(v_queues) > 0 THEN
                 v_more := outlast_promote_v1(v_queues, v_now);
                 IF v_more IS NOT NULL THEN v_runnable := v_runnable || v_more; END IF;
                 SELECT min(d.run_at) INTO v_due
@@ -278,11 +396,19 @@ BEGIN
 
             -- 5; queues in random order, so that a long one starves no other
             IF v_room.everywhere THEN v_queues := outlast_line_queues_v1(); END IF;
+            IF v_room.solo > 0 THEN v_queues := '{""}'; END IF;
             IF cardinality(v_queues) > 1 THEN
                 v_queues := ARRAY(SELECT q FROM unnest(v_queues) AS q ORDER BY random());
             END IF;
             FOREACH v_queue IN ARRAY v_queues LOOP
-                v_more := outlast_next_v1(v_queue, v_room.tasks, v_left);
+                IF v_room.solo > 0 THEN  -- 6
+                    v_more := outlast_next_suspects_v1(
+                        v_room.solo, v_room.tasks, v_room.queues, v_left, v_now);
+                    v_due := outlast_next_suspect_due_v1(
+                        v_room.solo, v_room.tasks, v_room.queues, v_now);
+                ELSE
+                    v_more := outlast_next_v1(v_queue, v_room.tasks, v_left);
+                END IF;
                 CONTINUE WHEN v_more IS NULL;
                 RETURN QUERY
                 WITH numbered AS MATERIALIZED (
@@ -296,7 +422,8 @@ BEGIN
                     progress = NULL, checkpoint_number = 0
                 FROM numbered n WHERE j.id = n.id
                 RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
-                          j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority;
+                          j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority,
+                          j.solo, j.incident, j.cohort;
                 GET DIAGNOSTICS v_count = ROW_COUNT;
                 v_claimed := v_claimed + v_count;
                 v_left := v_left - v_count;
@@ -305,13 +432,23 @@ BEGIN
             IF v_left > 0 AND v_due IS NOT NULL THEN v_next := least(v_next, v_due); END IF;
             v_due := NULL;
         END LOOP;
+
+        FOR v_solo IN REVERSE coalesce(v_most, 0)..1 LOOP
+            IF EXISTS (
+                SELECT FROM json_to_recordset(p_rooms::json) AS r (tasks text[], queues text[])
+                WHERE outlast_first_suspect_v1(v_solo, r.tasks, r.queues, v_now) IS NOT NULL)
+            THEN
+                v_waiting := v_solo;
+                EXIT;
+            END IF;
+        END LOOP;
     END IF;
 
     IF p_notify AND v_runnable IS NOT NULL THEN
         PERFORM outlast_notify_v1(v_runnable);
     END IF;
 
-    -- 6, 7
+    -- 7, 8
     RETURN QUERY SELECT
         json_build_object(
             'valid', v_valid,
@@ -319,8 +456,10 @@ BEGIN
             'cancels', coalesce((
                 SELECT json_agg(json_build_array(j.id, j.token)) FROM outlast_jobs j
                 WHERE j.worker_id = p_worker AND j.cancel_requested), '[]'::json),
-            'next_due', extract(epoch FROM v_next - v_now))::text,
+            'next_due', extract(epoch FROM v_next - v_now),
+            'solo_waiting', v_waiting)::text,
         NULL::bigint, NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::integer,
-        NULL::integer, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::smallint;
+        NULL::integer, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::smallint,
+        NULL::smallint, NULL::bigint, NULL::bigint;
 END
 $$;

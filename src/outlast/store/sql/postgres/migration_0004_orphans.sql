@@ -11,8 +11,8 @@
 CREATE FUNCTION outlast_orphans_v1(p_limit integer)
 RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,
-    cancel_requested boolean, worker_id bigint, worker text, host text, progress text,
-    checkpoint_age double precision, cause text)
+    cancel_requested boolean, solo smallint, incident bigint, cohort bigint, worker_id bigint,
+    worker text, host text, progress text, checkpoint_age double precision, cause text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -36,8 +36,8 @@ BEGIN
     ), orphan AS MATERIALIZED (
         SELECT j.id, j.token FROM gone g JOIN outlast_jobs j ON j.worker_id = g.id
         ORDER BY j.started_at LIMIT p_limit)
-    SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
-           w.name, w.host, j.progress,
+    SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.solo,
+           j.incident, j.cohort, j.worker_id, w.name, w.host, j.progress,
            extract(epoch FROM clock_timestamp() - j.checkpoint_at)::double precision,
            w.cause
     FROM orphan o
@@ -60,10 +60,15 @@ DECLARE
     v_ids bigint[];
     v_tokens bigint[];
     v_runnable bigint[];
+    v_clears bigint[];
 BEGIN
-    SELECT array_agg(e.job_id), array_agg(e.token), array_agg(e.job_id) FILTER (WHERE e.runnable)
-    INTO v_ids, v_tokens, v_runnable
+    SELECT array_agg(e.job_id), array_agg(e.token), array_agg(e.job_id) FILTER (WHERE e.runnable),
+           array_agg(e.clears) FILTER (WHERE e.clears IS NOT NULL)
+    INTO v_ids, v_tokens, v_runnable, v_clears
     FROM outlast_end_v1(p_ends) e;
+    IF v_clears IS NOT NULL THEN
+        v_runnable := v_runnable || outlast_clear_v1(v_clears);
+    END IF;
     IF p_notify AND v_runnable IS NOT NULL THEN
         PERFORM outlast_notify_v1(v_runnable);
     END IF;
@@ -96,7 +101,8 @@ BEGIN
     SELECT json_agg(json_build_object(
                'job_id', j.id, 'token', j.token, 'state', 'queued', 'outcome', 'released',
                'charge', 'none', 'failures', j.failures, 'losses', j.losses,
-               'message', 'its worker does not know of it'))
+               'message', 'its worker does not know of it',
+               'solo', j.solo, 'incident', j.incident, 'cohort', j.cohort))
     INTO v_ends
     FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.token <> ALL (p_held);
     IF v_ends IS NOT NULL THEN

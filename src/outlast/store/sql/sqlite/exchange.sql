@@ -7,6 +7,9 @@
 -- drawn twice, so a job that went on has another token, and the update finds no row.
 -- Against another claim: rows leave the line (position becomes NULL) in the transaction that
 -- read them from it.
+-- Suspects (solo > 0) are in no line: only a room for suspects finds them, by their own index, in
+-- which one look tells, for most exchanges, that there are none. An end clears an incident in the
+-- transaction that accepted it, and a refused one clears nobody.
 
 -- name: worker
 SELECT status FROM outlast_workers WHERE id = ? AND epoch = ?
@@ -33,7 +36,8 @@ SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' EL
     ended_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL ELSE :now END,
     started_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL
                       ELSE started_at END,
-    failures = :failures, losses = :losses, worker_id = NULL, hard_deadline = NULL
+    failures = :failures, losses = :losses, solo = :solo, incident = :incident, cohort = :cohort,
+    worker_id = NULL, hard_deadline = NULL
 WHERE id = :job_id AND token = :token AND state = 'running'
 -- name: scheduled_queues
 -- The queues that have scheduled jobs: one look at the index for each, however many jobs.
@@ -87,3 +91,45 @@ WHERE worker_id = ? AND worker_id IS NOT NULL AND cancel_requested = 1
 -- name: next_due
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_due
 WHERE queue = ? AND state = 'queued' AND position IS NULL AND solo = 0
+-- name: suspects_of
+SELECT id, run_at FROM outlast_jobs INDEXED BY outlast_jobs_incident
+WHERE incident = ? AND state = 'queued' AND solo = 1 ORDER BY id
+-- name: clear
+UPDATE outlast_jobs SET solo = 0, incident = NULL, cohort = NULL, position = ? WHERE id = ?
+-- name: most_solo
+-- The largest kind of solo run that anything waits for.
+SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1
+-- name: suspect_lanes
+-- As lanes, among suspects of one kind.
+WITH RECURSIVE lane (id) AS (
+    SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+            WHERE state = 'queued' AND solo > 0 AND solo = :solo ORDER BY queue, task LIMIT 1)
+    UNION ALL
+    SELECT coalesce(
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_suspect
+         WHERE n.state = 'queued' AND n.solo > 0 AND n.solo = :solo AND n.queue = c.queue
+           AND n.task > c.task
+         ORDER BY n.task LIMIT 1),
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_suspect
+         WHERE n.state = 'queued' AND n.solo > 0 AND n.solo = :solo AND n.queue > c.queue
+         ORDER BY n.queue, n.task LIMIT 1))
+    FROM lane JOIN outlast_jobs AS c ON c.id = lane.id
+)
+SELECT j.queue, j.task FROM lane JOIN outlast_jobs AS j ON j.id = lane.id
+-- name: first_suspect
+SELECT -priority, run_at, id, incident, cohort
+FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at <= ?
+ORDER BY priority DESC, run_at LIMIT 1
+-- name: cohort
+SELECT id, queue, task FROM outlast_jobs INDEXED BY outlast_jobs_incident
+WHERE incident = ? AND cohort = ? AND state = 'queued' AND solo = 1 AND run_at <= ?
+ORDER BY id
+-- name: suspect
+SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
+       tenant, checkpoint, timeout, solo, incident, cohort
+FROM outlast_jobs WHERE id = ?
+-- name: next_suspect_due
+SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at > ?

@@ -10,7 +10,7 @@
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2
 -- runs alone in its whole worker. incident names that first shared death (by the lowest token in
 -- it), cohort those suspects of it that run together. Suspects wait outside of the line: they
--- have no position, and an index of their own.
+-- have no position, and an index of their own, which is read lane by lane (queue, task).
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
 -- presence_off are PostgreSQL's. cause: why a worker's row ended.
 --
@@ -83,7 +83,8 @@ CREATE INDEX outlast_jobs_line ON outlast_jobs (queue, task, priority DESC, posi
     WHERE position IS NOT NULL;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at)
     WHERE state = 'queued' AND position IS NULL AND solo = 0;
-CREATE INDEX outlast_jobs_suspect ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND solo > 0;
+CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
+    WHERE state = 'queued' AND solo > 0;
 CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS NOT NULL;
 CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;

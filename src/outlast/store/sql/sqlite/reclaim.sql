@@ -7,12 +7,12 @@
 
 -- name: orphans
 SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
-       w.name, w.host, j.progress, j.checkpoint_at, w.cause
+       w.name, w.host, j.progress, j.checkpoint_at, w.cause, j.solo, j.incident, j.cohort
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.worker_id IS NOT NULL AND (w.id IS NULL OR w.status NOT IN ('active', 'draining'))
 ORDER BY j.started_at, j.token LIMIT ?
 -- name: held_by
 -- A worker's running jobs, for reconciling what it holds with what the store says it holds.
-SELECT id, token, failures, losses FROM outlast_jobs WHERE worker_id = ? ORDER BY id
+SELECT id, token, failures, losses, solo, incident, cohort FROM outlast_jobs WHERE worker_id = ? ORDER BY id
 -- name: state
 SELECT state FROM outlast_jobs WHERE id = ?

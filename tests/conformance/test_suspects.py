@@ -1,0 +1,363 @@
+"""Suspects: out of the line, claimed by cohorts into their own rooms, cleared with the culprit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlast.model.crash import CrashKind
+from outlast.model.job import State
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.suspects import Suspicion
+from outlast.store.base import Answer, Claimed, Enqueued, NewJob, Orphan, Room, Store
+from tests.conformance.kit import (
+    TASK,
+    Hands,
+    crashed,
+    ended,
+    enqueued,
+    eventually,
+    job,
+    lost_worker,
+)
+
+FAR = 1_000.0
+
+
+def suspected(claimed: Claimed, incident: int, cohort: int, **fields: Any) -> Transition:
+    """The end of one that died with others."""
+    suspicion = Suspicion(incident, cohort)
+    return crashed(claimed, CrashKind.BYSTANDER, suspicion=suspicion, **fields)
+
+
+async def suspects(hands: Hands, *cohorts: int, **fields: Any) -> list[int]:
+    """Make a suspect of incident 1 for each of these cohorts; return the ids of the jobs."""
+    ids = await enqueued(hands.store, *[job(**fields) for _ in cohorts])
+    claimed = await hands.claim()
+    ends = [suspected(one, 1, cohort) for one, cohort in zip(claimed, cohorts, strict=True)]
+    assert set(await hands.hand_in(*ends)) == {Answer.ACCEPTED}
+    return ids
+
+
+async def lost_twice(store: Store) -> int:
+    """A job that must have its worker to itself."""
+    (job_id,) = await enqueued(store)
+    for name in ("first", "second"):
+        hands = await Hands.on(store, name)
+        (claimed,) = await hands.claim(1)
+        await hands.vanish()
+        await store.reclaim(lambda orphan: at_once(lost_worker(orphan)))
+    assert claimed.job_id == job_id
+    return job_id
+
+
+def at_once(transition: Transition) -> Transition:
+    return msgspec.structs.replace(transition, delay=0.0)
+
+
+async def shown(store: Store, job_id: int) -> tuple[int, int | None, int | None]:
+    row = await store.inspector.job(job_id)
+    assert row is not None
+    return row.solo, row.incident, row.cohort
+
+
+def ids_of(claimed: list[Claimed]) -> list[int]:
+    return sorted(one.job_id for one in claimed)
+
+
+async def test_a_suspect_is_never_claimed_as_an_ordinary_job(store: Store, hands: Hands) -> None:
+    (job_id,) = await suspects(hands, 1)
+    assert await shown(store, job_id) == (1, 1, 1)
+    assert await hands.claim() == []
+    (claimed,) = await hands.claim(solo=1)
+    assert (claimed.job_id, claimed.solo, claimed.incident, claimed.cohort) == (job_id, 1, 1, 1)
+    assert (claimed.number, claimed.losses, claimed.failures) == (2, 1, 0)
+
+
+async def test_an_ordinary_job_is_never_claimed_by_a_room_for_suspects(hands: Hands) -> None:
+    (job_id,) = await suspects(hands, 1)
+    (other,) = await enqueued(hands.store)
+    assert ids_of(await hands.claim(solo=2)) == []
+    assert ids_of(await hands.claim(solo=1)) == [job_id]
+    (ordinary,) = await hands.claim()
+    assert (ordinary.job_id, ordinary.solo, ordinary.incident, ordinary.cohort) == (
+        other,
+        0,
+        None,
+        None,
+    )
+
+
+async def test_a_room_for_suspects_takes_one_cohort_as_a_whole(store: Store, hands: Hands) -> None:
+    ids = await suspects(hands, 1, 1, 1, 2, 2)
+    assert ids_of(await hands.claim(solo=1)) == ids[:3]
+    assert ids_of(await hands.claim(solo=1)) == ids[3:]
+    assert await hands.claim(solo=1) == []
+
+
+async def test_a_cohort_is_taken_up_to_the_limit_and_the_rest_is_another(hands: Hands) -> None:
+    ids = await suspects(hands, 1, 1, 1)
+    assert len(await hands.claim(2, solo=1)) == 2
+    assert len(ids_of(await hands.claim(2, solo=1))) == len(ids) - 2
+
+
+async def test_equal_cohorts_of_different_incidents_do_not_meet(store: Store, hands: Hands) -> None:
+    await enqueued(store, job(), job())
+    first, second = await hands.claim()
+    await hands.hand_in(suspected(first, 1, 9), suspected(second, 2, 9))
+    assert len(await hands.claim(solo=1)) == 1
+
+
+async def test_of_the_suspects_that_are_due_the_priority_decides_and_then_the_time(
+    store: Store, hands: Hands
+) -> None:
+    first, second = await suspects(hands, 1, 2)
+    (urgent,) = await suspects(hands, 3, priority=5)
+    order = [ids_of(await hands.claim(solo=1)) for _ in range(3)]
+    assert order == [[urgent], [first], [second]]
+
+
+async def test_suspects_of_other_tasks_and_queues_are_left_alone(
+    store: Store, hands: Hands
+) -> None:
+    await suspects(hands, 1, queue="elsewhere", priority=9)
+    mine = await suspects(hands, 2)
+    assert await hands.claim(solo=1, tasks=["unknown"]) == []
+    assert await hands.claim(solo=1, queues=["nowhere"]) == []
+    assert ids_of(await hands.claim(solo=1, queues=["default", "nowhere"])) == mine
+
+
+async def test_a_member_that_this_worker_does_not_know_is_left_out(
+    store: Store, hands: Hands
+) -> None:
+    await enqueued(store, job(), NewJob(task="other"))
+    claimed = await hands.claim(tasks=[TASK, "other"])
+    await hands.hand_in(*[suspected(one, 1, 1) for one in claimed])
+    (mine,) = await hands.claim(solo=1)
+    assert mine.task == TASK
+
+
+async def test_two_workers_never_claim_the_same_suspect(
+    store: Store, other_store: Store, hands: Hands
+) -> None:
+    ids = await suspects(hands, *range(1, 13))
+    rival = Hands(other_store, (await Hands.on(other_store, "rival")).me)
+
+    async def take_all(who: Hands) -> list[Claimed]:
+        taken: list[Claimed] = []
+        for _ in ids:
+            taken += await who.claim(solo=1)
+        return taken
+
+    one, two = await asyncio.gather(take_all(hands), take_all(rival))
+    assert ids_of(one + two) == ids
+
+
+async def test_a_back_off_is_waited_for_and_told(store: Store, hands: Hands) -> None:
+    (job_id,) = await suspects(hands, 1)
+    (claimed,) = await hands.claim(solo=1)
+    await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED, delay=FAR))
+    assert (await shown(store, job_id))[0] == 1
+    assert (await hands.exchange(limit=1)).next_due is None, "there is no room for it"
+    reply = await hands.exchange(limit=1, solo=1)
+    assert reply.claimed == []
+    assert reply.solo_waiting == 0
+    assert reply.next_due is not None
+    assert FAR - 100 < reply.next_due <= FAR
+
+
+async def test_a_suspect_falls_due(store: Store, hands: Hands) -> None:
+    (job_id,) = await suspects(hands, 1)
+    (claimed,) = await hands.claim(solo=1)
+    await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED, delay=0.05))
+    (again,) = await eventually(lambda: hands.claim(solo=1))
+    assert (again.job_id, again.failures) == (job_id, 1)
+
+
+async def test_a_charged_culprit_clears_its_incident_and_stays_alone(
+    store: Store, hands: Hands
+) -> None:
+    culprit, *others = await suspects(hands, 1, 2, 3)
+    stranger = (await other_incident(hands))[0]
+    (claimed,) = await hands.claim(solo=1)
+    assert claimed.job_id == culprit
+    reply = await hands.exchange(crashed(claimed, CrashKind.SIGNALLED), limit=10)
+    assert reply.answers == [Answer.ACCEPTED]
+    assert ids_of(reply.claimed) == others, "claimed as ordinary jobs by the very same exchange"
+    assert {(one.solo, one.incident, one.cohort) for one in reply.claimed} == {(0, None, None)}
+    assert await shown(store, culprit) == (1, claimed.token, claimed.token)
+    assert (await shown(store, stranger))[0] == 1, "of another incident"
+
+
+async def other_incident(hands: Hands) -> list[int]:
+    ids = await enqueued(hands.store)
+    await hands.hand_in(suspected(await hands.claim_one(), 999, 999))
+    return ids
+
+
+async def test_a_late_end_clears_nobody(store: Store, hands: Hands) -> None:
+    culprit, other = await suspects(hands, 1, 2)
+    (claimed,) = await hands.claim(solo=1)
+    late = crashed(claimed, CrashKind.SIGNALLED)
+    assert late.clears == 1
+    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+    assert await hands.hand_in(late) == [Answer.REFUSED]
+    assert await hands.hand_in(late, suspected(claimed, 7, 7)) == [Answer.REFUSED] * 2
+    assert await shown(store, culprit) == (1, 1, 1)
+    assert await shown(store, other) == (1, 1, 2)
+
+
+async def test_a_late_end_beside_a_good_one_clears_nobody(store: Store, hands: Hands) -> None:
+    _, other = await suspects(hands, 1, 2)
+    (claimed,) = await hands.claim(solo=1)
+    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+    await enqueued(store)
+    good = ended(await hands.claim_one(), OutcomeKind.SNOOZED, delay=FAR)
+    answers = await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED), good)
+    assert answers == [Answer.REFUSED, Answer.ACCEPTED]
+    assert await shown(store, other) == (1, 1, 2)
+
+
+async def test_the_same_end_written_twice_is_already_and_clears_once(
+    store: Store, hands: Hands
+) -> None:
+    await suspects(hands, 1, 2)
+    (claimed,) = await hands.claim(solo=1)
+    end = crashed(claimed, CrashKind.SIGNALLED)
+    assert await hands.hand_in(end) == [Answer.ACCEPTED]
+    assert await hands.hand_in(end) == [Answer.ALREADY]
+    assert len(await hands.claim()) == 1
+
+
+async def test_a_suspect_that_runs_while_it_is_cleared_ends_as_it_would(
+    store: Store, hands: Hands
+) -> None:
+    _, other = await suspects(hands, 1, 2)
+    (culprit,) = await hands.claim(solo=1)
+    (running,) = await hands.claim(solo=1)
+    await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED))
+    assert running.job_id == other
+    assert await hands.hand_in(ended(running)) == [Answer.ACCEPTED]
+
+
+async def test_a_cleared_job_waits_out_its_pause_like_anybody(store: Store, hands: Hands) -> None:
+    _, other = await suspects(hands, 1, 2)
+    (culprit,) = await hands.claim(solo=1)
+    (running,) = await hands.claim(solo=1)
+    await hands.hand_in(crashed(running, CrashKind.LOST_LEASE, delay=FAR))
+    assert await shown(store, other) == (1, 1, 2)
+    await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED))
+    assert await shown(store, other) == (0, None, None)
+    reply = await hands.exchange(limit=1)
+    assert reply.claimed == []
+    assert reply.next_due is not None
+
+
+async def test_a_suspect_that_survived_joins_the_line(store: Store, hands: Hands) -> None:
+    (job_id,) = await suspects(hands, 1)
+    (claimed,) = await hands.claim(solo=1)
+    await hands.hand_in(crashed(claimed, CrashKind.ERROR, delay=0.0))
+    assert await shown(store, job_id) == (0, None, None)
+    assert ids_of(await hands.claim()) == [job_id]
+
+
+async def test_what_a_worker_does_not_hold_is_released_as_the_suspect_that_it_was(
+    store: Store, hands: Hands
+) -> None:
+    (job_id,) = await suspects(hands, 4)
+    (claimed,) = await hands.claim(solo=1)
+    assert await store.reconcile(hands.me, []) == [(job_id, claimed.token)]
+    assert await shown(store, job_id) == (1, 1, 4)
+    assert ids_of(await hands.claim(solo=1)) == [job_id]
+
+
+async def test_a_suspect_can_be_cancelled_and_a_requeue_ends_the_suspicion(
+    store: Store, hands: Hands
+) -> None:
+    (job_id,) = await suspects(hands, 1)
+    await store.cancel([job_id])
+    assert await hands.claim(solo=1) == []
+    await store.requeue([job_id])
+    assert await shown(store, job_id) == (0, None, None)
+    assert ids_of(await hands.claim()) == [job_id]
+
+
+async def test_a_reclaim_sees_the_suspicion(store: Store, hands: Hands) -> None:
+    (job_id,) = await suspects(hands, 3)
+    await hands.claim(solo=1)
+    await hands.vanish()
+    met: list[Orphan] = []
+
+    def decide(orphan: Orphan) -> Transition:
+        met.append(orphan)
+        return lost_worker(orphan)
+
+    await store.reclaim(decide)
+    (facts,) = [orphan.facts for orphan in met]
+    assert (facts.solo, facts.incident, facts.cohort) == (1, 1, 3)
+    assert await shown(store, job_id) == (2, 1, 3), "its second loss"
+
+
+async def test_a_job_that_lost_two_workers_is_claimed_only_by_a_worker_with_nothing_else(
+    store: Store,
+) -> None:
+    job_id = await lost_twice(store)
+    third = await Hands.on(store, "third")
+    assert (await shown(store, job_id))[0] == 2
+    reply = await third.exchange(limit=10)
+    assert (reply.claimed, reply.solo_waiting) == ([], 2)
+    reply = await third.exchange(limit=10, solo=1)
+    assert (reply.claimed, reply.solo_waiting) == ([], 2)
+    reply = await third.exchange(limit=10, solo=2)
+    assert (ids_of(reply.claimed), reply.solo_waiting) == ([job_id], 0)
+    assert reply.claimed[0].solo == 2
+
+
+async def test_jobs_that_need_a_worker_each_are_claimed_one_at_a_time(store: Store) -> None:
+    ids = [await lost_twice(store) for _ in range(2)]
+    third = await Hands.on(store, "third")
+    reply = await third.exchange(limit=10, solo=2)
+    assert ids_of(reply.claimed) == ids[:1]
+    assert reply.solo_waiting == 2
+
+
+async def test_only_what_these_rooms_could_take_is_said_to_wait(store: Store, hands: Hands) -> None:
+    await suspects(hands, 1)
+    assert (await hands.exchange(limit=1)).solo_waiting == 1
+    assert (await hands.exchange(limit=1, tasks=["unknown"])).solo_waiting == 0
+    assert (await hands.exchange(limit=1, queues=["nowhere"])).solo_waiting == 0
+    assert (await hands.exchange()).solo_waiting == 0, "nothing was asked for"
+
+
+async def test_rooms_of_both_kinds_are_filled_by_one_exchange(store: Store, hands: Hands) -> None:
+    (job_id,) = await suspects(hands, 1)
+    made: list[Enqueued] = await store.enqueue([job(), job()])
+    rooms = [Room([TASK], 10), Room([TASK], 10, solo=1)]
+    reply = await store.exchange(hands.me, [], rooms)
+    claimed = {one.job_id: one.solo for one in reply.claimed}
+    assert claimed == {made[0].job_id: 0, made[1].job_id: 0, job_id: 1}
+
+
+@pytest.mark.parametrize("solo", [0, 1])
+async def test_a_worker_that_may_not_claim_gets_no_suspects(
+    store: Store, hands: Hands, solo: int
+) -> None:
+    await suspects(hands, 1)
+    await hands.vanish()
+    reply = await hands.exchange(limit=1, solo=solo)
+    assert (reply.valid, reply.claimed, reply.solo_waiting) == (False, [], 0)
+
+
+async def test_a_suspect_that_was_cancelled_meanwhile_is_not_revived_by_the_culprit_s_end(
+    store: Store, hands: Hands
+) -> None:
+    _, other = await suspects(hands, 1, 2)
+    (culprit,) = await hands.claim(solo=1)
+    await store.cancel([other])
+    await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED))
+    row = await store.inspector.job(other)
+    assert row is not None
+    assert row.state is State.CANCELLED

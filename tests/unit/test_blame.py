@@ -1,0 +1,270 @@
+"""Who is blamed when processes die: suspects, solo runs, and the bounds on their cost."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind
+from outlast.model.job import JobFacts, Policy, State
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.model.suspects import ONE_BY_ONE_MAX, Suspicion, suspicions
+
+RETRIES = 3
+SUSPECT = {"solo": 1, "incident": 5, "cohort": 7}
+OWN_DEATHS = [CrashKind.EXITED, CrashKind.SIGNALLED, CrashKind.OUT_OF_MEMORY]
+
+
+def crashed(kind: CrashKind, **fields) -> Outcome:
+    return Outcome(kind=OutcomeKind.CRASHED, crash=Crash(kind=kind), **fields)
+
+
+def said(outcome: Outcome) -> str:
+    return str(outcome.crash.kind if outcome.crash else outcome.kind)
+
+
+def after(outcome: Outcome, **facts) -> Transition:
+    return decide(JobFacts(**({"job_id": 1, "token": 70} | facts)), outcome, lambda: 1.0)
+
+
+def how(moved: Transition) -> tuple[int, int | None, int | None]:
+    return moved.solo, moved.incident, moved.cohort
+
+
+# ---------------------------------------------------------------------- who is suspected
+
+
+def test_the_one_that_the_evidence_names_is_the_only_suspect():
+    assert suspicions({3: None, 4: None, 9: None}, 4) == {4: Suspicion(4, 4)}
+    assert suspicions({3: 1, 4: 1}, 4) == {4: Suspicion(1, 4)}, "of the incident it belongs to"
+
+
+def test_evidence_that_names_none_of_the_dead_is_none():
+    assert suspicions({3: None, 4: None}, 99) == suspicions({3: None, 4: None}, None)
+
+
+def test_a_few_suspects_run_one_by_one_and_many_in_halves():
+    few = suspicions(dict.fromkeys([8, 6, 7, 9]), None)
+    assert few == {token: Suspicion(6, token) for token in (6, 7, 8, 9)}
+    many = suspicions(dict.fromkeys(range(10, 19)), None)
+    assert {each.incident for each in many.values()} == {10}
+    assert [each.cohort for each in many.values()] == [10] * 4 + [14] * 5
+
+
+def test_a_second_death_belongs_to_the_incident_of_the_first():
+    again = suspicions(dict.fromkeys(range(20, 26), 4), None)
+    assert {each.incident for each in again.values()} == {4}
+    assert {each.cohort for each in again.values()} == {20, 23}
+
+
+def test_nobody_died_and_nobody_is_suspected():
+    assert suspicions({}, 3) == {}
+
+
+# --------------------------------------------------------------------- deaths of runners
+
+
+def test_a_bystander_is_a_suspect_or_by_evidence_none_and_runs_again_at_once():
+    suspect = after(crashed(CrashKind.BYSTANDER, suspicion=Suspicion(60, 70)), losses=4)
+    assert (suspect.charge, suspect.losses, suspect.delay) == (Charge.LOSS, 5, 0.0)
+    assert how(suspect) == (1, 60, 70)
+    assert how(after(crashed(CrashKind.BYSTANDER))) == (0, None, None)
+    assert how(after(crashed(CrashKind.BYSTANDER), **SUSPECT)) == (0, None, None)
+
+
+@pytest.mark.parametrize("suspicion", [None, Suspicion(60, 61)])
+def test_neighbours_make_no_job_dead_but_one_that_lost_too_often_runs_strictly_alone(suspicion):
+    moved = after(crashed(CrashKind.BYSTANDER, suspicion=suspicion), losses=10)
+    assert (moved.state, moved.charge, moved.losses) == (State.QUEUED, Charge.NONE, 10)
+    assert how(moved) == (1, 70, 70)
+
+
+@pytest.mark.parametrize("kind", OWN_DEATHS)
+def test_whoever_dies_alone_stays_alone_and_clears_the_others(kind):
+    moved = after(crashed(kind), **SUSPECT)
+    assert (moved.charge, moved.clears) == (Charge.FAILURE, 5)
+    assert how(moved) == (1, 70, 70), "under an incident of its own, which clears nobody"
+    last = after(crashed(kind), failures=RETRIES, **SUSPECT)
+    assert (last.state, last.clears) == (State.DEAD, 5)
+
+
+@pytest.mark.parametrize("kind", OWN_DEATHS)
+def test_a_death_alone_makes_no_suspect_of_a_job_that_was_none(kind):
+    moved = after(crashed(kind))
+    assert how(moved) == (0, None, None)
+    assert moved.clears is None
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        *(crashed(kind) for kind in CrashKind if kind not in PROCESS_DEATHS | {"undecodable"}),
+        Outcome(kind=OutcomeKind.SNOOZED),
+    ],
+    ids=said,
+)
+def test_a_suspect_whose_runner_outlived_it_is_none_any_more(outcome):
+    assert how(after(outcome, **SUSPECT)) == (0, None, None)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome(kind=OutcomeKind.RELEASED),
+        crashed(CrashKind.UNDECODABLE),
+        crashed(CrashKind.LOST_LEASE),
+        crashed(CrashKind.LOST_WORKER),
+    ],
+    ids=said,
+)
+def test_a_suspect_that_was_interrupted_or_has_never_begun_stays_one(outcome):
+    assert how(after(outcome, **SUSPECT)) == (1, 5, 7)
+
+
+# --------------------------------------------------------------------- deaths of workers
+
+
+def test_after_the_second_lost_worker_a_job_runs_alone_in_its_worker():
+    assert after(crashed(CrashKind.LOST_WORKER), losses=0).solo == 0
+    second = after(crashed(CrashKind.LOST_WORKER), losses=1)
+    assert (second.solo, second.losses, second.charge) == (2, 2, Charge.LOSS)
+    assert how(after(crashed(CrashKind.LOST_WORKER), losses=1, **SUSPECT)) == (2, 5, 7)
+
+
+def test_alone_in_its_worker_a_proven_death_is_charged_and_ends_in_dead():
+    proven = crashed(CrashKind.LOST_WORKER, proven=True)
+    moved = after(proven, solo=2, losses=2)
+    assert (moved.charge, moved.failures, moved.losses) == (Charge.FAILURE, 1, 2)
+    assert moved.solo == 2
+    assert after(proven, solo=2, losses=2, failures=RETRIES).state is State.DEAD
+
+
+def test_silence_is_no_proof():
+    moved = after(crashed(CrashKind.LOST_WORKER), solo=2, losses=2)
+    assert (moved.charge, moved.losses, moved.solo) == (Charge.LOSS, 3, 2)
+
+
+def test_a_proven_death_of_a_worker_that_it_shared_is_a_loss():
+    moved = after(crashed(CrashKind.LOST_WORKER, proven=True), losses=5)
+    assert moved.charge is Charge.LOSS
+
+
+def test_whoever_has_got_somewhere_alone_in_its_worker_is_forgiven():
+    """Its checkpoint has advanced, so its losses are none."""
+    proven = crashed(CrashKind.LOST_WORKER, proven=True)
+    moved = after(proven, solo=2, losses=0)
+    assert (moved.charge, moved.losses, moved.failures, moved.solo) == (Charge.LOSS, 1, 0, 0)
+    assert how(after(proven, solo=2, losses=0, incident=5, cohort=7)) == (1, 5, 7)
+
+
+def test_a_ten_hour_job_with_checkpoints_is_preempted_time_and_again_and_never_dead():
+    facts = JobFacts(job_id=1, token=1)
+    for token in range(2, 30):
+        moved = decide(facts, crashed(CrashKind.LOST_WORKER, proven=True), lambda: 1.0)
+        assert (moved.state, moved.failures) == (State.QUEUED, 0)
+        facts = JobFacts(job_id=1, token=token, solo=moved.solo, losses=0)  # it saved again
+
+
+# ------------------------------------------------------------------- the bounds on all this
+
+
+class Room:
+    """One runner after the other, with one poison job among innocents."""
+
+    def __init__(self, innocents: int, named: bool) -> None:
+        self.named = named
+        self.tokens = iter(range(1, 10**6))
+        self.policy = Policy(retries=RETRIES)
+        self.queued = {job: JobFacts(job_id=job, token=0) for job in range(innocents + 1)}
+        self.ended: dict[int, Transition] = {}
+        self.deaths = 0
+
+    def group(self, pick) -> list[int]:
+        """What the next runner takes: a cohort if there are suspects, or some of the line."""
+        suspects = sorted(job for job, facts in self.queued.items() if facts.solo)
+        line = sorted(self.queued.keys() - set(suspects))
+        if suspects and (not line or pick(2)):
+            first = self.queued[suspects[pick(len(suspects))]]
+            return [job for job in suspects if self.queued[job].cohort == first.cohort]
+        return line[: 1 + pick(len(line))] if pick(2) else line
+
+    def run(self, jobs: list[int], pick) -> None:
+        """Some innocents complete first; then the poison, if it is there, takes the rest along."""
+        for job in jobs:
+            self.queued[job] = self.claimed(self.queued[job])
+        for job in jobs:
+            if job != 0 and (0 not in jobs or pick(3) == 0):
+                self.end(job, Outcome(kind=OutcomeKind.COMPLETED))
+        left = [job for job in jobs if job in self.queued]
+        if 0 in left:
+            self.die(left)
+
+    def claimed(self, facts: JobFacts) -> JobFacts:
+        return JobFacts(
+            job_id=facts.job_id,
+            token=next(self.tokens),
+            failures=facts.failures,
+            losses=facts.losses,
+            policy=self.policy,
+            solo=facts.solo,
+            incident=facts.incident,
+            cohort=facts.cohort,
+        )
+
+    def die(self, jobs: list[int]) -> None:
+        self.deaths += 1
+        if len(jobs) == 1:
+            self.end(jobs[0], crashed(CrashKind.SIGNALLED))
+            return
+        died = {self.queued[job].token: self.queued[job].incident for job in jobs}
+        found = suspicions(died, self.queued[0].token if self.named else None)
+        for job in jobs:
+            suspicion = found.get(self.queued[job].token)
+            self.end(job, crashed(CrashKind.BYSTANDER, suspicion=suspicion))
+
+    def end(self, job: int, outcome: Outcome) -> None:
+        moved = decide(self.queued.pop(job), outcome, lambda: 1.0)
+        if moved.state is not State.QUEUED:
+            self.ended[job] = moved
+        else:
+            self.queued[job] = JobFacts(
+                job_id=job,
+                token=moved.token,
+                failures=moved.failures,
+                losses=moved.losses,
+                solo=moved.solo,
+                incident=moved.incident,
+                cohort=moved.cohort,
+            )
+        for other, facts in self.queued.items():
+            if moved.clears is not None and facts.incident == moved.clears:
+                self.queued[other] = JobFacts(job_id=other, token=0, losses=facts.losses)
+
+
+@given(st.integers(0, 200), st.booleans(), st.randoms(use_true_random=False))
+def test_one_poison_among_innocents_is_dead_by_its_own_deaths_and_by_few_of_them(
+    innocents, named, dice
+):
+    room = Room(innocents, named)
+    while room.queued:
+        room.run(room.group(dice.randrange), dice.randrange)
+        assert room.deaths <= math.log2(innocents + 1) + RETRIES + 2
+    poison = room.ended.pop(0)
+    assert (poison.state, poison.failures) == (State.DEAD, RETRIES + 1)
+    for moved in room.ended.values():
+        assert (moved.state, moved.failures) == (State.COMPLETED, 0)
+    if named:
+        assert room.deaths <= RETRIES + 2
+
+
+def test_groups_are_halved_down_to_runs_of_one():
+    size, deaths = 64, 0
+    tokens = list(range(size))
+    while len(tokens) > 1:
+        found = suspicions(dict.fromkeys(tokens, 0), None)
+        tokens = [token for token in tokens if found[token].cohort == found[tokens[0]].cohort]
+        deaths += 1
+    assert deaths == math.log2(size // ONE_BY_ONE_MAX) + 1
