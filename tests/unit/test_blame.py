@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind
@@ -244,6 +244,7 @@ class Room:
                 self.queued[other] = JobFacts(job_id=other, token=0, losses=facts.losses)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.booleans(), st.randoms(use_true_random=False))
 def test_one_poison_among_innocents_is_dead_by_its_own_deaths_and_by_few_of_them(
     innocents, named, dice

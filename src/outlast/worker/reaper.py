@@ -116,7 +116,12 @@ class Reaper:
             worker=orphan.worker,
             host=orphan.host,
         )
-        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
+        outcome = Outcome(
+            kind=OutcomeKind.CRASHED,
+            crash=crash,
+            message=message,
+            proven=orphan.cause is not None and orphan.cause.proven,
+        )
         return decide(orphan.facts, outcome, self._clock.random)
 
 
