@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from outlast.fleet import alive, drains, hindrance, holds, knows, serves, silent
 from outlast.inspector import SCHEMA, Document
 from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.store.figures import COUNT_MAX, Place
-from outlast.store.reads import AttemptRow, JobRow, WorkerRow, WorkerStatus
+from outlast.store.reads import AttemptRow, JobRow, WorkerRow
 from outlast.words import ago, count_of, line, span, stamp
 
 POSITIONS = {
@@ -153,14 +154,14 @@ def _running(about: Situation) -> Answer:
     row = about.row
     mine = next((one for one in about.workers if one.id == row.worker_id), None)
     others = max(0, about.place.beside - 1)
-    if mine is None or not _alive(mine):
+    if mine is None or not holds(mine):
         return Answer(
             position="orphaned",
             sentences=[f"{_runs(about)}, but {_gone(mine, about.now)}: it is an orphan."],
             moves=_reclaimers(about),
             others=others,
         )
-    if about.now - mine.heartbeat_at > mine.lease:
+    if silent(mine, about.now):
         late = span(about.now - mine.heartbeat_at)
         said = f"{_runs(about)}, but nothing was heard of that worker for {late}."
         ends = f"Its lease is {span(mine.lease)}: it is found gone, unless it comes back."
@@ -200,7 +201,7 @@ def _runs(about: Situation) -> str:
 def _beats(mine: WorkerRow, now: float) -> str:
     left = mine.lease_expires_at - now
     lasts = f"its lease lasts {span(left)} more" if left > 0 else "its lease is due"
-    status = "is draining, " if _drains(mine) else ""
+    status = "is draining, " if drains(mine) else ""
     return f"Its worker {status}was heard of {_ago(mine.heartbeat_at, now)}; {lasts}."
 
 
@@ -213,7 +214,9 @@ def _gone(mine: WorkerRow | None, now: float) -> str:
 
 
 def _reclaimers(about: Situation, besides: WorkerRow | None = None) -> list[str]:
-    others = [one for one in _live(about) if besides is None or one.id != besides.id]
+    others = [
+        one for one in alive(about.workers, about.now) if besides is None or one.id != besides.id
+    ]
     if not others:
         return [
             (
@@ -291,63 +294,65 @@ Standing = tuple[str, list[str], list[str], int]
 
 def _hindrance(about: Situation) -> Standing | None:
     """Return why no worker can take the job now: position, sentences, moves, others."""
-    row, place, live = about.row, about.place, _live(about)
-    task, alike = _quoted(row.task), max(0, place.due_alike - 1)
-    if not live:
-        silent = [one for one in about.workers if _alive(one)]
-        seen = f" (nothing was heard of {_named(silent)} for a whole lease)" if silent else ""
-        return (
-            "no_workers",
-            [f"No worker is alive{seen}."],
-            [f"Start a worker that knows the task {task}."],
-            max(0, place.due - 1),
-        )
-    knowing = [one for one in live if row.task in one.tasks and row.task not in one.lacks]
-    if not knowing:
-        return _unknown(about, live)
-    serving = [one for one in knowing if _serves(one, row.queue)]
-    if not serving:
-        queue = _quoted(row.queue)
-        return (
-            "queue_not_served",
-            [
-                (
-                    f"No worker that knows the task {task} serves the queue {queue};"
-                    f" {_named(knowing)} {'knows' if len(knowing) == 1 else 'know'} it."
-                )
-            ],
-            [f"Start a worker with --queues {line(row.queue, NAME_MAX)}, or without --queues."],
-            max(0, place.due_here - 1),
-        )
-    if not _able(about):
-        return (
-            "draining",
-            [f"All that could take it are draining: {_named(serving)}."],
-            ["The next worker that starts takes it."],
-            alike,
-        )
-    return None
+    row, live = about.row, alive(about.workers, about.now)
+    position = hindrance(live, row.queue, row.task)
+    if position is None:
+        return None
+    sentence, move, others = _HINDRANCES[position](about, live)
+    return position, [sentence], [move], max(0, others - 1)
 
 
-def _unknown(about: Situation, live: Sequence[WorkerRow]) -> Standing:
-    row, alike = about.row, max(0, about.place.due_alike - 1)
-    task = _quoted(row.task)
-    lacking = {tag for one in live for tag in one.lacks.get(row.task, ())}
-    if lacking:
-        tags = ", ".join(sorted(map(_quoted, lacking))[:NAMES_SHOWN])
-        noun = "the tag" if len(lacking) == 1 else "all of the tags"
-        return (
-            "lacks_tags",
-            [f"Task {task} is known, but no worker that knows it has {noun} {tags}."],
-            [f"Start a worker that knows it and has {noun} {tags}."],
-            alike,
-        )
-    return (
-        "unservable",
-        [f"No live worker knows the task {task}; there is {_named(live)}."],
-        [f"Start a worker whose application has the task {task} (or an alias of that name)."],
-        alike,
+Told = tuple[str, str, int]
+
+
+def _no_workers(about: Situation, _live: list[WorkerRow]) -> Told:
+    unheard = [one for one in about.workers if holds(one)]
+    seen = f" (nothing was heard of {_named(unheard)} for a whole lease)" if unheard else ""
+    move = f"Start a worker that knows the task {_quoted(about.row.task)}."
+    return f"No worker is alive{seen}.", move, about.place.due
+
+
+def _unservable(about: Situation, live: list[WorkerRow]) -> Told:
+    task = _quoted(about.row.task)
+    said = f"No live worker knows the task {task}; there is {_named(live)}."
+    move = f"Start a worker whose application has the task {task} (or an alias of that name)."
+    return said, move, about.place.due_alike
+
+
+def _lacks_tags(about: Situation, live: list[WorkerRow]) -> Told:
+    task = about.row.task
+    lacking = sorted({tag for one in live for tag in one.lacks.get(task, ())})
+    tags = ", ".join(map(_quoted, lacking[:NAMES_SHOWN]))
+    noun = "the tag" if len(lacking) == 1 else "all of the tags"
+    said = f"No worker that knows the task {_quoted(task)} has {noun} {tags}."
+    return said, f"Start a worker that knows it and has {noun} {tags}.", about.place.due_alike
+
+
+def _queue_not_served(about: Situation, live: list[WorkerRow]) -> Told:
+    row = about.row
+    knowing = [one for one in live if knows(one, row.task)]
+    said = (
+        f"No worker that knows the task {_quoted(row.task)} serves the queue {_quoted(row.queue)};"
+        f" {_named(knowing)} {'knows' if len(knowing) == 1 else 'know'} it."
     )
+    name = line(row.queue, NAME_MAX)
+    move = f"Start a worker with --queues {name}, or without --queues."
+    return said, move, about.place.due_here
+
+
+def _draining(about: Situation, live: list[WorkerRow]) -> Told:
+    stopping = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
+    said = f"All that could take it are draining: {_named(stopping)}."
+    return said, "The next worker that starts takes it.", about.place.due_alike
+
+
+_HINDRANCES = {
+    "no_workers": _no_workers,
+    "unservable": _unservable,
+    "lacks_tags": _lacks_tags,
+    "queue_not_served": _queue_not_served,
+    "draining": _draining,
+}
 
 
 def _past(about: Situation) -> list[str]:
@@ -379,35 +384,13 @@ def _suspicion(about: Situation) -> list[str]:
 # -- workers
 
 
-def _alive(one: WorkerRow) -> bool:
-    return one.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
-
-
-def _live(about: Situation) -> list[WorkerRow]:
-    """Return the workers that are alive and were heard of within their lease."""
-    return [
-        one for one in about.workers if _alive(one) and about.now - one.heartbeat_at <= one.lease
-    ]
-
-
 def _able(about: Situation) -> list[WorkerRow]:
     row = about.row
     return [
         one
-        for one in _live(about)
-        if row.task in one.tasks
-        and row.task not in one.lacks
-        and _serves(one, row.queue)
-        and not _drains(one)
+        for one in alive(about.workers, about.now)
+        if knows(one, row.task) and serves(one, row.queue) and not drains(one)
     ]
-
-
-def _drains(one: WorkerRow) -> bool:
-    return one.status is WorkerStatus.DRAINING or one.drain_requested
-
-
-def _serves(one: WorkerRow, queue: str) -> bool:
-    return not one.queues or queue in one.queues
 
 
 def _load(workers: Iterable[WorkerRow]) -> int:

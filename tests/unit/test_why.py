@@ -220,7 +220,7 @@ CASES: list[tuple[str, Answer, list[str], int]] = [
     (
         "lacks_tags",
         asked(job(), worker(tasks=["mail"], lacks={"render": ["gpu"]}), due_alike=4),
-        ["no worker that knows it has the tag 'gpu'", "Start a worker that knows it"],
+        ["No worker that knows the task 'render' has the tag 'gpu'", "Start a worker"],
         3,
     ),
     (

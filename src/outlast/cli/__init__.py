@@ -8,7 +8,7 @@ worker.py       outlast worker; with application.py, probe.py (what does MODULE:
                 logs.py (a log that never blocks)
 jobs.py         enqueue, jobs, job, cancel, requeue
 operate.py      workers, migrate; dead.py: dead list, requeue, discard
-why.py          why a job is where it is
+why.py          why a job is where it is; stats.py: how many, how fast
 show.py         tables; page.py: all about one job
 demo/           the demonstration
 """

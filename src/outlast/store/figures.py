@@ -7,6 +7,8 @@ import msgspec
 
 COUNT_MAX = 10_000  # rows that are counted to place one job
 NAMED_MAX = 10  # jobs that are named one by one
+FIGURES_MAX = 100_000  # rows that are counted for one figure
+LANES_MAX = 10_000  # queues x tasks x priorities that are looked at
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,3 +38,61 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     dead_alike: int = 0
     incident: list[int] = []
     key_holder: int | None = None
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """The due jobs of one task in one queue: how many, and since when the oldest has been due."""
+
+    queue: str
+    task: str
+    number: int
+    oldest: float
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of one queue that are not in the line: those that have fallen due and nobody has
+    put into it yet (since ``oldest``), and those that wait for their time."""
+
+    queue: str
+    due: int
+    scheduled: int
+    oldest: float | None = None
+
+
+class Number(msgspec.Struct, frozen=True):
+    """So many jobs of a queue."""
+
+    queue: str
+    number: int
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """Among the jobs that ended last: those of one queue that are completed or cancelled, and how
+    many of them ended within the last minute and hour."""
+
+    queue: str
+    state: str
+    number: int
+    minute: int
+    hour: int
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store holds, in numbers: each is counted by index and stops at FIGURES_MAX.
+
+    Attributes:
+        now: the store's now, in seconds since 1970.
+        lanes: the line, by queue and task; at most LANES_MAX of them.
+        waiting, running, suspects, dead: by queue; suspects wait to be run alone.
+        ended: of the FIGURES_MAX jobs that ended last (dead ones apart), by queue and state.
+        refused: writes refused within the last day, of those that are kept.
+    """
+
+    now: float
+    lanes: list[Lane]
+    waiting: list[Waiting]
+    running: list[Number]
+    suspects: list[Number]
+    dead: list[Number]
+    ended: list[Ended]
+    refused: int = 0

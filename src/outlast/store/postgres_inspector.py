@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -9,7 +11,18 @@ import msgspec
 from outlast.model.crash import Crash
 from outlast.model.job import State
 from outlast.store.columns import policy_of, progress_of
-from outlast.store.figures import COUNT_MAX, NAMED_MAX, Place
+from outlast.store.figures import (
+    COUNT_MAX,
+    FIGURES_MAX,
+    LANES_MAX,
+    NAMED_MAX,
+    Ended,
+    Figures,
+    Lane,
+    Number,
+    Place,
+    Waiting,
+)
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import sql
@@ -49,8 +62,21 @@ class PostgresInspector:
 
     async def place(self, job_id: int) -> Place | None:
         """Return where a job stands among the others."""
-        rows = await self._fetch("show_place", job_id, COUNT_MAX, NAMED_MAX)
+        async with self._by_index() as connection:
+            rows = await connection.fetch(sql("show_place"), job_id, COUNT_MAX, NAMED_MAX)
         return Place(**rows[0]) if rows else None
+
+    async def figures(self) -> Figures:
+        """Return what the store holds, in bounded numbers of one snapshot."""
+        async with self._by_index() as connection:
+            found: dict[str, Any] = {}
+            for name, kind in _FIGURE.items():
+                rows = await connection.fetch(sql(f"show_{name}"), FIGURES_MAX)
+                found[name] = [kind(**row) for row in rows]
+            lanes = await connection.fetch(sql("show_lanes"), FIGURES_MAX, LANES_MAX)
+            refused = (await connection.fetch(sql("show_refused")))[0]
+        lined = [Lane(**row) for row in lanes]
+        return Figures(lanes=lined, refused=refused["number"], now=refused["now"], **found)
 
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""
@@ -76,10 +102,29 @@ class PostgresInspector:
         rows = await self._fetch("show_counts")
         return {(row["queue"], State(row["state"])): row["number"] for row in rows}
 
+    @asynccontextmanager
+    async def _by_index(self) -> AsyncIterator[Any]:
+        """Lend a connection in one snapshot, on which bounded counts go by index."""
+        async with (
+            self._connections.use() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            await connection.execute(sql("by_index"))
+            yield connection
+
     async def _fetch(self, verb: str, *values: Any) -> list[Any]:
         async with self._connections.use() as connection:
             rows: list[Any] = await connection.fetch(sql(verb), *values)
             return rows
+
+
+_FIGURE: dict[str, type[msgspec.Struct]] = {
+    "waiting": Waiting,
+    "running": Number,
+    "suspects": Number,
+    "dead": Number,
+    "ended": Ended,
+}
 
 
 def _strings(text: str) -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
-from outlast.store.figures import Place
+from outlast.store.figures import Figures, Place
 
 if TYPE_CHECKING:
     from outlast.store.history import HistoryPage
@@ -159,6 +159,10 @@ class Inspector(Protocol):
 
     async def place(self, job_id: int) -> Place | None:
         """Return where a job stands among the others, in bounded numbers."""
+        ...
+
+    async def figures(self) -> Figures:
+        """Return what the store holds, in bounded numbers of one snapshot."""
         ...
 
     async def known_tasks(self) -> set[str]:

@@ -12,12 +12,24 @@ from outlast.clock import Clock
 from outlast.model.crash import Crash
 from outlast.model.job import State
 from outlast.store.columns import policy_of, progress_of
-from outlast.store.figures import COUNT_MAX, NAMED_MAX, Place
+from outlast.store.figures import (
+    COUNT_MAX,
+    FIGURES_MAX,
+    LANES_MAX,
+    NAMED_MAX,
+    Ended,
+    Figures,
+    Lane,
+    Number,
+    Place,
+    Waiting,
+)
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_sql import statements
 
+_FIGURES = statements("figures")
 _SNAPSHOT = statements("transaction")
 _SQL = statements("inspect") | statements("place")
 _crash = msgspec.json.Decoder(Crash).decode
@@ -59,6 +71,25 @@ class SqliteInspector:
         rows = await self._rows("place", {"id": job_id, "now": self._clock.wall()} | bounds)
         return _place(rows[0]) if rows else None
 
+    async def figures(self) -> Figures:
+        """Return what the store holds, in bounded numbers of one snapshot."""
+        now = self._clock.wall()
+        values = {"now": now, "most": FIGURES_MAX, "lanes": LANES_MAX}
+
+        def look(cursor: Cursor) -> Figures:
+            cursor.execute(_SNAPSHOT["snapshot"])
+            try:
+                found: dict[str, Any] = {
+                    name: [_struct(kind, row) for row in cursor.execute(_FIGURES[name], values)]
+                    for name, kind in _FIGURE.items()
+                }
+                refused = cursor.execute(_FIGURES["refused"], values).fetchone()[0]
+            finally:
+                cursor.execute(_SNAPSHOT["rollback"])
+            return Figures(now=now, refused=refused, **found)
+
+        return await self._connection.read(look)
+
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""
         return {row[0] for row in await self._rows("known_tasks", ())}
@@ -97,6 +128,18 @@ _ATTEMPT = AttemptRow.__struct_fields__
 _WORKER = WorkerRow.__struct_fields__
 _REFUSAL = RefusalRow.__struct_fields__
 _PLACE = Place.__struct_fields__
+_FIGURE: dict[str, type[msgspec.Struct]] = {
+    "lanes": Lane,
+    "waiting": Waiting,
+    "running": Number,
+    "suspects": Number,
+    "dead": Number,
+    "ended": Ended,
+}
+
+
+def _struct(kind: type[msgspec.Struct], row: tuple[Any, ...]) -> Any:
+    return kind(**dict(zip(kind.__struct_fields__, row, strict=True)))
 
 
 def _job(row: tuple[Any, ...]) -> JobRow:

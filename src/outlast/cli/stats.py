@@ -1,0 +1,141 @@
+"""``outlast stats``."""
+
+from __future__ import annotations
+
+import json as jsons
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outlast.cli.connect import on_store
+from outlast.cli.grid import Grid, Kind
+from outlast.cli.options import Json, Url, command
+from outlast.clock import SYSTEM
+from outlast.stats import stats_document
+from outlast.store.base import Store
+from outlast.words import line, rough
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EVERY_SECONDS = 2.0
+NAME_MAX = 60
+UNSERVABLE_SHOWN = 20
+QUEUES: dict[str, Kind] = {
+    "QUEUE": "flexible",
+    "DUE": "number",
+    "OLDEST": "number",
+    "SCHEDULED": "number",
+    "ALONE": "number",
+    "RUNNING": "number",
+    "COMPLETED": "number",
+    "CANCELLED": "number",
+    "DEAD": "number",
+}
+_COLUMNS = ("scheduled", "suspects", "running", "completed", "cancelled", "dead")
+UNSERVABLE: dict[str, Kind] = {
+    "TASK": "flexible",
+    "QUEUE": "flexible",
+    "DUE": "number",
+    "REASON": "fixed",
+}
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "stats")(stats)
+
+
+def stats(
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Look again every 2 s, until Ctrl-C.", show_default=False),
+    ] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show how many jobs there are, what nobody can take, and how fast work is done.
+
+    By queue: jobs that are due (and for how long the oldest has been), that wait for their time or
+    to be run alone, that run, and those kept that have ended. A number with a + stopped at 100,000.
+    With --watch and --json there is one document a line.
+
+    Examples:
+        outlast stats
+        outlast stats --watch
+        outlast stats --json
+    """
+
+    async def look(store: Store) -> None:
+        async for document in _looks(store, again=watch):
+            _show(document, watch=watch, json=json)
+
+    on_store(url, look)
+
+
+async def _looks(store: Store, *, again: bool) -> AsyncIterator[dict[str, Any]]:
+    while True:
+        inspector = store.inspector
+        yield stats_document(await inspector.figures(), await inspector.workers())
+        if not again:
+            return
+        await SYSTEM.sleep(EVERY_SECONDS)
+
+
+def _show(document: dict[str, Any], *, watch: bool, json: bool) -> None:
+    from outlast.cli.show import console, print_json
+
+    if json and watch:
+        print(jsons.dumps(document), flush=True)
+    elif json:
+        print_json(document)
+    else:
+        out = console()
+        if watch and out.is_terminal:
+            out.clear()
+        _tables(out, document)
+
+
+def _tables(out: Console, document: dict[str, Any]) -> None:
+    queues = Grid(QUEUES)
+    for one in document["queues"]:
+        oldest = one["oldest_due_seconds"]
+        shown = (_number(one, name) for name in _COLUMNS)
+        age = "" if oldest is None else rough(oldest)
+        queues.add(line(one["queue"], NAME_MAX), _number(one, "due"), age, *shown)
+    out.print(queues.table(out.width) if queues.rows else "no jobs")
+    _unservable(out, document["unservable"])
+    out.print()
+    for text in _lines(document):
+        out.print(text, soft_wrap=True)
+
+
+def _number(one: dict[str, Any], name: str) -> str:
+    return f"{one[name]}{'+' if name in one['at_least'] else ''}"
+
+
+def _unservable(out: Console, entries: list[dict[str, Any]]) -> None:
+    if not entries:
+        return
+    waiting = Grid(UNSERVABLE)
+    for one in entries[:UNSERVABLE_SHOWN]:
+        names = (line(one["task"], NAME_MAX), line(one["queue"], NAME_MAX))
+        due = f"{one['due']}{'+' if one['at_least'] else ''}"
+        waiting.add(*names, due, one["reason"].replace("_", " "))
+    out.print("\nno worker can take", style="bold magenta")
+    out.print(waiting.table(out.width))
+    if len(entries) > UNSERVABLE_SHOWN:
+        hidden = len(entries) - UNSERVABLE_SHOWN
+        out.print(f"and {hidden} more; --json has all", style="dim")
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    workers = ", ".join(f"{number} {status}" for status, number in document["workers"].items())
+    done, lost = document["completed"], document["deactivations"]
+    minute, hour = _number(done, "minute"), _number(done, "hour")
+    return [
+        f"workers    {workers}; {lost['hour']} lost in the last hour, {lost['day']} in a day",
+        f"completed  {minute} in the last minute, {hour} in an hour",
+        f"refused    {document['refusals']['day']} writes in the last day",
+    ]

@@ -1,0 +1,76 @@
+-- What the store holds, in numbers. Each statement goes by the index that it names and stops at
+-- :most rows; in one snapshot, without locks.
+
+-- name: lanes
+-- The line by queue and task: from the head of one part to the next by index, however long they
+-- are. A part is a queue, a task and a priority; the oldest job is the head of one of them.
+WITH RECURSIVE head (id) AS (
+    SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
+            WHERE position IS NOT NULL ORDER BY queue, task, priority DESC, position LIMIT 1)
+    UNION ALL
+    SELECT coalesce(
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+         WHERE n.position IS NOT NULL AND n.queue = c.queue AND n.task = c.task
+           AND n.priority < c.priority
+         ORDER BY n.priority DESC, n.position LIMIT 1),
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+         WHERE n.position IS NOT NULL AND n.queue = c.queue AND n.task > c.task
+         ORDER BY n.task, n.priority DESC, n.position LIMIT 1),
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+         WHERE n.position IS NOT NULL AND n.queue > c.queue
+         ORDER BY n.queue, n.task, n.priority DESC, n.position LIMIT 1))
+    FROM head JOIN outlast_jobs AS c ON c.id = head.id LIMIT :lanes
+), lane AS (
+    SELECT j.queue, j.task, min(j.run_at) AS oldest
+    FROM head JOIN outlast_jobs AS j ON j.id = head.id GROUP BY j.queue, j.task)
+SELECT l.queue, l.task,
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+            WHERE o.queue = l.queue AND o.task = l.task AND o.position IS NOT NULL LIMIT :most)),
+       l.oldest
+FROM lane AS l ORDER BY l.queue, l.task
+-- name: waiting
+WITH RECURSIVE q (queue) AS (
+    SELECT (SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_due
+            WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_due
+            WHERE n.state = 'queued' AND n.position IS NULL AND n.solo = 0 AND n.queue > q.queue
+            ORDER BY n.queue LIMIT 1)
+    FROM q WHERE q.queue IS NOT NULL
+)
+SELECT q.queue,
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
+            WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
+              AND o.run_at <= :now LIMIT :most)),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
+            WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
+              AND o.run_at > :now LIMIT :most)),
+       (SELECT min(o.run_at) FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
+        WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
+          AND o.run_at <= :now)
+FROM q WHERE q.queue IS NOT NULL
+-- name: running
+SELECT queue, count(*) FROM (
+    SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_worker
+    WHERE worker_id IS NOT NULL LIMIT :most)
+GROUP BY queue
+-- name: suspects
+SELECT queue, count(*) FROM (
+    SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+    WHERE state = 'queued' AND solo > 0 LIMIT :most)
+GROUP BY queue
+-- name: dead
+SELECT queue, count(*) FROM (
+    SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_dead
+    WHERE state = 'dead' ORDER BY id DESC LIMIT :most)
+GROUP BY queue
+-- name: ended
+SELECT queue, state, count(*), sum(ended_at > :now - 60), sum(ended_at > :now - 3600) FROM (
+    SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
+    WHERE ended_at IS NOT NULL AND state <> 'dead' ORDER BY ended_at DESC LIMIT :most)
+GROUP BY queue, state
+-- name: refused
+SELECT count(*) FROM outlast_refusals WHERE at > :now - 86400

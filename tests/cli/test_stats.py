@@ -1,0 +1,74 @@
+"""``outlast stats`` on both stores."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.conftest import Outlast, environment
+from tests.cli.test_reading import Filled, names
+
+QUEUE_NAMES = names(
+    """queue queued due scheduled suspects running completed cancelled dead oldest_due_seconds
+    at_least"""
+)
+
+
+def test_the_figures_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> None:
+    url, _ = filled
+    document = outlast("stats", "--url", url, "--json").json()
+    assert set(document) == names(
+        "schema queues unservable workers deactivations refusals completed"
+    )
+    assert document["schema"] == 1
+    default, post = document["queues"]
+    assert set(default) == QUEUE_NAMES
+    shown = {name: default[name] for name in QUEUE_NAMES - {"oldest_due_seconds"}}
+    assert shown == {
+        "queue": "default",
+        "queued": 4,
+        "due": 2,
+        "scheduled": 2,
+        "suspects": 0,
+        "running": 1,
+        "completed": 1,
+        "cancelled": 1,
+        "dead": 0,
+        "at_least": [],
+    }
+    assert default["oldest_due_seconds"] >= 0
+    assert (post["queue"], post["dead"], post["queued"]) == ("post", 1, 0)
+    assert document["workers"] == {"active": 1, "draining": 0, "stopped": 1, "lost": 0}
+    assert document["refusals"] == {"day": 1}
+    assert document["completed"] == {"minute": 1, "hour": 1, "at_least": []}
+    (waits,) = document["unservable"]
+    assert (waits["task"], waits["due"], waits["reason"]) == ("old.name", 1, "unservable")
+
+
+def test_people_see_tables_and_a_few_lines(outlast: Outlast, rows: Filled) -> None:
+    url, _ = rows
+    said = outlast("stats", "--url", url)
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert lines[0].split()[:4] == ["QUEUE", "DUE", "OLDEST", "SCHEDULED"]
+    assert lines[1].split()[:2] == ["default", "2"]
+    assert "no worker can take" in lines
+    assert any(line.startswith("old.name  default") for line in lines)
+    assert "workers    1 active, 0 draining, 1 stopped, 0 lost; 0 lost in the last hour" in said.out
+    assert "refused    1 writes in the last day" in said.out
+
+
+def test_watching_goes_on_until_it_is_interrupted(rows: Filled, folder: Path) -> None:
+    url, _ = rows
+    command = [sys.executable, "-m", "outlast.cli", "stats", "--watch", "--json", "--url", url]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as watching:
+        try:
+            assert watching.stdout is not None
+            looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
+        finally:
+            watching.terminate()
+    assert [look["schema"] for look in looks] == [1, 1]

@@ -1,0 +1,92 @@
+"""What a store holds, in numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store import postgres_inspector, sqlite_inspector
+from outlast.store.base import Save, Store
+from outlast.store.figures import Figures
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+
+
+def lanes(figures: Figures) -> dict[tuple[str, str], int]:
+    return {(one.queue, one.task): one.number for one in figures.lanes}
+
+
+async def test_an_empty_store_has_no_figures(store: Store) -> None:
+    found = await store.inspector.figures()
+    values = [found.lanes, found.waiting, found.running, found.suspects, found.dead, found.ended]
+    assert values == [[]] * 6
+    assert found.refused == 0
+
+
+async def test_the_line_is_counted_by_queue_and_task(store: Store) -> None:
+    made = [
+        job(queue=queue, task=task, priority=priority)
+        for queue in ("b", "a")
+        for task in ("y", "x")
+        for priority in (5, 0, -5)
+        for _ in range(2)
+    ]
+    await enqueued(store, *made, job(queue="c"), job(queue="c", delay=600.0))
+    found = await store.inspector.figures()
+    assert lanes(found) == {
+        ("a", "x"): 6,
+        ("a", "y"): 6,
+        ("b", "x"): 6,
+        ("b", "y"): 6,
+        ("c", TASK): 1,
+    }
+    assert [(one.queue, one.due, one.scheduled) for one in found.waiting] == [("c", 0, 1)]
+
+
+async def test_the_oldest_of_a_lane_may_be_the_least_urgent(store: Store) -> None:
+    await enqueued(store, job(priority=-5, run_at=1_000.0))
+    await enqueued(store, job(priority=5, run_at=2_000.0))
+    hands = await Hands.on(store)
+    await hands.exchange(limit=1, queues=["default"], tasks=["none of these"])  # into the line
+    await enqueued(store, job(queue="unserved", run_at=500.0))
+    found = await store.inspector.figures()
+    (lane,) = (one for one in found.lanes if one.queue == "default")
+    assert (lane.number, lane.oldest) == (2, 1_000.0)
+    by_queue = {one.queue: one for one in found.waiting}
+    oldest = [one.oldest for one in found.lanes if one.queue == "unserved"]
+    assert oldest == [500.0] or by_queue["unserved"].oldest == 500.0
+
+
+async def test_what_runs_and_what_has_ended_is_counted(store: Store, hands: Hands) -> None:
+    ids = await enqueued(store, *[job(queue="a") for _ in range(5)], job(queue="b"))
+    await store.cancel(ids[-1:])
+    done, dead, failed, *_ = await hands.claim(4)
+    await hands.hand_in(ended(done), ended(dead, OutcomeKind.DEAD), crashed(failed, delay=600.0))
+    assert await store.checkpoint([Save(done.job_id, done.token, 1, "1")]) == ["refused"]
+    found = await store.inspector.figures()
+    assert [(one.queue, one.number) for one in found.running] == [("a", 1)]
+    assert [(one.queue, one.number) for one in found.dead] == [("a", 1)]
+    assert [(one.queue, one.scheduled) for one in found.waiting] == [("a", 1)]
+    assert lanes(found) == {("a", TASK): 1}
+    assert {(one.queue, one.state, one.number, one.minute, one.hour) for one in found.ended} == {
+        ("a", "completed", 1, 1, 1),
+        ("b", "cancelled", 1, 1, 1),
+    }
+    assert found.refused == 1
+
+
+async def test_counting_stops_at_the_bound(
+    store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sqlite_inspector, postgres_inspector):
+        monkeypatch.setattr(module, "FIGURES_MAX", 2)
+        monkeypatch.setattr(module, "LANES_MAX", 3)
+    await enqueued(store, *[job(delay=600.0) for _ in range(3)])
+    await enqueued(store, *[job() for _ in range(6)])
+    claimed = await hands.claim(6)
+    await hands.hand_in(*map(ended, claimed[:3]))
+    await enqueued(store, *[job(task=f"t{n}") for n in range(5) for _ in range(3)])
+    found = await store.inspector.figures()
+    assert lanes(found) == {("default", f"t{n}"): 2 for n in range(3)}
+    assert [one.scheduled for one in found.waiting] == [2]
+    assert [one.number for one in found.running] == [2]
+    assert [one.number for one in found.ended] == [2]
