@@ -96,7 +96,8 @@ async def once(case: Case, kind: str, postgres: PostgresServer) -> Seen:
 async def play(rounds: int, cases: Sequence[Case], minutes: float) -> list[Line]:
     """Play all rounds, interleaved; one that fails is noted, and the next one played."""
     lines = [Line(case, store) for case in cases for store in case.stores]
-    end = time.monotonic() + minutes * 60
+    began_at = time.monotonic()
+    end = began_at + minutes * 60
     with server() as postgres:
         for number in range(1, rounds + 1):
             for line in lines:
@@ -106,6 +107,8 @@ async def play(rounds: int, cases: Sequence[Case], minutes: float) -> list[Line]
                     print(f"stopped: {minutes:g} minutes are over", flush=True)
                     return lines
                 await one_round(number, line, postgres)
+            so_far = (time.monotonic() - began_at) / 60
+            print(f"--- {number} of {rounds} rounds after {so_far:.1f} minutes", flush=True)
     return lines
 
 
