@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from bench import tasks
-from tests.crash.harness import Scene, WorkerProcess, boot
+from tests.crash.harness import ROOT, Scene, WorkerProcess, boot
 from tests.crash.proxy import Proxy, proxied
 
 BOTH = ("sqlite", "postgres")
@@ -94,10 +94,11 @@ async def seen(stage: Scene, one: Held, since: float, deadline: float) -> Seen:
     (closed,) = [each for each in await stage.attempts(one.job) if each.number == 1]
     to_boot = boot() - time.time()
     stacks = closed.crash.stacks if closed.crash is not None else None
+    message = closed.message.replace(f"{ROOT}/", "")
     return Seen(
         start=second["at"] - since,
         noticed=closed.ended_at + to_boot - since,
-        cause=f"{closed.outcome}: {closed.message.partition(': ')[2] or closed.message}",
+        cause=f"{closed.outcome}: {message.partition(': ')[2] or message}",
         gone=not second["still_alive"],
         stack=None if stacks is None else "_once" in stacks,
     )
@@ -278,6 +279,7 @@ CASES = (
             ("hung async task, deaf to its cancellation", tasks.hangs_once_async),
             ("loop blocked in Python", tasks.blocks_loop_once),
             ("loop blocked in C, GIL held", tasks.blocks_loop_in_c_once),
+            ("loop blocked in C, by unresponsive_timeout", tasks.answers_nothing_once),
         )
     ),
 )

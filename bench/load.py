@@ -20,7 +20,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, State
 from outlast.store.base import NewJob
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, WorkerStatus
-from tests.crash.harness import Scene, boot
+from tests.crash.harness import ROOT, Scene, boot
 
 WORKERS = 3
 PACE = 0.25  # seconds between two short jobs
@@ -172,5 +172,7 @@ async def _all_jobs(stage: Scene) -> list[JobRow]:
 
 
 def _causes(closed: list[AttemptRow]) -> list[str]:
-    causes = Counter(f"{one.outcome}: {one.message}"[:120] for one in closed)
+    causes = Counter(
+        f"{one.outcome}: {one.message.replace(f'{ROOT}/', '')}"[:120] for one in closed
+    )
     return [f"{n}x {cause}" for cause, n in causes.most_common(5)]

@@ -61,15 +61,27 @@ async def blocks_loop_once() -> int:
 
 @app.task(timeout=LIMIT, backoff_first=SOON)
 async def blocks_loop_in_c_once() -> int:
-    """The first attempt holds the GIL in C, in a regular expression that takes years.
+    attempt = begin()
+    if attempt.number == 1:
+        hold_gil()
+    return attempt.number
+
+
+@app.task(unresponsive_timeout=LIMIT, backoff_first=SOON)
+async def answers_nothing_once() -> int:
+    attempt = begin()
+    if attempt.number == 1:
+        hold_gil()
+    return attempt.number
+
+
+def hold_gil() -> None:
+    """Hold the GIL in C, in a regular expression that takes years.
 
     (``sleep`` called with the GIL held would end at the first signal, such as the one that asks
     for the stacks.)
     """
-    attempt = begin()
-    if attempt.number == 1:
-        re.match("(a+)+$", "a" * 60 + "b")
-    return attempt.number
+    re.match("(a+)+$", "a" * 60 + "b")
 
 
 # --- the steady load of bench/alarms.py -------------------------------------------------------
