@@ -27,6 +27,7 @@ MAX_PAYLOAD = 1024 * 1024  # bytes of one job's arguments, result or checkpoint
 NAME_MAX = 200  # characters of the name of a task, queue or worker
 KEY_MAX = 500  # characters of a unique key or a tenant
 SECONDS_MAX = 100 * 365 * 86_400.0  # of any span of time: a hundred years
+PATTERNS_MAX = 100
 RSS_LEAST = 16 * 1024 * 1024  # bytes: less than any interpreter takes
 WEEK = 7 * 86_400.0
 
@@ -136,6 +137,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         max_rss: bytes of memory of a runner and its children, above which it takes no more
             attempts and is replaced; it is killed above 1.5 times that. Linux only.
         max_jobs_per_runner: attempts after which a runner is replaced.
+        redact: regular expressions; what matches one is ``[redacted]`` in crash reports.
         name: how people know this worker; default: made from host and process id.
         instance: a name that the platform gives to one living process at a time (the pod of a
             StatefulSet). A new worker takes over at once from the one that had it before.
@@ -153,6 +155,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     keep_workers_seconds: float = WEEK
     max_rss: int | None = None
     max_jobs_per_runner: int | None = None
+    redact: list[str] = []
     name: str | None = None
     instance: str | None = None
 
@@ -166,9 +169,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         check_whole("runners", self.runners, 1, 256)
         check_whole("concurrency", self.concurrency, 1, 10_000)
         if self.max_rss is not None:
-            check_whole("max_rss", self.max_rss, RSS_LEAST, 2**50)
-            if not sys.platform.startswith("linux"):
-                raise ConfigError("max_rss needs /proc: it is for Linux only")
+            _check_rss(self.max_rss)
+        _check_patterns(self.redact)
         if self.max_jobs_per_runner is not None:
             check_whole("max_jobs_per_runner", self.max_jobs_per_runner, 1, 10**9)
         check_seconds("drain_timeout", self.drain_timeout)
@@ -182,6 +184,27 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def terms(self) -> LeaseTerms:
         """Return heartbeat and lease, checked against each other."""
         return LeaseTerms(heartbeat=self.heartbeat, lease=self.lease)
+
+
+def _check_rss(size: object) -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or size < RSS_LEAST:
+        raise ConfigError(f"max_rss must be bytes, at least {RSS_LEAST} (16M), not {_shown(size)}")
+    if not sys.platform.startswith("linux"):
+        raise ConfigError("max_rss needs /proc: it is for Linux only")
+
+
+def _check_patterns(patterns: object) -> None:
+    if not isinstance(patterns, list) or len(patterns) > PATTERNS_MAX:
+        raise ConfigError(f"redact must be a list of at most {PATTERNS_MAX} regular expressions")
+    for pattern in patterns:
+        try:
+            found = re.search(pattern, "")
+        except (re.error, TypeError) as error:
+            raise ConfigError(
+                f"redact {_shown(pattern)} is no regular expression: {error}"
+            ) from None
+        if found:
+            raise ConfigError(f"redact {_shown(pattern)} matches where there is nothing")
 
 
 def _check_names(what: str, names: object, one: str, such_as: list[str]) -> None:

@@ -140,6 +140,26 @@ def dereferences_null() -> None:
 
 
 @app.task(retries=0)
+def dies_with_all_its_evidence() -> None:
+    begin()
+    attempt = outlast.current()
+    attempt.report(0.25, "page 1 of 4", stage="rendering")
+    attempt.save_sync({"page": 1})
+    for n in range(60):
+        print(f"line {n} with password=hunter2")
+    sys.stdout.flush()
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        sum(range(1000))
+    ctypes.string_at(0)
+
+
+@app.task(retries=0)
+def raises_a_secret() -> None:
+    raise ValueError("no login with password=hunter2")
+
+
+@app.task(retries=0)
 def speaks_and_dies(text: str) -> None:
     sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass") + b"\x00\xff\n")
     sys.stdout.flush()

@@ -12,7 +12,7 @@ import pytest
 
 import outlast
 import outlast.store
-from outlast.config import WorkerSettings, redacted, worker_settings
+from outlast.config import WorkerSettings, parse_size, redacted, worker_settings
 from outlast.errors import ConfigError, JobNotFound, UnknownTask, UsageError
 from outlast.model.job import State
 from outlast.store.base import Cancelled, Requeued
@@ -315,6 +315,13 @@ def test_there_is_one_lifespan_and_an_around_takes_the_attempt():
         ({"keep_completed_seconds": -1}, "keep_completed_seconds"),
         ({"keep_workers_seconds": None}, "keep_workers_seconds"),
         ({"name": "a,b"}, "the worker's name"),
+        ({"max_rss": 1024}, "max_rss must be bytes, at least 16777216"),
+        ({"max_rss": "500M"}, "max_rss must be bytes"),
+        ({"max_jobs_per_runner": 0}, "max_jobs_per_runner must be a whole number from 1"),
+        ({"redact": "secret"}, "redact must be a list"),
+        ({"redact": ["("]}, "redact '\\('.* is no regular expression: missing"),
+        ({"redact": [1]}, "redact 1 is no regular expression"),
+        ({"redact": ["x*"]}, "matches where there is nothing"),
     ],
     ids=str,
 )
@@ -323,6 +330,27 @@ def test_a_setting_of_a_worker_that_cannot_work_is_refused(settings, says):
         worker_settings(**settings)
     with pytest.raises(ConfigError, match=says):
         outlast.App().worker(**settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("500M", 500 * 2**20),
+        ("2G", 2 * 2**30),
+        ("1.5g", 3 * 2**29),
+        ("300MiB", 300 * 2**20),
+        ("20000KB", 20_000 * 1024),
+        (" 33554432 ", 2**25),
+    ],
+)
+def test_a_size_can_be_written_short(text, size):
+    assert parse_size("--max-rss", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "M", "-5M", "5T", "1e9", "5 0M", "0x10", "9" * 30])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ConfigError, match=r"--max-rss must be a size such as 500M or 2G"):
+        parse_size("--max-rss", text)
 
 
 def test_a_worker_has_sound_defaults():

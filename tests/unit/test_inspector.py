@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from outlast.inspector import job_document, jobs_document, phase_of, workers_document
-from outlast.model.crash import Crash, CrashKind, Progress
+from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.store.reads import AttemptRow, JobRow, WorkerRow, WorkerStatus
 
@@ -140,6 +140,15 @@ def test_the_attempts_are_the_closed_ones_and_the_one_that_runs():
     assert closed["crash"] == {"kind": "signalled", "message": "SIGKILL", "signal": "SIGKILL"}
     assert (running["token"], running["number"], running["worker"]) == (71, 2, "w-2")
     assert (running["outcome"], running["charged"], running["crash"]) == ("running", None, None)
+
+
+def test_the_evidence_of_memory_is_shown_as_it_was_seen():
+    seen = MemoryEvidence(source="cgroup", oom_kills_before=0, oom_kills_after=1)
+    crash = Crash(kind=CrashKind.OUT_OF_MEMORY, memory=seen)
+    ended = msgspec.structs.replace(CLOSED, crash=crash)
+    (shown, _) = job_document(ROW, [ended])["attempts"]
+    told = {"source": "cgroup", "oom_kills_before": 0, "oom_kills_after": 1}
+    assert shown["crash"] == {"kind": "out_of_memory", "memory": told}
 
 
 def test_the_completing_attempt_is_shown_too():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+from importlib import metadata
+
 import pytest
 
 from outlast.model.crash import Crash, CrashKind, Progress
@@ -9,6 +12,7 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.base import Answer
 from outlast.testing import ManualClock
+from outlast.worker.ledger import Ledger
 from tests.unit.worker_kit import COMPLETED, RELEASED, claimed, crash, heard, new_ledger
 
 
@@ -247,3 +251,57 @@ def test_a_crash_report_of_a_runner_that_lies_is_bounded(ledger):
     assert end.crash is not None
     assert len(end.crash.output) == 50
     assert len(end.crash.stacks or "") <= 16_384
+
+
+def test_what_matches_a_pattern_is_in_no_text_of_the_report():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=[r"s3cr\w+", r"(?i)TOKEN=\S+"])
+    ledger.claim(claimed(1))
+    text = "the s3cret and token=abc"
+    report = Crash(
+        kind=CrashKind.ERROR,
+        message=text,
+        exception=text,
+        traceback=text,
+        stacks=text,
+        output=[text, "plain"],
+    )
+    ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report, message=text))
+    (end,) = ledger.take(1)
+    hidden = "the [redacted] and [redacted]"
+    assert end.crash is not None
+    assert end.message == end.crash.message == end.crash.exception == hidden
+    assert end.crash.traceback == end.crash.stacks == hidden
+    assert end.crash.output == [hidden, "plain"]
+
+
+def test_a_text_is_redacted_before_it_is_cut():
+    """What is cut in its middle would match no more."""
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["(?s)BEGIN.*END"])
+    ledger.claim(claimed(1))
+    report = Crash(kind=CrashKind.ERROR, stacks="BEGIN" + "k" * 100_000 + "END")
+    ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report))
+    (end,) = ledger.take(1)
+    assert end.crash is not None
+    assert end.crash.stacks == "[redacted]"
+
+
+def test_the_message_of_an_end_without_a_report_is_redacted_too():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
+    ledger.claim(claimed(1))
+    ledger.end(1, Outcome(kind=OutcomeKind.CANCELLED, message="Cancel('s3cret')"))
+    assert ledger.take(1)[0].message == "Cancel('[redacted]')"
+
+
+def test_the_report_has_the_release_of_the_runner_else_that_of_the_worker():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, release="worker-7")
+    running = ledger.claim(claimed(1))
+    running.release, running.python = "runner-8", "3.99"
+    ledger.claim(claimed(2))
+    for token in (1, 2):
+        ledger.end(token, crash())
+    first, second = [end.crash for end in ledger.take(2)]
+    assert first is not None
+    assert second is not None
+    assert (first.release, first.python) == ("runner-8", "3.99")
+    assert (second.release, second.python) == ("worker-7", platform.python_version())
+    assert first.outlast == metadata.version("outlast")

@@ -332,14 +332,13 @@ def _used(crash: Crash) -> str:
 def _memory(seen: MemoryEvidence | None) -> str:
     if seen is None:
         return ""
-    limit = "" if seen.limit_bytes is None else f", limit {size(seen.limit_bytes)}"
+    limit = "" if seen.limit_bytes is None else f"; limit {size(seen.limit_bytes)}"
     if seen.source != "cgroup":
-        had = "" if seen.rss_bytes is None else f"{size(seen.rss_bytes)} in its runner"
-        return f"{had}{limit}: killed by its worker"
+        return f"its runner had {size(seen.rss_bytes or 0)}{limit}; killed by its worker"
     peak = "" if seen.peak_bytes is None else f", peak {size(seen.peak_bytes)}"
     return (
-        f"killed in its cgroup by the kernel: {seen.oom_kills_before} before,"
-        f" {seen.oom_kills_after} after{limit}{peak}"
+        f"the kernel has killed in its cgroup {line(seen.cgroup, 120)}:"
+        f" {seen.oom_kills_before} times before, {seen.oom_kills_after} after{limit}{peak}"
         " (evidence, not proof: the cgroup is shared)"
     )
 

@@ -80,6 +80,12 @@ MaxJobs = Annotated[
         "--max-jobs-per-runner", metavar="N", help="Attempts of a runner before it is replaced."
     ),
 ]
+Redact = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--redact", metavar="REGEX", help="Hide what matches in crash reports. May be repeated."
+    ),
+]
 Name = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="What people call it. Default: host-pid-random."),
@@ -115,6 +121,7 @@ def worker(
     drain_timeout: DrainTimeout = None,
     max_rss: MaxRss = None,
     max_jobs_per_runner: MaxJobs = None,
+    redact: Redact = None,
     name: Name = None,
     instance: Instance = None,
     log_format: Format = LogFormat.CONSOLE,
@@ -145,6 +152,7 @@ def worker(
         drain_timeout=drain_timeout,
         max_rss=None if max_rss is None else _size(max_rss),
         max_jobs_per_runner=max_jobs_per_runner,
+        redact=redact,
         name=name,
         instance=instance,
     )

@@ -6,6 +6,8 @@ surrogates occur exactly in the output of dying processes, and no store may chok
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -14,6 +16,7 @@ TEXT_MAX = 16_384  # characters of a traceback or of the stacks
 LINE_MAX = 2_000  # characters of a message or of one line of output
 OUTPUT_LINES_MAX = 50
 NEIGHBOURS_MAX = 50
+REDACTED = "[redacted]"
 
 
 class CrashKind(StrEnum):
@@ -144,6 +147,30 @@ def bounded(crash: Crash) -> Crash:
         release=_clean_or_none(crash.release),
         python=_clean_or_none(crash.python),
         outlast=_clean_or_none(crash.outlast),
+    )
+
+
+def hiding(patterns: Sequence[str]) -> Callable[[str], str]:
+    """Return what puts ``[redacted]`` in place of all that matches one of the patterns."""
+    compiled = [re.compile(pattern) for pattern in patterns]
+
+    def hide(text: str) -> str:
+        for pattern in compiled:
+            text = pattern.sub(REDACTED, text)
+        return text
+
+    return hide
+
+
+def redacted(crash: Crash, hide: Callable[[str], str]) -> Crash:
+    """Return the report with ``hide`` applied to every text that user code may have written."""
+    return msgspec.structs.replace(
+        crash,
+        message=hide(crash.message),
+        exception=crash.exception and hide(crash.exception),
+        traceback=crash.traceback and hide(crash.traceback),
+        stacks=crash.stacks and hide(crash.stacks),
+        output=[hide(line) for line in crash.output],
     )
 
 

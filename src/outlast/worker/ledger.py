@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import platform
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
 
 import msgspec
 
 from outlast.clock import Clock
 from outlast.events import emit
-from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean
+from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean, hiding, redacted
 from outlast.model.job import JobFacts
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.marks import line_of, own_first
@@ -91,12 +91,14 @@ class Ledger:
         worker: str = "",
         host: str = "",
         release: str | None = None,
+        redact: Sequence[str] = (),
     ) -> None:
         self._clock = clock
         self._on_end = on_end
         self.worker = worker
         self.host = host
         self.release = release
+        self._hide = hiding(redact)
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
@@ -195,7 +197,7 @@ class Ledger:
 
     def _with_evidence(self, running: Running, outcome: Outcome) -> Outcome:
         outcome = msgspec.structs.replace(
-            outcome, pid=running.pid, message=clean(outcome.message, MESSAGE_MAX)
+            outcome, pid=running.pid, message=clean(self._hide(outcome.message), MESSAGE_MAX)
         )
         if outcome.kind is OutcomeKind.COMPLETED or outcome.crash is None:
             return outcome
@@ -213,7 +215,7 @@ class Ledger:
         )
         if crash.kind in LIMITS:
             crash = _with_line(crash, running)
-        return msgspec.structs.replace(outcome, crash=bounded(crash))
+        return msgspec.structs.replace(outcome, crash=bounded(redacted(crash, self._hide)))
 
 
 def _with_line(crash: Crash, running: Running) -> Crash:

@@ -71,7 +71,12 @@ class Worker:
         self.me = WorkerRef(0, 0)
         self.trust = Trust(self.terms, clock.boot())
         self.ledger = Ledger(
-            clock, on_end=self._on_end, worker=new.name, host=new.host, release=new.release
+            clock,
+            on_end=self._on_end,
+            worker=new.name,
+            host=new.host,
+            release=new.release,
+            redact=settings.redact,
         )
         self.savings = Savings(store, self.ledger, on_pending=lambda: self._nudge("savings"))
         self.draining = False

@@ -1,0 +1,67 @@
+"""The crash report of a real death has everything that the design promises."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+from importlib import metadata
+
+from outlast.model.crash import CrashKind, Progress
+from tests.crash.harness import Scene
+
+
+async def test_a_death_leaves_a_complete_report(stage: Scene) -> None:
+    worker = await stage.worker("--name", "w-1", env={"OUTLAST_RELEASE": "2026.11"})
+    job = await stage.enqueue("dies_with_all_its_evidence")
+    await stage.ended(job)
+    (entry,) = stage.entries()
+    (closed,) = await stage.attempts(job)
+    crash = closed.crash
+    assert crash is not None
+    assert (crash.kind, crash.signal, crash.exit_code) == (CrashKind.SIGNALLED, "SIGSEGV", None)
+    assert "SIGSEGV" in crash.message
+    assert 5_000_000 < (crash.rss_peak_bytes or 0) < 500_000_000
+    assert 0.3 <= (crash.cpu_seconds or 0) < 60
+    assert "dies_with_all_its_evidence" in (crash.stacks or "")
+    assert (crash.stacks or "").count("hread 0x") > 1, "of all threads"
+    printed = [line for line in crash.output if line.startswith("line ")]
+    assert len(crash.output) == 50
+    assert printed[-1] == "line 59 with password=hunter2"
+    assert crash.progress == Progress(0.25, "rendering", "page 1 of 4")
+    assert 0.3 <= (crash.checkpoint_age_seconds or 0) < 60
+    assert crash.neighbours == []
+    assert (crash.worker, crash.host) == ("w-1", socket.gethostname())
+    assert crash.pid == entry["pid"] != worker.pid
+    assert crash.release == "2026.11"
+    assert crash.python == platform.python_version()
+    assert crash.outlast == metadata.version("outlast")
+
+
+async def test_a_death_in_company_names_the_company(sqlite_stage: Scene) -> None:
+    await sqlite_stage.worker("--runners", "1")
+    jobs = [await sqlite_stage.enqueue("first_hangs") for _ in range(2)]
+
+    async def both() -> bool:
+        return len(sqlite_stage.entries()) == 2
+
+    await sqlite_stage.until(both, "two attempts")
+    os.kill(sqlite_stage.entries()[0]["pid"], signal.SIGKILL)
+    for job, other in (jobs, reversed(jobs)):
+        await sqlite_stage.ended(job)
+        first, *_ = await sqlite_stage.attempts(job)
+        assert first.crash is not None
+        assert (first.crash.signal, first.crash.neighbours) == ("SIGKILL", [other])
+
+
+async def test_what_a_pattern_hides_reaches_no_report(sqlite_stage: Scene) -> None:
+    await sqlite_stage.worker("--redact", r"password=\w+")
+    raised = await sqlite_stage.enqueue("raises_a_secret")
+    died = await sqlite_stage.enqueue("dies_with_all_its_evidence")
+    for job in (raised, died):
+        await sqlite_stage.ended(job)
+        (closed,) = await sqlite_stage.attempts(job)
+        assert "hunter2" not in repr(closed)
+        assert "[redacted]" in repr(closed.crash)
+    assert "no login with [redacted]" in (await sqlite_stage.attempts(raised))[0].message
