@@ -168,6 +168,7 @@ def _worker(row: WorkerRow) -> Document:
         "host": row.host,
         "pid": row.pid,
         "status": row.status.value,
+        "drain_requested": row.drain_requested,
         "queues": row.queues,
         "tasks": row.tasks,
         "running": row.running,

@@ -90,6 +90,25 @@ async def test_a_worker_that_may_serve_nothing_is_idle(app: outlast.App, store: 
         assert (row.tasks, row.tags, row.lacks) == ([], [], {"train": ["gpu"]})
 
 
+async def test_a_worker_asked_to_drain_leaves_and_its_block_goes_on(
+    app: outlast.App, store: Store
+) -> None:
+    @app.task
+    async def plain() -> None:
+        pass
+
+    async with app.worker(heartbeat=0.1, lease=30.0), asyncio.timeout(DEADLINE):
+        await (await plain.enqueue()).result()
+        (row,) = await store.inspector.workers()
+        await store.request_drain([row.id])
+        while (await store.inspector.workers())[0].status != "stopped":
+            await asyncio.sleep(0.01)
+        late = await plain.enqueue()
+    assert await late.status() == "unservable"
+    (row,) = await store.inspector.workers()
+    assert row.status == "stopped"
+
+
 async def test_a_failed_attempt_is_tried_again_from_its_checkpoint(app: outlast.App) -> None:
     @app.task(backoff_first=0.01)
     async def stumbles() -> str:

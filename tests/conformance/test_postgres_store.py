@@ -291,6 +291,13 @@ async def test_a_cancel_request_wakes_the_worker_that_runs_the_job(
     await heard.hears(f"cancel:{hands.me.worker_id}")
 
 
+async def test_a_request_to_drain_wakes_the_worker(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await store.request_drain([hands.me.worker_id])
+    await heard.hears(f"drain:{hands.me.worker_id}")
+
+
 async def test_a_job_given_back_wakes_unless_the_same_exchange_takes_it(
     store: Store, hands: Hands, heard: Heard
 ) -> None:

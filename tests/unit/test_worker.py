@@ -150,6 +150,13 @@ async def test_a_beat_of_an_earlier_registration_says_nothing(stage):
     assert stage.worker.trusted()
 
 
+async def test_a_drain_that_each_beat_asks_for_is_no_second_call_which_ends_at_once(stage):
+    for _ in range(2):
+        stage.worker._on_beat(stage.clock.boot(), stage.worker.me, Beat(True, drain=True))
+    assert stage.worker._stop_asked.is_set()
+    assert not stage.worker._stop_now.is_set()
+
+
 @pytest.mark.parametrize("draining", [False, True])
 async def test_claims_need_trust_and_no_drain(stage, draining):
     stage.worker.draining = draining

@@ -1,4 +1,4 @@
-"""``outlast workers`` and ``outlast migrate``."""
+"""``outlast migrate``."""
 
 from __future__ import annotations
 
@@ -7,61 +7,23 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.connect import exists, file_of, make, on_store, place
+from outlast.cli.connect import exists, file_of, make, place
 from outlast.cli.errors import NotSoError
-from outlast.cli.options import Json, Url, command
+from outlast.cli.options import Url, command
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.errors import UsageError
-from outlast.inspector import workers_document
 from outlast.store.base import Migration, Store
-from outlast.store.reads import JobFilter, WorkerRow, WorkerStatus
+from outlast.store.reads import JobFilter
 from outlast.words import count_of
 
-GONE_SHOWN = 10
 PAGE = 1_000  # jobs read at once
 TOKEN_STEP = 1_000_000
-_HERE = {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
 
 
 def add_to(group: typer.Typer) -> None:
-    """Add the commands."""
-    command(group, "workers")(workers)
+    """Add the command."""
     command(group, "migrate")(migrate)
-
-
-def workers(
-    every: Annotated[
-        bool, typer.Option("--all", help="Also all that are gone.", show_default=False)
-    ] = False,
-    url: Url = None,
-    json: Json = False,
-) -> None:
-    """List workers, and when they were last heard of.
-
-    Those that are gone (stopped in order, or lost) are kept for a week; the last few are shown.
-
-    Examples:
-        outlast workers
-        outlast workers --all
-        outlast workers --json
-    """
-    rows = on_store(url, lambda store: store.inspector.workers())
-    from outlast.cli.show import console, print_json, workers_table
-
-    if json:
-        print_json(workers_document(rows))
-        return
-    shown = rows if every else _recent(rows)
-    out = console()
-    out.print(workers_table(out, shown, SYSTEM.wall()) if shown else "no workers")
-    if hidden := len(rows) - len(shown):
-        out.print(f"and {hidden} more that are gone; --all shows them", style="dim")
-
-
-def _recent(rows: list[WorkerRow]) -> list[WorkerRow]:
-    gone = [row.id for row in rows if row.status not in _HERE][-GONE_SHOWN:]
-    return [row for row in rows if row.status in _HERE or row.id in gone]
 
 
 def migrate(

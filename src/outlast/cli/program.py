@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import outlast
-from outlast.cli import dead, jobs, operate, stats, verify, why, worker
+from outlast.cli import dead, jobs, operate, stats, verify, why, worker, workers
 from outlast.cli.errors import DONE, FAULT, INTERRUPTED, WRONG_USAGE, say, tell
 from outlast.cli.options import laid_out
 
@@ -62,6 +62,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     jobs.add_to(root)
     why.add_to(root)
     dead.add_to(root)
+    workers.add_to(root)
     operate.add_to(root)
     stats.add_to(root)
     verify.add_to(root)

@@ -103,10 +103,12 @@ class Registered(WorkerRef, frozen=True):
 
 class Beat(msgspec.Struct, frozen=True):
     """The answer to a heartbeat. Not ``renewed``: the lease is lost for good.
-    ``cancels`` are (job id, token) of own running jobs with a cancel request."""
+    ``cancels`` are (job id, token) of own running jobs with a cancel request. ``drain``: somebody
+    has asked this worker to take no more work and leave."""
 
     renewed: bool
     cancels: list[tuple[int, int]] = []
+    drain: bool = False
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -287,6 +289,11 @@ class Store(Protocol):
 
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
         """Move to draining or stopped. False: the lease is lost."""
+        ...
+
+    async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
+        """Ask live workers to drain and leave: each hears it with its next beat. Return the ids
+        of those that are asked, now or before; the others are gone."""
         ...
 
     async def announce(

@@ -287,6 +287,10 @@ class PostgresStore:
         """Move to draining or stopped. False: the lease is lost."""
         return bool(await self._fetch("set_status", me.worker_id, status.value))
 
+    async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
+        """Ask live workers to drain and leave; return the ids of those that are asked."""
+        return {row[0] for row in await self._fetch("request_drain", list(worker_ids), self.notify)}
+
     async def announce(
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
     ) -> None:
@@ -296,7 +300,8 @@ class PostgresStore:
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one."""
         rows = await self._fetch("heartbeat", me.worker_id)
-        return Beat(bool(rows), [(row[0], row[1]) for row in rows if row[0] is not None])
+        cancels = [(row[0], row[1]) for row in rows if row[0] is not None]
+        return Beat(bool(rows), cancels, drain=any(row[2] for row in rows))
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         """Release own running jobs whose token is not in ``held``."""

@@ -202,6 +202,10 @@ class SqliteStore:
         """Move to draining or stopped. False: the lease is lost."""
         return await self._write(sqlite_workers.set_status, me, status)
 
+    async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
+        """Ask live workers to drain and leave; return the ids of those that are asked."""
+        return await self._write(sqlite_workers.request_drain, worker_ids)
+
     async def announce(
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
     ) -> None:

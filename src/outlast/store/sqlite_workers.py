@@ -74,6 +74,15 @@ def set_status(cursor: Cursor, now: float, me: WorkerRef, status: WorkerStatus) 
     return cursor.execute(_REGISTER["set_status"], values).rowcount == 1
 
 
+def request_drain(cursor: Cursor, _: float, worker_ids: Sequence[int]) -> set[int]:
+    """Ask live workers to drain; return those that are asked."""
+    return {
+        worker_id
+        for worker_id in worker_ids
+        if cursor.execute(_REGISTER["request_drain"], (worker_id,)).rowcount
+    }
+
+
 def announce(
     cursor: Cursor,
     _: float,
@@ -100,7 +109,11 @@ def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
         return Beat(renewed=False)
     if (row[1], row[2]) != (lock.device, lock.inode) or not beaten:
         return None
-    return Beat(renewed=True, cancels=cancels_of(cursor, me.worker_id))
+    return _renewed(cursor, me, drain=bool(row[3]))
+
+
+def _renewed(cursor: Cursor, me: WorkerRef, *, drain: bool) -> Beat:
+    return Beat(renewed=True, cancels=cancels_of(cursor, me.worker_id), drain=drain)
 
 
 def _beaten(lock: LockFile) -> bool:
@@ -119,9 +132,8 @@ def show_beat(cursor: Cursor, now: float, me: WorkerRef, beat: int) -> None:
 def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
     """Beat through the row, above what the file has shown."""
     values = {"floor": floor, "now": now, "id": me.worker_id}
-    if not cursor.execute(_HEARTBEAT["renew"], values).rowcount:
-        return Beat(renewed=False)
-    return Beat(renewed=True, cancels=cancels_of(cursor, me.worker_id))
+    row = cursor.execute(_HEARTBEAT["renew"], values).fetchone()
+    return Beat(renewed=False) if row is None else _renewed(cursor, me, drain=bool(row[0]))
 
 
 def observe(cursor: Cursor, now: float) -> list[WorkerSeen]:

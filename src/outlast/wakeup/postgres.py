@@ -27,7 +27,8 @@ _TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError
 
 
 class PostgresWakeup:
-    """Calls ``on_wake`` with what was notified: a queue, or ``cancel:WORKER_ID``.
+    """Calls ``on_wake`` with what was notified: a queue, or ``cancel:`` or ``drain:`` and a
+    worker's id.
 
     ``healthy`` is true while the last echo came back; polling goes on underneath in any case.
     """

@@ -37,6 +37,7 @@ STOP_GRACE_SECONDS = 2.0  # for attempts that a drain asks to stop
 LEAVE_SECONDS = 5.0  # for the last ends to be handed in
 PATIENCE_SECONDS_MAX = 30.0  # for one answer of the store
 REVIVE_PAUSE_SECONDS = 0.2
+_TO_WORKERS = ("cancel:", "drain:")  # wake-ups for one worker, with its id
 LOST = "the store says that it is lost"
 
 OpenStore = Callable[[], Awaitable[Store]]
@@ -262,6 +263,8 @@ class Worker:
             self._hold_until(self.trust.kill_at)
         for _, token in beat.cancels:
             self.pool.stop(token, "cancel")
+        if beat.drain:
+            self._stop_asked.set()  # said again with each beat: no second call, which ends at once
 
     def lose_lease(self, why: str, grace: float = math.inf) -> None:
         """Stop every attempt, kill those that go on, then register anew.
@@ -344,9 +347,9 @@ class Worker:
         self._nudge("exchange")
 
     def _on_wake(self, payload: str) -> None:
-        if payload.startswith("cancel:"):
-            if payload == f"cancel:{self.me.worker_id}":
-                self._heartbeat.nudge()
+        if payload.startswith(_TO_WORKERS):
+            if payload.partition(":")[2] == str(self.me.worker_id):
+                self._heartbeat.nudge()  # its answer says what is asked
             return
         self._exchange.hint()
         self._nudge("exchange")

@@ -1,4 +1,4 @@
--- Renew a lease and look for cancel requests, in one statement. A plain update does not conflict
+-- Renew a lease and look for requests (cancel, drain), in one statement. A plain update does not conflict
 -- with the KEY SHARE of an exchange. It waits for a reap or a reconnect (FOR UPDATE) and then checks
 -- the status again: a worker that was reaped meanwhile is not renewed.
 WITH renewed AS (
@@ -6,7 +6,7 @@ WITH renewed AS (
     SET beat = beat + 1, heartbeat_at = statement_timestamp(),
         lease_expires_at = statement_timestamp() + least(lease, 1e9) * interval '1 second'
     WHERE id = $1 AND status IN ('active', 'draining')
-    RETURNING id)
-SELECT j.id, j.token
+    RETURNING id, drain_requested)
+SELECT j.id, j.token, r.drain_requested
 FROM renewed r
 LEFT JOIN outlast_jobs j ON j.worker_id = r.id AND j.worker_id IS NOT NULL AND j.cancel_requested

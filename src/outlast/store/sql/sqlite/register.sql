@@ -24,5 +24,8 @@ UPDATE outlast_workers
 SET status = :status,
     stopped_at = CASE WHEN :status = 'stopped' THEN coalesce(stopped_at, :now) END
 WHERE id = :id AND (status IN ('active', 'draining') OR status = :status)
+-- name: request_drain
+UPDATE outlast_workers SET drain_requested = 1
+WHERE id = ? AND status IN ('active', 'draining')
 -- name: announce
 UPDATE outlast_workers SET tasks = ?, lacks = ? WHERE id = ?

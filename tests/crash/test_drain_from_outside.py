@@ -1,0 +1,51 @@
+"""``outlast workers drain``: the first SIGTERM, from wherever the store can be reached."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from outlast.model.job import State
+from tests.crash.harness import DEADLINE, ROOT, Scene
+
+
+async def outlast(stage: Scene, *arguments: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "outlast", *arguments, "--url", stage.url, cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await asyncio.wait_for(process.communicate(), 2 * DEADLINE)
+    return process.returncode, said.decode()
+
+
+async def test_a_drained_worker_finishes_what_runs_takes_no_more_and_ends(stage: Scene) -> None:
+    worker = await stage.worker("--name", "leaver", "--heartbeat", "0.5", "--concurrency", "1",
+                                "--runners", "1")  # fmt: skip
+    job = await stage.enqueue("counts", upto=60)
+    await stage.started(1)
+    waiting = await stage.enqueue("noop")
+    code, said = await outlast(stage, "workers", "drain", "leaver", "--wait")
+    assert code == 0, said
+    assert "worker leaver (1) was asked to drain; it runs 1 job" in said
+    assert "worker leaver (1) is draining and runs 1 job" in said
+    assert said.endswith("worker leaver (1) has left\n")
+    assert worker.process.wait(DEADLINE) == 0
+    row = await stage.job(job)
+    assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+    assert (await stage.job(waiting)).state is State.QUEUED
+    code, said = await outlast(stage, "workers", "drain", "leaver")
+    assert (code, "is gone already: it is stopped" in said) == (1, True)
+
+
+async def test_what_takes_longer_than_the_drain_timeout_is_handed_back_uncharged(
+    sqlite_stage: Scene,
+) -> None:
+    stage = sqlite_stage
+    worker = await stage.worker("--heartbeat", "0.5", "--drain-timeout", "0.2")
+    job = await stage.enqueue("waits")
+    await stage.started(1)
+    code, said = await outlast(stage, "workers", "drain", "--all")
+    assert code == 0, said
+    assert await asyncio.to_thread(worker.process.wait, DEADLINE) == 0
+    row = await stage.job(job)
+    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
