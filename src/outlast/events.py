@@ -113,6 +113,12 @@ CATALOGUE: dict[str, Event] = {
         ("job_id", "token"),
         "warning",
     ),
+    "transaction_left_open": Event(
+        "An attempt has ended, but its runner still holds the transaction of its `complete_in`"
+        " open, and so the row locked: the runner is killed.",
+        ("job_id", "token", "pid", "seconds"),
+        "warning",
+    ),
     "result_rejected": Event(
         "The store refused the values of an attempt's end.", ("job_id", "token"), "warning"
     ),

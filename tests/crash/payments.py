@@ -127,6 +127,24 @@ async def returns_before_its_commit(seconds: float) -> str:
     return "never stored"
 
 
+@app.task(backoff_first=0.05, backoff_max=0.1)
+async def forgets_its_transaction() -> str:
+    """The first attempt keeps its connection, with the transaction open, beyond its end."""
+    attempt = begin()
+    connection = await asyncpg.connect(app.url)
+    transaction = connection.transaction()
+    await transaction.start()
+    await write(connection, attempt.job_id, attempt.token)
+    await attempt.complete_in(connection, "paid")
+    if attempt.number == 1:
+        _forgotten.append(connection)
+        return "never stored"
+    await transaction.commit()
+    await connection.close()
+    return "never stored"
+
+
+_forgotten: list[Any] = []
 _late: list[asyncio.Task[None]] = []
 
 tasks = app.tasks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 
 import asyncpg
 import pytest
@@ -116,6 +117,29 @@ async def test_a_transaction_left_open_delays_no_other_outcome(pg_shop: Scene) -
     assert (await pg_shop.job(slow)).state is State.RUNNING
     flag.touch()
     assert (await pg_shop.ended(slow)).result == '"paid"'
+
+
+IMPATIENT = """
+import runpy, sys
+from outlast.worker import exchange
+exchange.LEFT_OPEN_SECONDS = 2.0
+sys.argv = ["outlast", *sys.argv[4:]]  # without "python -m outlast"
+runpy.run_module("outlast", run_name="__main__")"""
+
+
+async def test_a_transaction_that_is_never_closed_ends_its_runner_and_frees_the_job(
+    pg_shop: Scene,
+) -> None:
+    worker = await pg_shop.worker(
+        "--runners", "1", env=PAYMENTS, prefix=(sys.executable, "-c", IMPATIENT)
+    )
+    job = await pg_shop.enqueue("forgets_its_transaction")
+    row = await pg_shop.ended(job)
+    assert (row.state, row.result) == (State.COMPLETED, '"paid"')
+    assert await effects(pg_shop) == [(job, row.token)]
+    (closed,) = await pg_shop.attempts(job)
+    assert (closed.outcome, closed.charge) == ("completion_not_committed", "failure")
+    assert worker.log.read_text().count("transaction_left_open") == 2, "the event and the kill"
 
 
 async def test_on_sqlite_a_long_transaction_delays_outcomes_but_costs_no_lease(

@@ -10,7 +10,7 @@ from outlast.errors import BadData, StoreUnavailable
 from outlast.model.lifecycle import Transition
 from outlast.store.base import OUTCOMES_MAX, Answer, Exchanged, Room, WorkerRef
 from outlast.testing import ManualClock
-from outlast.worker.exchange import BUSY_PAUSE_SECONDS, Exchange
+from outlast.worker.exchange import BUSY_PAUSE_SECONDS, LEFT_OPEN_SECONDS, Exchange
 from tests.unit.worker_kit import (
     COMPLETED,
     FakePool,
@@ -313,6 +313,37 @@ async def test_a_full_worker_reconciles_as_well(bench):
     bench.clock.advance(RECONCILE)
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["reconcile"]
+
+
+# ------------------------------------------------------------- a transaction left open
+
+
+def left_open(bench, token, *, completed_in):
+    bench.ledger.claim(claimed(token)).pid = 100 + token
+    bench.ledger.end(token, COMPLETED, completed_in=completed_in)
+
+
+async def test_a_runner_that_leaves_its_transaction_open_is_ended(bench):
+    left_open(bench, 1, completed_in=True)
+    left_open(bench, 2, completed_in=False)  # somebody else has locked its row
+    busy = Exchanged(valid=True, answers=[Answer.BUSY, Answer.BUSY])
+    bench.store.script = [busy] * 5
+    with heard() as names:
+        await bench.exchange.run_once()
+        bench.clock.advance(LEFT_OPEN_SECONDS - 0.1)
+        await bench.exchange.run_once()
+        assert bench.pool.killed_processes == []
+        bench.clock.advance(0.1)
+        await bench.exchange.run_once()
+        await bench.exchange.run_once()
+        assert bench.pool.killed_processes == [(101, "transaction_left_open")]
+        bench.clock.advance(LEFT_OPEN_SECONDS)
+        await bench.exchange.run_once()
+    assert bench.pool.killed_processes == [(101, "transaction_left_open")] * 2
+    assert names == ["transaction_left_open"] * 2
+    await bench.exchange.run_once()
+    assert bench.ledger.is_empty()
+    assert bench.ledger.left_open(0.0) == []
 
 
 # ------------------------------------------------------------------------------ bad data

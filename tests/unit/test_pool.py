@@ -317,3 +317,14 @@ async def test_a_runner_that_cannot_be_killed_does_not_hold_up_the_end():
     assert bench.runners == [left]
     assert (left.pid, False) in bench.groups, "nobody else waits for it either"
     assert names == ["runner_died", "runner_unkillable"]
+
+
+async def test_one_process_is_killed_by_its_pid_and_its_attempts_are_released():
+    bench = await Bench().ready()
+    bench.place(own(1), own(2))
+    runner = bench.pool.runner_of(1)
+    bench.pool.kill_process(99_999, "transaction_left_open")
+    bench.pool.kill_process(runner.pid, "transaction_left_open")  # type: ignore[union-attr]
+    assert [each.kills for each in bench.runners if each.kills] == [["transaction_left_open"]]
+    runner.dies(signal="SIGKILL")  # type: ignore[union-attr]
+    assert bench.outcomes() == ["released"]

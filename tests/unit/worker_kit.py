@@ -93,6 +93,7 @@ class FakePool:
         self.placed: list[int] = []
         self.stopped: list[tuple[int, str]] = []
         self.killed: list[int] = []
+        self.killed_processes: list[tuple[int, str]] = []
         self.killed_all: list[str] = []
 
     def registered(self, worker_id: int) -> None:
@@ -119,6 +120,9 @@ class FakePool:
 
     def kill(self, token: int) -> None:
         self.killed.append(token)
+
+    def kill_process(self, pid: int, reason: str) -> None:
+        self.killed_processes.append((pid, reason))
 
     def kill_all(self, reason: str) -> None:
         self.killed_all.append(reason)

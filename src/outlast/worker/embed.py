@@ -145,6 +145,9 @@ class LocalPool:
     def kill(self, token: int) -> None:
         """Nothing can be killed in process: the attempt goes on until it looks."""
 
+    def kill_process(self, pid: int, reason: str) -> None:
+        """Nothing can be killed in process: a transaction that was left open stays open."""
+
     def kill_all(self, reason: str) -> None:
         """Hand back what still runs; it goes on, and what it writes is refused."""
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")

@@ -24,6 +24,7 @@ from outlast.worker.pool import Pool
 T = TypeVar("T")
 
 BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
+LEFT_OPEN_SECONDS = 60.0  # then the transaction of an attempt that has ended was forgotten
 
 
 class Holder(Protocol):
@@ -114,6 +115,7 @@ class Exchange:
     ) -> float | None:
         for transition, answer in zip(ended, reply.answers, strict=True):
             self._ledger.answered(transition, answer)
+        self._close_what_was_left_open()
         self._start(reply.claimed, asked_as)
         for _, token in reply.cancels:
             self._pool.stop(token, "cancel")
@@ -123,6 +125,20 @@ class Exchange:
         if not reply.claimed:
             await self._reconcile_when_due()
         return self._pause(rooms, reply)
+
+    def _close_what_was_left_open(self) -> None:
+        """End the runner whose attempt has ended with its own transaction open, which keeps the
+        row locked: the database closes what the process has left."""
+        for transition, seconds in self._ledger.left_open(LEFT_OPEN_SECONDS):
+            emit(
+                "transaction_left_open",
+                job_id=transition.job_id,
+                token=transition.token,
+                pid=transition.pid,
+                seconds=round(seconds, 3),
+            )
+            if transition.pid is not None:
+                self._pool.kill_process(transition.pid, "transaction_left_open")
 
     def _start(self, claimed: list[Claimed], asked_as: WorkerRef) -> None:
         """Start what was claimed; give it back if the right to it ended while the reply came."""

@@ -103,6 +103,8 @@ class Ledger:
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
         self._facts: dict[int, JobFacts] = {}
+        self._in_transaction: set[int] = set()  # tokens of ends after a ``complete_in``
+        self._busy_since: dict[int, float] = {}
         self.token_seen = 0
 
     def held(self) -> set[int]:
@@ -132,8 +134,10 @@ class Ledger:
         running = self.running.pop(token, None)
         if running is None:
             return
-        if completed_in and outcome.kind is OutcomeKind.COMPLETED:
-            outcome = _to_be_checked(outcome)
+        if completed_in:
+            self._in_transaction.add(token)
+            if outcome.kind is OutcomeKind.COMPLETED:
+                outcome = _to_be_checked(outcome)
         outcome = self._with_evidence(running, outcome)
         facts = self._facts[token] = running.facts()
         transition = decide(facts, outcome, self._clock.random)
@@ -165,11 +169,27 @@ class Ledger:
         """Note the store's answer. ``busy`` ends are handed in again."""
         self._handed_in.pop(transition.token, None)
         if answer is Answer.BUSY:
+            self._busy_since.setdefault(transition.token, self._clock.boot())
             self.ended.append(transition)
             return
+        self._busy_since.pop(transition.token, None)
+        self._in_transaction.discard(transition.token)
         self._facts.pop(transition.token, None)
         if answer is Answer.REFUSED:
             emit("attempt_refused", job_id=transition.job_id, token=transition.token)
+
+    def left_open(self, seconds: float) -> list[tuple[Transition, float]]:
+        """Return the ends after a ``complete_in`` that have been ``busy`` for that long, with
+        their seconds; each again only after as long again."""
+        now, since = self._clock.boot(), self._busy_since
+        late = [
+            (transition, now - since[transition.token])
+            for transition in self.ended
+            if transition.token in self._in_transaction
+            and now - since.get(transition.token, now) >= seconds
+        ]
+        since.update((transition.token, now) for transition, _ in late)
+        return late
 
     def reject(self, transition: Transition) -> Transition:
         """Return the end of an attempt whose result or report the store would not take."""

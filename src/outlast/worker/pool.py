@@ -78,6 +78,10 @@ class Pool(Protocol):
         """End an attempt that did not stop, by force where there is force."""
         ...
 
+    def kill_process(self, pid: int, reason: str) -> None:
+        """End the runner with this pid, by force where there is force; unknown ones are fine."""
+        ...
+
     def kill_all(self, reason: str) -> None:
         """End every attempt now, by force where there is force."""
         ...
@@ -263,6 +267,12 @@ class RunnerPool:
                 return
             self._killings.add(task := asyncio.create_task(runner.kill_with_stacks()))
             task.add_done_callback(self._killings.discard)
+
+    def kill_process(self, pid: int, reason: str) -> None:
+        """Kill the runner with this pid, if it is still there."""
+        for runner in self.runners:
+            if runner.pid == pid:
+                runner.kill(reason)
 
     def kill_all(self, reason: str) -> None:
         """Kill every runner that has work."""
