@@ -1,13 +1,15 @@
-"""``outlast workers drain``: whom it means, what it refuses, and that it can wait."""
+"""``outlast workers``: who is there, who has gone; and whom ``drain`` means and refuses."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 
 import pytest
 
+from outlast.model.lease import DeathCause
 from outlast.store import open_store
-from outlast.store.base import NewWorker, Store
+from outlast.store.base import NewWorker, Store, WorkerRef
 from outlast.store.reads import WorkerStatus
 from tests.cli.conftest import Outlast
 
@@ -28,6 +30,52 @@ async def with_store(url: str, *names: str, gone: WorkerStatus | None = None) ->
 async def _register(store: Store, name: str):
     new = NewWorker(name=name, host="h", pid=7, boot_id="b", heartbeat=2.0, lease=60.0)
     return await store.register(new)
+
+
+async def some_are_gone(url: str) -> None:
+    """Two are there, the second asked to drain; of two that are gone one was lost."""
+    await with_store(url, "calm", "leaver")
+    await with_store(url, "tidy", gone=WorkerStatus.STOPPED)
+    await with_store(url, "victim")
+    store = open_store(url)
+    await store.open()
+    try:
+        await store.request_drain([2])
+        victim = next(seen for seen in await store.observe() if seen.name == "victim")
+        assert await store.reap(victim, DeathCause.SILENCE)
+        await store.heartbeat(WorkerRef(1, 1))
+    finally:
+        await store.close()
+
+
+def test_first_those_that_are_there_then_those_that_have_gone(
+    outlast: Outlast, sqlite_url: str
+) -> None:
+    asyncio.run(some_are_gone(sqlite_url))
+    lines = outlast("workers", "--url", sqlite_url).out.splitlines()
+    cells = [line.split()[:2] for line in lines]
+    assert cells[0] == ["NAME", "STATUS"]
+    assert cells[1:3] == [["leaver", "draining"], ["calm", "active"]]  # the late one on top
+    assert lines[4] == "gone:"
+    assert cells[6:8] == [["victim", "lost"], ["tidy", "stopped"]]
+    assert "silence" in lines[6]
+    assert lines[-1] == "2 active, 1 stopped, 1 lost"
+    rows = outlast("workers", "--url", sqlite_url, "--json").json()["workers"]
+    assert [(row["name"], row["cause"]) for row in rows if row["cause"]] == [("victim", "silence")]
+    assert all({"tags", "instance", "lacks", "stopped_at", "presence"} <= set(row) for row in rows)
+
+
+def test_who_has_gone_longer_than_a_day_ago_is_shown_with_all(
+    outlast: Outlast, sqlite_url: str
+) -> None:
+    asyncio.run(with_store(sqlite_url, "here", "old", gone=WorkerStatus.STOPPED))
+    with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as file:
+        file.execute("UPDATE outlast_workers SET stopped_at = stopped_at - 90000 WHERE id = 2")
+    file.close()
+    said = outlast("workers", "--url", sqlite_url).out
+    assert "old" not in said
+    assert "1 more that are gone; --all shows them" in said
+    assert "old   stopped" in outlast("workers", "--all", "--url", sqlite_url).out
 
 
 def asked(outlast: Outlast, url: str) -> list[int]:

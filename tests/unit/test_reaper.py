@@ -14,6 +14,7 @@ from outlast.store.base import ORPHANS_MAX, Orphan, WorkerSeen
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.testing import ManualClock
 from outlast.worker.reaper import LOOK_SECONDS, Reaper
+from outlast.worker.service import Service
 from tests.unit.worker_kit import heard, heard_fields
 
 OWN = 1
@@ -58,11 +59,14 @@ class Rows:
         self.causes: list[DeathCause] = []
         self.beats_on = False  # a worker that beats between the look and the reap
         self.fails = False
+        self.errors: list[Exception] = []
         self.decided: list[Any] = []
 
     async def observe(self) -> list[WorkerSeen]:
         if self.fails:
             raise StoreUnavailable("away")
+        if self.errors:
+            raise self.errors.pop()
         return list(self.workers)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause) -> bool:
@@ -279,3 +283,21 @@ async def test_with_no_orphans_nobody_is_woken(scene):
     with heard() as names:
         await scene.looks(3)
     assert (scene.woken, names) == (0, ["reconciliation_complete"])
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [(StoreUnavailable("away"), "store_unavailable"), (ValueError("a bug"), "duty_failed")],
+    ids=["outage", "bug"],
+)
+async def test_a_look_that_fails_is_told_and_the_next_one_is_made(scene, lock, error, event):
+    lock.release(unlink=False)
+    scene.rows.workers = [with_lock(lock)]
+    scene.rows.errors = [error]
+    service = Service(scene.reaper, scene.clock, pytest.fail)
+    with heard() as names:
+        service.start()
+        await scene.clock.run_for(LOOK_SECONDS)
+        await service.stop()
+    assert scene.rows.reaped == [2]
+    assert names[:3] == [event, "worker_reaped", "workers_deactivated"]

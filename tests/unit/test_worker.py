@@ -157,6 +157,19 @@ async def test_a_drain_that_each_beat_asks_for_is_no_second_call_which_ends_at_o
     assert not stage.worker._stop_now.is_set()
 
 
+async def test_rows_of_workers_that_are_gone_are_kept_for_a_week(stage, monkeypatch):
+    asked = {}
+
+    async def prune(**ages: float) -> int:
+        asked.update(ages)
+        return 0
+
+    monkeypatch.setattr(stage.store, "prune", prune, raising=False)
+    pruner = next(duty for duty in stage.worker._duties() if duty.name == "pruner")
+    await pruner.run_once()
+    assert asked["workers_older_than"] == 7 * 24 * 3600
+
+
 @pytest.mark.parametrize("draining", [False, True])
 async def test_claims_need_trust_and_no_drain(stage, draining):
     stage.worker.draining = draining

@@ -70,11 +70,22 @@ WORKERS: dict[str, Kind] = {
     "STATUS": "fixed",
     "HOST": "flexible",
     "PID": "number",
+    "RELEASE": "flexible",
     "QUEUES": "flexible",
+    "TAGS": "flexible",
     "JOBS": "number",
     "BEAT": "fixed",
     "STARTED": "fixed",
     "TASKS": "flexible",
+}
+GONE: dict[str, Kind] = {
+    "NAME": "flexible",
+    "STATUS": "fixed",
+    "WHEN": "fixed",
+    "FOUND BY": "flexible",
+    "HOST": "flexible",
+    "PID": "number",
+    "RELEASE": "flexible",
 }
 
 
@@ -152,19 +163,37 @@ def dead_table(
 
 
 def workers_table(out: Console, rows: Sequence[WorkerRow], now: float) -> RenderableType:
-    """Return the list of workers."""
+    """Return the list of workers that are there; who was asked to drain is said to be draining."""
     made = Grid(WORKERS)
     for row in rows:
         made.add(
             line(row.name, NAME_MAX),
-            word(row.status.value),
+            word("draining" if row.drain_requested else row.status.value),
             line(row.host, NAME_MAX),
             str(row.pid),
+            line(row.release or "", NAME_MAX),
             line(", ".join(row.queues), NAME_MAX) or "all",
+            line(", ".join(row.tags), NAME_MAX),
             str(row.running),
             _beat(row, now),
             ago(row.started_at, now),
             line(", ".join(row.tasks), 120),
+        )
+    return made.table(out.width)
+
+
+def gone_table(out: Console, rows: Sequence[WorkerRow], now: float) -> RenderableType:
+    """Return the list of workers that are gone, and by what those that were lost were found so."""
+    made = Grid(GONE)
+    for row in rows:
+        made.add(
+            line(row.name, NAME_MAX),
+            word(row.status.value),
+            ago(row.stopped_at, now),
+            line(row.cause or "", NAME_MAX),
+            line(row.host, NAME_MAX),
+            str(row.pid),
+            line(row.release or "", NAME_MAX),
         )
     return made.table(out.width)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -18,13 +19,15 @@ from outlast.store.base import Store
 from outlast.store.reads import WorkerRow, WorkerStatus
 from outlast.words import count_of, safe
 
-GONE_SHOWN = 10
+GONE_SHOWN = 20  # without --all
+DAY = 86_400.0
 LOOK_SECONDS = 0.5  # between two looks while waiting
 _HERE = {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
 
 HELP = """List workers, and when they were last heard of; or ask some of them to leave.
 
-Those that are gone (stopped in order, or lost) are kept for a week; the last few are shown.
+First those that are there, the longest unheard of on top; then those that have stopped or were lost
+in the last day, the latest on top. Their rows are kept for a week: --all shows them.
 
 Examples:
     outlast workers
@@ -57,21 +60,39 @@ def workers(
             raise UsageError(f"options of the list do not go with {context.invoked_subcommand}")
         return
     rows = on_store(url, lambda store: store.inspector.workers())
-    from outlast.cli.show import console, print_json, workers_table
+    from outlast.cli.show import print_json
 
     if json:
         print_json(workers_document(rows))
-        return
-    shown = rows if every else _recent(rows)
+    else:
+        _show(rows, SYSTEM.wall(), every=every)
+
+
+def _show(rows: Sequence[WorkerRow], now: float, *, every: bool) -> None:
+    from outlast.cli.show import console, gone_table, workers_table
+
     out = console()
-    out.print(workers_table(out, shown, SYSTEM.wall()) if shown else "no workers")
-    if hidden := len(rows) - len(shown):
-        out.print(f"and {hidden} more that are gone; --all shows them", style="dim")
+    here = sorted((row for row in rows if row.status in _HERE), key=lambda row: row.heartbeat_at)
+    gone = sorted((row for row in rows if row.status not in _HERE), key=_stopped_at, reverse=True)
+    shown = gone if every else [row for row in gone if _stopped_at(row) > now - DAY][:GONE_SHOWN]
+    out.print(workers_table(out, here, now) if here else "no workers")
+    if shown:
+        out.print("\ngone:")
+        out.print(gone_table(out, shown, now))
+    if rows:
+        out.print(f"\n{_counts(rows)}", style="dim")
+    if hidden := len(gone) - len(shown):
+        out.print(f"{hidden} more that are gone; --all shows them", style="dim")
 
 
-def _recent(rows: list[WorkerRow]) -> list[WorkerRow]:
-    gone = [row.id for row in rows if row.status not in _HERE][-GONE_SHOWN:]
-    return [row for row in rows if row.status in _HERE or row.id in gone]
+def _stopped_at(row: WorkerRow) -> float:
+    return row.stopped_at or row.heartbeat_at
+
+
+def _counts(rows: Sequence[WorkerRow]) -> str:
+    """Return how many there are of each status: ``2 active, 1 lost``."""
+    counts = Counter(row.status for row in rows)
+    return ", ".join(f"{counts[one]} {one}" for one in WorkerStatus if counts[one])
 
 
 def drain(
