@@ -345,6 +345,22 @@ def says_where(seconds: float = 0.05) -> int:
 
 
 @app.task
+def leaves_an_orphan() -> int:
+    """Its parent has ended: process 1 adopts it, and soon it is dead."""
+    begin()
+    command = ["sh", "-c", "sleep 0.2 & echo $!"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        return int(shell.stdout.readline())
+
+
+@app.task
+async def is_in_the_table(pid: int) -> bool:
+    """Whether there is a process with this number, be it dead."""
+    return Path(f"/proc/{pid}").exists()
+
+
+@app.task
 async def snoozes(seconds: float) -> str:
     attempt = begin()
     if attempt.number == 1:

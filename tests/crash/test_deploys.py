@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import subprocess
 
 import psutil
 import pytest
@@ -166,3 +168,40 @@ async def is_released(stage: Scene, job: int) -> None:
     row = await stage.job(job)
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
     assert {(one.outcome, one.charge) for one in await stage.attempts(job)} == RELEASED
+
+
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+@pytest.fixture
+def container() -> tuple[str, ...]:
+    """What starts a command as process 1 of a pid namespace of its own."""
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*CONTAINER, "true"], check=False).returncode
+    ):
+        pytest.skip("a pid namespace needs unshare and the right to use it")
+    return CONTAINER
+
+
+async def test_a_worker_that_is_process_1_buries_orphans_and_its_own_dead(
+    sqlite_stage: Scene, container: tuple[str, ...]
+) -> None:
+    worker = await sqlite_stage.worker("--runners", "1", prefix=container)
+    (row,) = await sqlite_stage.worker_rows()
+    assert row.pid == 1
+    orphan = (await sqlite_stage.ended(await sqlite_stage.enqueue("leaves_an_orphan"))).result
+
+    async def is_buried() -> bool:
+        job = await sqlite_stage.enqueue("is_in_the_table", pid=int(str(orphan)))
+        return (await sqlite_stage.ended(job)).result == "false"
+
+    await sqlite_stage.until(is_buried, "the burial of the orphan")
+    dies = await sqlite_stage.enqueue("dereferences_null")
+    assert (await sqlite_stage.ended(dies)).state is State.DEAD
+    (closed,) = await sqlite_stage.attempts(dies)
+    assert closed.crash is not None
+    assert closed.crash.signal == "SIGSEGV", "its own dead are waited for by who started them"
+    (first,) = psutil.Process(worker.pid).children()
+    first.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(worker.process.wait, 60) == 0

@@ -24,7 +24,9 @@ from outlast.worker.memory import find_cgroup
 from outlast.worker.output import Output
 from outlast.worker.pool import RunnerPool
 from outlast.worker.runner_process import RunnerProcess
+from outlast.worker.service import Duty
 from outlast.worker.tether import Tether
+from outlast.worker.undertaker import Undertaker
 from outlast.worker.wear import Wear
 from outlast.worker.worker import Worker
 
@@ -160,8 +162,15 @@ async def _assembled(
         on_failure=worker.fail,
         shared_fds=() if lock is None else (lock.fd,),
     )
-    worker.attach(_pool(worker, make, settings, tether, clock))
+    pool = _pool(worker, make, settings, tether, clock)
+    worker.attach(pool, *_duties_of_the_first_process(pool, tether))
     return worker
+
+
+def _duties_of_the_first_process(pool: RunnerPool, tether: Tether) -> list[Duty]:
+    if os.getpid() != 1:
+        return []
+    return [Undertaker(lambda: {tether.pid, *(runner.pid for runner in pool.runners)})]
 
 
 def _pool(

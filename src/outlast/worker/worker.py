@@ -93,8 +93,8 @@ class Worker:
 
     # -- the story -----------------------------------------------------------------------------
 
-    def attach(self, pool: Pool) -> None:
-        """Give the worker what runs its attempts. Once, before ``run``."""
+    def attach(self, pool: Pool, *more: Duty) -> None:
+        """Give the worker what runs its attempts, and duties of its place. Once, before ``run``."""
         self.pool = pool
         self._exchange = Exchange(
             self._store,
@@ -107,7 +107,7 @@ class Worker:
             patience=min(PATIENCE_SECONDS_MAX, self.terms.lease / 3),
         )
         self._services = {
-            duty.name: Service(duty, self._clock, self.fail) for duty in self._duties()
+            duty.name: Service(duty, self._clock, self.fail) for duty in (*self._duties(), *more)
         }
 
     async def run(self) -> None:
