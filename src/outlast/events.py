@@ -89,6 +89,13 @@ CATALOGUE: dict[str, Event] = {
         ("seconds", "error"),
         "warning",
     ),
+    "loop_blocked": Event(
+        "A runner's event loop has stood still for five seconds, or an attempt's limit has passed"
+        " meanwhile: whose attempt blocks it, at which line, and the stacks.",
+        ("pid", "seconds", "job_id", "token", "line", "stack"),
+        "warning",
+    ),
+    "loop_unblocked": Event("It turns again, after so many seconds.", ("pid", "seconds")),
     "application_failed": Event(
         "The application has never been imported by a runner: the worker ends.",
         ("error",),

@@ -71,3 +71,27 @@ def looks_and_goes_on() -> None:
         time.sleep(0.01)
     note("asked", reason=attempt.stop_reason)
     time.sleep(600)
+
+
+@app.task(retries=0)
+async def blocks_in_python(seconds: float, after: float = 0.0) -> None:
+    await asyncio.sleep(after)
+    begin()
+    until = time.monotonic() + seconds
+    any(time.monotonic() > until for _ in iter(int, 1))  # the line of blocks_in_python
+
+
+@app.task(retries=0)
+async def blocks_in_c(seconds: int, after: float = 0.0) -> None:
+    await asyncio.sleep(after)
+    begin()
+    for _ in range(100):
+        ctypes.PyDLL(None).sleep(seconds)  # the line of blocks_in_c
+
+
+@app.task(backoff_first=0.05)
+async def first_waits(seconds: float = 600) -> str:
+    attempt = begin()
+    if attempt.number == 1:
+        await asyncio.sleep(seconds)
+    return f"attempt {attempt.number}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from outlast.model.crash import CrashKind
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from tests.crash import stuck
 from tests.crash.harness import Scene
 
@@ -61,3 +63,59 @@ async def test_a_plain_function_is_asked_with_the_reason_before_it_is_killed(
     (closed,) = await sqlite_stage.attempts(job)
     assert closed.crash is not None
     assert said in closed.crash.message
+
+
+def said(stage: Scene, event: str) -> list[dict[str, Any]]:
+    """Return what the workers' logs say of this event."""
+    lines = "\n".join(worker.log.read_text() for worker in stage.workers).splitlines()
+    return [each for each in map(json.loads, lines) if each["event"] == event]
+
+
+@pytest.mark.parametrize("task", ["blocks_in_python", "blocks_in_c"])
+async def test_who_blocks_its_runner_is_named_and_ended_and_its_neighbours_are_released(
+    sqlite_stage: Scene, task: str
+) -> None:
+    await sqlite_stage.worker("--runners", "1", "--log-format", "json", env=STUCK)
+    neighbour = await sqlite_stage.enqueue("first_waits")
+    await sqlite_stage.started(1)
+    policy = Policy(retries=0, unresponsive_timeout=6.0, cancel_grace=60.0)
+    job = await sqlite_stage.enqueue(task, policy=policy, seconds=600)
+    assert (await sqlite_stage.ended(job)).state is State.DEAD
+    (closed,) = await sqlite_stage.attempts(job)
+    assert (closed.outcome, closed.charge) == ("unresponsive", "failure")
+    assert closed.crash is not None
+    assert line_with(task) in closed.crash.message
+    (told,) = said(sqlite_stage, "loop_blocked")
+    assert (told["job_id"], told["token"]) == (job, closed.token)
+    assert line_with(task) in told["line"]
+    assert (await sqlite_stage.ended(neighbour)).state is State.COMPLETED
+    (released,) = await sqlite_stage.attempts(neighbour)
+    assert (released.outcome, released.charge) == ("released", "none")
+
+
+async def test_a_limit_that_passes_behind_a_blocked_loop_charges_the_one_that_blocks(
+    sqlite_stage: Scene,
+) -> None:
+    await sqlite_stage.worker("--runners", "1", env=STUCK)
+    policy = Policy(retries=0, timeout=3.0)
+    innocent = await sqlite_stage.enqueue("first_waits", policy=policy)
+    await sqlite_stage.started(1)
+    culprit = await sqlite_stage.enqueue("blocks_in_python", policy=Policy(retries=0), seconds=600)
+    assert (await sqlite_stage.ended(culprit)).state is State.DEAD
+    (closed,) = await sqlite_stage.attempts(culprit)
+    assert (closed.outcome, closed.charge) == ("unresponsive", "failure")
+    row = await sqlite_stage.ended(innocent)
+    assert (row.state, row.failures, row.losses) == (State.COMPLETED, 0, 0)
+    assert [each.outcome for each in await sqlite_stage.attempts(innocent)] == ["released"]
+
+
+async def test_a_loop_that_is_blocked_for_a_while_is_told_and_nobody_is_ended(
+    sqlite_stage: Scene,
+) -> None:
+    await sqlite_stage.worker("--runners", "1", "--log-format", "json", env=STUCK)
+    neighbour = await sqlite_stage.enqueue("waits", seconds=0.1)
+    job = await sqlite_stage.enqueue("blocks_in_python", seconds=7, after=1)
+    for each in (neighbour, job):
+        row = await sqlite_stage.ended(each)
+        assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+    assert len(said(sqlite_stage, "loop_blocked")) == 1

@@ -76,6 +76,9 @@ def word(outcome: Outcome) -> str:
         ({"stop": "cancel", "killed_for": "timeout", "neighbours": [2]}, "cancelled"),
         # it died of itself before the worker's kill
         ({"how": SEGFAULT, "stop": "timeout"}, "signalled"),
+        # it did not answer, and nobody could be named
+        ({"killed_for": "unanswered", "neighbours": [2]}, "bystander"),
+        ({"killed_for": "unresponsive", "neighbours": [2]}, "released"),
         # the lease is gone: nothing is charged to anybody's retries
         ({"killed_for": "lease_lost"}, "lost_lease"),
         ({"how": SEGFAULT, "trusted": False}, "lost_lease"),

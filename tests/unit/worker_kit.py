@@ -14,6 +14,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.base import Answer, Claimed, Exchanged, Report, Room, Save, WorkerRef
 from outlast.testing import ManualClock
 from outlast.worker.ledger import Ledger, Running
+from outlast.worker.pulse import Pulse
 from outlast.worker.runner_process import Death
 
 COMPLETED = Outcome(kind=OutcomeKind.COMPLETED, result="null")
@@ -95,6 +96,7 @@ class FakePool:
         self.killed: list[int] = []
         self.killed_processes: list[tuple[int, str]] = []
         self.killed_all: list[str] = []
+        self.pulses: dict[int, Pulse] = {}
 
     def registered(self, worker_id: int) -> None:
         self.worker_id = worker_id
@@ -123,6 +125,12 @@ class FakePool:
 
     def kill_process(self, pid: int, reason: str) -> None:
         self.killed_processes.append((pid, reason))
+
+    def listen(self) -> None:
+        """There are no runners."""
+
+    def pulse_of(self, token: int) -> Pulse | None:
+        return self.pulses.get(token)
 
     def kill_all(self, reason: str) -> None:
         self.killed_all.append(reason)

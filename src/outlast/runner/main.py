@@ -36,6 +36,8 @@ from outlast.runner.protocol import (
     End,
     Ended,
     Hello,
+    Ping,
+    Pong,
     Quit,
     Reported,
     Run,
@@ -215,6 +217,8 @@ class Runner:
                 self._executor.start(claimed)
         elif isinstance(frame, Stop):
             self._executor.stop(frame.token, frame.reason)
+        elif isinstance(frame, Ping):
+            self._channel.send(Pong(frame.seq))
         elif isinstance(frame, Quit):
             self._quit.set()
 

@@ -58,6 +58,12 @@ class Saved(_Frame, frozen=True):
     answer: str
 
 
+class Ping(_Frame, frozen=True):
+    """Worker: does your event loop turn?"""
+
+    seq: int
+
+
 class Quit(_Frame, frozen=True):
     """Worker: leave the lifespan and exit; no attempt is running."""
 
@@ -107,6 +113,12 @@ class Reported(_Frame, frozen=True):
     progress: Progress
 
 
+class Pong(_Frame, frozen=True):
+    """Runner: it does. Sent by the loop itself."""
+
+    seq: int
+
+
 class Stood(_Frame, frozen=True):
     """Runner: where this attempt's coroutine stood when it was asked to stop at a limit."""
 
@@ -114,8 +126,8 @@ class Stood(_Frame, frozen=True):
     stack: str
 
 
-ToRunner = Run | Stop | Saved | Quit
-ToWorker = Hello | Broken | Ended | Saving | Reported | Stood
+ToRunner = Run | Stop | Saved | Ping | Quit
+ToWorker = Hello | Broken | Ended | Saving | Reported | Stood | Pong
 
 _encoder = msgspec.msgpack.Encoder()
 TO_RUNNER: msgspec.msgpack.Decoder[ToRunner] = msgspec.msgpack.Decoder(ToRunner)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from outlast.model.crash import LIMITS, Crash, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.ledger import Running
+from outlast.worker.pulse import UNANSWERED
 from outlast.worker.runner_process import Death
 from outlast.worker.wear import MAX_RSS, said
 
@@ -33,6 +34,8 @@ def outcome_of(
         return crashed(CrashKind.LOST_LEASE, "the worker's lease ended", death, neighbours)
     if running.stop_reason is not None and killed_for is not None:
         return stopped(running, death, neighbours)
+    if killed_for == UNANSWERED:
+        return crashed(CrashKind.BYSTANDER, "its runner did not answer", death, neighbours)
     if killed_for not in _OWN_DOING or (draining and death.signal and not death.memory):
         return Outcome(kind=OutcomeKind.RELEASED, message=f"its runner was ended ({killed_for})")
     how = f"died of {death.signal}" if death.signal else f"exited with {death.exit_code}"
@@ -52,13 +55,13 @@ def stopped(running: Running, death: Death | None, neighbours: list[int]) -> Out
     reason = running.stop_reason or "drain"
     if reason in LIMITS:
         policy, kind = running.claimed.policy, CrashKind(reason)
-        limit = {
-            CrashKind.TIMEOUT: policy.timeout,
-            CrashKind.STALLED: policy.stall_timeout,
-            CrashKind.UNRESPONSIVE: policy.unresponsive_timeout,
+        limit, words = {
+            CrashKind.TIMEOUT: (policy.timeout, "did not stop when asked"),
+            CrashKind.STALLED: (policy.stall_timeout, "did not stop when asked"),
+            CrashKind.UNRESPONSIVE: (policy.unresponsive_timeout, "blocked its runner's loop"),
         }[kind]
         over = "" if limit is None else f"above its limit of {limit:g} s, and "
-        return crashed(kind, f"{reason}: {over}did not stop when asked", death, neighbours)
+        return crashed(kind, f"{reason}: {over}{words}", death, neighbours)
     if reason == "cancel":
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled; did not stop when asked")
     return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")

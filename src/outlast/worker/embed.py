@@ -148,6 +148,12 @@ class LocalPool:
     def kill_process(self, pid: int, reason: str) -> None:
         """Nothing can be killed in process: a transaction that was left open stays open."""
 
+    def listen(self) -> None:
+        """The loop is this worker's own: whoever blocks it blocks this, too."""
+
+    def pulse_of(self, token: int) -> None:
+        """There are no runners."""
+
     def kill_all(self, reason: str) -> None:
         """Hand back what still runs; it goes on, and what it writes is refused."""
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")

@@ -29,6 +29,7 @@ class Running:
     """An attempt that this worker runs. Times are on the worker's boot clock, in seconds."""
 
     __slots__ = (
+        "blocked",
         "checkpoint",
         "claimed",
         "last_sign_at",
@@ -55,6 +56,7 @@ class Running:
         self.python: str | None = None
         self.progress: Progress | None = None
         self.saved_at: float | None = None
+        self.blocked = 0.0  # seconds that another has kept it from running: not its own
         self.stack = ""  # where it stood when it reached a limit
         self.stop_reason: str | None = None
         self.stopped_at: float | None = None

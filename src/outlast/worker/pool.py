@@ -17,6 +17,7 @@ from outlast.runner.protocol import (
     Broken,
     Ended,
     Hello,
+    Pong,
     Reported,
     Run,
     Saved,
@@ -30,6 +31,7 @@ from outlast.store.base import CLAIMS_MAX, Answer, Claimed, Room
 from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
 from outlast.worker.deaths import crashed, outcome_of
 from outlast.worker.ledger import Ledger, Running
+from outlast.worker.pulse import Pulse, Pulses
 from outlast.worker.runner_process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.tags import split_by_tags
 from outlast.worker.wear import Wear
@@ -80,6 +82,14 @@ class Pool(Protocol):
 
     def kill_process(self, pid: int, reason: str) -> None:
         """End the runner with this pid, by force where there is force; unknown ones are fine."""
+        ...
+
+    def listen(self) -> None:
+        """Look whether the runners' event loops turn."""
+        ...
+
+    def pulse_of(self, token: int) -> Pulse | None:
+        """Return the pulse of the attempt's runner; None where there is none."""
         ...
 
     def kill_all(self, reason: str) -> None:
@@ -134,6 +144,7 @@ class RunnerPool:
         self._queues = queues
         self._tags = tags
         self._clock = clock
+        self._pulses = Pulses(ledger, clock)
         self._wear = wear
         self._on_change = on_change
         self._on_broken = on_broken
@@ -274,6 +285,15 @@ class RunnerPool:
             if runner.pid == pid:
                 runner.kill(reason)
 
+    def listen(self) -> None:
+        """Look whether the runners' event loops turn."""
+        self._pulses.look(self.runners)
+
+    def pulse_of(self, token: int) -> Pulse | None:
+        """Return the pulse of the attempt's runner."""
+        runner = self.runner_of(token)
+        return None if runner is None else self._pulses.of(runner)
+
     def kill_all(self, reason: str) -> None:
         """Kill every runner that has work."""
         for runner in self.runners:
@@ -339,6 +359,8 @@ class RunnerPool:
             running = self._ledger.running.get(frame.token)
             if running is not None and frame.token in runner.tokens:
                 self._savings.report(running, frame)
+        elif isinstance(frame, Pong):
+            self._pulses.answered(runner, frame.seq)
         elif isinstance(frame, Stood):
             if frame.token in runner.tokens and frame.token in self._ledger.running:
                 self._ledger.running[frame.token].stack = frame.stack
