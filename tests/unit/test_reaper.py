@@ -294,10 +294,12 @@ async def test_a_look_that_fails_is_told_and_the_next_one_is_made(scene, lock, e
     lock.release(unlink=False)
     scene.rows.workers = [with_lock(lock)]
     scene.rows.errors = [error]
-    service = Service(scene.reaper, scene.clock, pytest.fail)
+    ended: list[BaseException] = []
+    service = Service(scene.reaper, scene.clock, ended.append)
     with heard() as names:
         service.start()
         await scene.clock.run_for(LOOK_SECONDS)
         await service.stop()
     assert scene.rows.reaped == [2]
     assert names[:3] == [event, "worker_reaped", "workers_deactivated"]
+    assert ended == []
