@@ -9,6 +9,7 @@ worker.py       outlast worker; with application.py, probe.py (what does MODULE:
 jobs.py         enqueue, jobs, job, cancel, requeue
 operate.py      workers, migrate; dead.py: dead list, requeue, discard
 why.py          why a job is where it is; stats.py: how many, how fast
+doctor.py       what it all stands on
 show.py         tables; page.py: all about one job
 demo/           the demonstration
 """

@@ -26,6 +26,7 @@ class Found(msgspec.Struct, frozen=True):
 
     url: str = ""
     tasks: list[str] = []
+    aliases: list[str] = []
     requires: dict[str, list[str]] = {}
     error: str | None = None
     tail: str = ""

@@ -40,18 +40,20 @@ async def existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
     """
     store = make(url, reads=reads)
     try:
-        await _check_exists(store)
+        await check_exists(store)
         await store.open()
         yield store
     finally:
         await store.close()
 
 
-def make(url: str, *, reads: bool = False) -> Store:
-    """Return the store at ``url``, not opened."""
+def make(url: str, *, reads: bool = False, pooler: bool = False) -> Store:
+    """Return the store at ``url``, not opened. ``pooler``: there may be one in between."""
     from outlast.store import open_store
 
-    settings: dict[str, Any] = {"read_only": True} if reads and is_sqlite(url) else {}
+    settings: dict[str, Any] = {"read_only": True} if reads else {}
+    if not is_sqlite(url):
+        settings = {"pooler": True} if pooler else {}
     return open_store(url, **settings)
 
 
@@ -83,7 +85,8 @@ def place(url: str) -> str:
     return file_of(url) or redacted(url)
 
 
-async def _check_exists(store: Store) -> None:
+async def check_exists(store: Store) -> None:
+    """Raise StoreUnavailable where there is no file, SchemaMismatch where there is no schema."""
     if not exists(store.url):
         raise StoreUnavailable(
             f"there is no database file {place(store.url)}\n"

@@ -30,7 +30,8 @@ def looked_into(spec: str) -> Found:
     try:
         app = load(spec)
         requires = {name: sorted(task.requires) for name, task in app.tasks.items()}
-        return Found(url=app.url, tasks=sorted(app.tasks), requires=requires)
+        aliases = sorted(alias for task in app.tasks.values() for alias in task.aliases)
+        return Found(url=app.url, tasks=sorted(app.tasks), aliases=aliases, requires=requires)
     except AppImportError as error:
         return Found(error=str(error), tail=error.tail)
     except Exception as error:

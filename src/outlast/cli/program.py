@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import outlast
-from outlast.cli import dead, jobs, operate, stats, verify, why, worker, workers
+from outlast.cli import dead, doctor, jobs, operate, stats, verify, why, worker, workers
 from outlast.cli.errors import DONE, FAULT, INTERRUPTED, WRONG_USAGE, say, tell
 from outlast.cli.options import laid_out
 
@@ -65,6 +65,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     workers.add_to(root)
     operate.add_to(root)
     stats.add_to(root)
+    doctor.add_to(root)
     verify.add_to(root)
     _add_demo(root, wanted=next((each for each in argv if each[:1] != "-"), "") == "demo")
     return root

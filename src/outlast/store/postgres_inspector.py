@@ -27,6 +27,7 @@ from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPas
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import sql
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
+from outlast.store.surroundings import PostgresFacts
 
 
 class PostgresInspector:
@@ -77,6 +78,13 @@ class PostgresInspector:
             refused = (await connection.fetch(sql("show_refused")))[0]
         lined = [Lane(**row) for row in lanes]
         return Figures(lanes=lined, refused=refused["number"], now=refused["now"], **found)
+
+    async def surroundings(self) -> PostgresFacts:
+        """Return what the server is and how it is set."""
+        async with self._connections.use() as connection:
+            greeted = connection.get_server_pid()
+            rows = await connection.fetch(sql("show_surroundings"), greeted)
+        return PostgresFacts(**rows[0])
 
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""

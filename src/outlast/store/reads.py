@@ -10,6 +10,7 @@ import msgspec
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
 from outlast.store.figures import Figures, Place
+from outlast.store.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from outlast.store.history import HistoryPage
@@ -163,6 +164,10 @@ class Inspector(Protocol):
 
     async def figures(self) -> Figures:
         """Return what the store holds, in bounded numbers of one snapshot."""
+        ...
+
+    async def surroundings(self) -> Surroundings:
+        """Return what the store stands on. Works without a schema, too."""
         ...
 
     async def known_tasks(self) -> set[str]:

@@ -28,6 +28,8 @@ from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPas
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_sql import statements
+from outlast.store.sqlite_surroundings import surroundings
+from outlast.store.surroundings import SqliteFacts
 
 _FIGURES = statements("figures")
 _SNAPSHOT = statements("transaction")
@@ -89,6 +91,10 @@ class SqliteInspector:
             return Figures(now=now, refused=refused, **found)
 
         return await self._connection.read(look)
+
+    async def surroundings(self) -> SqliteFacts:
+        """Return what the file stands on."""
+        return await surroundings(self._connection, self._clock)
 
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""

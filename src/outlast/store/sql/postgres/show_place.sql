@@ -32,7 +32,8 @@ SELECT least($2::bigint, (
             SELECT o.task FROM outlast_jobs o WHERE o.state = 'dead'
             ORDER BY o.id DESC LIMIT $2) c) AS dead_alike,
        ARRAY(SELECT o.id FROM outlast_jobs o
-             WHERE o.incident = j.incident AND o.id <> j.id ORDER BY o.id LIMIT $3) AS incident,
+             WHERE o.incident = j.incident AND o.incident IS NOT NULL AND o.id <> j.id
+             ORDER BY o.incident LIMIT $3) AS incident,
        (SELECT o.id FROM outlast_jobs o
         WHERE o.key = j.key AND o.key IS NOT NULL AND o.state IN ('queued', 'running')
           AND o.id <> j.id) AS key_holder

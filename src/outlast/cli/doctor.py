@@ -1,0 +1,124 @@
+"""``outlast doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outlast.cli.application import Found, look_into
+from outlast.cli.connect import check_exists, make, place
+from outlast.cli.errors import DONE, NOT_SO, AppImportError
+from outlast.cli.options import AppUrl, Json, command
+from outlast.clock import SYSTEM
+from outlast.config import resolve_url
+from outlast.errors import SchemaMismatch, StoreError
+from outlast.words import count_of
+
+if TYPE_CHECKING:
+    from outlast.doctor import Application, Finding
+    from outlast.store.base import Store
+
+STYLES = {"ok": "green", "hint": "cyan", "warning": "yellow", "problem": "bold red"}
+WIDTH = max(map(len, STYLES)) + 2
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "doctor")(doctor)
+
+
+def doctor(
+    app: Annotated[
+        str | None,
+        typer.Argument(metavar="MODULE:APP", help="Your application: does it import, and so on."),
+    ] = None,
+    url: AppUrl = None,
+    json: Json = False,
+) -> None:
+    """Check what store, workers and this machine stand on, and say how to mend it.
+
+    Durability of the store, poolers, connections, transactions that were left open, disk and file
+    system, lock files, lost and missing workers, jobs that no worker can take. With MODULE:APP also
+    whether it imports and has the tasks of the jobs that wait. It changes nothing. Exit code 1 if
+    there is a problem; hints and warnings are only shown.
+
+    Examples:
+        outlast doctor
+        outlast doctor shop.jobs:app --json
+    """
+    from outlast.cli.show import console, print_json
+    from outlast.doctor import Level, doctor_document
+
+    found, application = _application(app)
+    address = resolve_url(url or (found.url if found is not None else None))
+    findings = asyncio.run(_findings(address, application))
+    if json:
+        print_json(doctor_document(place(address), findings))
+    else:
+        _show(console(), findings)
+    raise typer.Exit(NOT_SO if any(one.level is Level.PROBLEM for one in findings) else DONE)
+
+
+def _application(spec: str | None) -> tuple[Found | None, Application | None]:
+    """Look into the application in a process of its own; one that does not import is a finding."""
+    from outlast.doctor import Application
+
+    if spec is None:
+        return None, None
+    try:
+        found = look_into(spec)
+    except AppImportError as error:
+        return None, Application(spec=spec, error=str(error))
+    return found, Application(spec=spec, tasks=found.tasks, aliases=found.aliases)
+
+
+async def _findings(url: str, application: Application | None) -> list[Finding]:
+    from outlast.doctor import Facts, examine, in_kubernetes, locks_of
+
+    store = make(url, reads=True, pooler=True)
+    seen: dict[str, Any] = {}
+    try:
+        await _look(store, seen)
+    except SchemaMismatch as error:
+        seen["mismatch"] = str(error)
+    except StoreError as error:
+        seen["error"] = str(error)
+    finally:
+        await store.close()
+    return examine(
+        Facts(
+            place=place(url),
+            now=SYSTEM.wall(),
+            locks=locks_of(url),
+            application=application,
+            kubernetes=in_kubernetes(),
+            **seen,
+        )
+    )
+
+
+async def _look(store: Store, seen: dict[str, Any]) -> None:
+    """Fill in what can be seen, as far as it goes."""
+    await check_exists(store)
+    seen["surroundings"] = await store.inspector.surroundings()
+    await store.open()
+    seen["workers"] = await store.inspector.workers()
+    seen["figures"] = await store.inspector.figures()
+
+
+def _show(out: Any, findings: list[Finding]) -> None:
+    from rich.text import Text
+
+    for one in findings:
+        level = Text(f"{one.level.value:<{WIDTH}}", style=STYLES[one.level.value])
+        out.print(level + Text(f"{one.name}: {one.sentence}"), soft_wrap=True)
+        if one.mend:
+            out.print(Text(" " * WIDTH + f"-> {one.mend}", style="bold"), soft_wrap=True)
+    worst = [one for one in findings if one.level.value in {"problem", "warning"}]
+    counts = [
+        count_of(sum(one.level.value == level for one in worst), level)
+        for level in ("problem", "warning")
+    ]
+    out.print(f"\n{', '.join(counts)}")

@@ -1,0 +1,136 @@
+"""Checks of the workers, and of jobs that wait for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from outlast.doctor.finding import Facts, Finding, Level, ok
+from outlast.fleet import alive, hindrance, holds, silent
+from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.words import count_of, line, span
+
+HOUR = 3_600.0
+NAMES_SHOWN = 5
+NAME_MAX = 60
+LEASE_SHORT, LEASE_LONG = 10.0, 300.0  # seconds
+MENDS = {
+    "unservable": "Start a worker of a release that has this task, or give the task this name as"
+    " an alias; `outlast cancel` ends jobs that nobody wants any more.",
+    "lacks_tags": "Start a worker with the tags that the task requires.",
+    "queue_not_served": "Start a worker with this queue in --queues, or without --queues.",
+    "draining": "Start a worker: those that know this task are stopping.",
+}
+
+
+def workers(facts: Facts) -> Iterator[Finding]:
+    """Whether there is a worker at all."""
+    live = alive(facts.workers, facts.now)
+    if live:
+        yield ok("workers", f"{count_of(len(live), 'worker')} alive: {_named(live)}.")
+    elif facts.error is None and facts.mismatch is None:
+        waiting = facts.figures is not None and (facts.figures.lanes or facts.figures.running)
+        yield Finding(
+            level=Level.PROBLEM if waiting else Level.WARNING,
+            name="workers",
+            sentence="No worker is alive" + (", and jobs wait for one." if waiting else "."),
+            mend="Start one: outlast worker MODULE:APP.",
+        )
+    quiet = [one for one in facts.workers if holds(one) and silent(one, facts.now)]
+    if quiet:
+        yield Finding(
+            level=Level.WARNING,
+            name="silent_workers",
+            sentence=f"Nothing was heard of {_named(quiet)} for a whole lease.",
+            mend="Any live worker finds them gone and gives their jobs back; see that one runs.",
+        )
+
+
+def lost(facts: Facts) -> Iterator[Finding]:
+    """Whether workers were lost lately."""
+    gone = [
+        one
+        for one in facts.workers
+        if one.status is WorkerStatus.LOST and facts.now - (one.stopped_at or 0.0) < HOUR
+    ]
+    if gone:
+        yield Finding(
+            level=Level.WARNING,
+            name="lost_workers",
+            sentence=f"In the last hour {count_of(len(gone), 'worker')} were lost: {_named(gone)}.",
+            mend="Look at their logs, and for kills by the kernel (dmesg) or by the platform.",
+        )
+
+
+def releases(facts: Facts) -> Iterator[Finding]:
+    """Whether workers of several releases run side by side."""
+    found = sorted({one.release for one in alive(facts.workers, facts.now) if one.release})
+    if len(found) > 1:
+        names = ", ".join(line(name, NAME_MAX) for name in found[:NAMES_SHOWN])
+        yield Finding(
+            level=Level.HINT,
+            name="releases",
+            sentence=f"Workers of {len(found)} releases are alive: {names}.",
+            mend="Well during a rollout; after it, restart those of the old release.",
+        )
+
+
+def presence(facts: Facts) -> Iterator[Finding]:
+    """Whether live workers go without a presence, and why."""
+    off = {one.presence_off for one in alive(facts.workers, facts.now) if one.presence_off}
+    for reason in sorted(off):
+        without = [one for one in facts.workers if one.presence_off == reason and holds(one)]
+        yield Finding(
+            level=Level.WARNING,
+            name="presence",
+            sentence=f"Presence is off for {_named(without)}: {line(reason, 200)}.",
+            mend="Their death on another host is noticed by lease only, until that is mended.",
+        )
+
+
+def leases(facts: Facts) -> Iterator[Finding]:
+    """Whether workers have odd terms."""
+    live = alive(facts.workers, facts.now)
+    for odd, harm in (
+        ([one for one in live if one.lease < LEASE_SHORT], "a short stall stops their attempts"),
+        ([one for one in live if one.lease > LEASE_LONG], "a dead host goes unnoticed for as long"),
+    ):
+        if odd:
+            terms = span(odd[0].lease)
+            yield Finding(
+                level=Level.HINT,
+                name="leases",
+                sentence=f"The lease of {_named(odd)} is {terms}: {harm}.",
+                mend="--lease 60 --heartbeat 2 are the defaults.",
+            )
+
+
+def unservable(facts: Facts) -> Iterator[Finding]:
+    """Whether jobs are due that no live worker takes."""
+    live = alive(facts.workers, facts.now)
+    lanes = [] if facts.figures is None or not live else facts.figures.lanes
+    for lane in lanes:
+        reason = hindrance(live, lane.queue, lane.task)
+        if reason is not None:
+            yield Finding(
+                level=Level.WARNING,
+                name=reason,
+                sentence=f"{count_of(lane.number, 'job')} of the task"
+                f" '{line(lane.task, NAME_MAX)}' in the queue '{line(lane.queue, NAME_MAX)}'"
+                " can be taken by no live worker.",
+                mend=MENDS[reason],
+            )
+
+
+def _named(some: Sequence[WorkerRow]) -> str:
+    names = ", ".join(line(one.name, NAME_MAX) for one in some[:NAMES_SHOWN])
+    return f"{names} and {len(some) - NAMES_SHOWN} more" if some[NAMES_SHOWN:] else names
+
+
+CREW: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    workers,
+    lost,
+    releases,
+    presence,
+    leases,
+    unservable,
+)

@@ -1,0 +1,81 @@
+"""What a check finds, and the facts that it is found in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from outlast.inspector import SCHEMA, Document
+from outlast.store.figures import Figures
+from outlast.store.reads import WorkerRow
+from outlast.store.surroundings import Surroundings
+
+
+class Level(StrEnum):
+    """How bad it is: only a ``problem`` makes the exit code 1."""
+
+    OK = "ok"
+    HINT = "hint"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. ``mend`` says what to do; empty where nothing is to be done."""
+
+    level: Level
+    name: str
+    sentence: str
+    mend: str = ""
+
+
+class Locks(msgspec.Struct, frozen=True, kw_only=True):
+    """The directory of lock files on this machine. ``mode``: its permissions, None where it does
+    not exist yet. ``network``: the kind of a file system whose locks are not to be trusted.
+    ``cleaned_by``: the rule by which old files in it are deleted."""
+
+    path: str
+    mode: int | None = None
+    network: str | None = None
+    cleaned_by: str | None = None
+
+
+class Application(msgspec.Struct, frozen=True, kw_only=True):
+    """What MODULE:APP holds; ``error`` where it does not import."""
+
+    spec: str
+    tasks: list[str] = []
+    aliases: list[str] = []
+    error: str | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was seen. ``now`` is this machine's, in seconds since 1970. What could not be read,
+    because of ``error`` (the store) or ``mismatch`` (its schema), is None or empty."""
+
+    place: str
+    now: float
+    locks: Locks
+    error: str | None = None
+    mismatch: str | None = None
+    surroundings: Surroundings | None = None
+    workers: list[WorkerRow] = []
+    figures: Figures | None = None
+    application: Application | None = None
+    kubernetes: bool = False
+
+
+def ok(name: str, sentence: str) -> Finding:
+    """Return what is as it should be."""
+    return Finding(level=Level.OK, name=name, sentence=sentence)
+
+
+def doctor_document(place: str, findings: list[Finding]) -> Document:
+    """Return the findings as one JSON document."""
+    return {
+        "schema": SCHEMA,
+        "store": place,
+        "problems": sum(one.level is Level.PROBLEM for one in findings),
+        "findings": [msgspec.to_builtins(one) for one in findings],
+    }

@@ -1,0 +1,169 @@
+"""Checks of a PostgreSQL server: durability, connections, what stands in the way of vacuum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from outlast.doctor.finding import Facts, Finding, Level, ok
+from outlast.fleet import alive
+from outlast.store.surroundings import PostgresFacts
+from outlast.words import span
+
+OLDEST = 140_000
+CONNECTIONS_OF_A_WORKER = 5  # exchange and reads 2, heartbeat 1, wake-ups 1, presence 1
+LONG_TRANSACTION = 600.0  # seconds
+LONG_PREPARED = 60.0
+NOTIFY_FULL = 0.5
+CROWDED = 0.8
+
+
+def version(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether this server is new enough."""
+    name = f"PostgreSQL {server.version // 10_000}.{server.version % 10_000}"
+    if server.version < OLDEST:
+        mend = f"Outlast is made for {OLDEST // 10_000} and later: upgrade the server."
+        yield Finding(level=Level.PROBLEM, name="version", sentence=f"This is {name}.", mend=mend)
+    else:
+        yield ok("version", f"This is {name}.")
+
+
+def durability(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether a commit survives a crash of the server."""
+    settings = (
+        ("fsync", server.fsync, Level.PROBLEM, "a crash of its host can destroy the database"),
+        ("full_page_writes", server.full_page_writes, Level.WARNING,
+         "a page that was half written in a crash stays damaged"),
+        ("synchronous_commit", server.synchronous_commit, Level.WARNING,
+         "a crash of the server loses the last moment, also of jobs that were accepted"),
+    )  # fmt: skip
+    bad = [each for each in settings if each[1] == "off"]
+    for name, _, level, harm in bad:
+        where = "postgresql.conf" if level is not Level.WARNING else "postgresql.conf, or the role"
+        mend = f"Set {name} = on ({where})."
+        yield Finding(level=level, name=name, sentence=f"{name} is off: {harm}.", mend=mend)
+    if not bad:
+        yield ok("durability", "fsync, full_page_writes and synchronous_commit are on.")
+
+
+def standby(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether the server takes writes."""
+    if server.standby:
+        yield Finding(
+            level=Level.PROBLEM,
+            name="standby",
+            sentence="This server is a standby: it takes no writes, so no worker can run here.",
+            mend="Name the primary (for several hosts: ?target_session_attrs=read-write).",
+        )
+
+
+def pooler(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether a pooler stands between."""
+    if server.pooled:
+        yield Finding(
+            level=Level.WARNING,
+            name="pooler",
+            sentence="A pooler stands between: no lock of a session can show that a worker lives.",
+            mend="Give workers the server's own address; else a dead host is noticed by lease.",
+        )
+    else:
+        yield ok("pooler", "No pooler stands between.")
+
+
+def connections(server: PostgresFacts, facts: Facts) -> Iterator[Finding]:
+    """Whether there is room for the connections of workers."""
+    left = server.connections_max - server.connections
+    workers = len(alive(facts.workers, facts.now))
+    said = (
+        f"{server.connections} of {server.connections_max} connections are in use, at most"
+        f" {workers * CONNECTIONS_OF_A_WORKER} of them by the {workers} live workers."
+    )
+    if left < CONNECTIONS_OF_A_WORKER or server.connections > CROWDED * server.connections_max:
+        level = Level.PROBLEM if left < CONNECTIONS_OF_A_WORKER else Level.WARNING
+        mend = f"Raise max_connections; one more worker takes up to {CONNECTIONS_OF_A_WORKER}."
+        yield Finding(level=level, name="connections", sentence=said, mend=mend)
+    else:
+        yield ok("connections", said)
+
+
+def clock(server: PostgresFacts, facts: Facts) -> Iterator[Finding]:
+    """Show how far the clocks are apart: nothing depends on it."""
+    apart = server.clock - facts.now
+    way = "ahead of" if apart > 0 else "behind"
+    yield ok(
+        "clock", f"The server's clock is {span(abs(apart))} {way} ours; nothing depends on it."
+    )
+
+
+def vacuum(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether dead rows are cleaned away."""
+    if server.autovacuum == "off":
+        said, mend = "autovacuum is off for the whole server", "Set autovacuum = on."
+    elif server.not_vacuumed:
+        said = f"autovacuum is off for {', '.join(server.not_vacuumed)}"
+        mend = f"ALTER TABLE {server.not_vacuumed[0]} RESET (autovacuum_enabled), and so on."
+    else:
+        yield ok("autovacuum", "autovacuum is on.")
+        return
+    sentence = f"{said}: claims become slower with every job that was ever run."
+    yield Finding(level=Level.WARNING, name="autovacuum", sentence=sentence, mend=mend)
+
+
+def transactions(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether an open transaction keeps dead rows from being cleaned away."""
+    oldest = server.oldest_transaction
+    if oldest is not None and oldest > LONG_TRANSACTION:
+        yield Finding(
+            level=Level.WARNING,
+            name="long_transaction",
+            sentence=f"A transaction of this database has been open for {span(oldest)}: dead rows"
+            " pile up behind it, and claims become slower.",
+            mend="Find it in pg_stat_activity by xact_start, and end it;"
+            " idle_in_transaction_session_timeout prevents the next one.",
+        )
+
+
+def two_phase(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether prepared transactions are left over, or cannot be used with wake-ups."""
+    oldest = server.oldest_prepared
+    if server.prepared and oldest is not None and oldest > LONG_PREPARED:
+        yield Finding(
+            level=Level.WARNING,
+            name="prepared_transactions",
+            sentence=f"{server.prepared} prepared transactions wait, the oldest for {span(oldest)}:"
+            " they hold their locks, and dead rows pile up behind them.",
+            mend="Find them in pg_prepared_xacts; COMMIT PREPARED or ROLLBACK PREPARED each.",
+        )
+    if server.two_phase:
+        yield Finding(
+            level=Level.HINT,
+            name="two_phase",
+            sentence="This server allows prepared transactions, and PostgreSQL refuses to prepare"
+            " one that has sent a notification.",
+            mend="If you enqueue in such transactions: outlast.App(…, notify=False).",
+        )
+
+
+def notifications(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether somebody who listens does not read."""
+    if server.notify_queue > NOTIFY_FULL:
+        yield Finding(
+            level=Level.WARNING,
+            name="notify_queue",
+            sentence=f"The queue of notifications is {int(server.notify_queue * 100)}% full; once"
+            " it is, commits that notify fail.",
+            mend="A session that listens has been in a transaction for too long: end it.",
+        )
+
+
+POSTGRES: tuple[Callable[[PostgresFacts, Facts], Iterator[Finding]], ...] = (
+    version,
+    standby,
+    durability,
+    pooler,
+    connections,
+    clock,
+    vacuum,
+    transactions,
+    two_phase,
+    notifications,
+)

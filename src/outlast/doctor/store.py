@@ -1,0 +1,128 @@
+"""Checks of any store, and of SQLite: the file, the disk under it, the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from outlast.doctor.finding import Facts, Finding, Level, ok
+from outlast.store.surroundings import SqliteFacts
+from outlast.words import line, size
+
+FREE_LEAST = 100 * 1024**2  # bytes
+FREE_GOOD = 1024**3
+WAL_LARGE = 256 * 1024**2
+SYNCHRONOUS_FULL = 2
+SAID_MAX = 600  # characters of an error
+
+
+def reachable(facts: Facts) -> Iterator[Finding]:
+    """Whether the store answers."""
+    if facts.error is None:
+        yield ok("store", f"{facts.place} answers.")
+        return
+    mend = (
+        "Check --url or $OUTLAST_URL, and that the store is up; `outlast migrate` makes a new one."
+    )
+    yield Finding(
+        level=Level.PROBLEM, name="store", sentence=f"{line(facts.error, SAID_MAX)}.", mend=mend
+    )
+
+
+def schema(facts: Facts) -> Iterator[Finding]:
+    """Whether the schema is one that this program can work on."""
+    if facts.mismatch is not None:
+        mend = "Run `outlast migrate`, or the release of Outlast that the schema is of."
+        yield Finding(
+            level=Level.PROBLEM,
+            name="schema",
+            sentence=f"{line(facts.mismatch, SAID_MAX)}.",
+            mend=mend,
+        )
+    elif facts.error is None:
+        yield ok("schema", "The schema is one that this program works on.")
+
+
+def library(facts: SqliteFacts) -> Iterator[Finding]:
+    """Whether the SQLite library is known to damage files."""
+    for fault in facts.faults:
+        mend = "Install a newer libsqlite3, or a Python that brings one."
+        yield Finding(level=Level.WARNING, name="sqlite_library", sentence=f"{fault}.", mend=mend)
+    if not facts.faults:
+        yield ok("sqlite_library", f"SQLite {facts.version} has no known fault that matters.")
+
+
+def durability(facts: SqliteFacts) -> Iterator[Finding]:
+    """Whether a commit is on the disk when it returns."""
+    if facts.journal_mode != "wal":
+        yield Finding(
+            level=Level.PROBLEM,
+            name="durability",
+            sentence=f"The file is in {facts.journal_mode!r} mode, where readers block writers.",
+            mend=f"`sqlite3 {facts.path} 'PRAGMA journal_mode=wal'`; whoever changed it must stop.",
+        )
+    elif facts.synchronous is not None and facts.synchronous < SYNCHRONOUS_FULL:
+        yield Finding(
+            level=Level.PROBLEM,
+            name="durability",
+            sentence="A commit may be lost with the power: synchronous is below FULL.",
+            mend="This SQLite library refuses PRAGMA synchronous=FULL: use another build.",
+        )
+    else:
+        yield ok("durability", "WAL mode; each commit is synced to the disk.")
+
+
+def file_system(facts: SqliteFacts) -> Iterator[Finding]:
+    """Whether locks can be trusted where the file is."""
+    if facts.network is not None:
+        yield Finding(
+            level=Level.PROBLEM,
+            name="file_system",
+            sentence=f"The file is on {facts.network}, where SQLite's locks are not safe.",
+            mend="Move it to a local disk, or use PostgreSQL.",
+        )
+    else:
+        yield ok("file_system", "The file is on a local disk.")
+
+
+def writable(facts: SqliteFacts) -> Iterator[Finding]:
+    """Whether this user may write the file and beside it."""
+    if not facts.writable:
+        yield Finding(
+            level=Level.PROBLEM,
+            name="writable",
+            sentence=f"This user may not write {facts.path} and the directory that it is in.",
+            mend="Run workers as the file's owner, or give this user write permission on both.",
+        )
+
+
+def disk(facts: SqliteFacts) -> Iterator[Finding]:
+    """Whether there is room on the disk."""
+    free = f"{size(facts.free_bytes)} are free on the disk of the file."
+    if facts.free_bytes < FREE_GOOD:
+        level = Level.PROBLEM if facts.free_bytes < FREE_LEAST else Level.WARNING
+        mend = "Make room: a full disk stops every commit, and with it every worker."
+        yield Finding(level=level, name="disk", sentence=free, mend=mend)
+    else:
+        yield ok("disk", free)
+
+
+def wal(facts: SqliteFacts) -> Iterator[Finding]:
+    """Whether the log of the file is moved back into it."""
+    if facts.wal_bytes > WAL_LARGE:
+        yield Finding(
+            level=Level.WARNING,
+            name="wal",
+            sentence=f"The write-ahead log has grown to {size(facts.wal_bytes)}.",
+            mend="Some program keeps a read transaction open on the file: end it.",
+        )
+
+
+STORE: tuple[Callable[[Facts], Iterator[Finding]], ...] = (reachable, schema)
+SQLITE: tuple[Callable[[SqliteFacts], Iterator[Finding]], ...] = (
+    library,
+    durability,
+    file_system,
+    writable,
+    disk,
+    wal,
+)

@@ -1,0 +1,28 @@
+-- What the server is and how it is set, as this session sees it; $1 is the backend that greeted
+-- us: behind a pooler it is none of the server's, or another one's. Sessions of other roles show
+-- their age only to members of pg_read_all_stats. Reads only.
+SELECT current_setting('server_version_num')::integer AS version,
+       extract(epoch FROM clock_timestamp())::float8 AS clock,
+       current_setting('fsync') AS fsync,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('full_page_writes') AS full_page_writes,
+       current_setting('autovacuum') AS autovacuum,
+       pg_backend_pid() <> $1::integer AS pooled,
+       pg_is_in_recovery() AS standby,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+       current_setting('max_connections')::integer
+           - current_setting('superuser_reserved_connections')::integer AS connections_max,
+       (SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()) AS prepared,
+       current_setting('max_prepared_transactions')::integer > 0 AS two_phase,
+       pg_notification_queue_usage() AS notify_queue,
+       ARRAY(SELECT c.relname::text FROM pg_class c
+             WHERE c.oid IN (to_regclass('outlast_jobs'), to_regclass('outlast_attempts'),
+                             to_regclass('outlast_workers'), to_regclass('outlast_refusals'))
+               AND c.reloptions && ARRAY['autovacuum_enabled=false', 'autovacuum_enabled=off']
+             ORDER BY 1) AS not_vacuumed,
+       (SELECT extract(epoch FROM max(clock_timestamp() - a.xact_start))::float8
+        FROM pg_stat_activity a
+        WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+          AND a.backend_type = 'client backend') AS oldest_transaction,
+       (SELECT extract(epoch FROM max(clock_timestamp() - p.prepared))::float8
+        FROM pg_prepared_xacts p WHERE p.database = current_database()) AS oldest_prepared

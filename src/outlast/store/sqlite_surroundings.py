@@ -1,0 +1,56 @@
+"""What a SQLite store stands on: its file, the disk under it, the library."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from outlast.clock import Clock
+from outlast.store import sqlite_versions
+from outlast.store.lockfile import refuses
+from outlast.store.sqlite_connection import SqliteConnection
+from outlast.store.sqlite_sql import statements
+from outlast.store.surroundings import SqliteFacts
+
+_SQL = statements("surroundings")
+
+
+async def surroundings(connection: SqliteConnection, clock: Clock) -> SqliteFacts:
+    """Return the facts. Changes nothing: a file that is not in WAL mode is left as it is."""
+    path = connection.path
+    mode = await _pragma(connection, "journal_mode")
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    sound = writable and mode == "wal"
+    disk = os.statvfs(path.parent)
+    return SqliteFacts(
+        version=sqlite3.sqlite_version,
+        faults=sqlite_versions.check(),
+        path=str(path),
+        journal_mode=mode,
+        synchronous=int(await _as_worker(path, clock)) if sound else None,
+        writable=writable,
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        wal_bytes=_size(path.with_name(f"{path.name}-wal")),
+        network=refuses(path),
+    )
+
+
+async def _as_worker(path: Path, clock: Clock) -> str:
+    """Return the durability of a connection that is opened as a worker opens it."""
+    own = SqliteConnection(path, clock=clock, patience=1.0, read_only=False)
+    try:
+        return await _pragma(own, "synchronous")
+    finally:
+        await own.close()
+
+
+async def _pragma(connection: SqliteConnection, name: str) -> str:
+    return str(await connection.read(lambda cursor: cursor.execute(_SQL[name]).fetchone()[0]))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,56 @@
+"""What a store shows of what it stands on, for ``outlast doctor``. Each kind tells its own."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A PostgreSQL server as this role sees it. Times and ages are in seconds.
+
+    Attributes:
+        version: as ``server_version_num``: 140005 is 14.5.
+        clock: the server's, in seconds since 1970.
+        pooled: whether our backend is another than the one that greeted us: a pooler.
+        standby: whether it follows another server and takes no writes.
+        connections: open ones of clients; connections_max: what is there for this role.
+        oldest_transaction: of other sessions of this database, as far as this role may see.
+        prepared, oldest_prepared: transactions that wait for their second phase.
+        notify_queue: how full the queue of notifications is, 0 to 1.
+        not_vacuumed: tables of Outlast that autovacuum was told to leave alone.
+    """
+
+    version: int
+    clock: float
+    fsync: str
+    synchronous_commit: str
+    full_page_writes: str
+    autovacuum: str
+    pooled: bool
+    standby: bool
+    connections: int
+    connections_max: int
+    prepared: int
+    two_phase: bool
+    notify_queue: float
+    not_vacuumed: list[str]
+    oldest_transaction: float | None = None
+    oldest_prepared: float | None = None
+
+
+class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A SQLite file. ``synchronous`` is that of a worker's connection (2: FULL), None where this
+    user may not write; ``network`` is the kind of a file system that is not to be trusted."""
+
+    version: str
+    faults: list[str]
+    path: str
+    journal_mode: str
+    synchronous: int | None
+    writable: bool
+    free_bytes: int
+    wal_bytes: int
+    network: str | None = None
+
+
+Surroundings = PostgresFacts | SqliteFacts

@@ -1,0 +1,195 @@
+"""``outlast doctor`` against real stores, with real settings changed under it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.store import open_store
+from tests.cli.conftest import Outlast
+from tests.cli.test_reading import Filled, names
+from tests.conformance.kit import Hands, enqueued, job
+from tests.pgbouncer import PgBouncerServer
+from tests.servers import PostgresServer
+
+SOUND = {"fsync": "on", "full_page_writes": "on", "max_prepared_transactions": "5"}
+
+
+def found(outlast: Outlast, url: str, *more: str, code: int = 0) -> dict[str, Any]:
+    """Return the findings by name; where there are several of a name, the last."""
+    said = outlast("doctor", *more, "--url", url, "--json")
+    assert said.code == code, (said.out, said.err)
+    said.code = 0
+    document = said.json()
+    assert set(document) == names("schema store problems findings")
+    assert all(set(one) == names("level name sentence mend") for one in document["findings"])
+    assert (document["problems"] > 0) == bool(code)
+    return {one["name"]: one for one in document["findings"]}
+
+
+def level(findings: dict[str, Any], name: str) -> str | None:
+    return findings[name]["level"] if name in findings else None
+
+
+async def staffed(url: str) -> None:
+    """Make a store in which one worker has died, one lives, and a job waits that nobody knows."""
+    store = open_store(url)
+    await store.open()
+    try:
+        await (await Hands.on(store, "w-gone")).vanish()
+        await Hands.on(store, "w-here", lease=600.0)
+        await enqueued(store, job(task="old.name"), job(task="mail"))
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def staffed_url(store_url: str) -> str:
+    asyncio.run(staffed(store_url))
+    return store_url
+
+
+def test_workers_and_jobs_are_looked_at(outlast: Outlast, staffed_url: str, folder: Path) -> None:
+    code = 0 if staffed_url.startswith("sqlite") else 1  # the tests' server runs without fsync
+    findings = found(outlast, staffed_url, "shop:app", code=code)
+    assert level(findings, "store") == level(findings, "schema") == "ok"
+    assert "w-here" in findings["workers"]["sentence"]
+    assert level(findings, "lost_workers") == "warning"
+    assert "w-gone" in findings["lost_workers"]["sentence"]
+    assert level(findings, "unservable") == "warning"
+    assert level(findings, "leases") == "hint"
+    assert "tasks are mail, nap" in findings["application"]["sentence"]
+    assert findings["unknown_tasks"]["sentence"].endswith("does not have: old.name.")
+
+
+def test_people_see_a_line_for_each_and_how_to_mend(outlast: Outlast, rows: Filled) -> None:
+    url, _ = rows
+    said = outlast("doctor", "--url", url)
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert lines[0].startswith("ok       store: ")
+    at = next(
+        at for at, line in enumerate(lines) if line.startswith("warning  unservable: 1 job of")
+    )
+    assert lines[at + 1].startswith("         -> Start a worker of a release that has this task")
+    assert lines[-1].startswith("0 problems, ")
+
+
+def test_an_application_that_does_not_import_is_a_problem(
+    outlast: Outlast, rows: Filled, folder: Path
+) -> None:
+    (folder / "broken.py").write_text("import nothing_like_this\n")
+    findings = found(outlast, rows[0], "broken:app", code=1)
+    assert "nothing_like_this" in findings["application"]["sentence"]
+
+
+def test_a_missing_file_is_a_problem_and_is_not_made(outlast: Outlast, folder: Path) -> None:
+    findings = found(outlast, "sqlite:///missing.db", code=1)
+    assert "there is no database file" in findings["store"]["sentence"]
+    assert not list(folder.glob("missing*"))
+
+
+def test_a_file_that_is_no_store_is_a_problem(outlast: Outlast, folder: Path) -> None:
+    sqlite3.connect(folder / "other.db").execute("CREATE TABLE mine (id)")
+    findings = found(outlast, "sqlite:///other.db", code=1)
+    assert "not an Outlast store yet" in findings["schema"]["sentence"]
+    assert "outlast migrate" in findings["schema"]["mend"]
+
+
+def test_a_file_that_left_wal_mode_is_a_problem_and_is_left_so(
+    outlast: Outlast, rows: Filled
+) -> None:
+    url, _ = rows
+    path = url.removeprefix("sqlite:///")
+    assert found(outlast, url)["durability"]["level"] == "ok"
+    with sqlite3.connect(path) as changed:
+        changed.execute("PRAGMA journal_mode = delete")
+    findings = found(outlast, url, code=1)
+    assert "'delete' mode" in findings["durability"]["sentence"]
+    assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_a_wrong_url_is_wrong_usage(outlast: Outlast) -> None:
+    outlast("doctor", "--url", "mysql://db").refused(2, "is not the URL of a store")
+
+
+@pytest.fixture(scope="module")
+def sound_server() -> Iterator[PostgresServer]:
+    """A server as it should be, that these tests may set otherwise."""
+    with PostgresServer(settings=SOUND) as server:
+        yield server
+
+
+@pytest.fixture
+def sound_url(sound_server: PostgresServer) -> Iterator[str]:
+    url = sound_server.create_database("sound")
+    asyncio.run(staffed(url))
+    yield url
+    sound_server.sql("ALTER SYSTEM RESET ALL")
+    sound_server.sql("SELECT pg_reload_conf()")
+    sound_server.drop_database("sound")
+
+
+def test_settings_of_the_server_are_found(
+    outlast: Outlast, sound_url: str, sound_server: PostgresServer
+) -> None:
+    findings = found(outlast, sound_url)
+    for name in ("version", "durability", "pooler", "connections", "clock", "autovacuum"):
+        assert level(findings, name) == "ok", findings[name]
+    assert level(findings, "two_phase") == "hint"
+    sound_server.sql("ALTER DATABASE sound SET synchronous_commit = off")
+    sound_server.sql("ALTER TABLE outlast_jobs SET (autovacuum_enabled = false)", "sound")
+    findings = found(outlast, sound_url)
+    assert level(findings, "synchronous_commit") == "warning"
+    assert "outlast_jobs" in findings["autovacuum"]["sentence"]
+    sound_server.sql("ALTER SYSTEM SET autovacuum = off")
+    sound_server.sql("SELECT pg_reload_conf()")
+    assert "whole server" in found(outlast, sound_url)["autovacuum"]["sentence"]
+
+
+async def test_transactions_that_are_left_open_are_seen(
+    sound_url: str, sound_server: PostgresServer
+) -> None:
+    """How old is too old is the check's business; that their age is seen, this test's."""
+    store = open_store(sound_url)
+    other = await asyncpg.connect(sound_url)
+    try:
+        assert (await store.inspector.surroundings()).oldest_transaction is None  # type: ignore[union-attr]
+        await other.execute("BEGIN; SELECT 1")
+        seen = await store.inspector.surroundings()
+        assert seen.oldest_transaction is not None  # type: ignore[union-attr]
+        await other.execute("COMMIT; BEGIN; SELECT 1; PREPARE TRANSACTION 'left over'")
+        seen = await store.inspector.surroundings()
+        assert (seen.prepared, seen.two_phase) == (1, True)  # type: ignore[union-attr]
+        assert seen.oldest_prepared is not None  # type: ignore[union-attr]
+    finally:
+        await other.execute("ROLLBACK PREPARED 'left over'")
+        await other.close()
+        await store.close()
+
+
+def test_a_server_without_fsync_is_a_problem(outlast: Outlast, pg_url: str) -> None:
+    asyncio.run(staffed(pg_url))
+    findings = found(outlast, pg_url, code=1)
+    assert level(findings, "fsync") == "problem"
+    assert level(findings, "full_page_writes") == "warning"
+
+
+def test_a_server_that_is_away_is_a_problem(outlast: Outlast) -> None:
+    findings = found(outlast, "postgresql://nobody@127.0.0.1:1/none", code=1)
+    assert "cannot connect" in findings["store"]["sentence"]
+
+
+@pytest.mark.pgbouncer
+def test_a_pooler_is_noticed(outlast: Outlast, pg_url: str, pgbouncer: PgBouncerServer) -> None:
+    asyncio.run(staffed(pg_url))
+    findings = found(outlast, pgbouncer.through(pg_url), code=1)
+    assert level(findings, "pooler") == "warning"
+    assert level(findings, "workers") == "ok"
+    assert level(found(outlast, pg_url, code=1), "pooler") == "ok"

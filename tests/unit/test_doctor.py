@@ -1,0 +1,190 @@
+"""The checks of ``outlast doctor``: what each finds, and that it is content with what is well."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlast.doctor import Application, Facts, Finding, Locks, doctor_document, examine, locks_of
+from outlast.store.figures import Figures, Lane, Number
+from outlast.store.reads import WorkerStatus
+from outlast.store.surroundings import PostgresFacts, SqliteFacts
+from tests.unit.test_why import NOW, worker
+
+SERVER = PostgresFacts(
+    version=160_004,
+    clock=NOW + 3,
+    fsync="on",
+    synchronous_commit="on",
+    full_page_writes="on",
+    autovacuum="on",
+    pooled=False,
+    standby=False,
+    connections=12,
+    connections_max=97,
+    prepared=0,
+    two_phase=False,
+    notify_queue=0.0,
+    not_vacuumed=[],
+    oldest_transaction=1.0,
+)
+FILE = SqliteFacts(
+    version="3.53.0",
+    faults=[],
+    path="/srv/jobs.db",
+    journal_mode="wal",
+    synchronous=2,
+    writable=True,
+    free_bytes=50 * 1024**3,
+    wal_bytes=0,
+)
+FIGURES = Figures(
+    now=NOW,
+    lanes=[Lane(queue="q", task="render", number=2, oldest=NOW)],
+    waiting=[],
+    running=[Number("q", 1)],
+    suspects=[],
+    dead=[],
+    ended=[],
+)
+WELL = Facts(
+    place="postgresql://db/shop",
+    now=NOW,
+    locks=Locks(path="/run/outlast", mode=0o755),
+    surroundings=SERVER,
+    workers=[worker()],
+    figures=FIGURES,
+    application=Application(spec="shop:app", tasks=["render"]),
+)
+
+
+def facts(**changes: Any) -> Facts:
+    return msgspec.structs.replace(WELL, **changes)
+
+
+def server(**changes: Any) -> Facts:
+    return facts(surroundings=msgspec.structs.replace(SERVER, **changes))
+
+
+def file(**changes: Any) -> Facts:
+    return facts(surroundings=msgspec.structs.replace(FILE, **changes))
+
+
+def lane(task: str, queue: str = "q") -> Facts:
+    other = Lane(queue=queue, task=task, number=7, oldest=NOW)
+    return facts(figures=msgspec.structs.replace(FIGURES, lanes=[other]), application=None)
+
+
+def locks(**changes: Any) -> Facts:
+    return facts(locks=msgspec.structs.replace(WELL.locks, **changes))
+
+
+LOST = worker(2, status=WorkerStatus.LOST, stopped_at=NOW - 60)
+CASES: list[tuple[Facts, str, str, str]] = [
+    (facts(error="PostgreSQL: refused", surroundings=None), "problem", "store", "refused"),
+    (facts(mismatch="it lacks 0007"), "problem", "schema", "0007"),
+    (server(version=130_011), "problem", "version", "13.11"),
+    (server(standby=True), "problem", "standby", "no writes"),
+    (server(fsync="off"), "problem", "fsync", "destroy"),
+    (server(full_page_writes="off"), "warning", "full_page_writes", "half written"),
+    (server(synchronous_commit="off"), "warning", "synchronous_commit", "last moment"),
+    (server(pooled=True), "warning", "pooler", "pooler stands between"),
+    (server(connections=80), "warning", "connections", "80 of 97"),
+    (server(connections=94), "problem", "connections", "at most 5 of them by the 1 live"),
+    (server(autovacuum="off"), "warning", "autovacuum", "whole server"),
+    (server(not_vacuumed=["outlast_jobs"]), "warning", "autovacuum", "outlast_jobs"),
+    (server(oldest_transaction=3_000.0), "warning", "long_transaction", "50 min"),
+    (server(prepared=2, oldest_prepared=61.0), "warning", "prepared_transactions", "2 prepared"),
+    (server(two_phase=True), "hint", "two_phase", "refuses to prepare"),
+    (server(notify_queue=0.75), "warning", "notify_queue", "75%"),
+    (file(faults=["SQLite 3.40.1 has a fault"]), "warning", "sqlite_library", "3.40.1"),
+    (file(journal_mode="delete"), "problem", "durability", "'delete' mode"),
+    (file(synchronous=1), "problem", "durability", "below FULL"),
+    (file(network="nfs4"), "problem", "file_system", "nfs4"),
+    (file(writable=False, synchronous=None), "problem", "writable", "may not write"),
+    (file(free_bytes=500 * 1024**2), "warning", "disk", "500 MiB"),
+    (file(free_bytes=5 * 1024**2), "problem", "disk", "5.0 MiB"),
+    (file(wal_bytes=1024**3), "warning", "wal", "1.0 GiB"),
+    (facts(workers=[]), "problem", "workers", "jobs wait"),
+    (facts(workers=[], figures=None), "warning", "workers", "No worker is alive."),
+    (facts(workers=[worker(), worker(2, heartbeat_at=0)]), "warning", "silent_workers", "W-2"),
+    (facts(workers=[worker(), LOST]), "warning", "lost_workers", "1 worker were lost: W-2"),
+    (facts(workers=[worker(release="1"), worker(2, release="2")]), "hint", "releases", "1, 2"),
+    (facts(workers=[worker(presence_off="a pooler")]), "warning", "presence", "a pooler"),
+    (facts(workers=[worker(lease=6.0)]), "hint", "leases", "6.0 s"),
+    (facts(workers=[worker(lease=900.0)]), "hint", "leases", "15 min"),
+    (lane("mail"), "warning", "unservable", "7 jobs of the task 'mail'"),
+    (facts(workers=[worker(queues=["z"])]), "warning", "queue_not_served", "queue 'q'"),
+    (facts(workers=[worker(lacks={"render": ["gpu"]})]), "warning", "lacks_tags", "render"),
+    (facts(workers=[worker(drain_requested=True)]), "warning", "draining", "render"),
+    (locks(network="nfs"), "problem", "lock_directory", "nfs"),
+    (locks(mode=0o777), "warning", "lock_directory", "Everybody"),
+    (locks(cleaned_by="tmp.conf: q /tmp 1777 root root 10d"), "hint", "lock_directory", "10d"),
+    (facts(kubernetes=True), "hint", "drain_timeout", "30 s"),
+    (facts(application=Application(spec="a:b", error="no module a")), "problem", "application",
+     "a:b does not import: no module a"),
+    (facts(application=Application(spec="a:b", tasks=["mail"])), "warning", "unknown_tasks",
+     "does not have: render"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "name", "words"),
+    CASES,
+    ids=[f"{number}-{case[2]}" for number, case in enumerate(CASES)],
+)
+def test_what_is_amiss_is_found_and_said_how_to_mend(
+    facts: Facts, level: str, name: str, words: str
+) -> None:
+    (found,) = (one for one in examine(facts) if one.name == name)
+    assert found.level == level
+    assert words in found.sentence
+    assert found.mend
+
+
+@pytest.mark.parametrize("well", [WELL, file(), facts(workers=[worker(), worker(2)])])
+def test_what_is_well_is_only_said_to_be(well: Facts) -> None:
+    assert {one.level for one in examine(well)} == {"ok"}
+    assert all(one.mend == "" for one in examine(well))
+
+
+def test_an_alias_is_a_name_of_a_task() -> None:
+    named = Application(spec="a:b", tasks=["draw"], aliases=["render"])
+    assert "unknown_tasks" not in {one.name for one in examine(facts(application=named))}
+
+
+def test_of_a_store_that_does_not_answer_only_this_machine_is_told() -> None:
+    found = examine(Facts(place="p", now=NOW, locks=WELL.locks, error="down"))
+    assert [one.name for one in found] == ["store", "lock_directory"]
+
+
+def test_the_document_has_stable_names() -> None:
+    found = examine(server(fsync="off"))
+    document = doctor_document("p", found)
+    assert set(document) == {"schema", "store", "problems", "findings"}
+    assert document["problems"] == 1
+    assert all(set(one) == set(Finding.__struct_fields__) for one in document["findings"])
+    json.dumps(document)
+
+
+def test_a_cleaner_of_temporary_files_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    (tmp_path / "tmp.conf").write_text(f"# tmp\nq {temporary} 1777 root root 10d\n")
+    (tmp_path / "x11.conf").write_text(f"D! {temporary}/.X11-unix 1777 root root 10d\n")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(temporary / "run"))
+    found = locks_of("postgresql://db/shop", [str(tmp_path)])
+    assert found.cleaned_by == f"{tmp_path / 'tmp.conf'}: q {temporary} 1777 root root 10d"
+    assert found.mode is None
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path))
+    assert locks_of("postgresql://db/shop", [str(tmp_path)]).cleaned_by is None
+    (tmp_path / "tmp.conf").write_text(f"q {temporary} 1777 root root -\n")
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(temporary / "run"))
+    assert locks_of("postgresql://db/shop", [str(tmp_path)]).cleaned_by is None
