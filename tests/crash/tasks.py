@@ -17,6 +17,8 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
+
 import outlast
 
 app = outlast.App()
@@ -372,3 +374,36 @@ async def snoozes(seconds: float) -> str:
 async def enqueues() -> int:
     """A task's own jobs go where its worker looks, whatever URL the application was made with."""
     return (await noop.enqueue(7)).id
+
+
+def starts() -> int:
+    return sum('"event": "start"' in line for line in JOURNAL.read_text().splitlines())
+
+
+def kill_own_worker() -> None:
+    """kill -9 of the worker and all below it, this process last."""
+    worker = psutil.Process(os.getppid())
+    below = [each for each in worker.children(recursive=True) if each.pid != os.getpid()]
+    for process in [worker, *below]:
+        process.suspend()
+    for process in [*below, worker]:
+        process.kill()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(backoff_first=0.05, backoff_max=0.1)
+async def in_a_crowd(how: str = "", crowd: int = 8, waits: int = 1) -> str:
+    """The first attempts wait for each other. Then one dies, as told, each time; its neighbours
+    wait for that in their first ``waits`` attempts, and return in later ones."""
+    attempt = begin()
+    while attempt.number == 1 and starts() < crowd:
+        await asyncio.sleep(0.01)
+    if how == "null":
+        ctypes.string_at(0)
+    elif how == "exit":
+        os._exit(1)
+    elif how == "worker":
+        kill_own_worker()
+    if attempt.number <= waits:
+        await asyncio.sleep(600)
+    return f"attempt {attempt.number}"

@@ -9,7 +9,7 @@ from outlast.errors import ApplicationError
 from outlast.model.lifecycle import Transition
 from outlast.runner import protocol
 from outlast.runner.protocol import Hello, Run, TaskInfo
-from outlast.store.base import Claimed
+from outlast.store.base import Claimed, Room
 from outlast.testing import ManualClock
 from outlast.worker.pool import RunnerPool
 from outlast.worker.wear import Wear
@@ -150,6 +150,10 @@ class Bench:
         for runner in self.runners:
             runner.greets(**(tasks or {OWN: True, SHARED: False}))
         return self
+
+    def rooms(self, unanswered: int) -> list[Room]:
+        """What is asked for besides suspects."""
+        return [room for room in self.pool.rooms(unanswered) if not room.solo]
 
     def place(self, *attempts: Claimed) -> None:
         self.pool.place([self.ledger.claim(each) for each in attempts])

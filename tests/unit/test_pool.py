@@ -31,11 +31,11 @@ async def test_the_pool_keeps_its_size_and_one_warm_spare():
 async def test_a_runner_that_was_not_heard_of_yet_gets_no_work():
     bench = Bench()
     await bench.pool.run_once()
-    assert bench.pool.rooms(0) == []
+    assert bench.rooms(0) == []
     assert bench.pool.tasks() == []
     bench.runners[1].greets(own=True)
     assert bench.pool.tasks() == [OWN]
-    assert bench.pool.rooms(0) == [Room([OWN], 1, [])]
+    assert bench.rooms(0) == [Room([OWN], 1, [])]
     assert bench.changes == 1
 
 
@@ -45,9 +45,9 @@ async def test_the_spare_gets_no_work_until_it_replaces_a_dead_one():
     busy = [runner for runner in bench.runners if runner.tokens]
     assert len(busy) == SIZE
     assert bench.outcomes() == ["released"]
-    assert bench.pool.rooms(0) == []
+    assert bench.rooms(0) == []
     busy[0].dies(signal="SIGSEGV")
-    assert [room.limit for room in bench.pool.rooms(0)] == [1]
+    assert [room.limit for room in bench.rooms(0)] == [1]
 
 
 async def test_a_runner_that_is_late_does_not_make_the_spare_work_beside_it():
@@ -58,7 +58,7 @@ async def test_a_runner_that_is_late_does_not_make_the_spare_work_beside_it():
         runner.greets(own=True, shared=False)
     bench.place(own(1), own(2))
     bench.runners[0].greets(own=True, shared=False)
-    assert bench.pool.rooms(0) == []
+    assert bench.rooms(0) == []
 
 
 # ------------------------------------------------------------------------ what runners say

@@ -22,11 +22,15 @@ def histories(draw):
 
 def check(bench: Bench, size: int, concurrency: int) -> None:
     working = [r for r in bench.runners if r.tokens and r.kill_reason is None]
-    assert len(working) <= size
-    for runner in working:
+    kinds = [{bench.ledger.running[token].claimed.solo for token in r.tokens} for r in working]
+    assert kinds.count({0}) <= size
+    assert kinds.count({1}) <= 1, "one cohort at a time"
+    assert {0, 1} not in kinds, "suspects have nobody beside them"
+    for runner, kind in zip(working, kinds, strict=True):
         names = [bench.ledger.running[token].claimed.task for token in runner.tokens]
         assert len(names) <= concurrency
-        assert OWN not in names or len(names) == 1, "a plain function has its runner to itself"
+        alone = OWN not in names or len(names) == 1
+        assert alone or kind == {1}, "a plain function has its runner to itself"
     held = {token for runner in bench.runners for token in runner.tokens}
     assert held == set(bench.ledger.running), "each attempt runs in one runner"
 
@@ -38,7 +42,8 @@ def claim(bench: Bench, tokens, pick: int) -> None:
         count = pick % (room.limit + 1) if pick < 5 else room.limit
         for _ in range(count):
             token = next(tokens)
-            attempts.append(claimed(token, room.tasks[(token + pick) % len(room.tasks)]))
+            task = room.tasks[(token + pick) % len(room.tasks)]
+            attempts.append(claimed(token, task, solo=room.solo))
     bench.place(*attempts)
     assert bench.ends() == [], "whatever was asked for fits"
 
@@ -77,10 +82,10 @@ async def test_no_mix_of_tasks_ends_and_deaths_overcommits_the_runners(history):
 
 async def test_async_tasks_alone_fill_every_slot():
     bench = await Bench().ready(shared=False)
-    assert bench.pool.rooms(0) == [Room([SHARED], SIZE * CONCURRENCY, [])]
+    assert bench.rooms(0) == [Room([SHARED], SIZE * CONCURRENCY, [])]
     bench.place(*(shared(n) for n in range(SIZE * CONCURRENCY)))
     assert [len(runner.tokens) for runner in bench.runners] == [CONCURRENCY, CONCURRENCY, 0]
-    assert bench.pool.rooms(0) == []
+    assert bench.rooms(0) == []
 
 
 async def test_async_tasks_leave_idle_runners_to_plain_functions():
@@ -89,18 +94,18 @@ async def test_async_tasks_leave_idle_runners_to_plain_functions():
     assert sorted(len(runner.tokens) for runner in bench.runners) == [0, 0, 2]
     bench.place(own(3))
     assert bench.outcomes() == []
-    assert bench.pool.rooms(0) == [Room([SHARED], CONCURRENCY - 2, [])]
+    assert bench.rooms(0) == [Room([SHARED], CONCURRENCY - 2, [])]
 
 
 async def test_ends_that_are_not_answered_take_their_slots():
     bench = await Bench().ready(own=True)
-    assert [room.limit for room in bench.pool.rooms(1)] == [SIZE - 1]
-    assert bench.pool.rooms(SIZE) == []
+    assert [room.limit for room in bench.rooms(1)] == [SIZE - 1]
+    assert bench.rooms(SIZE) == []
 
 
 async def test_no_more_is_asked_for_than_one_exchange_may_claim():
     bench = await Bench(size=2, concurrency=CLAIMS_MAX).ready(shared=False)
-    assert [room.limit for room in bench.pool.rooms(0)] == [CLAIMS_MAX]
+    assert [room.limit for room in bench.rooms(0)] == [CLAIMS_MAX]
 
 
 async def test_an_alias_nobody_knows_any_more_is_handed_back():
@@ -140,4 +145,4 @@ async def test_a_runner_whose_death_is_not_told_yet_takes_nothing_more():
     bench.place(own(1))
     assert (dying.runs(), spare.runs()) == ([], [1])
     spare.gone = True
-    assert bench.pool.rooms(0) == []
+    assert bench.rooms(0) == []

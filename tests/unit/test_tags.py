@@ -47,7 +47,7 @@ async def test_a_pool_asks_only_for_what_its_tags_allow():
     bench = await bench_with("eu")
     assert bench.pool.tasks() == ["plain"]
     assert bench.pool.lacks() == {"train": ["gpu"]}
-    assert bench.pool.rooms(0) == [Room(["plain"], SIZE * CONCURRENCY, [])]
+    assert bench.rooms(0) == [Room(["plain"], SIZE * CONCURRENCY, [])]
 
 
 async def test_a_pool_with_all_tags_asks_for_everything():

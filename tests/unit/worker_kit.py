@@ -86,6 +86,7 @@ class FakePool:
     """A pool without processes: as many rooms as it is told, and it notes what is asked."""
 
     name = "pool"
+    alone_from = 2
 
     def __init__(self, ledger: Ledger, slots: int = 10) -> None:
         self.ledger = ledger
@@ -110,6 +111,9 @@ class FakePool:
     def rooms(self, unanswered: int) -> list[Room]:
         free = self.slots - len(self.ledger.running) - unanswered
         return [Room(["t"], free)] if free > 0 else []
+
+    def room_alone(self, solo: int) -> Room | None:
+        return Room(["t"], 1, solo=solo)
 
     def place(self, attempts: list[Running]) -> None:
         self.placed += [running.token for running in attempts]

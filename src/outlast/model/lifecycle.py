@@ -251,8 +251,8 @@ def _pause(
         return _within(outcome.delay)
     if kind is CrashKind.UNDECODABLE:
         return UNDECODABLE_PAUSE_SECONDS
-    if kind is CrashKind.BYSTANDER:
-        return 0.0  # whoever may have done it is out of the line: no need to wait
+    if outcome.suspicion is not None:
+        return 0.0  # it runs alone, and every death makes its company smaller: no need to wait
     charged = losses if charge is Charge.LOSS else failures
     return delay_seconds(facts.policy, kind, charged, random)
 

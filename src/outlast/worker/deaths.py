@@ -1,22 +1,30 @@
 """From the way a runner died to the end of each attempt that ran in it.
 
-Alone in its runner, the attempt is the culprit and is charged. With neighbours nobody can tell
-which one it was: all are bystanders, uncharged but counted as losses. What the worker killed
-itself ends by the reason of the kill, and its neighbours are released. A runner is deaf to the
-signals that ask a process to end; one that user code has given its hearing back and that was then
-reached by such a signal was interrupted from outside: nobody did it, and it is counted as a loss.
+Alone in its runner, the attempt is the culprit and is charged. With neighbours nobody can be sure
+which one it was: all are bystanders, uncharged but counted as losses. All of them are suspects, or
+the one alone that the stack of the death names (model/suspects.py). What the worker killed itself
+ends by the reason of the kill, and its neighbours are released. A runner is deaf to the signals
+that ask a process to end; one that user code has given its hearing back and that was then reached
+by such a signal was interrupted from outside: nobody did it, and it is counted as a loss.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from outlast.model.crash import LIMITS, Crash, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.model.suspects import Suspicion, suspicions
+from outlast.runner.marks import current_attempt
 from outlast.worker.ledger import Running
 from outlast.worker.pulse import UNANSWERED
 from outlast.worker.runner_process import Death
 from outlast.worker.wear import MAX_RSS, said
 
 _ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
+_FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"}  # raised by what runs
 _OWN_DOING = {None, "bad_frame", MAX_RSS}  # kills, or none, of which the attempt is the cause
 
 
@@ -25,6 +33,7 @@ def outcome_of(
     death: Death,
     neighbours: list[int],
     *,
+    suspicion: Suspicion | None = None,
     killed_for: str | None,
     trusted: bool,
     draining: bool,
@@ -44,10 +53,28 @@ def outcome_of(
     if death.memory:
         how = f"{how} {said(death.memory)}"
     if neighbours or (death.signal in _ASKED_TO_END and killed_for is None):
-        return crashed(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
+        ended = crashed(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
+        return msgspec.structs.replace(ended, suspicion=suspicion)
     kind = CrashKind.SIGNALLED if death.signal and not death.complaint else CrashKind.EXITED
     kind = CrashKind.OUT_OF_MEMORY if death.memory else kind
     return crashed(kind, f"the runner {how}", death, neighbours)
+
+
+def suspicions_of(attempts: Sequence[Running], death: Death) -> dict[int, Suspicion]:
+    """Return who is suspected of the death of the runner that these attempts were in.
+
+    The stack of the current thread is evidence where a fault has raised the signal. Where somebody
+    outside has asked the runner to end, nobody is suspected who was not before.
+    """
+    if death.signal in _ASKED_TO_END:
+        claims = [running.claimed for running in attempts]
+        return {
+            one.token: Suspicion(one.incident, one.cohort)
+            for one in claims
+            if one.incident is not None and one.cohort is not None
+        }
+    named = current_attempt(death.stacks) if death.signal in _FAULTS else None
+    return suspicions({each.token: each.claimed.incident for each in attempts}, named)
 
 
 def stopped(running: Running, death: Death | None, neighbours: list[int]) -> Outcome:

@@ -18,6 +18,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings, worker_settings
 from outlast.errors import StoreUnavailable
 from outlast.model.crash import CrashKind, Progress
+from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
@@ -93,6 +94,7 @@ class LocalPool:
     """Runs attempts in this process; plain functions in threads."""
 
     name = "pool"
+    alone_from = ALONE_IN_RUNNER
 
     def __init__(
         self,
@@ -129,6 +131,10 @@ class LocalPool:
         if free <= 0 or not self._tasks:
             return []
         return [Room(self._tasks, min(free, CLAIMS_MAX), list(self._settings.queues))]
+
+    def room_alone(self, solo: int) -> Room | None:
+        """Return the room for one suspect: here it runs when it is the only attempt."""
+        return Room(self._tasks, 1, list(self._settings.queues), solo)
 
     def place(self, attempts: list[Running]) -> None:
         """Start claimed attempts."""

@@ -15,9 +15,11 @@ from typing import Protocol, TypeVar
 from outlast.clock import Clock
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
+from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.base import OUTCOMES_MAX, Answer, Claimed, Exchanged, Room, Store, WorkerRef
 from outlast.store.bisect import exchange_bisecting
+from outlast.worker.alone import Alone
 from outlast.worker.ledger import Ledger
 from outlast.worker.pool import Pool
 
@@ -69,6 +71,8 @@ class Exchange:
         self._broken = False
         self._reconciled_at = clock.boot()
         self._hint = False
+        self._asked_at = clock.boot() - poll
+        self._alone = Alone(ledger, clock, pool.alone_from)
 
     def hint(self) -> None:
         """Note that new work may exist: the next run looks even if it is early."""
@@ -79,7 +83,7 @@ class Exchange:
         if self._broken:
             await self._reconnect()
         ended = self._ledger.take(OUTCOMES_MAX)
-        rooms = self._rooms()
+        rooms = self._rooms(ended)
         if not ended and not rooms:
             await self._reconcile_when_due()
             return min(self._poll, self._reconcile_every)
@@ -87,13 +91,23 @@ class Exchange:
         reply = await self._trip(ended, rooms)
         return await self._took(ended, rooms, reply, asked_as)
 
-    def _rooms(self) -> list[Room]:
+    def _rooms(self, ended: list[Transition]) -> list[Room]:
         if not self._holder.may_claim():
             return []
-        return self._pool.rooms(len(self._ledger.ended))
+        rooms = self._alone.rooms(
+            lambda: self._pool.rooms(len(self._ledger.ended)), self._pool.room_alone
+        )
+        only_suspects = all(room.solo == ALONE_IN_RUNNER for room in rooms)
+        if only_suspects and not (ended or self._alone.asked or self._is_time_for_suspects()):
+            return []  # a full worker does not follow each hint of ordinary work
+        return rooms
+
+    def _is_time_for_suspects(self) -> bool:
+        return self._clock.boot() - self._asked_at >= self._poll
 
     async def _trip(self, ended: list[Transition], rooms: list[Room]) -> Exchanged:
         self._hint = False
+        self._asked_at = self._clock.boot()
         try:
             async with asyncio.timeout(self._patience):
                 return await exchange_bisecting(
@@ -122,9 +136,10 @@ class Exchange:
         if not reply.valid and self._holder.may_claim():
             self._broken = True
             return 0.0
+        again = self._alone.heard(rooms, reply)
         if not reply.claimed:
             await self._reconcile_when_due()
-        return self._pause(rooms, reply)
+        return 0.0 if again else self._pause(rooms, reply)
 
     def _close_what_was_left_open(self) -> None:
         """End the runner whose attempt has ended with its own transaction open, which keeps the
@@ -152,8 +167,9 @@ class Exchange:
     def _pause(self, rooms: list[Room], reply: Exchanged) -> float | None:
         if Answer.BUSY in reply.answers:
             return BUSY_PAUSE_SECONDS
-        asked = sum(room.limit for room in rooms)
-        if self._hint or self._ledger.ended or (asked and len(reply.claimed) >= asked):
+        asked = sum(room.limit for room in rooms if not room.solo)
+        ordinary = sum(not each.solo for each in reply.claimed)
+        if self._hint or self._ledger.ended or (asked and ordinary >= asked):
             return 0.0
         due = self._poll if reply.next_due is None else min(self._poll, reply.next_due)
         return max(0.001, min(due, self._reconcile_every))

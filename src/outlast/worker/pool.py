@@ -12,6 +12,7 @@ from outlast.clock import Clock
 from outlast.errors import ApplicationError, FrameError
 from outlast.events import emit
 from outlast.model.crash import LIMITS, CrashKind
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
     Broken,
@@ -27,10 +28,11 @@ from outlast.runner.protocol import (
     ToWorker,
     in_batches,
 )
-from outlast.store.base import CLAIMS_MAX, Answer, Claimed, Room
+from outlast.store.base import Answer, Claimed, Room
 from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
-from outlast.worker.deaths import crashed, outcome_of
+from outlast.worker.deaths import crashed, outcome_of, suspicions_of
 from outlast.worker.ledger import Ledger, Running
+from outlast.worker.placing import Placing
 from outlast.worker.pulse import Pulse, Pulses
 from outlast.worker.runner_process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.tags import split_by_tags
@@ -48,9 +50,13 @@ _NO_PLACE = Outcome(
 
 
 class Pool(Protocol):
-    """Runs attempts, in processes or in this one. Ends go to the ledger."""
+    """Runs attempts, in processes or in this one. Ends go to the ledger.
+
+    ``alone_from`` is the smallest ``solo`` for which it cannot do with less than the whole worker.
+    """
 
     name: str
+    alone_from: int
 
     def registered(self, worker_id: int) -> None:
         """Note the worker's present registration."""
@@ -66,6 +72,10 @@ class Pool(Protocol):
 
     def rooms(self, unanswered: int) -> list[Room]:
         """Return what could be started now; ends that still wait take their slots."""
+        ...
+
+    def room_alone(self, solo: int) -> Room | None:
+        """Return the room for one suspect of this kind that must have this worker to itself."""
         ...
 
     def place(self, attempts: list[Running]) -> None:
@@ -118,7 +128,10 @@ class Savings(Protocol):
 
 
 class RunnerPool:
-    """A fixed number of runners and one warm spare that replaces a dead one at once."""
+    """A fixed number of runners and one warm spare, which replaces a dead one at once and runs
+    suspects."""
+
+    alone_from = ALONE_IN_WORKER
 
     def __init__(
         self,
@@ -139,9 +152,7 @@ class RunnerPool:
         self._make = make
         self._ledger = ledger
         self._savings = savings
-        self._size = size
-        self._concurrency = concurrency
-        self._queues = queues
+        self._placing = Placing(size=size, concurrency=concurrency, queues=queues)
         self._tags = tags
         self._clock = clock
         self._pulses = Pulses(ledger, clock)
@@ -176,12 +187,17 @@ class RunnerPool:
         return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _fill(self) -> float | None:
-        while not (self.closing or self.draining()) and self._wear.missing(self.runners):
+        while not (self.closing or self.draining()) and self._is_missing_one():
             wait = self._next_birth_at - self._clock.boot()
             if wait > 0:
                 return wait
             await self._spawn()
         return None
+
+    def _is_missing_one(self) -> bool:
+        """The runner of a cohort of suspects comes on top of the others and the spare."""
+        beside = self._placing.of_suspects(self.runners) is not None
+        return self._wear.missing(self.runners, int(beside))
 
     def _retire_worn(self) -> None:
         if not (self.closing or self.draining()) and self._wear.retire(self.runners):
@@ -210,40 +226,32 @@ class RunnerPool:
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
     def rooms(self, unanswered: int) -> list[Room]:
-        """Return what fits: idle runners take anything, the others only what shares."""
-        active = self._active()
-        own = {name for runner in active for name, alone in runner.tasks.items() if alone}
-        shared = {name for runner in active for name in runner.tasks} - own
-        idle = sum(1 for runner in active if not runner.tokens)
-        slots = sum(
-            self._concurrency - len(runner.tokens)
-            for runner in active
-            if not runner.exclusive and (runner.tokens or not own)
-        )
-        rooms = [(own | shared, idle), (shared, slots)] if own else [(shared, slots)]
-        return [
-            Room(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
-            for tasks, limit in rooms
-            if tasks and limit > unanswered
-        ]
+        """Return what fits now, and a room for suspects while a spare runner is ready."""
+        return self._placing.rooms(self.runners, unanswered)
+
+    def room_alone(self, solo: int) -> Room | None:
+        """Return the room for one job that must have this worker to itself."""
+        return self._placing.room_alone(self.runners)
 
     def place(self, attempts: list[Running]) -> None:
         """Send attempts to runners; what fits nowhere any more is released."""
-        plan: dict[RunnerProcess, list[Running]] = {}
-        for running in sorted(attempts, key=lambda each: not self._is_own(each)):
-            runner = self._choose(running)
-            if runner is None:
-                self._ledger.end(running.token, _NO_PLACE)
-                continue
-            runner.tokens.add(running.token)
-            runner.taken += 1
-            runner.exclusive = runner.exclusive or runner.tasks[running.claimed.task]
-            running.pid, running.release, running.python = runner.pid, runner.release, runner.python
-            plan.setdefault(runner, []).append(running)
+        plan = self._placing.place(self.runners, attempts)
         for runner, its in plan.items():
-            for batch in in_batches([running.claimed for running in its]):
-                self._send(runner, batch)
+            self._start(runner, its)
+        placed = {running.token for its in plan.values() for running in its}
+        for running in attempts:
+            if running.token not in placed:
+                self._ledger.end(running.token, _NO_PLACE)
+        if any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts):
+            self._on_change()  # they have taken the spare: another one is wanted
         self._retire_worn()
+
+    def _start(self, runner: RunnerProcess, attempts: list[Running]) -> None:
+        runner.taken += len(attempts)
+        for running in attempts:
+            running.pid, running.release, running.python = runner.pid, runner.release, runner.python
+        for batch in in_batches([running.claimed for running in attempts]):
+            self._send(runner, batch)
 
     def _send(self, runner: RunnerProcess, batch: list[Claimed]) -> None:
         try:
@@ -323,30 +331,7 @@ class RunnerPool:
         return next((runner for runner in self.runners if token in runner.tokens), None)
 
     def _active(self) -> list[RunnerProcess]:
-        ready = [
-            each
-            for each in self.runners
-            if each.ready and not (each.kill_reason or each.retiring or each.gone)
-        ]
-        ready.sort(key=lambda runner: not runner.tokens)  # who is at work stays; a late one waits
-        return ready[: self._size]
-
-    def _is_own(self, running: Running) -> bool:
-        return any(runner.tasks.get(running.claimed.task, False) for runner in self._active())
-
-    def _choose(self, running: Running) -> RunnerProcess | None:
-        task = running.claimed.task
-        knowing = [runner for runner in self._active() if task in runner.tasks]
-        if self._is_own(running):
-            return next((runner for runner in knowing if not runner.tokens), None)
-        open_ = [
-            runner
-            for runner in knowing
-            if not runner.exclusive and len(runner.tokens) < self._concurrency
-        ]
-        packed = any(alone for runner in knowing for alone in runner.tasks.values())
-        order = max if packed else min  # packed: idle runners are kept for plain functions
-        return order(open_, key=lambda runner: len(runner.tokens), default=None)
+        return self._placing.active(self.runners)
 
     # -- what runners say ----------------------------------------------------------------------
 
@@ -433,11 +418,13 @@ class RunnerPool:
         ledger = self._ledger.running
         attempts = [ledger[token] for token in sorted(runner.tokens & ledger.keys())]
         jobs = [running.claimed.job_id for running in attempts]
+        suspected = suspicions_of(attempts, death)
         for running in attempts:
             outcome = outcome_of(
                 running,
                 death,
                 [job_id for job_id in jobs if job_id != running.claimed.job_id],
+                suspicion=suspected.get(running.token),
                 killed_for=runner.kill_reason,
                 trusted=self.trusted(),
                 draining=self.draining(),

@@ -44,9 +44,10 @@ class Wear:
         self._read = read
         self._next_look_at = clock.boot()
 
-    def missing(self, runners: Sequence[RunnerProcess]) -> bool:
-        """Whether another runner has to be born: only those that take work count."""
-        return sum(each.retiring is None for each in runners) < self._size + 1
+    def missing(self, runners: Sequence[RunnerProcess], beside: int = 0) -> bool:
+        """Whether another runner has to be born: only those that take work count, and as many as
+        are wanted ``beside`` the pool's size and its spare."""
+        return sum(each.retiring is None for each in runners) < self._size + 1 + beside
 
     async def look(
         self, runners: Sequence[RunnerProcess], kill: Callable[[RunnerProcess, str], None]

@@ -1,0 +1,117 @@
+"""Which runner takes what: ordinary attempts share the pool's runners, suspects get the spare one.
+
+Plain functions have a runner to themselves, async tasks share. A cohort of suspects takes the idle
+runner that is ready beyond the pool's size, so that it waits for nobody: the longest of jobs
+cannot starve it. That runner takes nobody else until the cohort has ended, and no more than one
+cohort runs at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
+from outlast.store.base import CLAIMS_MAX, Claimed, Room
+from outlast.worker.ledger import Running
+from outlast.worker.runner_process import RunnerProcess
+
+Plan = dict[RunnerProcess, list[Running]]
+
+
+class Placing:
+    """The rules of one pool, for any list of its runners."""
+
+    def __init__(self, *, size: int, concurrency: int, queues: list[str]) -> None:
+        self._size = size
+        self._concurrency = concurrency
+        self._queues = queues
+        self._cohort: RunnerProcess | None = None
+
+    def active(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
+        """Return those that take ordinary work: who is at work stays, a late one waits."""
+        return self._fit(runners)[: self._size]
+
+    def of_suspects(self, runners: Sequence[RunnerProcess]) -> RunnerProcess | None:
+        """Return the runner in which suspects run now."""
+        runner = self._cohort
+        return runner if runner is not None and runner in runners and runner.tokens else None
+
+    def rooms(self, runners: Sequence[RunnerProcess], unanswered: int) -> list[Room]:
+        """Return what fits: idle runners take anything, the others only what shares."""
+        active = self.active(runners)
+        own = {name for runner in active for name, alone in runner.tasks.items() if alone}
+        shared = {name for runner in active for name in runner.tasks} - own
+        idle = sum(1 for runner in active if not runner.tokens)
+        slots = sum(
+            self._concurrency - len(runner.tokens)
+            for runner in active
+            if not runner.exclusive and (runner.tokens or not own)
+        )
+        rooms = [(own | shared, idle), (shared, slots)] if own else [(shared, slots)]
+        ordinary = [
+            Room(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
+            for tasks, limit in rooms
+            if tasks and limit > unanswered
+        ]
+        return ordinary + self._room_for_suspects(runners)
+
+    def room_alone(self, runners: Sequence[RunnerProcess]) -> Room | None:
+        """Return the room for one job that must have the worker to itself."""
+        tasks = {name for runner in self.active(runners) for name in runner.tasks}
+        return Room(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
+
+    def place(self, runners: Sequence[RunnerProcess], attempts: Sequence[Running]) -> Plan:
+        """Give attempts to runners, which hold their tokens from now on; some may fit nowhere."""
+        suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
+        others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
+        plan: Plan = {}
+        for running in sorted(others, key=lambda each: not self._is_own(runners, each.claimed)):
+            self._put(plan, self._choose(runners, running.claimed), running)
+        if suspects:
+            self._cohort = next(
+                (each for each in self._fit(runners)[::-1] if not each.tokens), None
+            )
+        for running in suspects:
+            self._put(plan, self._cohort, running)
+        return plan
+
+    @staticmethod
+    def _put(plan: Plan, runner: RunnerProcess | None, running: Running) -> None:
+        if runner is not None and running.claimed.task in runner.tasks:
+            runner.tokens.add(running.token)
+            runner.exclusive = runner.exclusive or runner.tasks[running.claimed.task]
+            plan.setdefault(runner, []).append(running)
+
+    def _room_for_suspects(self, runners: Sequence[RunnerProcess]) -> list[Room]:
+        spare = self._fit(runners)[self._size :]
+        if not spare or not spare[0].tasks or self.of_suspects(runners) is not None:
+            return []
+        limit = min(self._concurrency, CLAIMS_MAX)
+        return [Room(sorted(spare[0].tasks), limit, self._queues, ALONE_IN_RUNNER)]
+
+    def _fit(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
+        cohort = self.of_suspects(runners)
+        ready = [
+            each
+            for each in runners
+            if each.ready
+            and each is not cohort
+            and not (each.kill_reason or each.retiring or each.gone)
+        ]
+        return sorted(ready, key=lambda runner: not runner.tokens)
+
+    def _is_own(self, runners: Sequence[RunnerProcess], claimed: Claimed) -> bool:
+        return any(runner.tasks.get(claimed.task, False) for runner in self.active(runners))
+
+    def _choose(self, runners: Sequence[RunnerProcess], claimed: Claimed) -> RunnerProcess | None:
+        knowing = [runner for runner in self.active(runners) if claimed.task in runner.tasks]
+        if self._is_own(runners, claimed):
+            return next((runner for runner in knowing if not runner.tokens), None)
+        open_ = [
+            runner
+            for runner in knowing
+            if not runner.exclusive and len(runner.tokens) < self._concurrency
+        ]
+        packed = any(alone for runner in knowing for alone in runner.tasks.values())
+        order = max if packed else min  # packed: idle runners are kept for plain functions
+        return order(open_, key=lambda runner: len(runner.tokens), default=None)
