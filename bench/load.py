@@ -43,7 +43,7 @@ class Count(msgspec.Struct, kw_only=True):
         unfinished: jobs that did not end in time.
         refused: writes refused by the fence.
         lapsed: times that a worker gave up its own lease.
-        slowest: seconds from the enqueuing of a job to its first start, at most.
+        slowest: seconds from the enqueuing of a short job to its first start, at most.
         jobs: how many were enqueued.
         causes: why attempts were closed, the most frequent first.
     """
@@ -113,12 +113,13 @@ class Load:
             with contextlib.suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(ANSWER_SECONDS):
                     (job,) = await self._stage.store.enqueue([new])
-                    self._put_at[job.job_id] = boot()
+                    if new.task == tasks.short.name:  # plain functions also wait for a runner
+                        self._put_at[job.job_id] = boot()
                     return
             await asyncio.sleep(PACE)
 
     def slowest_start(self) -> float:
-        """Return the longest that a job has waited for its first start, in seconds."""
+        """Return the longest that a short job has waited for its first start, in seconds."""
         first: dict[int, float] = {}
         for entry in self._stage.entries():
             first.setdefault(entry["job"], entry["at"])
