@@ -172,7 +172,7 @@ async def restarted_elsewhere(stage: Scene) -> Seen:
 async def behind_proxy(stage: Scene, *options: str) -> AsyncIterator[tuple[Held, Proxy]]:
     """One worker with a job behind a proxy, another beside it; no lock files to see."""
     async with proxied(stage.url) as (proxy, through):
-        one = await held(stage, tasks.waits_once, *options, url=through)
+        one = await held(stage, tasks.sleeps_once, *options, url=through)
         await another(stage, *options)
         hide_lock_files(stage)
         yield one, proxy
@@ -190,7 +190,7 @@ def host_lost(lease: float, *options: str) -> Callable[[Scene], Awaitable[Seen]]
 
 def paused(lease: float, *options: str) -> Callable[[Scene], Awaitable[Seen]]:
     async def play(stage: Scene) -> Seen:
-        one = await held(stage, tasks.waits_once, *options)
+        one = await held(stage, tasks.sleeps_once, *options)
         await another(stage, *options)
         await stage.stop(one.worker.signal)
         return await seen(stage, one, boot(), lease + 30)

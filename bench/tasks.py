@@ -31,6 +31,15 @@ async def waits_once() -> int:
     return attempt.number
 
 
+@app.task
+def sleeps_once() -> int:
+    """The same, deaf to the wish to stop: only the end of its process ends it."""
+    attempt = begin()
+    if attempt.number == 1:
+        time.sleep(FOREVER)
+    return attempt.number
+
+
 @app.task(timeout=LIMIT, backoff_first=SOON)
 def hangs_once() -> int:
     attempt = begin()
