@@ -12,8 +12,7 @@ DEMO   := $(VENV)/.demo-installed
 JOBS   ?= 0
 # More for pytest: `make test ARGS="-k fenced"`.
 ARGS   ?=
-# The crash tests are one group (tests/crash/conftest.py): they stay in one process.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 # What the tests need that `make test` leaves out.
 DEBIAN := pgbouncer
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet

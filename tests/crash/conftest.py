@@ -22,11 +22,3 @@ async def sqlite_stage(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
     """A scene on SQLite, where the store makes no difference."""
     async with scene(sqlite_url, tmp_path) as opened:
         yield opened
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep these in one process, where tests run side by side: each starts many of its own."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("crash"))
