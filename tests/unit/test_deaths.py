@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from outlast.model.crash import MemoryEvidence
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.deaths import outcome_of
@@ -14,6 +15,11 @@ SEGFAULT = death(signal="SIGSEGV", stacks="File x, line 1", output=["last words"
 EXIT = death(exit_code=3)
 BAD_FRAME = death(signal="SIGKILL", complaint="a malformed frame")
 KILLED = death(signal="SIGKILL")
+STARVED = death(
+    signal="SIGKILL",
+    memory=MemoryEvidence(source="cgroup", oom_kills_before=0, oom_kills_after=1),
+)
+BLOATED = death(signal="SIGKILL", memory=MemoryEvidence(source="max_rss", rss_bytes=9))
 
 
 def end_of(
@@ -61,6 +67,13 @@ def word(outcome: Outcome) -> str:
         ({"how": death(signal="SIGHUP")}, "bystander"),
         ({"how": death(signal="SIGTERM"), "draining": True}, "released"),
         ({"how": KILLED}, "signalled"),
+        # memory ran out: alone it did it, also during a drain; with others nobody knows
+        ({"how": STARVED}, "out_of_memory"),
+        ({"how": STARVED, "draining": True}, "out_of_memory"),
+        ({"how": STARVED, "neighbours": [2]}, "bystander"),
+        ({"how": BLOATED, "killed_for": "max_rss"}, "out_of_memory"),
+        ({"how": BLOATED, "killed_for": "max_rss", "neighbours": [2]}, "bystander"),
+        ({"how": STARVED, "trusted": False}, "lost_lease"),
         # ended by the worker for what this one did
         ({"stop": "timeout", "killed_for": "timeout"}, "timeout"),
         ({"stop": "stalled", "killed_for": "stalled"}, "stalled"),
@@ -101,6 +114,13 @@ def test_the_report_has_the_evidence_of_the_death():
     assert (crash.rss_peak_bytes, crash.cpu_seconds) == (1, 0.1)
     assert crash.neighbours == [2, 3]
     assert crash.message == "its runner died of SIGSEGV"
+
+
+def test_the_report_has_the_evidence_of_memory_and_its_message_the_figures():
+    crash = end_of(STARVED).crash
+    assert crash is not None
+    assert crash.memory == STARVED.memory
+    assert "(kills 0 to 1, limit: unknown)" in crash.message
 
 
 def test_the_message_says_how_it_died():

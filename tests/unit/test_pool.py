@@ -6,7 +6,17 @@ import asyncio
 
 from outlast import events
 from outlast.model.crash import Progress
-from outlast.runner.protocol import Broken, End, Ended, Reported, Saved, Saving, Stop
+from outlast.runner.protocol import (
+    Broken,
+    End,
+    Ended,
+    Hello,
+    Reported,
+    Saved,
+    Saving,
+    Stop,
+    TaskInfo,
+)
 from outlast.store.base import Room
 from outlast.worker.births import LOOK_SECONDS
 from outlast.worker.pool import BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX
@@ -182,6 +192,18 @@ async def test_during_a_drain_a_signal_from_outside_is_an_interruption():
     bench.pool.draining = lambda: True
     bench.pool.runner_of(1).dies(signal="SIGKILL")  # type: ignore[union-attr]
     assert bench.outcomes() == ["released"]
+
+
+async def test_the_report_has_the_versions_that_the_runner_said_of_itself():
+    """After a deploy in place, runners may be of another release than their worker."""
+    bench = await Bench(size=1).ready()
+    for runner in bench.runners:
+        runner.says(Hello([TaskInfo(OWN, own_runner=True)], "2026.12", "3.99"))
+    bench.place(own(1))
+    bench.pool.runner_of(1).dies(exit_code=3)  # type: ignore[union-attr]
+    (end,) = bench.ends()
+    assert end.crash is not None
+    assert (end.crash.release, end.crash.python) == ("2026.12", "3.99")
 
 
 # ----------------------------------------------------------------------------- bad births

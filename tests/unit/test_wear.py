@@ -210,3 +210,49 @@ async def test_a_worker_whose_limit_is_below_what_its_application_needs_ends_wit
 async def test_only_a_pool_that_has_something_to_look_at_looks(limits):
     bench = await Worn(**limits).ready()
     assert await bench.pool.run_once() == (LOOK_SECONDS if limits else None)
+
+
+# --------------------------------------------------------------------- what the kernel has done
+
+
+class Counter:
+    """A memory cgroup, of which only the count of kills moves."""
+
+    folder = "/sys/fs/cgroup/box"
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def kills(self) -> int:
+        return self.count
+
+    def limit(self) -> int:
+        return LIMIT
+
+    def peak(self) -> int:
+        return LIMIT
+
+
+async def test_a_kill_by_the_kernel_is_told_from_one_by_hand():
+    counter = Counter()
+    bench = await Worn(cgroup=counter).ready()
+    bench.place(own(1), own(2))
+    counter.count = 1
+    bench.runner(1).dies(signal="SIGKILL")
+    bench.runner(2).dies(signal="SIGKILL")
+    assert bench.outcomes() == ["out_of_memory", "signalled"]
+
+
+async def test_a_kill_by_the_worker_itself_is_not_the_kernel_s():
+    counter = Counter()
+    bench = await Worn(cgroup=counter).ready()
+    bench.place(own(1), own(2))
+    bench.pool.stop(1, "timeout")
+    bench.pool.kill(1)
+    counter.count = 1
+    bench.runner(1).dies(signal="SIGKILL")
+    bench.runner(2).dies(signal="SIGKILL")
+    first, second = bench.ends()
+    assert first.crash is not None
+    assert (first.outcome, first.crash.memory) == ("timeout", None)
+    assert second.outcome == "out_of_memory", "the count explains the other death"
