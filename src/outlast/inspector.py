@@ -5,7 +5,8 @@ The names in the documents are a contract: they may be added to, never renamed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -59,9 +60,18 @@ def jobs_document(rows: Iterable[JobRow], known_tasks: Collection[str] | None = 
     return {"schema": SCHEMA, "jobs": [_job(row, known_tasks) for row in rows]}
 
 
-def workers_document(rows: Iterable[WorkerRow]) -> Document:
-    """Return a list of workers."""
-    return {"schema": SCHEMA, "workers": [_worker(row) for row in rows]}
+def workers_document(
+    rows: Iterable[WorkerRow], refused: Mapping[str, int] | None = None
+) -> Document:
+    """Return a list of workers. ``refused``: how many writes of each were, by its name."""
+    counts = refused or {}
+    shown = [_worker(row) | {"refusals": counts.get(row.name, 0)} for row in rows]
+    return {"schema": SCHEMA, "workers": shown}
+
+
+def refused_since(refusals: Iterable[RefusalRow], since: float) -> Counter[str]:
+    """Return how many writes of each worker were refused since then, by its name."""
+    return Counter(one.worker for one in refusals if one.worker is not None and one.at > since)
 
 
 def iso(seconds: float | None) -> str | None:

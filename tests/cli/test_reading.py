@@ -159,6 +159,10 @@ def test_workers_are_listed(outlast: Outlast, filled: Filled) -> None:
     assert set(active) >= WORKER_NAMES
     assert (gone["status"], active["status"], active["running"]) == ("stopped", "active", 1)
     assert active["tasks"] == ["analyze", "mail", "render"]
+    assert (gone["refusals"], active["refusals"]) == (0, 1)
+    header, first, *_ = said.out.splitlines()
+    at = header.index("REFUSED")
+    assert first[at : at + len("REFUSED")].strip() == "1"
 
 
 def test_dead_jobs_are_listed_with_why(outlast: Outlast, filled: Filled) -> None:

@@ -74,6 +74,7 @@ WORKERS: dict[str, Kind] = {
     "QUEUES": "flexible",
     "TAGS": "flexible",
     "JOBS": "number",
+    "REFUSED": "number",
     "BEAT": "fixed",
     "STARTED": "fixed",
     "TASKS": "flexible",
@@ -83,6 +84,7 @@ GONE: dict[str, Kind] = {
     "STATUS": "fixed",
     "WHEN": "fixed",
     "FOUND BY": "flexible",
+    "REFUSED": "number",
     "HOST": "flexible",
     "PID": "number",
     "RELEASE": "flexible",
@@ -162,7 +164,9 @@ def dead_table(
     return made.table(out.width)
 
 
-def workers_table(out: Console, rows: Sequence[WorkerRow], now: float) -> RenderableType:
+def workers_table(
+    out: Console, rows: Sequence[WorkerRow], refused: Mapping[str, int], now: float
+) -> RenderableType:
     """Return the list of workers that are there; who was asked to drain is said to be draining."""
     made = Grid(WORKERS)
     for row in rows:
@@ -175,6 +179,7 @@ def workers_table(out: Console, rows: Sequence[WorkerRow], now: float) -> Render
             line(", ".join(row.queues), NAME_MAX) or "all",
             line(", ".join(row.tags), NAME_MAX),
             str(row.running),
+            _refused(row, refused),
             _beat(row, now),
             ago(row.started_at, now),
             line(", ".join(row.tasks), 120),
@@ -182,7 +187,9 @@ def workers_table(out: Console, rows: Sequence[WorkerRow], now: float) -> Render
     return made.table(out.width)
 
 
-def gone_table(out: Console, rows: Sequence[WorkerRow], now: float) -> RenderableType:
+def gone_table(
+    out: Console, rows: Sequence[WorkerRow], refused: Mapping[str, int], now: float
+) -> RenderableType:
     """Return the list of workers that are gone, and by what those that were lost were found so."""
     made = Grid(GONE)
     for row in rows:
@@ -191,11 +198,17 @@ def gone_table(out: Console, rows: Sequence[WorkerRow], now: float) -> Renderabl
             word(row.status.value),
             ago(row.stopped_at, now),
             line(row.cause or "", NAME_MAX),
+            _refused(row, refused),
             line(row.host, NAME_MAX),
             str(row.pid),
             line(row.release or "", NAME_MAX),
         )
     return made.table(out.width)
+
+
+def _refused(row: WorkerRow, refused: Mapping[str, int]) -> str:
+    """Return how many of its writes were refused lately; nothing if none: the column goes."""
+    return str(refused[row.name]) if refused.get(row.name) else ""
 
 
 def _beat(row: WorkerRow, now: float) -> Text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -14,9 +14,9 @@ from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, command, laid_out
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
-from outlast.inspector import workers_document
-from outlast.store.base import Store
-from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.inspector import refused_since, workers_document
+from outlast.store.base import REFUSALS_KEPT, Store
+from outlast.store.reads import RefusalRow, WorkerRow, WorkerStatus
 from outlast.words import count_of, safe
 
 GONE_SHOWN = 20  # without --all
@@ -59,26 +59,34 @@ def workers(
         if every or json:
             raise UsageError(f"options of the list do not go with {context.invoked_subcommand}")
         return
-    rows = on_store(url, lambda store: store.inspector.workers())
+    rows, refusals = on_store(url, _look)
+    now = SYSTEM.wall()
+    refused = refused_since(refusals, now - DAY)
     from outlast.cli.show import print_json
 
     if json:
-        print_json(workers_document(rows))
+        print_json(workers_document(rows, refused))
     else:
-        _show(rows, SYSTEM.wall(), every=every)
+        _show(rows, refused, now, every=every)
 
 
-def _show(rows: Sequence[WorkerRow], now: float, *, every: bool) -> None:
+async def _look(store: Store) -> tuple[list[WorkerRow], list[RefusalRow]]:
+    return await store.inspector.workers(), await store.inspector.refusals(limit=REFUSALS_KEPT)
+
+
+def _show(
+    rows: Sequence[WorkerRow], refused: Mapping[str, int], now: float, *, every: bool
+) -> None:
     from outlast.cli.show import console, gone_table, workers_table
 
     out = console()
     here = sorted((row for row in rows if row.status in _HERE), key=lambda row: row.heartbeat_at)
     gone = sorted((row for row in rows if row.status not in _HERE), key=_stopped_at, reverse=True)
     shown = gone if every else [row for row in gone if _stopped_at(row) > now - DAY][:GONE_SHOWN]
-    out.print(workers_table(out, here, now) if here else "no workers")
+    out.print(workers_table(out, here, refused, now) if here else "no workers")
     if shown:
         out.print("\ngone:")
-        out.print(gone_table(out, shown, now))
+        out.print(gone_table(out, shown, refused, now))
     if rows:
         out.print(f"\n{_counts(rows)}", style="dim")
     if hidden := len(gone) - len(shown):
