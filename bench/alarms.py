@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.faults import FAULTS, Fault, Ground, faked, write_offset
+from bench.faults import FAULTS, Fault, Ground, faked, no_faked_leftovers, write_offset
 from bench.kit import Row, announce, keep, table, why
 from bench.load import REST_SECONDS, WORKERS, Count, Load, all_ended, count
 from tests.crash.harness import scene
@@ -91,6 +91,8 @@ async def prepared(fault: Fault, kind: str) -> AsyncIterator[Ground]:
     """Start everything that a fault needs; leave nothing of it behind."""
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outlast-bench-")))
+        if fault.faked:
+            stack.enter_context(no_faked_leftovers())
         folder.chmod(0o755)  # the server may be another user, and reads the clock
         clock = folder / "clock"
         write_offset(clock, 0)

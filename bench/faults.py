@@ -7,12 +7,13 @@ fault that never took place.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -206,6 +207,7 @@ def offset_seen_by_tasks(ground: Ground) -> float:
     return done[-1]["wall"] - (done[-1]["at"] + to_wall) if done else 0.0
 
 
+SHARED, LEFT_BY_FAKETIME = Path("/dev/shm"), "*faketime_s*"
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 
 
@@ -222,6 +224,17 @@ def faked(clock: Path) -> dict[str, str]:
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
+
+
+@contextlib.contextmanager
+def no_faked_leftovers() -> Iterator[None]:
+    """Remove what processes under libfaketime leave in /dev/shm when they are killed."""
+    before = set(SHARED.glob(LEFT_BY_FAKETIME))
+    try:
+        yield
+    finally:
+        for left in set(SHARED.glob(LEFT_BY_FAKETIME)) - before:
+            left.unlink(missing_ok=True)
 
 
 STEPS_SECONDS = 4 * STEP_SECONDS
