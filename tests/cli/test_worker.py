@@ -23,13 +23,15 @@ SECONDS = 40.0  # until a test says that something never happened
 class Running:
     """A worker under way, with its stderr in a file."""
 
-    def __init__(self, folder: Path, *options: str, stderr: int | IO[bytes] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *options: str, stderr: int | IO[bytes] | None = None, **env: str
+    ) -> None:
         self.log = folder / "worker.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "outlast.cli", "worker", *options],
                 cwd=folder,
-                env=environment(OUTLAST_RUN_DIR=str(folder / "run")),
+                env=environment(OUTLAST_RUN_DIR=str(folder / "run"), **env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log if stderr is None else stderr,
@@ -112,17 +114,59 @@ def test_the_url_of_the_command_line_wins(outlast: Outlast, folder: Path, store_
     assert not (folder / "shop.db").exists()
 
 
-def test_the_log_as_json_is_one_document_per_line(outlast: Outlast, folder: Path) -> None:
-    (folder / "shop.py").write_text((folder / "shop.py").read_text().replace("print(", "repr("))
-    with worker(folder, "shop:app", "--log-format", "json", "--runners", "1") as running:
+LOUD = """
+import os
+import sys
+
+import outlast
+
+app = outlast.App("sqlite:///shop.db")
+print("imported")
+
+
+@app.task
+def speaks() -> None:
+    sys.stdout.write('{"half": \\xfc\\u2028')
+    sys.stdout.flush()
+    sys.stderr.write("another\\nthird\\n" + "x" * 20_000)
+
+
+@app.task(retries=0)
+def dies() -> None:
+    os.write(1, b"last \\xff words")
+    os._exit(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "env"),
+    [(["--log-format", "json"], {}), ([], {"OUTLAST_LOG_FORMAT": "json"})],
+    ids=["by flag", "by environment"],
+)
+def test_the_log_as_json_is_one_document_per_line_whatever_tasks_print(
+    outlast: Outlast, folder: Path, options: list[str], env: dict[str, str]
+) -> None:
+    (folder / "loud.py").write_text(LOUD)
+    outlast("enqueue", "loud:app", "speaks")
+    outlast("enqueue", "loud:app", "dies")
+    with worker(folder, "loud:app", *options, "--runners", "1", **env) as running:
+        running.until("last \\ufffd words")
+        running.until("xxx")
         running.until("worker_ready")
         assert running.end() == 0
-    entries = [json.loads(line) for line in running.log.read_text().splitlines()]
+    entries = [json.loads(line) for line in running.log.read_text().split("\n")[:-1]]
     assert all({"event", "level", "timestamp"} <= set(entry) for entry in entries)
     ready = next(entry for entry in entries if entry["event"] == "worker_ready")
     assert ready["database"] == str(folder / "shop.db")
-    assert ready["new_file"] is True
-    assert ready["tasks"] == ["mail", "nap"]
+    assert ready["new_file"] is False
+    assert ready["tasks"] == ["dies", "speaks"]
+    printed = [entry["text"] for entry in entries if entry["event"] == "runner_output"]
+    assert {"imported", '{"half": \u00fc\u2028another', "third", "last \ufffd words"} <= set(
+        printed
+    )
+    assert sum(text.count("x") for text in printed if set(text) == {"x"}) == 20_000
+    died = next(entry for entry in entries if entry["event"] == "runner_died")
+    assert (died["exit_code"], died["level"]) == (3, "warning")
     assert entries[-1]["event"] == "worker_stopped"
 
 
@@ -152,7 +196,7 @@ def test_a_log_that_nobody_reads_holds_nothing_up(outlast: Outlast, folder: Path
         (["--queues", "a,,b"], ["--queues takes names"]),
         (["--queues", "a b"], ["--queues", "without blanks"]),
         (["--name", "a b"], ["--name", "without blanks"]),
-        (["--log-format", "xml"], ["--log-format", "console"]),
+        (["--log-format", "xml"], ["--log-format", "text"]),
         (["--lease", "long"], ["--lease"]),
     ],
     ids=lambda value: " ".join(value)[:30],

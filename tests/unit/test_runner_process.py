@@ -79,7 +79,7 @@ class Stage:
             code,
             on_frame=self._on_frame,
             on_death=self._on_death,
-            on_output=self.output.extend,
+            on_output=lambda _, data: self.output.extend(data),
             on_failure=self.failures.append,
         )
         await child.start()
@@ -112,7 +112,7 @@ async def test_an_exit_is_told_with_its_code_and_its_last_words(stage):
     assert (death.exit_code, death.signal, death.complaint) == (3, None, None)
     assert death.output == ["last", "words"]
     assert death.rss_peak_bytes > 100_000
-    assert bytes(stage.output) == b"last\nwords"
+    assert bytes(stage.output) == b"last\nwords\n", "its last line is ended for it"
 
 
 async def test_a_signal_is_told_by_its_name_with_the_stacks(stage):

@@ -11,7 +11,9 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import IO
 
 import msgspec
 
@@ -48,12 +50,27 @@ def load(spec: str) -> App:
         raise AppImportError(f"{spec} ends the program while it is imported ({error})") from error
 
 
-def look_into(spec: str) -> Found:
-    """Import MODULE:APP in a child process; return what is in it. Raises AppImportError."""
+def look_into(spec: str, on_line: Callable[[int, str], None] | None = None) -> Found:
+    """Import MODULE:APP in a child process; return what is in it. Raises AppImportError.
+
+    What it prints goes to ``on_line(pid, text)`` once it has ended, else to stderr at once.
+    """
+    if on_line is None:
+        return _look(spec, None)
+    with tempfile.TemporaryFile() as output:
+        try:
+            return _look(spec, output)
+        finally:
+            output.seek(0)
+            for line in output:
+                on_line(0, line.decode(errors="replace").rstrip("\\n"))
+
+
+def _look(spec: str, output: IO[bytes] | None) -> Found:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as answer:
         try:
-            child = _child(spec, write)
+            child = _child(spec, write, output)
         finally:
             os.close(write)
         with _ended(child):
@@ -67,11 +84,12 @@ def look_into(spec: str) -> Found:
     return found
 
 
-def _child(spec: str, answer: int) -> subprocess.Popen[bytes]:
+def _child(spec: str, answer: int, output: IO[bytes] | None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "outlast.cli.probe", spec, str(answer)],
         stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno(),
+        stdout=output or sys.stderr.fileno(),
+        stderr=output,
         pass_fds=(answer,),
         start_new_session=True,  # a Ctrl-C is for the parent, which kills it
     )

@@ -123,6 +123,7 @@ def start_log(*, as_json: bool, fd: int = 2) -> LogWriter:
     log_to_structlog()
     root = logging.getLogger()
     root.addHandler(_Bridge(logging.WARNING))
+    logging.captureWarnings(capture=True)
     return writer
 
 

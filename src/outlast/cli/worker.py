@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -35,7 +36,7 @@ _ABOUT = {
 class LogFormat(StrEnum):
     """How the log is written to stderr."""
 
-    CONSOLE = "console"
+    TEXT = "text"
     JSON = "json"
 
 
@@ -100,7 +101,15 @@ Instance = Annotated[
     ),
 ]
 Format = Annotated[
-    LogFormat, typer.Option("--log-format", metavar="console|json", help="How to write the log.")
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        metavar="text|json",
+        envvar="OUTLAST_LOG_FORMAT",
+        show_envvar=False,
+        help="How to write the log. Default: $OUTLAST_LOG_FORMAT, else text.",
+        show_default=False,
+    ),
 ]
 
 
@@ -124,7 +133,7 @@ def worker(
     redact: Redact = None,
     name: Name = None,
     instance: Instance = None,
-    log_format: Format = LogFormat.CONSOLE,
+    log_format: Format = LogFormat.TEXT,
 ) -> None:
     """Run jobs until told to stop.
 
@@ -156,8 +165,9 @@ def worker(
         name=name,
         instance=instance,
     )
-    found = look_into(app)
-    _run(app, resolve_url(url or found.url), settings, found, log_format)
+    with _log(as_json=log_format is LogFormat.JSON) as log:
+        found = look_into(app, log.on_line)
+        _run(app, resolve_url(url or found.url), settings, found, log)
 
 
 def settings_of(**given: Any) -> WorkerSettings:
@@ -198,19 +208,36 @@ def _refuse_windows() -> None:
         )
 
 
-def _run(app: str, url: str, settings: WorkerSettings, found: Found, log_format: LogFormat) -> None:
-    from outlast.cli.logs import start_log
-    from outlast.worker.assemble import run_worker
+class Log(NamedTuple):
+    """The log of this worker. ``on_line``: where what the application prints goes, line by line;
+    None: to stderr, as it is."""
 
-    as_json = log_format is LogFormat.JSON
-    made = not exists(url)
+    writer: LogWriter
+    on_line: Callable[[int, str], None] | None
+
+
+@contextlib.contextmanager
+def _log(*, as_json: bool) -> Iterator[Log]:
+    import structlog
+
+    from outlast.cli.logs import start_log
+
+    def on_line(pid: int, text: str) -> None:
+        structlog.get_logger("outlast").info("runner_output", pid=pid, text=text)
+
     writer = start_log(as_json=as_json)
-    facts = _facts(app, url, settings, found, made=made)
-    _once_ready(lambda: _introduce(writer, facts, as_json=as_json))
     try:
-        _run_loop(lambda: run_worker(app, url, settings))
+        yield Log(writer, on_line if as_json else None)
     finally:
         writer.close()
+
+
+def _run(app: str, url: str, settings: WorkerSettings, found: Found, log: Log) -> None:
+    from outlast.worker.assemble import run_worker
+
+    facts = _facts(app, url, settings, found, made=not exists(url))
+    _once_ready(lambda: _introduce(log.writer, facts, as_json=log.on_line is not None))
+    _run_loop(lambda: run_worker(app, url, settings, on_line=log.on_line))
 
 
 def _run_loop(main: Callable[[], Any]) -> None:

@@ -21,7 +21,7 @@ from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.sqlite import SqliteStore
 from outlast.wakeup import open_wakeup
 from outlast.worker.memory import find_cgroup
-from outlast.worker.output import Output
+from outlast.worker.output import Lines, Output
 from outlast.worker.pool import RunnerPool
 from outlast.worker.runner_process import RunnerProcess
 from outlast.worker.service import Duty
@@ -98,10 +98,12 @@ async def run_worker(
     url: str,
     settings: WorkerSettings,
     *,
+    on_line: Callable[[int, str], None] | None = None,
     clock: Clock = SYSTEM,
 ) -> None:
     """Run a worker with runners until it is told to stop by SIGTERM or SIGINT.
 
+    What runners write goes to stderr as it is, or to ``on_line(pid, text)``, line by line.
     Raises ApplicationError when the application cannot be imported, and the store's errors
     when it cannot be opened.
     """
@@ -109,7 +111,7 @@ async def run_worker(
     store = await open_main_store(url, settings.lease)
     lock = lock_for(url, name)
     tether = Tether(() if lock is None else (lock.fd,))
-    output = Output()
+    output = Output() if on_line is None else Lines(on_line)
     worker: Worker | None = None
     try:
         tether.start()
@@ -133,7 +135,7 @@ async def _assembled(
     store: Store,
     lock: LockFile | None,
     tether: Tether,
-    output: Output,
+    output: Output | Lines,
     clock: Clock,
 ) -> Worker:
     worker = Worker(

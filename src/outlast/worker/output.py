@@ -1,4 +1,5 @@
-"""Passes on what runners write, without ever waiting for whoever reads it."""
+"""Passes on what runners write, without ever waiting for whoever reads it: as it comes, or, for a
+log that programs read, line by line."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 
 CLOSE_SECONDS = 0.5
+LINE_BYTES_MAX = 8_192  # a longer line comes in pieces
 QUEUE_MAX = 1_000  # chunks; above that, output is dropped rather than waited for
 
 
@@ -21,7 +24,7 @@ class Output:
         self._thread = threading.Thread(target=self._copy, name="outlast-output", daemon=True)
         self._thread.start()
 
-    def write(self, data: bytes) -> None:
+    def write(self, _: int, data: bytes) -> None:
         """Pass on a chunk of a runner's output."""
         try:
             self._queue.put_nowait(data)
@@ -42,3 +45,24 @@ class Output:
                 os.write(self._fd or 2, data)
             except OSError:
                 return
+
+
+class Lines:
+    """Cuts what runners write into lines, each runner's own, for ``on_line(pid, text)``."""
+
+    def __init__(self, on_line: Callable[[int, str], None]) -> None:
+        self._on_line = on_line
+        self._partial: dict[int, bytes] = {}
+
+    def write(self, pid: int, data: bytes) -> None:
+        """Take a chunk of a runner's output; the last line waits until it has ended."""
+        *lines, rest = (self._partial.pop(pid, b"") + data).split(b"\n")
+        if len(rest) > LINE_BYTES_MAX:
+            lines, rest = [*lines, rest], b""
+        if rest:
+            self._partial[pid] = rest
+        for line in lines:
+            self._on_line(pid, line.decode(errors="replace"))
+
+    def close(self) -> None:
+        """There is nothing to wait for: the last lines came with their runners' ends."""

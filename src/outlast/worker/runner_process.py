@@ -74,7 +74,7 @@ class RunnerProcess:
         clock: Clock,
         on_frame: Callable[[RunnerProcess, ToWorker], None],
         on_death: Callable[[RunnerProcess, Death], None],
-        on_output: Callable[[bytes], None],
+        on_output: Callable[[int, bytes], None],
         on_failure: Callable[[BaseException], None],
         shared_fds: tuple[int, ...] = (),
     ) -> None:
@@ -229,7 +229,7 @@ class RunnerProcess:
         del self._stacks[:-STACKS_BYTES_MAX]
 
     def _on_lines(self, data: bytes) -> None:
-        self._on_output(data)
+        self._on_output(self.pid, data)
         *lines, rest = (self._partial + data).split(b"\n")
         self._partial = rest[-LINE_BYTES_MAX:]
         self._lines.extend(line[-LINE_BYTES_MAX:].decode(errors="replace") for line in lines)
@@ -281,6 +281,7 @@ class RunnerProcess:
     def _death(self, status: int, usage: Any) -> Death:
         if self._partial:
             self._lines.append(self._partial.decode(errors="replace"))
+            self._on_output(self.pid, b"\n")  # what others write begins on a line of its own
         code = os.waitstatus_to_exitcode(status)
         unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss
         return Death(
