@@ -30,6 +30,7 @@ def test_all_commands_are_there() -> None:
     assert names == {
         "", "worker", "enqueue", "jobs", "job", "workers", "dead", "dead list", "dead requeue",
         "dead discard", "cancel", "requeue", "migrate", "demo",
+        "why", "verify", "doctor", "stats", "workers drain",
     }  # fmt: skip
 
 
