@@ -141,6 +141,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         name: how people know this worker; default: made from host and process id.
         instance: a name that the platform gives to one living process at a time (the pod of a
             StatefulSet). A new worker takes over at once from the one that had it before.
+        presence: whether a lock in PostgreSQL proves that the worker lives.
     """
 
     queues: list[str] = []
@@ -158,6 +159,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     redact: list[str] = []
     name: str | None = None
     instance: str | None = None
+    presence: bool = True
 
     def __post_init__(self) -> None:
         _check_names("queues", self.queues, "a queue", ["mail", "analysis"])

@@ -49,6 +49,12 @@ CATALOGUE: dict[str, Event] = {
     "tether_restarted": Event(
         "The process that ends runners in their worker's stead was started anew.", (), "warning"
     ),
+    "presence_taken": Event("A worker has its lock in the database.", ("worker_id",)),
+    "presence_off": Event(
+        "A worker has no lock in the database: its death is proven by other means.",
+        ("worker_id", "reason"),
+        "warning",
+    ),
     "lock_file_missing": Event(
         "There can be no lock file here: a death is proven by the lease alone.",
         ("error",),

@@ -190,9 +190,17 @@ def _worker(row: WorkerRow) -> Document:
         "started_at": iso(row.started_at),
         "stopped_at": iso(row.stopped_at),
         "cause": row.cause,
-        "presence": "lock_file" if row.lock_path else None,
+        "presence": proof_of_life(row),
+        "presence_off": row.presence_off,
         "release": row.release,
     }
+
+
+def proof_of_life(row: WorkerRow) -> str | None:
+    """Return what would prove this worker's death before its lease ends, if anything."""
+    if row.presence is not None:
+        return "advisory_lock"
+    return "lock_file" if row.lock_path else None
 
 
 def _progress(progress: Progress | None) -> Document | None:

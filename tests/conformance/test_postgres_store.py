@@ -20,6 +20,7 @@ from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+from tests.pgbouncer import PgBouncerServer
 
 
 @pytest.fixture
@@ -131,6 +132,28 @@ async def test_a_store_behind_a_pooler_keeps_nothing_in_the_session(pg_url: str)
     async with store._connections.use() as connection:
         assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements") <= 1
     await store.close()
+
+
+@pytest.mark.pgbouncer
+async def test_a_store_finds_out_by_itself_that_it_is_behind_a_pooler(
+    pg_url: str, pgbouncer: PgBouncerServer
+) -> None:
+    """Many at once share a few sessions, and each of their statements finds its own."""
+    with PgBouncerServer(pg_url, settings={"default_pool_size": "2"}) as pooler:
+        store = PostgresStore(pooler.through(pg_url), connections=8)
+        await store.open()
+        await enqueued(store, *[job() for _ in range(40)])
+        workers = [await Hands.on(store, f"w{n}") for n in range(8)]
+
+        async def works(hands: Hands) -> int:
+            done = 0
+            while claimed := await hands.claim(2):
+                done += len(await hands.hand_in(*map(ended, claimed)))
+            return done
+
+        assert sum(await asyncio.gather(*map(works, workers))) == 40
+        assert await store.inspector.counts() == {("default", State.COMPLETED): 40}
+        await store.close()
 
 
 def test_a_store_serves_several_event_loops_in_turn(pg_url: str) -> None:

@@ -59,7 +59,7 @@ async def test_the_decision_sees_the_facts_of_the_orphan(store: Store, hands: Ha
 
 
 async def test_the_decision_sees_why_its_worker_is_called_gone(store: Store) -> None:
-    causes: dict[str, DeathCause | None] = {"dead": DeathCause.PRESENCE, "left": None}
+    causes: dict[str, DeathCause | None] = {"dead": DeathCause.LOCK_FILE, "left": None}
     for name, cause in causes.items():
         hands = await Hands.on(store, name)
         await enqueued(store)

@@ -217,7 +217,9 @@ def test_workers_are_shown_with_all_that_the_contract_names():
         "lease_expires_at",
         "started_at",
         "presence",
+        "presence_off",
         "release",
     }
     assert (shown["status"], shown["presence"]) == ("draining", "lock_file")
+    assert shown["presence_off"] is None
     json.dumps(document)

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
-from outlast.inspector import phase_of
+from outlast.inspector import phase_of, proof_of_life
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.store.reads import JobRow, WorkerRow, WorkerStatus
@@ -77,6 +77,7 @@ WORKERS: dict[str, Kind] = {
     "REFUSED": "number",
     "BEAT": "fixed",
     "STARTED": "fixed",
+    "PRESENCE": "flexible",
     "TASKS": "flexible",
 }
 GONE: dict[str, Kind] = {
@@ -182,6 +183,7 @@ def workers_table(
             _refused(row, refused),
             _beat(row, now),
             ago(row.started_at, now),
+            _presence(row),
             line(", ".join(row.tasks), 120),
         )
     return made.table(out.width)
@@ -209,6 +211,15 @@ def gone_table(
 def _refused(row: WorkerRow, refused: Mapping[str, int]) -> str:
     """Return how many of its writes were refused lately; nothing if none: the column goes."""
     return str(refused[row.name]) if refused.get(row.name) else ""
+
+
+def _presence(row: WorkerRow) -> Text:
+    """What would prove this worker's death, and why the database would not."""
+    words = {"advisory_lock": "database", "lock_file": "lock file", None: "none"}
+    proof = words[proof_of_life(row)]
+    if row.presence_off is None:
+        return Text(proof)
+    return Text(line(f"{proof}; database: {row.presence_off}", NAME_MAX * 2), style="yellow")
 
 
 def _beat(row: WorkerRow, now: float) -> Text:

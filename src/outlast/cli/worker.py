@@ -100,6 +100,10 @@ Instance = Annotated[
         help="A name that only one living worker has, such as a StatefulSet's pod.",
     ),
 ]
+NoPresence = Annotated[
+    bool,
+    typer.Option("--no-presence", help="Take no lock in PostgreSQL as a proof of life."),
+]
 Format = Annotated[
     LogFormat,
     typer.Option(
@@ -133,6 +137,7 @@ def worker(
     redact: Redact = None,
     name: Name = None,
     instance: Instance = None,
+    no_presence: NoPresence = False,
     log_format: Format = LogFormat.TEXT,
 ) -> None:
     """Run jobs until told to stop.
@@ -164,6 +169,7 @@ def worker(
         redact=redact,
         name=name,
         instance=instance,
+        presence=not no_presence,
     )
     with _log(as_json=log_format is LogFormat.JSON) as log:
         found = look_into(app, log.on_line)

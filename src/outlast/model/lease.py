@@ -20,6 +20,9 @@ from outlast.errors import ConfigError
 STOP_FRACTION = 0.8
 KILL_FRACTION = 0.9
 GAP_FRACTION = 0.5  # looks further apart than this much of the lease: observing starts anew
+ABSENT_BEATS = 1.75  # heartbeats without presence and beat, after which a worker is gone
+ABSENT_GAP_BEATS = 0.75  # looks further apart than this many heartbeats: observing starts anew
+ABSENT_LOOK_SECONDS, ABSENT_LOOK_BEATS = 0.5, 0.25  # the pause between looks while one is absent
 LOOK_FRACTION = 1 / 6  # how much of a lease may pass between two looks at its holder
 
 
@@ -96,13 +99,25 @@ class Trust:
             self.asked_at = max(self.asked_at, asked_at)
 
 
+class Presence(StrEnum):
+    """What one look shows of a worker's lock in the database. ``unknown`` proves nothing: it has
+    none, or took it under another incarnation of the database than the present one."""
+
+    HELD = "held"
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+
+
 class Sign(msgspec.Struct, frozen=True):
-    """What one look shows of one worker: its counter and its own terms, in seconds."""
+    """What one look shows of one worker: its counter and its own terms, in seconds.
+    ``incarnation``: of the database, under which its presence was taken."""
 
     worker_id: int
     beat: int
     heartbeat: float
     lease: float
+    presence: Presence = Presence.UNKNOWN
+    incarnation: str | None = None
 
 
 class _Watched:
@@ -152,3 +167,61 @@ class Observer:
         the store that passes for no gap cannot make a worker that beats look silent.
         """
         return now - watched.looked_at > sign.lease * GAP_FRACTION
+
+
+class _Absent(msgspec.Struct):
+    beat: int
+    incarnation: str | None
+    since: float
+    looked_at: float
+
+
+class PresenceObserver:
+    """Who is gone by presence: in every look the lock was absent, the counter unchanged and the
+    incarnation the same, over more than ABSENT_BEATS heartbeats of that worker, without a gap.
+
+    Why a worker that lives is not called gone. Its lock is absent only while it connects anew, and
+    it still beats, on a connection of its own: once in each heartbeat, with a retry soon after a
+    beat that failed. So two looks that are further apart than one heartbeat see another counter,
+    unless the store was away from the worker too. A failed look or a long pause between two looks
+    shows that; what may pass unseen (a gap) and one heartbeat are together no more than the span.
+    A database that was started anew, or a standby that was promoted, knows nobody's lock: it is
+    another incarnation, under which nobody is absent before having been there.
+
+    The span counts from the answer of the first look to the asking of the last: both were then
+    within it, however slow the store is.
+    """
+
+    def __init__(self) -> None:
+        self._absent: dict[int, _Absent] = {}
+        self.pause: float | None = None
+
+    def look(self, asked_at: float, now: float, signs: Iterable[Sign]) -> list[Sign]:
+        """Take in one look, asked for and answered at these times; return those that are gone.
+
+        ``pause`` is then in how many seconds the next look is wanted; None: at leisure.
+        """
+        absent = [sign for sign in signs if sign.presence is Presence.ABSENT]
+        self._absent = {sign.worker_id: self._watched(now, sign) for sign in absent}
+        pauses = (min(ABSENT_LOOK_SECONDS, sign.heartbeat * ABSENT_LOOK_BEATS) for sign in absent)
+        self.pause = min(pauses, default=None)
+        return [sign for sign in absent if self._is_gone(asked_at, sign)]
+
+    def forget(self) -> None:
+        """Start anew, as after an outage in which nobody could be seen."""
+        self._absent.clear()
+
+    def _watched(self, now: float, sign: Sign) -> _Absent:
+        before = self._absent.get(sign.worker_id)
+        if before is None or not self._goes_on(now, before, sign):
+            return _Absent(sign.beat, sign.incarnation, now, now)
+        before.looked_at = now
+        return before
+
+    @staticmethod
+    def _goes_on(now: float, before: _Absent, sign: Sign) -> bool:
+        same = (before.beat, before.incarnation) == (sign.beat, sign.incarnation)
+        return same and now - before.looked_at <= sign.heartbeat * ABSENT_GAP_BEATS
+
+    def _is_gone(self, asked_at: float, sign: Sign) -> bool:
+        return asked_at - self._absent[sign.worker_id].since > sign.heartbeat * ABSENT_BEATS

@@ -15,7 +15,7 @@ import msgspec
 
 from outlast.model.crash import Progress
 from outlast.model.job import JobFacts, Policy
-from outlast.model.lease import DeathCause, Sign
+from outlast.model.lease import DeathCause, Presence, Sign
 from outlast.model.lifecycle import Transition
 from outlast.store.reads import Inspector, WorkerStatus
 
@@ -180,7 +180,8 @@ class Report(msgspec.Struct, frozen=True):
 
 class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One look at one active or draining worker, as a reaper needs it. ``age``: seconds since its
-    last beat by the store's clock, for people."""
+    last beat by the store's clock, for people. ``incarnation``: of the database, under which it
+    took its presence."""
 
     worker_id: int
     name: str
@@ -193,10 +194,19 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
     lock_device: int | None = None
     lock_inode: int | None = None
     age: float | None = None
+    presence: Presence = Presence.UNKNOWN
+    incarnation: str | None = None
 
     def sign(self) -> Sign:
         """Return what the observer's rule needs."""
-        return Sign(self.worker_id, self.beat, self.heartbeat, self.lease)
+        return Sign(
+            worker_id=self.worker_id,
+            beat=self.beat,
+            heartbeat=self.heartbeat,
+            lease=self.lease,
+            presence=self.presence,
+            incarnation=self.incarnation,
+        )
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,6 +312,10 @@ class Store(Protocol):
         """Replace the tasks that this worker's row shows, and those it lacks tags for."""
         ...
 
+    async def presence_off(self, me: WorkerRef, reason: str) -> None:
+        """Say on this worker's row that its presence proves nothing, and why."""
+        ...
+
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one. Does not check the epoch."""
         ...
@@ -336,7 +350,8 @@ class Store(Protocol):
         ...
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
-        """Mark a worker lost, and why, if its counter still stands where it was seen."""
+        """Mark a worker lost, and why, if its counter still stands where it was seen; for want
+        of presence only if that is absent still."""
         ...
 
     async def reclaim(

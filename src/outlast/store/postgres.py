@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import StoreUnavailable
-from outlast.model.lease import DeathCause
+from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import (
     CLAIMS_MAX,
@@ -297,6 +297,10 @@ class PostgresStore:
         """Replace the tasks that this worker's row shows, and those it lacks tags for."""
         await self._fetch("announce", me.worker_id, to_json(tasks), to_json(lacks))
 
+    async def presence_off(self, me: WorkerRef, reason: str) -> None:
+        """Say on this worker's row that its presence proves nothing, and why."""
+        await self._fetch("presence_off", me.worker_id, reason)
+
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one."""
         rows = await self._fetch("heartbeat", me.worker_id)
@@ -311,7 +315,7 @@ class PostgresStore:
     async def observe(self) -> list[WorkerSeen]:
         """Return one look at all active and draining workers."""
         rows = await self._fetch("observe")
-        return [WorkerSeen(worker_id=row["id"], **dict(list(row.items())[1:])) for row in rows]
+        return [WorkerSeen(**(dict(row) | {"presence": Presence(row["presence"])})) for row in rows]
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -45,7 +45,8 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How to connect. Times are in seconds. ``pooler``: a transaction pooler stands between, so
-    nothing is kept in the session, neither settings nor prepared statements."""
+    nothing is kept in the session, neither settings nor prepared statements. A pooler that refuses
+    our settings is recognised by that."""
 
     url: str
     connections: int = 1
@@ -122,7 +123,8 @@ class Connections:
             generation = lane.generation
             connection = lane.idle.pop() if lane.idle else await self._connect()
             try:
-                yield connection
+                async with _steady(connection):
+                    yield connection
             except BaseException as error:
                 mapped = translated(error)
                 self._give_back(lane, generation, connection, keep=_is_clean(error, mapped))
@@ -179,9 +181,31 @@ class Connections:
             ) from error
 
 
+class _Pooled(asyncpg.Connection):  # type: ignore[misc]
+    """A connection by way of a transaction pooler: two statements may meet two sessions."""
+
+
+def _steady(connection: Any) -> Any:
+    """Keep a pooled connection on one session of the server for as long as it is lent: without a
+    transaction a statement may be prepared in one session and executed in another."""
+    if type(connection) is _Pooled:  # isinstance says so of every connection of asyncpg
+        return connection.transaction(isolation="read_committed")
+    return nullcontext()
+
+
 async def connect(settings: Settings, *, application: str = "outlast") -> Any:
-    """Open one connection. READ COMMITTED is what the arguments in the SQL files rest on, and
-    custom plans keep a plan made on an empty table from outliving that."""
+    """Open one connection, by way of a pooler where there is one that says so."""
+    try:
+        return await _open(settings, application, pooler=settings.pooler)
+    except asyncpg.ProtocolViolationError as error:
+        if "startup parameter" not in str(error):
+            raise
+        return await _open(settings, application, pooler=True)
+
+
+async def _open(settings: Settings, application: str, *, pooler: bool) -> Any:
+    """READ COMMITTED is what the arguments in the SQL files rest on, and custom plans keep a plan
+    made on an empty table from outliving that."""
     milliseconds = str(int(settings.statement_timeout * 1000))
     session = {
         "application_name": application,
@@ -196,8 +220,9 @@ async def connect(settings: Settings, *, application: str = "outlast") -> Any:
             settings.url,
             timeout=settings.connect_timeout,  # pyright: ignore[reportArgumentType]
             command_timeout=settings.statement_timeout + _CLIENT_GRACE_SECONDS,
-            statement_cache_size=0 if settings.pooler else 100,
-            server_settings={} if settings.pooler else session,
+            statement_cache_size=0 if pooler else 100,
+            server_settings={"application_name": application} if pooler else session,
+            connection_class=_Pooled if pooler else asyncpg.Connection,
         )
     except ValueError as error:
         raise ConfigError(f"{redacted(settings.url)}: {error}") from error

@@ -212,6 +212,10 @@ class SqliteStore:
         """Replace the tasks that this worker's row shows."""
         await self._write(sqlite_workers.announce, me, tasks, lacks)
 
+    async def presence_off(self, me: WorkerRef, reason: str) -> None:
+        """Say on this worker's row that its presence proves nothing, and why."""
+        await self._write(sqlite_workers.presence_off, me, reason)
+
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease, by the lock file where there is one: then no write lock is needed."""
         return await self._connection.run(lambda: self._beat_now(me))

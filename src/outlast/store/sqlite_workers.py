@@ -95,6 +95,11 @@ def announce(
     cursor.execute(_REGISTER["announce"], values)
 
 
+def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
+    """Say why there is no presence; on a file there never is."""
+    cursor.execute(_REGISTER["presence_off"], (reason, me.worker_id))
+
+
 # --------------------------------------------------------------------------------- beats
 
 

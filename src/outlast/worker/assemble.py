@@ -18,6 +18,7 @@ from outlast.runner.settings import RunnerSettings
 from outlast.store import open_store
 from outlast.store.base import NewWorker, Store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
+from outlast.store.presence import PresenceLock, open_presence
 from outlast.store.sqlite import SqliteStore
 from outlast.wakeup import open_wakeup
 from outlast.worker.memory import find_cgroup
@@ -31,6 +32,7 @@ from outlast.worker.wear import Wear
 from outlast.worker.worker import Worker
 
 STATEMENT_SECONDS_MAX = 30.0
+PRESENCE_SECONDS_MIN = 1.0
 PLACEHOLDER_FD = -1  # filled in at each spawn
 
 
@@ -61,6 +63,12 @@ async def open_beating_store(url: str, lease: float, lock: LockFile | None) -> S
         store.lock = lock  # its beats are written there
     await store.open()
     return store
+
+
+def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
+    """Return what holds this worker's presence; None on a store that knows none."""
+    patience = max(PRESENCE_SECONDS_MIN, settings.heartbeat)
+    return open_presence(url, wanted=settings.presence, patience=patience)
 
 
 def lock_for(url: str, name: str) -> LockFile | None:
@@ -146,6 +154,7 @@ async def _assembled(
         wakeup=open_wakeup(url, clock),
         clock=clock,
         hold_until=tether.hold_until,
+        presence=presence_for(url, settings),
     )
     birth = RunnerSettings(
         app=app,

@@ -30,6 +30,7 @@ from outlast.worker.assemble import (
     new_worker,
     open_beating_store,
     open_main_store,
+    presence_for,
     unique_name,
 )
 from outlast.worker.deaths import crashed
@@ -194,6 +195,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
             open_beating_store=functools.partial(open_beating_store, app.url, chosen.lease, lock),
             wakeup=open_wakeup(app.url, clock),
             clock=clock,
+            presence=presence_for(app.url, chosen),
         )
         if lock is not None:
             stack.callback(lambda: lock.release(unlink=worker.has_left))

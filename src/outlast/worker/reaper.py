@@ -1,8 +1,9 @@
 """Finds workers that are gone and gives their jobs back. Every worker does this for all.
 
 Two proofs: the host-local lock file is free (the kernel released it when the last process that
-held it died), or the observer's rule (the beat counter stood still for that worker's own lease,
-on this process's own clock). A look that fails makes the observer start anew, so an outage of
+held it died), or the presence in the database is gone, with no beat for longer than one is due.
+And the observer's rule (the beat counter stood still for that worker's own lease, on this
+process's own clock). A look that fails makes the observer start anew, so an outage of
 the store never counts as silence of a worker.
 """
 
@@ -14,7 +15,7 @@ from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.lease import LOOK_FRACTION, DeathCause, Observer
+from outlast.model.lease import LOOK_FRACTION, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.base import ORPHANS_MAX, Orphan, Store, WorkerSeen
 from outlast.store.lockfile import Probe, probe
@@ -41,28 +42,32 @@ class Reaper:
         self._on_reclaimed = on_reclaimed
         self._clock = clock
         self._observer = Observer()
+        self._presence = PresenceObserver()
         self._first = True  # nothing has been reconciled yet
 
     async def run_once(self) -> float:
         """Look at every worker once, reap those that are gone, reclaim what they held."""
         try:
+            asked_at = self._clock.boot()
             seen = await self._store.observe()
-            await self._reap(seen)
+            await self._reap(seen, asked_at)
             await self._reconcile()
         except StoreError:
             self._observer.forget()
+            self._presence.forget()
             raise
-        return min([LOOK_SECONDS, *(each.lease * LOOK_FRACTION for each in seen)])
+        soon = self._presence.pause or LOOK_SECONDS
+        return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in seen)])
 
-    async def _reap(self, seen: list[WorkerSeen]) -> None:
+    async def _reap(self, seen: list[WorkerSeen], asked_at: float) -> None:
+        now = self._clock.boot()
         others = [each for each in seen if each.worker_id != self._own_id()]
-        silent = {
-            sign.worker_id
-            for sign in self._observer.look(self._clock.boot(), [each.sign() for each in others])
-        }
+        signs = [each.sign() for each in others]
+        silent = {sign.worker_id for sign in self._observer.look(now, signs)}
+        absent = {sign.worker_id for sign in self._presence.look(asked_at, now, signs)}
         count = 0
         for each in others:
-            cause = self._cause_of_death(each, silent)
+            cause = self._cause_of_death(each, silent, absent)
             if cause and await self._store.reap(each, cause):
                 count += 1
                 _tell_reaped(each, cause)
@@ -70,10 +75,12 @@ class Reaper:
             emit("workers_deactivated", count=count)
 
     @staticmethod
-    def _cause_of_death(each: WorkerSeen, silent: set[int]) -> DeathCause | None:
+    def _cause_of_death(each: WorkerSeen, silent: set[int], absent: set[int]) -> DeathCause | None:
         lock = probe(each.lock_path, each.lock_device, each.lock_inode, each.boot_id)
         if lock is Probe.FREE:
             return DeathCause.LOCK_FILE
+        if each.worker_id in absent and lock is not Probe.HELD:  # held: its processes are here
+            return DeathCause.PRESENCE
         return DeathCause.SILENCE if each.worker_id in silent else None
 
     async def _reconcile(self) -> None:

@@ -21,12 +21,14 @@ from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.lease import Trust
 from outlast.store.base import Beat, NewWorker, Store, WorkerRef
+from outlast.store.presence import PresenceLock
 from outlast.store.reads import WorkerStatus
 from outlast.wakeup.base import Wakeup
 from outlast.worker.exchange import Exchange
 from outlast.worker.heartbeat import Heartbeat
 from outlast.worker.ledger import Ledger
 from outlast.worker.pool import Pool
+from outlast.worker.presence import Presence
 from outlast.worker.pruner import Pruner
 from outlast.worker.reaper import Reaper
 from outlast.worker.savings import Savings
@@ -60,6 +62,7 @@ class Worker:
         wakeup: Wakeup | None,
         clock: Clock,
         hold_until: Callable[[float], None] = _no_tether,
+        presence: PresenceLock | None = None,
     ) -> None:
         self._new = new
         self.settings = settings
@@ -69,6 +72,7 @@ class Worker:
         self._wakeup = wakeup
         self._clock = clock
         self._hold_until = hold_until
+        self._presence = presence
         self.me = WorkerRef(0, 0)
         self.trust = Trust(self.terms, clock.boot())
         self.ledger = Ledger(
@@ -174,6 +178,8 @@ class Worker:
         self.savings.close()
         await self._heartbeat.stop()
         self.has_left = await self._set_status(WorkerStatus.STOPPED)
+        if self._presence is not None:  # not before: a live row without presence looks like a death
+            await self._presence.release()
         emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)
 
     def _duties(self) -> Iterator[Duty]:
@@ -188,6 +194,11 @@ class Worker:
             on_lapse=lambda: self.lose_lease("it could not be renewed in time"),
             clock=self._clock,
         )
+        if self._presence is not None:
+            self._presence.on_lost = lambda: self._nudge("presence")
+            yield Presence(
+                self._presence, self._store, lambda: self.me, self.terms, clock=self._clock
+            )
         yield Reaper(
             self._store,
             lambda: self.me.worker_id,
@@ -248,6 +259,7 @@ class Worker:
     def _stands(self, me: WorkerRef) -> None:
         self.me = me
         self.pool.registered(me.worker_id)
+        self._nudge("presence")
         heartbeat = getattr(self, "_heartbeat", None)
         if heartbeat is not None:
             heartbeat.me = me

@@ -110,3 +110,82 @@ BEGIN
     END IF;
 END
 $$;
+
+-- Presence: a lock that a live worker's session holds, and that is gone as soon as the session is.
+
+-- What names this run of this database: a lock taken in another one proves nothing here. A promoted
+-- standby keeps its start time and gets a new timeline; where a role may not ask for that (some
+-- hosted databases), each server has a start time of its own. NULL: in recovery, where nothing can
+-- be written and locks are not those of the primary.
+CREATE FUNCTION outlast_incarnation_v1() RETURNS text
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    v_started text := extract(epoch FROM pg_postmaster_start_time())::text;
+BEGIN
+    IF pg_is_in_recovery() THEN RETURN NULL; END IF;
+    RETURN v_started || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
+EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN
+    RETURN v_started;
+END
+$$;
+
+-- The one key of a worker's lock: of this schema, so that two in one database do not collide.
+CREATE FUNCTION outlast_presence_key_v1(p_worker bigint) RETURNS bigint
+LANGUAGE sql STABLE
+AS $$
+    SELECT hashtextextended(store_id::text || ':' || p_worker, 0) FROM outlast_schema WHERE number = 1
+$$;
+
+-- The keys of all advisory locks of one bigint that are held in this database, as of now: by
+-- everybody, or by one session.
+CREATE FUNCTION outlast_presence_keys_v1(p_backend integer DEFAULT NULL) RETURNS bigint[]
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT coalesce(array_agg((l.classid::bigint << 32) | l.objid::bigint), '{}')
+    FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+      AND (p_backend IS NULL OR l.pid = p_backend)
+$$;
+
+-- What a look shows of a worker: from its row, and from the database that is here now.
+CREATE FUNCTION outlast_presence_v1(
+    p_worker bigint, p_presence text, p_here text, p_keys bigint[]) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE WHEN p_here IS NULL OR p_presence IS DISTINCT FROM p_here THEN 'unknown'
+                WHEN outlast_presence_key_v1(p_worker) = ANY (p_keys) THEN 'held'
+                ELSE 'absent' END
+$$;
+
+-- Take the lock in this session, or prove that the session has it; then say so on the row, in this
+-- order: a row that names the present incarnation had its lock. Answers NULL, or why it cannot be.
+-- Behind a pooler the lock would belong to a session that outlives the worker or is lent to others.
+-- p_port is the port of the client's own socket; NULL for a Unix socket, where the process that was
+-- named at the start of the connection is compared with the one that answers.
+CREATE FUNCTION outlast_hold_presence_v1(p_worker bigint, p_port integer, p_backend integer)
+RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_key bigint := outlast_presence_key_v1(p_worker);
+    v_here text := outlast_incarnation_v1();
+BEGIN
+    IF v_here IS NULL THEN
+        RETURN 'the server is in recovery';
+    END IF;
+    IF inet_client_port() IS DISTINCT FROM p_port
+       OR (p_port IS NULL AND pg_backend_pid() IS DISTINCT FROM p_backend) THEN
+        RETURN 'a pooler or proxy stands between';
+    END IF;
+    IF NOT v_key = ANY (outlast_presence_keys_v1(pg_backend_pid()))
+       AND NOT pg_try_advisory_lock(v_key) THEN
+        RETURN 'an earlier session still has the lock';
+    END IF;
+    UPDATE outlast_workers SET presence = v_here, presence_off = NULL
+    WHERE id = p_worker AND status IN ('active', 'draining')
+      AND (presence IS DISTINCT FROM v_here OR presence_off IS NOT NULL);
+    RETURN NULL;
+END
+$$;

@@ -1,4 +1,11 @@
--- One look at all workers that hold a lease. Reads only: the reap checks the counter again.
-SELECT id, name, host, boot_id, beat, heartbeat, lease, lock_path, lock_device, lock_inode,
-       extract(epoch FROM statement_timestamp() - heartbeat_at)::float8 AS age
-FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY id
+-- One look at all workers that hold a lease. Reads only: the reap checks the counter and the lock
+-- again. The locks are read after the snapshot of the rows was taken, and a worker writes its row
+-- after it has its lock: so "absent" is said only of one that had it.
+WITH now AS MATERIALIZED (
+    SELECT outlast_incarnation_v1() AS incarnation, outlast_presence_keys_v1() AS keys)
+SELECT w.id AS worker_id, w.name, w.host, w.boot_id, w.beat, w.heartbeat, w.lease, w.lock_path,
+       w.lock_device, w.lock_inode,
+       extract(epoch FROM statement_timestamp() - w.heartbeat_at)::float8 AS age,
+       outlast_presence_v1(w.id, w.presence, now.incarnation, now.keys) AS presence,
+       w.presence AS incarnation
+FROM outlast_workers w, now WHERE w.status IN ('active', 'draining') ORDER BY w.id

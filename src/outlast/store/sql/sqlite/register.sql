@@ -27,5 +27,7 @@ WHERE id = :id AND (status IN ('active', 'draining') OR status = :status)
 -- name: request_drain
 UPDATE outlast_workers SET drain_requested = 1
 WHERE id = ? AND status IN ('active', 'draining')
+-- name: presence_off
+UPDATE outlast_workers SET presence = NULL, presence_off = ? WHERE id = ?
 -- name: announce
 UPDATE outlast_workers SET tasks = ?, lacks = ? WHERE id = ?

@@ -1,0 +1,56 @@
+"""Presence: a lock that a live worker's session holds in the database, and nobody's after its end.
+
+The duty in ``worker/presence.py`` keeps it; how it is taken is the store's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+SWITCHED_OFF = "switched off (--no-presence)"
+
+
+class PresenceLock(Protocol):
+    """One worker's lock. ``on_lost`` is called, in the loop, when its session has ended."""
+
+    on_lost: Callable[[], None]
+
+    async def hold(self, worker_id: int) -> str | None:
+        """Take the lock, or prove that this session still has it, and say so on the worker's row.
+
+        Return None, or why it cannot be held. Raises StoreError; the next call connects anew.
+        """
+        ...
+
+    async def release(self) -> None:
+        """End the session, and the lock with it. Safe to call twice."""
+        ...
+
+
+class NoPresence:
+    """The lock of a worker that was told to do without."""
+
+    def __init__(self) -> None:
+        self.on_lost: Callable[[], None] = lambda: None
+
+    async def hold(self, worker_id: int) -> str | None:
+        """Return why not."""
+        return SWITCHED_OFF
+
+    async def release(self) -> None:
+        """There is nothing to end."""
+
+
+def open_presence(url: str, *, wanted: bool, patience: float) -> PresenceLock | None:
+    """Return the lock for a worker of this store; None where the store knows no presence.
+
+    ``patience`` is in seconds, for one answer of the database.
+    """
+    if url.startswith("sqlite"):
+        return None
+    if not wanted:
+        return NoPresence()
+    from outlast.store.postgres_presence import PostgresPresence
+
+    return PostgresPresence(url, patience=patience)
