@@ -26,13 +26,17 @@ def phase_of(row: JobRow, known_tasks: Collection[str] | None = None) -> str:
 
     The state itself, except for queued jobs: ``retrying`` waits after a failure or loss,
     ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task,
-    or has the tags that it requires (told only where ``known_tasks`` is given).
+    or has the tags that it requires (told only where ``known_tasks`` is given), ``suspect`` waits
+    to be run alone.
     """
     if row.state is not State.QUEUED:
         return row.state.value
+    unknown = known_tasks is not None and row.task not in known_tasks
+    if row.solo and (row.waiting or not unknown):
+        return "suspect"
     if row.waiting:
         return "retrying" if row.failures or row.losses else "scheduled"
-    if known_tasks is not None and row.task not in known_tasks:
+    if unknown:
         return "unservable"
     return row.state.value
 
@@ -92,6 +96,7 @@ def _job(row: JobRow, known_tasks: Collection[str] | None) -> Document:
         "attempt_count": row.attempt_count,
         "failures": row.failures,
         "losses": row.losses,
+        "solo": row.solo,
         "token": row.token,
         "worker": row.worker,
         "key": row.key,

@@ -64,8 +64,8 @@ class Job(Generic[R]):
 
     async def status(self) -> str:
         """Look again; return the phase for people: ``queued``, ``scheduled``, ``retrying``,
-        ``unservable`` (no active worker knows the task, or has the tags that it requires),
-        ``running``, ``completed``, ``dead`` or ``cancelled``."""
+        ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows the task, or has
+        the tags that it requires), ``running``, ``completed``, ``dead`` or ``cancelled``."""
 
         async def look(store: Store) -> str:
             self.row = await self._look(store)

@@ -8,6 +8,7 @@ from typing import Any
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.model.suspects import Suspicion
 from outlast.store import open_store
 from outlast.store.base import Claimed, NewJob, Report, Save, Store
 from outlast.store.reads import WorkerStatus
@@ -77,6 +78,7 @@ class Rows:
         await self.dead()
         await self.running()
         await self.retrying()
+        await self.suspect()
         await self.waiting()
         return self.ids
 
@@ -130,6 +132,15 @@ class Rows:
         await self.crash(lost, LOST)
         assert await self.store.checkpoint([Save(lost.job_id, lost.token, 1, "1")]) == ["refused"]
         await self.crash(await self.claim("render"), FAILED, delay=90.0)
+
+    async def suspect(self) -> None:
+        """One that shared a runner which died."""
+        await self.add("suspect", task="mail")
+        claimed = await self.claim("mail")
+        crash = Crash(kind=CrashKind.BYSTANDER, message="its runner died", neighbours=[3, 4])
+        suspicion = Suspicion(claimed.token, claimed.token)
+        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, suspicion=suspicion)
+        await self.end(decide(facts_of(claimed), outcome, lambda: 0.5))
 
     async def waiting(self) -> None:
         """Those that have not run, and a cancelled one."""

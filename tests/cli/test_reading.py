@@ -23,7 +23,7 @@ def names(text: str) -> set[str]:
 
 JOB_NAMES = names(
     """id task queue state phase priority attempt_count failures losses token worker key tenant
-    run_at enqueued_at started_at ended_at progress checkpoint args result"""
+    run_at enqueued_at started_at ended_at progress checkpoint args result solo"""
 )
 ATTEMPT_NAMES = names("token number worker host pid outcome charged started_at ended_at crash")
 WORKER_NAMES = names(
@@ -95,7 +95,7 @@ def test_a_job_shows_why_it_died(outlast: Outlast, filled: Filled) -> None:
         '  File "/srv/shop/picture.py", line 88 in resize',
         '      File "/srv/shop/smtp.py", line 17, in send',
         "page 1 of 400",
-        "jobs 3, 4 in the same process",
+        "shared its runner with 3, 4",
         "worker host-1, host host, pid 4713",
         "2026.1, Python 3.12.1",
     ):
@@ -109,6 +109,9 @@ def test_a_waiting_job_says_when_it_goes_on(outlast: Outlast, rows: Filled) -> N
     assert "losses 1 of 10" in said.out
     assert "key book:emma" in said.out
     assert "no active worker knows the task" in outlast("job", ids["unservable"], "--url", url).out
+    suspect = outlast("job", ids["suspect"], "--url", url).out
+    assert "alone or with fewer others: the runner that it shared has died" in suspect
+    assert "shared its runner with 3, 4" in suspect
 
 
 def test_writes_that_came_too_late_are_shown(outlast: Outlast, filled: Filled) -> None:

@@ -7,7 +7,8 @@ import pytest
 from outlast.model.crash import MemoryEvidence
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.worker.deaths import outcome_of
+from outlast.model.suspects import Suspicion
+from outlast.worker.deaths import outcome_of, suspicions_of
 from outlast.worker.ledger import Running
 from tests.unit.worker_kit import claimed, death
 
@@ -26,6 +27,7 @@ def end_of(
     how=KILLED,
     neighbours=(),
     *,
+    suspicion=None,
     stop=None,
     killed_for=None,
     trusted=True,
@@ -37,6 +39,7 @@ def end_of(
         running,
         how,
         list(neighbours),
+        suspicion=suspicion,
         killed_for=killed_for,
         trusted=trusted,
         draining=draining,
@@ -104,6 +107,44 @@ def word(outcome: Outcome) -> str:
 )
 def test_the_blame_follows_the_facts(facts, said):
     assert word(end_of(**facts)) == said
+
+
+# ------------------------------------------------------------------------ who is suspected
+
+NAMED = """Fatal Python error: Segmentation fault
+
+Current thread 0x0000 (most recent call first):
+  File "x.py", line 3 in boom
+  File "marks.py", line 30 in outlast_attempt_2
+"""
+
+
+def attempts(**fields) -> list[Running]:
+    return [Running(claimed(token, **fields), 0.0) for token in (1, 2, 3)]
+
+
+def test_the_stack_of_a_fault_names_the_one_suspect():
+    named = death(signal="SIGSEGV", stacks=NAMED)
+    assert suspicions_of(attempts(), named) == {2: Suspicion(2, 2)}
+
+
+def test_without_a_fault_a_stack_says_nothing_and_all_are_suspects():
+    for how in (death(signal="SIGKILL", stacks=NAMED), death(exit_code=1, stacks=NAMED)):
+        assert set(suspicions_of(attempts(), how)) == {1, 2, 3}
+
+
+def test_a_runner_that_was_asked_to_end_makes_no_new_suspects_and_clears_none():
+    asked = death(signal="SIGTERM")
+    assert suspicions_of(attempts(), asked) == {}
+    before = attempts(solo=1, incident=5, cohort=7)
+    assert suspicions_of(before, asked) == dict.fromkeys([1, 2, 3], Suspicion(5, 7))
+
+
+def test_only_a_bystander_is_told_the_suspicion():
+    told = Suspicion(1, 1)
+    assert end_of(EXIT, [2], suspicion=told).suspicion == told
+    assert end_of(EXIT, suspicion=told).suspicion is None
+    assert end_of(KILLED, [2], suspicion=told, killed_for="timeout").suspicion is None
 
 
 def test_the_report_has_the_evidence_of_the_death():

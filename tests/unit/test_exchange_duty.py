@@ -384,3 +384,24 @@ async def test_rooms_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench
     bench.ends(1)
     await bench.exchange.run_once()
     assert bench.ledger.is_empty()
+
+
+async def test_a_full_worker_looks_for_suspects_at_each_poll_and_not_at_each_hint():
+    bench = Bench()
+    bench.pool.rooms = lambda unanswered: [Room(["t"], 3, solo=1)]  # type: ignore[method-assign]
+    await bench.exchange.run_once()
+    assert len(bench.rooms()) == 1
+    bench.exchange.hint()
+    await bench.exchange.run_once()
+    assert len(bench.rooms()) == 1
+    bench.clock.advance(POLL)
+    await bench.exchange.run_once()
+    assert len(bench.rooms()) == 2
+
+
+async def test_an_empty_worker_goes_on_at_once_to_the_job_that_needs_it_alone():
+    bench = Bench()
+    bench.store.script = [accepted(0, solo_waiting=2)]
+    assert await bench.exchange.run_once() == 0.0
+    await bench.exchange.run_once()
+    assert bench.rooms()[-1] == [Room(["t"], 1, solo=2)]

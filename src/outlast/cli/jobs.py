@@ -174,8 +174,8 @@ def jobs(
 ) -> None:
     """List jobs, newest first.
 
-    The phases scheduled, retrying and unservable (no active worker knows the task) are shown in the
-    place of the state queued.
+    The phases scheduled, retrying, suspect (waits to be run alone) and unservable (no active worker
+    knows the task) are shown in the place of the state queued.
 
     Examples:
         outlast jobs

@@ -17,7 +17,7 @@ from outlast.cli.grid import Grid, Kind
 from outlast.cli.show import bar, said, word
 from outlast.inspector import phase_of
 from outlast.model.crash import Charge, Crash, MemoryEvidence
-from outlast.model.job import ENDED, State
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
 from outlast.store.reads import AttemptRow, JobRow, RefusalRow
 from outlast.words import ago, count_of, cut, line, lines, pretty, size, span, stamp
 
@@ -236,10 +236,18 @@ def _while_queued(dossier: Dossier) -> str:
     row, now = dossier.row, dossier.now
     if row.waiting:
         again = f"attempt {row.attempt_count + 1} " if row.attempt_count else ""
-        return f"{again}due in {span(row.run_at - now)}"
+        return f"{again}due in {span(row.run_at - now)}{_alone(row, ', then runs ')}"
     if dossier.phase == "unservable":
         return f"it waits: no active worker knows the task {line(row.task, 60)!r}"
-    return "it runs as soon as a worker has room"
+    return f"it runs as soon as a worker has room{_alone(row, ', ')}"
+
+
+def _alone(row: JobRow, lead: str) -> str:
+    if row.solo == ALONE_IN_WORKER:
+        return f"{lead}alone in its worker: two that ran it were lost"
+    if row.solo == ALONE_IN_RUNNER:
+        return f"{lead}alone or with fewer others: the runner that it shared has died"
+    return ""
 
 
 def _placed(row: JobRow) -> str:
@@ -357,7 +365,7 @@ def _age(crash: Crash, attempt: AttemptRow) -> str:
 def _neighbours(crash: Crash) -> str:
     if not crash.neighbours:
         return ""
-    return cut("jobs " + ", ".join(map(str, crash.neighbours)) + " in the same process", 120)
+    return cut("shared its runner with " + ", ".join(map(str, crash.neighbours)), 120)
 
 
 def _where(crash: Crash, attempt: AttemptRow) -> str:
