@@ -117,6 +117,16 @@ CATALOGUE: dict[str, Event] = {
     "attempt_stopping": Event(
         "An attempt has reached a limit and is asked to stop.", ("token", "reason"), "warning"
     ),
+    "attempt_overdue": Event(
+        "An attempt was far above its timeout, and was closed in its own worker's stead.",
+        ("job_id", "token", "state", "reason"),
+        "warning",
+    ),
+    "attempt_superseded": Event(
+        "An attempt that runs here was closed by somebody else; it is ended.",
+        ("job_id", "token"),
+        "warning",
+    ),
     "attempt_ended": Event(
         "An attempt has ended; its outcome is handed in to the store.",
         ("job_id", "token", "task", "outcome", "state", "seconds"),

@@ -50,7 +50,7 @@ class WorkerProcess:
                 *prefix,
                 sys.executable,
                 "-m",
-                "outlast",
+                env.get("OUTLAST_TEST_MODULE", "outlast"),
                 "worker",
                 env.get("OUTLAST_TEST_APP", "tests.crash.tasks:app"),
                 "--url",

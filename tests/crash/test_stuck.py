@@ -12,6 +12,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from tests.crash import stuck
 from tests.crash.harness import Scene
+from tests.crash.tasks import alive
 
 STUCK = {"OUTLAST_TEST_APP": "tests.crash.stuck:app"}
 SOURCE = Path(stuck.__file__).read_text().splitlines()
@@ -119,3 +120,27 @@ async def test_a_loop_that_is_blocked_for_a_while_is_told_and_nobody_is_ended(
         row = await sqlite_stage.ended(each)
         assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
     assert len(said(sqlite_stage, "loop_blocked")) == 1
+
+
+async def test_a_stuck_watchdog_is_stood_in_for_by_another_worker_and_the_loser_stops(
+    stage: Scene,
+) -> None:
+    """The deadline on the row is enforced by whoever looks; the runner of the loser is ended."""
+    stuck_too = await stage.worker(env={**STUCK, "OUTLAST_TEST_MODULE": "tests.crash.no_watchdog"})
+    job = await stage.enqueue(
+        "first_hangs_in_python", policy=Policy(timeout=1.0, backoff_first=0.1)
+    )
+    first = await stage.started(1)
+    await stage.worker("--log-format", "json", env=STUCK)
+    row = await stage.ended(job, deadline=90.0)
+    assert (row.state, row.failures) == (State.COMPLETED, 1)
+    (closed,) = await stage.attempts(job)
+    assert (closed.outcome, closed.charge) == ("timeout", "failure")
+    assert closed.crash is not None
+    assert "its own worker" in closed.crash.message
+
+    async def ended() -> bool:
+        return not any(alive(pid) for pid in first["pids"])
+
+    await stage.until(ended, "the end of the loser and of its child")
+    assert stuck_too.process.poll() is None

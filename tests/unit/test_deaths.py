@@ -92,6 +92,10 @@ def word(outcome: Outcome) -> str:
         ({"stop": "cancel", "killed_for": "timeout", "neighbours": [2]}, "cancelled"),
         # it died of itself before the worker's kill
         ({"how": SEGFAULT, "stop": "timeout"}, "signalled"),
+        # somebody else has closed one of them
+        ({"stop": "lease_lost", "killed_for": "superseded"}, "lost_lease"),
+        ({"killed_for": "superseded", "neighbours": [2]}, "released"),
+        ({"killed_for": "superseded", "neighbours": [2], "trusted": False}, "lost_lease"),
         # it did not answer, and nobody could be named
         ({"killed_for": "unanswered", "neighbours": [2]}, "bystander"),
         ({"killed_for": "unresponsive", "neighbours": [2]}, "released"),

@@ -405,3 +405,21 @@ async def test_an_empty_worker_goes_on_at_once_to_the_job_that_needs_it_alone():
     assert await bench.exchange.run_once() == 0.0
     await bench.exchange.run_once()
     assert bench.rooms()[-1] == [Room(["t"], 1, solo=2)]
+
+
+# ---------------------------------------------------------------------------- the loser stops
+
+
+async def test_an_attempt_that_somebody_else_has_closed_is_asked_to_stop_and_then_killed(bench):
+    bench.ledger.claim(claimed(3))
+    bench.ledger.claim(claimed(4))
+    bench.store.lost = {4}
+    with heard() as names:
+        for _ in range(3):
+            bench.clock.advance(RECONCILE)
+            await bench.exchange.run_once()
+            assert (4, "lease_lost") in bench.pool.stopped
+    assert bench.store.asked_about == [[3, 4]] * 3
+    assert bench.pool.stopped == [(4, "lease_lost")]
+    assert bench.pool.killed == [4, 4]
+    assert names.count("attempt_superseded") == 1

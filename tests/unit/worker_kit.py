@@ -163,6 +163,8 @@ class FakeStore:
         self.saves: list[BaseException | list[Answer]] = []
         self.poison: set[int] = set()  # tokens whose crash-free ends are refused as bad data
         self.unknown: list[tuple[int, int]] = []  # released by the next reconcile
+        self.asked_about: list[list[int]] = []  # which of them are superseded
+        self.lost: set[int] = set()  # tokens that somebody else has closed
         self.reports: list[Report] = []
 
     def verbs(self) -> list[str]:
@@ -185,6 +187,10 @@ class FakeStore:
         self.calls.append(("reconcile", set(held)))
         unknown, self.unknown = self.unknown, []
         return unknown
+
+    async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
+        self.asked_about.append(sorted(token for _, token in attempts))
+        return [token for _, token in attempts if token in self.lost]
 
     async def drop_connections(self) -> None:
         self.calls.append(("drop_connections", None))

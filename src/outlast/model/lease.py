@@ -23,6 +23,8 @@ GAP_FRACTION = 0.5  # looks further apart than this much of the lease: observing
 ABSENT_BEATS = 1.75  # heartbeats without presence and beat, after which a worker is gone
 ABSENT_GAP_BEATS = 0.75  # looks further apart than this many heartbeats: observing starts anew
 ABSENT_LOOK_SECONDS, ABSENT_LOOK_BEATS = 0.5, 0.25  # the pause between looks while one is absent
+STEP_SECONDS = 2.0  # that a clock may be ahead or behind in all and still be in step
+STEADY_GAP_SECONDS = 15.0  # between two looks at a clock; longer ones start anew
 LOOK_FRACTION = 1 / 6  # how much of a lease may pass between two looks at its holder
 
 
@@ -106,6 +108,41 @@ class Presence(StrEnum):
     HELD = "held"
     ABSENT = "absent"
     UNKNOWN = "unknown"
+
+
+class SteadyClock:
+    """Whether a store's clock may judge how long an attempt has run: only while it is in step.
+
+    A hard deadline is the store's now at the claim plus the timeout. The store's clock can be
+    stepped, and a failover can bring another clock. So a look at it counts only if it has run in
+    step with the observer's own boot clock, by looks without a gap, for at least the time that is
+    to be judged (timeout and slack). Then a healthy attempt is never judged overdue: if it was
+    claimed within that time, its deadline was written by a clock that has been in step since,
+    and what that clock says has passed has passed, to within twice ``STEP_SECONDS``; if it was
+    claimed before, then that whole time, and so its timeout and slack, have passed on the
+    observer's own clock, whatever its deadline says. The slack must be more than twice
+    ``STEP_SECONDS``. What two looks cannot see is a step and its way back between them, less than
+    ``STEADY_GAP_SECONDS`` apart, with a claim in the middle of it.
+    """
+
+    def __init__(self) -> None:
+        self._offset = 0.0
+        self._since = self._looked_at = float("-inf")
+
+    def look(self, boot: float, store_now: float) -> None:
+        """Take in one look: both clocks at the same moment, in seconds."""
+        gap = boot - self._looked_at > STEADY_GAP_SECONDS
+        if gap or abs(store_now - boot - self._offset) >= STEP_SECONDS:
+            self._offset, self._since = store_now - boot, boot
+        self._looked_at = boot
+
+    def forget(self) -> None:
+        """Start anew, as after an outage."""
+        self._looked_at = float("-inf")
+
+    def covers(self, seconds: float) -> bool:
+        """Whether it has been in step for so long, up to the last look."""
+        return self._looked_at - self._since >= seconds
 
 
 class Sign(msgspec.Struct, frozen=True):

@@ -222,6 +222,22 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     cause: DeathCause | None = None
 
 
+class Late(msgspec.Struct, frozen=True):
+    """A running attempt that is ``seconds`` past its hard deadline, by the store's clock."""
+
+    job_id: int
+    token: int
+    seconds: float
+    policy: Policy
+
+
+class Overdue(msgspec.Struct, frozen=True):
+    """The store's now (seconds since 1970), and who is past the hard deadline by it."""
+
+    now: float
+    late: list[Late] = []
+
+
 class Cancelled(StrEnum):
     """What a cancel did: ended a queued job, asked a running one, or came too late."""
 
@@ -355,10 +371,27 @@ class Store(Protocol):
         ...
 
     async def reclaim(
-        self, decide: Callable[[Orphan], Transition], limit: int = ORPHANS_MAX
+        self,
+        decide: Callable[[Orphan], Transition],
+        limit: int = ORPHANS_MAX,
+        only: Collection[tuple[int, int]] | None = None,
     ) -> list[Transition]:
         """Close the attempts of orphans, longest-running first, as decided; return what was
-        applied. An orphan that changed hands meanwhile is left alone."""
+        applied. An orphan that changed hands meanwhile is left alone.
+
+        With ``only``, close exactly these (job id, token), also of a worker that is alive: what
+        that worker still says of them is refused.
+        """
+        ...
+
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> Overdue:
+        """Return running attempts more than ``slack`` seconds past their hard deadline by the
+        store's clock, the latest first, and that clock's now."""
+        ...
+
+    async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
+        """Return the tokens of those (job id, token) that are no longer current: closed by
+        somebody else. An attempt that has completed itself is none of them."""
         ...
 
     async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:

@@ -25,10 +25,12 @@ from outlast.store.base import (
     Cancelled,
     Enqueued,
     Exchanged,
+    Late,
     Migration,
     NewJob,
     NewWorker,
     Orphan,
+    Overdue,
     Registered,
     Report,
     Requeued,
@@ -37,6 +39,7 @@ from outlast.store.base import (
     WorkerRef,
     WorkerSeen,
 )
+from outlast.store.columns import policy_of
 from outlast.store.postgres_inspector import PostgresInspector
 from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
 from outlast.store.postgres_schema import PostgresSchema
@@ -322,17 +325,37 @@ class PostgresStore:
         return bool(await self._fetch("reap", gone.worker_id, gone.beat, cause.value))
 
     async def reclaim(
-        self, decide: Callable[[Orphan], Transition], limit: int = ORPHANS_MAX
+        self,
+        decide: Callable[[Orphan], Transition],
+        limit: int = ORPHANS_MAX,
+        only: Collection[Pair] | None = None,
     ) -> list[Transition]:
-        """Close the attempts of orphans as decided, in one transaction."""
+        """Close the attempts of orphans, or only these, as decided, in one transaction."""
         async with self._connections.use() as connection, connection.transaction():
-            rows = await connection.fetch(sql("orphans"), limit)
+            if only is None:
+                rows = await connection.fetch(sql("orphans"), limit)
+            else:
+                rows = await connection.fetch(sql("facts"), *_columns(only))
             if not rows:
                 return []
             decided = [decide(orphan_of(row)) for row in rows]
             closed = await connection.fetch(sql("close"), ends_text(decided), self.notify)
         pairs = {(row["job_id"], row["token"]) for row in closed}
         return [transition for transition in decided if _pair(transition) in pairs]
+
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> Overdue:
+        """Return running attempts past their hard deadline by more than ``slack`` seconds."""
+        rows = await self._fetch("overdue", slack, limit)
+        late = [
+            Late(row["id"], row["token"], row["seconds"], policy_of(row["policy"]))
+            for row in rows
+            if row["id"] is not None
+        ]
+        return Overdue(rows[0]["now"], late)
+
+    async def superseded(self, attempts: Collection[Pair]) -> list[int]:
+        """Return the tokens of those that are no longer current."""
+        return [row["token"] for row in await self._fetch("superseded", *_columns(attempts))]
 
     async def _fetch(self, verb: str, *values: Any) -> list[Any]:
         async with self._connections.use() as connection:
@@ -403,6 +426,10 @@ async def _enqueue_keyed(
 
 def _pair(item: Transition | Save | Report) -> Pair:
     return item.job_id, item.token
+
+
+def _columns(pairs: Collection[Pair]) -> tuple[list[int], list[int]]:
+    return [job_id for job_id, _ in pairs], [token for _, token in pairs]
 
 
 def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], list[int]]:

@@ -38,6 +38,7 @@ from outlast.store.base import (
     NewJob,
     NewWorker,
     Orphan,
+    Overdue,
     Registered,
     Report,
     Requeued,
@@ -235,15 +236,35 @@ class SqliteStore:
         return await self._write(sqlite_workers.reap, gone, cause)
 
     async def reclaim(
-        self, decide: Callable[[Orphan], Transition], limit: int = ORPHANS_MAX
+        self,
+        decide: Callable[[Orphan], Transition],
+        limit: int = ORPHANS_MAX,
+        only: Collection[tuple[int, int]] | None = None,
     ) -> list[Transition]:
-        """Close the attempts of orphans as decided; return what was applied."""
+        """Close the attempts of orphans, or only these, as decided; return what was applied."""
+        now = self._clock.wall()
         found = await self._connection.read(
-            lambda cursor: sqlite_workers.orphans(cursor, self._clock.wall(), limit)
+            lambda cursor: (
+                sqlite_workers.orphans(cursor, now, limit)
+                if only is None
+                else sqlite_workers.facts_of(cursor, now, only)
+            )
         )
         if not found:
             return []
         return await self._write(sqlite_workers.close_orphans, [decide(one) for one in found])
+
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> Overdue:
+        """Return running attempts past their hard deadline by more than ``slack`` seconds."""
+        return await self._connection.read(
+            lambda cursor: sqlite_workers.overdue(cursor, self._clock.wall(), slack, limit)
+        )
+
+    async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
+        """Return the tokens of those that are no longer current."""
+        return await self._connection.read(
+            lambda cursor: sqlite_workers.superseded(cursor, attempts)
+        )
 
     # ---------------------------------------------------------------------------- inside
 

@@ -17,7 +17,16 @@ from outlast.model.crash import Charge
 from outlast.model.job import JobFacts, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.base import Beat, NewWorker, Orphan, Registered, WorkerRef, WorkerSeen
+from outlast.store.base import (
+    Beat,
+    Late,
+    NewWorker,
+    Orphan,
+    Overdue,
+    Registered,
+    WorkerRef,
+    WorkerSeen,
+)
 from outlast.store.columns import cause_of, policy_of, progress_of
 from outlast.store.lockfile import LockFile, read_beat
 from outlast.store.reads import WorkerStatus
@@ -219,6 +228,25 @@ def _released(
 def orphans(cursor: Cursor, now: float, limit: int) -> list[Orphan]:
     """Return running jobs whose worker is not alive or has no row, longest-running first."""
     return [_orphan(row, now) for row in cursor.execute(_RECLAIM["orphans"], (limit,)).fetchall()]
+
+
+def facts_of(cursor: Cursor, now: float, pairs: Collection[tuple[int, int]]) -> list[Orphan]:
+    """Return the facts on exactly these attempts, as far as they are current."""
+    found = [cursor.execute(_RECLAIM["facts"], pair).fetchone() for pair in pairs]
+    return [_orphan(row, now) for row in found if row is not None]
+
+
+def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> Overdue:
+    """Return running attempts past their hard deadline by more than ``slack`` seconds."""
+    values = {"now": now, "slack": slack, "limit": limit}
+    rows = cursor.execute(_RECLAIM["overdue"], values).fetchall()
+    return Overdue(now, [Late(row[0], row[1], row[2], policy_of(row[3])) for row in rows])
+
+
+def superseded(cursor: Cursor, attempts: Collection[tuple[int, int]]) -> list[int]:
+    """Return the tokens of those that are no longer current."""
+    is_current = _RECLAIM["current"]
+    return [pair[1] for pair in attempts if cursor.execute(is_current, pair).fetchone() is None]
 
 
 def _orphan(row: tuple[Any, ...], now: float) -> Orphan:

@@ -23,6 +23,7 @@ from outlast.worker.pulse import UNANSWERED
 from outlast.worker.runner_process import Death
 from outlast.worker.wear import MAX_RSS, said
 
+SUPERSEDED = "superseded"  # why a runner is killed: one of its attempts is no longer current
 _ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
 _FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"}  # raised by what runs
 _OWN_DOING = {None, "bad_frame", MAX_RSS}  # kills, or none, of which the attempt is the cause
@@ -89,6 +90,8 @@ def stopped(running: Running, death: Death | None, neighbours: list[int]) -> Out
         }[kind]
         over = "" if limit is None else f"above its limit of {limit:g} s, and "
         return crashed(kind, f"{reason}: {over}{words}", death, neighbours)
+    if reason == "lease_lost":
+        return crashed(CrashKind.LOST_LEASE, "somebody else has closed it", death, neighbours)
     if reason == "cancel":
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled; did not stop when asked")
     return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")

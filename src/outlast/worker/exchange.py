@@ -69,7 +69,8 @@ class Exchange:
         self._reconcile_every = reconcile_every
         self._patience = patience
         self._broken = False
-        self._reconciled_at = clock.boot()
+        self._reconciled_at = self._looked_at = clock.boot()
+        self._superseded: set[int] = set()  # asked to stop, to be killed at the next look
         self._hint = False
         self._asked_at = clock.boot() - poll
         self._alone = Alone(ledger, clock, pool.alone_from)
@@ -82,6 +83,7 @@ class Exchange:
         """Do one trip if there is anything to hand in or room to fill."""
         if self._broken:
             await self._reconnect()
+        await self._look_for_superseded()
         ended = self._ledger.take(OUTCOMES_MAX)
         rooms = self._rooms(ended)
         if not ended and not rooms:
@@ -184,6 +186,25 @@ class Exchange:
         for job_id, token in released:
             emit("claim_reconciled", job_id=job_id, token=token)
         self._hint = self._hint or bool(released)
+
+    async def _look_for_superseded(self) -> None:
+        """The loser stops: what somebody else has closed is asked to stop, at the next look killed.
+
+        Not left to the watchdog: others close an attempt because it is stuck.
+        """
+        if self._clock.boot() - self._looked_at < self._reconcile_every:
+            return
+        self._looked_at = self._clock.boot()
+        held = [(each.claimed.job_id, each.token) for each in self._ledger.running.values()]
+        lost = await self._guarded(self._store.superseded(held)) if held else []
+        for token in lost:
+            running = self._ledger.running.get(token)
+            if token in self._superseded:
+                self._pool.kill(token)
+            elif running is not None:
+                emit("attempt_superseded", job_id=running.claimed.job_id, token=token)
+                self._pool.stop(token, "lease_lost")
+        self._superseded = set(lost)
 
     async def _reconnect(self) -> None:
         await self._store.drop_connections()

@@ -30,7 +30,7 @@ from outlast.runner.protocol import (
 )
 from outlast.store.base import Answer, Claimed, Room
 from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
-from outlast.worker.deaths import crashed, outcome_of, suspicions_of
+from outlast.worker.deaths import SUPERSEDED, crashed, outcome_of, suspicions_of
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.placing import Placing
 from outlast.worker.pulse import Pulse, Pulses
@@ -276,7 +276,9 @@ class RunnerPool:
         """Kill the runner of an attempt, with the stacks of its threads."""
         runner, running = self.runner_of(token), self._ledger.running.get(token)
         if runner is not None and running is not None:
-            self._kill(runner, running.stop_reason or "stop")
+            reason = running.stop_reason or "stop"
+            # its neighbours' lease stands, unless the worker trusts none (see deaths.outcome_of)
+            self._kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
 
     def _kill(self, runner: RunnerProcess, reason: str) -> None:
         if runner.kill_reason is None and not runner.gone:

@@ -24,6 +24,7 @@ from outlast.store.base import Beat, NewWorker, Store, WorkerRef
 from outlast.store.presence import PresenceLock
 from outlast.store.reads import WorkerStatus
 from outlast.wakeup.base import Wakeup
+from outlast.worker.deadlines import Deadlines
 from outlast.worker.exchange import Exchange
 from outlast.worker.heartbeat import Heartbeat
 from outlast.worker.ledger import Ledger
@@ -205,6 +206,7 @@ class Worker:
             lambda: self._on_wake(""),
             clock=self._clock,
         )
+        yield Deadlines(self._store, lambda: self._on_wake(""), clock=self._clock)
         yield Pruner(
             self._store,
             keep_jobs=self.settings.keep_completed_seconds,

@@ -1,6 +1,34 @@
 -- 0004 orphans: find running jobs that nobody runs, and give them back.
 -- compatible_from: 0.1
 
+-- The facts to decide on, of exactly these attempts as far as they are current, with their rows
+-- locked by joining on id, token and state. Rows that somebody holds are left for later. A worker
+-- that is alive hands in its end through the same lock: whoever is first closes the attempt, the
+-- other finds its token not running and is refused.
+CREATE FUNCTION outlast_facts_v1(p_ids bigint[], p_tokens bigint[])
+RETURNS TABLE (
+    job_id bigint, token bigint, failures integer, losses integer, policy text,
+    cancel_requested boolean, solo smallint, incident bigint, cohort bigint, worker_id bigint,
+    worker text, host text, progress text, checkpoint_age double precision, cause text)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.solo,
+           j.incident, j.cohort, j.worker_id, w.name, w.host, j.progress,
+           extract(epoch FROM clock_timestamp() - j.checkpoint_at)::double precision,
+           w.cause
+    FROM unnest(p_ids, p_tokens) AS o (id, token)
+    JOIN outlast_jobs j ON j.id = o.id AND j.token = o.token AND j.state = 'running'
+    LEFT JOIN outlast_workers w ON w.id = j.worker_id
+    FOR NO KEY UPDATE OF j SKIP LOCKED;
+END
+$$;
+
 -- Running jobs whose worker is not alive or has no row, longest-running first: locked, with the
 -- facts to decide on. The list of (id, token) is made first and without locks; then rows are locked
 -- by joining on both. A plain "NOT EXISTS (live worker)" under the lock would check the newest
@@ -19,8 +47,10 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_tokens bigint[];
 BEGIN
-    RETURN QUERY
     WITH RECURSIVE holder (id) AS (
         (SELECT j.worker_id FROM outlast_jobs j
          WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT 1)
@@ -36,14 +66,8 @@ BEGIN
     ), orphan AS MATERIALIZED (
         SELECT j.id, j.token FROM gone g JOIN outlast_jobs j ON j.worker_id = g.id
         ORDER BY j.started_at LIMIT p_limit)
-    SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.solo,
-           j.incident, j.cohort, j.worker_id, w.name, w.host, j.progress,
-           extract(epoch FROM clock_timestamp() - j.checkpoint_at)::double precision,
-           w.cause
-    FROM orphan o
-    JOIN outlast_jobs j ON j.id = o.id AND j.token = o.token AND j.state = 'running'
-    LEFT JOIN outlast_workers w ON w.id = j.worker_id
-    FOR NO KEY UPDATE OF j SKIP LOCKED;
+    SELECT array_agg(o.id), array_agg(o.token) INTO v_ids, v_tokens FROM orphan o;
+    RETURN QUERY SELECT * FROM outlast_facts_v1(v_ids, v_tokens);
 END
 $$;
 

@@ -11,6 +11,19 @@ SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.work
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.worker_id IS NOT NULL AND (w.id IS NULL OR w.status NOT IN ('active', 'draining'))
 ORDER BY j.started_at, j.token LIMIT ?
+-- name: facts
+-- One attempt, also of a worker that is alive: closed by its token, like an orphan. That worker's
+-- own end waits for the commit and then finds no running row with its token.
+SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
+       w.name, w.host, j.progress, j.checkpoint_at, w.cause, j.solo, j.incident, j.cohort
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+WHERE j.id = ? AND j.token = ? AND j.state = 'running'
+-- name: overdue
+SELECT id, token, :now - hard_deadline, policy FROM outlast_jobs
+WHERE hard_deadline < :now - :slack AND state = 'running' ORDER BY hard_deadline LIMIT :limit
+-- name: current
+-- Tokens never come back. ``completed`` under its own token is the attempt's own complete_in.
+SELECT 1 FROM outlast_jobs WHERE id = ? AND token = ? AND state IN ('running', 'completed')
 -- name: held_by
 -- A worker's running jobs, for reconciling what it holds with what the store says it holds.
 SELECT id, token, failures, losses, solo, incident, cohort FROM outlast_jobs WHERE worker_id = ? ORDER BY id

@@ -1,0 +1,134 @@
+"""Attempts past their hard deadline: shown by the store's clock, closed by their token, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import Policy, State
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.store.base import Answer, Orphan, Overdue, Store
+from tests.conformance.kit import Hands, ended, enqueued, eventually, job, lost_worker, no_dice
+
+
+@pytest.fixture
+async def other(store: Store) -> Hands:
+    """Another registered worker."""
+    return await Hands.on(store, "w2")
+
+
+def too_late(orphan: Orphan) -> Transition:
+    crash = Crash(kind=CrashKind.TIMEOUT, message="far above its limit", worker=orphan.worker)
+    return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), no_dice)
+
+
+async def late(store: Store, slack: float = 0.0, limit: int = 100) -> Overdue | None:
+    """Return a look that shows somebody late; time passes on the store's clock only."""
+    seen = await store.overdue(slack, limit)
+    return seen if seen.late else None
+
+
+async def test_a_look_shows_the_clock_also_when_nobody_is_late(store: Store, hands: Hands) -> None:
+    first = await store.overdue(0.0)
+    await enqueued(store, job(), job(policy=Policy(timeout=3600.0)))
+    await hands.claim()
+    second = await store.overdue(0.0)
+    assert first.late == second.late == []
+    assert 1.5e9 < first.now <= second.now
+
+
+async def test_a_running_attempt_is_late_once_its_timeout_has_passed(
+    store: Store, hands: Hands
+) -> None:
+    policy = Policy(timeout=0.01, cancel_grace=7.0)
+    await enqueued(store, job(policy=policy))
+    claimed = await hands.claim_one()
+    seen = await eventually(lambda: late(store))
+    (one,) = seen.late
+    assert (one.job_id, one.token, one.policy) == (claimed.job_id, claimed.token, policy)
+    assert one.seconds > 0.0
+    assert (await store.overdue(3600.0)).late == []
+
+
+async def test_the_latest_come_first_and_no_more_than_asked_for(store: Store, hands: Hands) -> None:
+    first, _, _ = await enqueued(
+        store,
+        job(policy=Policy(timeout=0.001)),
+        job(policy=Policy(timeout=0.002)),
+        job(policy=Policy(timeout=0.003)),
+    )
+    await hands.claim()
+
+    async def all_late() -> bool:
+        return len((await store.overdue(0.0)).late) == 3
+
+    await eventually(all_late)
+    assert [one.job_id for one in (await store.overdue(0.0, limit=1)).late] == [first]
+
+
+async def test_what_has_ended_is_late_no_more(store: Store, hands: Hands) -> None:
+    await enqueued(store, job(policy=Policy(timeout=0.01)))
+    claimed = await hands.claim_one()
+    await eventually(lambda: late(store))
+    await hands.hand_in(ended(claimed))
+    assert (await store.overdue(0.0)).late == []
+
+
+async def test_exactly_these_attempts_are_closed_though_their_worker_lives(
+    store: Store, hands: Hands
+) -> None:
+    late_one, healthy = await enqueued(store, job(policy=Policy(timeout=0.01)), job())
+    claims = {each.job_id: each for each in await hands.claim()}
+    token = claims[late_one].token
+    stranger = (healthy, token)  # a pair that names nobody
+    (closed,) = await store.reclaim(too_late, only=[(late_one, token), stranger])
+    assert (closed.job_id, closed.token, closed.outcome) == (late_one, token, "timeout")
+    row = await store.inspector.job(healthy)
+    assert row is not None
+    assert row.state is State.RUNNING
+    (attempt,) = await store.inspector.attempts(late_one)
+    assert (attempt.token, attempt.outcome, attempt.charge) == (token, "timeout", "failure")
+
+
+async def test_the_late_end_of_its_worker_is_refused_and_the_next_attempt_is_not_touched(
+    store: Store, hands: Hands, other: Hands
+) -> None:
+    await enqueued(store, job(policy=Policy(timeout=0.01, backoff_first=0.0)))
+    claimed = await hands.claim_one()
+    pair = (claimed.job_id, claimed.token)
+    assert len(await store.reclaim(too_late, only=[pair])) == 1
+    again = await other.claim_one()
+    assert await hands.hand_in(ended(claimed)) == [Answer.REFUSED]
+    assert await store.reclaim(too_late, only=[pair]) == []
+    assert await other.hand_in(ended(again)) == [Answer.ACCEPTED]
+
+
+async def test_an_end_that_was_handed_in_first_stands(store: Store, hands: Hands) -> None:
+    await enqueued(store, job(policy=Policy(timeout=0.01)))
+    claimed = await hands.claim_one()
+    await hands.hand_in(ended(claimed))
+    assert await store.reclaim(too_late, only=[(claimed.job_id, claimed.token)]) == []
+
+
+async def test_nobody_is_reclaimed_when_none_is_named(store: Store, hands: Hands) -> None:
+    await enqueued(store)
+    await hands.claim_one()
+    await hands.vanish()
+    assert await store.reclaim(too_late, only=[]) == []
+    assert len(await store.reclaim(lost_worker)) == 1
+
+
+async def test_what_somebody_else_has_closed_is_superseded_and_nothing_else(
+    store: Store, hands: Hands, other: Hands
+) -> None:
+    await enqueued(store, job(), job(), job(), job(policy=Policy(backoff_first=0.0)))
+    running, completed, cut, taken = await hands.claim()
+    held = [(each.job_id, each.token) for each in (running, completed, cut, taken)]
+    assert await store.superseded(held) == []
+    assert await store.superseded([]) == []
+    await hands.hand_in(ended(completed))  # as by its own complete_in
+    await store.reclaim(too_late, only=held[2:])
+    (again,) = await other.claim()  # one of the two waits for its back-off
+    assert again.job_id == taken.job_id
+    assert sorted(await store.superseded(held)) == sorted([cut.token, taken.token])
+    assert await store.superseded([(again.job_id, again.token)]) == []
