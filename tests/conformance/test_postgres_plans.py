@@ -285,3 +285,22 @@ async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(pg_url: str)
         await s.store.reclaim(lost)
         by_index(await s.settled())
     await store.close()
+
+
+async def test_what_people_look_at_is_counted_by_index(full_url: str) -> None:
+    """`outlast why` and `outlast stats`: whatever the statistics say, and nothing is sorted out
+    of what an index could not tell."""
+    async with session(full_url) as s:
+        await s.store.enqueue([NewJob(task="t") for _ in range(20)])
+        (made,) = await s.store.enqueue([NewJob(task="t", key="looked at", delay=60)])
+        await s.settled()
+        s.plans.clear()
+        assert await s.store.inspector.place(made.job_id) is not None
+        await s.store.inspector.figures()
+        jobs = [one for one in await s.settled() if one.get("Relation Name") == "outlast_jobs"]
+        assert len(jobs) > 10
+        for node in jobs:
+            assert node["Node Type"] in {"Index Scan", "Index Only Scan"}, json.dumps(node)
+            assert node.get("Rows Removed by Filter", 0) <= WIDE, json.dumps(node)
+        used = {node["Index Name"] for node in jobs}
+        assert {"outlast_jobs_line", "outlast_jobs_task", "outlast_jobs_ended_at"} <= used
