@@ -1,0 +1,141 @@
+"""A runner as a simulated process: the production code of a runner on a socket that is a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+from outlast.runner.main import Channel, Runner
+from outlast.runner.protocol import TO_RUNNER, TO_WORKER, Quit, Unpacker, pack
+from outlast.runner.settings import RunnerSettings
+from outlast.worker.runner_process import Death
+from tests.sim.loop import PROCESS, Process, SimLoop
+from tests.sim.tasks import RUNNER, app
+
+SETTINGS = RunnerSettings(
+    app="tests.sim.tasks:app", socket=-1, stacks=-1, concurrency=4, store_id="simulated",
+    url=app.url, lock=None,
+)  # fmt: skip
+
+
+class SimChannel(Channel):
+    """The runner's end of the socket: the production code above a queue instead of a socket."""
+
+    def __init__(self, to_worker: Callable[[Any], None]) -> None:
+        nothing: Any = None
+        super().__init__(nothing)
+        self._to_worker = to_worker
+
+    def start(self, on_frame: Callable[[Any], None]) -> None:
+        """Take frames from now on."""
+        self._on_frame = on_frame
+
+    def send(self, frame: Any) -> None:
+        """Send a frame to the worker."""
+        self._to_worker(frame)
+
+    def took(self, frame: Any) -> None:
+        """Take a frame of the worker's."""
+        self._took(frame)
+
+
+class SimRunner:
+    """What the pool sees of a runner; its process can be stopped and killed."""
+
+    def __init__(self, owner: Any, *, on_frame: Any, on_death: Any) -> None:
+        self._owner = owner
+        self._world = owner.world
+        self._on_frame = on_frame
+        self._on_death = on_death
+        self._to_worker = Unpacker(TO_WORKER)
+        self._to_runner = Unpacker(TO_RUNNER)
+        self.pid = self._world.next_pid()
+        self.process = Process(f"runner {self.pid}")
+        self.ready = False
+        self.tasks: dict[str, bool] = {}
+        self.tokens: set[int] = set()
+        self.exclusive = False
+        self.kill_reason: str | None = None
+        self.born_at = owner.clock.boot()
+        self.dead = False
+
+    @property
+    def loop(self) -> SimLoop:
+        """The one loop."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        return loop
+
+    async def start(self) -> None:
+        self._owner.runners.append(self)
+        self._worker_context = copy_context()
+        context = copy_context()
+        context.run(PROCESS.set, self.process)
+        context.run(RUNNER.set, self)
+        self._context = context
+        self._channel = SimChannel(self._tell_worker)
+        self._world.keep(self.loop.create_task(self._live(), context=context))
+
+    async def _live(self) -> None:
+        await asyncio.sleep(0.05 + 0.4 * self._world.chance())
+        await Runner(app, SETTINGS, self._channel).run()
+        self.die(exit_code=0, signal=None)
+
+    # -- as the pool uses it -------------------------------------------------------------------
+
+    @property
+    def gone(self) -> bool:
+        return self.dead
+
+    def send(self, frame: Any) -> None:
+        if self.dead:
+            return
+        for copy in self._to_runner.feed(pack(frame)):
+            self.loop.call_soon(self._channel.took, copy, context=self._context)
+
+    def _tell_worker(self, frame: Any) -> None:
+        for copy in self._to_worker.feed(pack(frame)):
+            self.loop.call_soon(self._on_frame, self, copy, context=self._worker_context)
+
+    def quit(self) -> None:
+        self.send(Quit())
+
+    def kill(self, reason: str | None = None) -> None:
+        if not self.dead:
+            self.kill_reason = self.kill_reason or reason
+            self.die(exit_code=None, signal="SIGKILL")
+
+    async def kill_with_stacks(self) -> None:
+        await asyncio.sleep(0.2)
+        self.kill()
+
+    # -- as the tasks and the nemesis use it ------------------------------------------------------
+
+    def die(self, *, exit_code: int | None, signal: str | None) -> None:
+        """Be gone at once; the worker hears of it a moment later, if it lives."""
+        if self.dead:
+            return
+        self.dead = True
+        self.loop.kill(self.process)
+        death = Death(
+            pid=self.pid, exit_code=exit_code, signal=signal, rss_peak_bytes=1, cpu_seconds=0.0,
+            stacks="", output=[],
+        )  # fmt: skip
+        self.loop.call_later(
+            0.001 + 0.05 * self._world.chance(),
+            self._on_death, self, death,
+            context=self._worker_context,
+        )  # fmt: skip
+        self._owner.runner_died(self)
+
+    async def crash(self) -> None:
+        """Die of a signal, from inside."""
+        self._world.plan.seen["runner crashed by its task"] += 1
+        self.die(exit_code=None, signal="SIGSEGV")
+        await asyncio.get_running_loop().create_future()  # never: this process is dead
+
+    def step(self, attempt: Any) -> None:
+        """User code takes a step."""
+        self._world.stepped(self, attempt)

@@ -1,0 +1,62 @@
+"""What simulated jobs do: real tasks of a real application, run by the real executor."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import Any
+
+import outlast
+
+app = outlast.App("sqlite:///never-opened.db")
+RUNNER: ContextVar[Any] = ContextVar("runner")
+
+BACKOFF = {"backoff_first": 0.2, "backoff_max": 2.0}
+
+
+@app.task(retries=4, max_losses=40)
+async def work(steps: int, pause: float, ending: str, saves: bool) -> int:
+    """Take some steps, save after each, and come to the ending, some of which try again."""
+    attempt = outlast.current()
+    done = int(attempt.checkpoint or 0)
+    for step in range(done, steps):
+        RUNNER.get().step(attempt)
+        await asyncio.sleep(pause)
+        if saves:
+            await attempt.save(step + 1)
+        attempt.report(step / steps)
+    if attempt.number <= 2:
+        await _come_to(ending)
+    return steps
+
+
+async def _come_to(ending: str) -> None:
+    if ending == "error":
+        raise ValueError("simulated")
+    if ending == "snooze":
+        raise outlast.Snooze(0.5)
+    if ending == "retry":
+        raise outlast.Retry(after=0.1)
+    if ending == "crash":
+        await RUNNER.get().crash()
+
+
+@app.task(retries=1, max_losses=40, timeout=6)
+async def stubborn(seconds: float) -> None:
+    """Ignore every wish to stop for a while."""
+    attempt = outlast.current()
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        RUNNER.get().step(attempt)
+        try:
+            await asyncio.sleep(0.5)
+        except asyncio.CancelledError:
+            continue
+
+
+@app.task(retries=3, max_losses=40)
+async def poison() -> None:
+    """Take the runner down, always."""
+    RUNNER.get().step(outlast.current())
+    await RUNNER.get().crash()
