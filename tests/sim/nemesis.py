@@ -28,9 +28,11 @@ def _one(world: Any, things: list[Any]) -> Any:
 
 async def _kill_runner(world: Any) -> bool:
     runner = _one(world, [each for worker in world.alive() for each in worker.runners])
-    if runner is not None:
-        runner.die(exit_code=None, signal="SIGKILL")
-    return runner is not None
+    if runner is None:
+        return False
+    world.witness.killed_from_outside |= runner.tokens  # charged, if it was alone: that is the rule
+    runner.die(exit_code=None, signal="SIGKILL")
+    return True
 
 
 async def _kill_worker(world: Any) -> bool:

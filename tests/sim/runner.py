@@ -8,9 +8,9 @@ from contextvars import copy_context
 from typing import Any
 
 from outlast.runner.main import Channel, Runner
-from outlast.runner.protocol import TO_RUNNER, TO_WORKER, Quit, Unpacker, pack
+from outlast.runner.protocol import TO_RUNNER, TO_WORKER, Unpacker, pack
 from outlast.runner.settings import RunnerSettings
-from outlast.worker.runner_process import Death
+from outlast.worker.runner_process import Death, RunnerProcess
 from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.tasks import RUNNER, app
 
@@ -41,24 +41,20 @@ class SimChannel(Channel):
         self._took(frame)
 
 
-class SimRunner:
+class SimRunner(RunnerProcess):
     """What the pool sees of a runner; its process can be stopped and killed."""
 
     def __init__(self, owner: Any, *, on_frame: Any, on_death: Any) -> None:
+        super().__init__(
+            SETTINGS, clock=owner.clock, on_frame=on_frame, on_death=on_death,
+            on_output=lambda _: None, on_failure=owner.failed,
+        )  # fmt: skip
         self._owner = owner
         self._world = owner.world
-        self._on_frame = on_frame
-        self._on_death = on_death
         self._to_worker = Unpacker(TO_WORKER)
         self._to_runner = Unpacker(TO_RUNNER)
         self.pid = self._world.next_pid()
         self.process = Process(f"runner {self.pid}")
-        self.ready = False
-        self.tasks: dict[str, bool] = {}
-        self.tokens: set[int] = set()
-        self.exclusive = False
-        self.kill_reason: str | None = None
-        self.born_at = owner.clock.boot()
         self.dead = False
 
     @property
@@ -99,17 +95,16 @@ class SimRunner:
         for copy in self._to_worker.feed(pack(frame)):
             self.loop.call_soon(self._on_frame, self, copy, context=self._worker_context)
 
-    def quit(self) -> None:
-        self.send(Quit())
-
     def kill(self, reason: str | None = None) -> None:
         if not self.dead:
             self.kill_reason = self.kill_reason or reason
             self.die(exit_code=None, signal="SIGKILL")
 
-    async def kill_with_stacks(self) -> None:
-        await asyncio.sleep(0.2)
-        self.kill()
+    def ask_stacks(self) -> None:
+        """Nobody looks: simulated runners have no stacks."""
+
+    def stacks(self) -> str:
+        return ""
 
     # -- as the tasks and the nemesis use it ------------------------------------------------------
 

@@ -32,7 +32,10 @@ class Witness:
         self.counts: Counter[str] = Counter()
         self.accepted: set[int] = set()  # jobs whose enqueue has returned
         self.completed: dict[int, int] = {}  # job -> the token whose completion was accepted
+        self.killed_from_outside: set[int] = set()  # tokens
         self.token_max = 0
+        self._saved: dict[int, str | None] = {}  # job -> the checkpoint that was accepted last
+        self._numbers: dict[int, int] = {}  # token -> the number of its last accepted checkpoint
         self._stepped: dict[int, int] = {}  # job -> the highest token that has run user code
         self.forgiven_until: dict[str, float] = {}  # worker -> when its late steps count again
 
@@ -60,6 +63,7 @@ class Witness:
             self._exchanged(args[1], reply, before)
         elif name == "checkpoint":
             self._fenced(name, args[0], reply, before)
+            self._kept(args[0], reply)
         elif name == "reclaim":
             for transition in reply:
                 if before.get(transition.job_id) != transition.token:
@@ -89,6 +93,37 @@ class Witness:
             if claimed.job_id in before and claimed.job_id not in let_go:
                 self.wrong("one holder", f"job {claimed.job_id} was claimed while it was running")
 
+        self._refused_nobodys_own(ended, reply.answers)
+        self._handed_on(reply.claimed)
+
+    def _refused_nobodys_own(self, ended: Any, answers: Any) -> None:
+        """The same end written twice is ``already``, not a refusal."""
+        for end, answer in zip(ended, answers, strict=True):
+            own = self.completed.get(end.job_id) == end.token and end.state == "completed"
+            if own and answer is Answer.REFUSED:
+                self.wrong("already", f"the end of job {end.job_id} was refused to its owner")
+
+    def _handed_on(self, claims: Any) -> None:
+        """Checkpoints are those that were accepted; cancelled jobs are not run again."""
+        for claimed in claims:
+            saved = self._saved.get(claimed.job_id)
+            if claimed.checkpoint != saved:
+                told = f"{claimed.checkpoint}, but {saved} was accepted last"
+                self.wrong("checkpoints", f"job {claimed.job_id} goes on from {told}")
+            sql = "SELECT cancel_requested FROM outlast_jobs WHERE id = ?"
+            if self._rows.execute(sql, (claimed.job_id,)).fetchone()[0]:
+                self.wrong("cancel wins", f"job {claimed.job_id} runs though it was cancelled")
+
+    def _kept(self, saves: Any, answers: Any) -> None:
+        for save, answer in zip(saves, answers, strict=True):
+            if answer is not Answer.ACCEPTED:
+                continue
+            if save.number <= self._numbers.get(save.token, 0):
+                later = self._numbers[save.token]
+                self.wrong("checkpoints", f"save {save.number} was accepted after {later}")
+            self._numbers[save.token] = save.number
+            self._saved[save.job_id] = save.value
+
     def _fenced(self, verb: str, writes: Any, answers: Any, before: dict[int, int]) -> None:
         for write, answer in zip(writes, answers, strict=True):
             if answer is Answer.ACCEPTED and before.get(write.job_id) != write.token:
@@ -114,3 +149,13 @@ class Witness:
             for job_id in self.accepted
             if rows.get(job_id) not in ended
         )
+
+    def happened(self, event: str) -> bool:
+        """Whether any worker has told of this event."""
+        return any(name.endswith(f"] {event}") for name in self.counts)
+
+    def failures_of(self, job_id: int) -> int:
+        """Return how many attempts of a job were charged to it, without those that a nemesis killed."""
+        sql = "SELECT token FROM outlast_attempts WHERE job_id = ? AND charge = 'failure'"
+        tokens = {row[0] for row in self._rows.execute(sql, (job_id,))}
+        return len(tokens - self.killed_from_outside)

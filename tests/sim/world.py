@@ -11,6 +11,7 @@ import asyncio
 import json
 import shutil
 import tempfile
+import traceback
 from collections import Counter
 from contextvars import Context, copy_context
 from pathlib import Path
@@ -202,6 +203,10 @@ class SimWorker:
         if tree and not stopped:
             self.world.witness.forgiven_until[self.name] = self.world.loop.now + RESUMED_SECONDS
 
+    def failed(self, error: BaseException) -> None:
+        """Something went wrong that never should."""
+        self.world.witness.wrong("no stray exception", repr(error))
+
     def runner_died(self, runner: SimRunner) -> None:
         self.runners.remove(runner)
         self._let_go_when_empty()
@@ -233,6 +238,7 @@ class World:
         self.lock_share = [0.0, 0.5, 1.0][int(3 * self.chance())]
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-sim-", dir=_fast_folder()))
         self.workers: list[SimWorker] = []
+        self.innocent: list[int] = []  # jobs that never fail by themselves
         self._kept: list[object] = []
         self._pids = 100
         self.number = 0
@@ -259,6 +265,8 @@ class World:
 
     def run(self) -> None:
         """Live through the seed."""
+        global current
+        current = self
         asyncio.set_event_loop(self.loop)
         self.url = f"sqlite:///{self.folder}/sim.db"
         self.loop.set_exception_handler(self._on_exception)
@@ -274,9 +282,9 @@ class World:
         self.witness.note(f"[{PROCESS.get()}] {name}", fields)
 
     def _on_exception(self, _loop: Any, context: dict[str, Any]) -> None:
-        self.witness.wrong(
-            "no stray exception", f"{context.get('message')} {context.get('exception')!r}"
-        )
+        error = context.get("exception")
+        where = "".join(traceback.format_exception(error)[-4:]) if error else ""
+        self.witness.wrong("no stray exception", f"{context.get('message')} {where}")
 
     async def _story(self) -> None:
         store = SqliteStore(self.url)
@@ -301,7 +309,22 @@ class World:
         for finding in verified.violations:
             self.witness.wrong("history", f"job {finding.job_id}: {finding.sentence}")
         await store.close()
+        self._innocents_are_uncharged()
+        if not self.faults:
+            self._nothing_was_reclaimed()
         self.witness.close()
+
+    def _nothing_was_reclaimed(self) -> None:
+        for name in ("worker_reaped", "lease_lost", "job_reenqueued", "claim_reconciled"):
+            if self.witness.happened(name):
+                self.witness.wrong("no false reclaim", f"{name} in a world without faults")
+
+    def _innocents_are_uncharged(self) -> None:
+        for job_id in self.innocent:
+            if failures := self.witness.failures_of(job_id):
+                self.witness.wrong(
+                    "blame", f"job {job_id} never fails, and has {failures} failures"
+                )
 
     def add_worker(self) -> None:
         """Start one more worker."""
@@ -328,6 +351,8 @@ class World:
                 await asyncio.sleep(0.3)
                 continue
             self.witness.accepted.add(made.job_id)
+            if '"ending": "complete"' in new.args:
+                self.innocent.append(made.job_id)
             for worker in self.alive():
                 if self.chance() < 0.7:
                     self.loop.call_later(
@@ -378,6 +403,9 @@ def _drawn(chance: Any, index: int, *, poisons: bool) -> NewJob:
         task="work", args=json.dumps(args), key=f"k{index}", policy=policy,
         delay=3.0 * chance() if chance() < 0.2 else 0.0,
     )  # fmt: skip
+
+
+current: World  # the one that runs now
 
 
 def _fast_folder() -> str | None:

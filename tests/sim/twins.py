@@ -1,0 +1,224 @@
+"""Broken twins: versions of the code with one guard taken away, which the checkers must catch.
+
+``python -m tests.sim.twins [SEEDS]`` lives through seeds with each twin until a checker speaks,
+and prints which seed and which checker. A twin that nobody catches is a hole in the proof.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from outlast.model.crash import Charge, CrashKind
+from outlast.model.lease import DeathCause, Observer
+from outlast.model.lifecycle import decide
+from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs
+from outlast.store.base import Answer
+from outlast.worker import deaths, exchange, ledger, reaper
+from outlast.worker import worker as worker_room
+from tests.sim import world as world_room
+from tests.sim.world import World
+
+SEEDS = 60  # in which every twin has to be caught
+
+Patch = AbstractContextManager[Any]
+TWINS: dict[str, Callable[[], Iterable[Patch]]] = {}
+
+
+def twin(name: str) -> Callable[[Callable[[], Iterable[Patch]]], Callable[[], Iterable[Patch]]]:
+    """Name a twin."""
+
+    def add(make: Callable[[], Iterable[Patch]]) -> Callable[[], Iterable[Patch]]:
+        TWINS[name] = make
+        return make
+
+    return add
+
+
+def without(statements: dict[str, str], name: str, guard: str, instead: str = "") -> Patch:
+    """Return a patch of one SQL statement; the guard must be there."""
+    text = statements[name]
+    assert guard in text, f"{name} has no {guard!r} to take away"
+    return mock.patch.dict(statements, {name: text.replace(guard, instead)})
+
+
+@twin("no token check in complete")
+def _complete() -> Iterable[Patch]:
+    yield without(sqlite_exchange._SQL, "complete", "AND token = ?", "AND ? IS NOT NULL")
+
+
+@twin("no token check in checkpoint")
+def _checkpoint() -> Iterable[Patch]:
+    yield without(sqlite_jobs._CHECKPOINT, "save", "AND token = :token")
+
+
+@twin("no token check in retry, snooze and release")
+def _end() -> Iterable[Patch]:
+    yield without(sqlite_exchange._SQL, "end", "AND token = :token")
+    yield without(sqlite_exchange._SQL, "keep_evidence", "AND j.token = :token")
+
+
+@twin("trust counts from after the reply")
+def _trust() -> Iterable[Patch]:
+    real = worker_room.Worker._on_beat
+
+    def late(self: Any, asked_at: float, me: Any, beat: Any) -> None:
+        real(self, self._clock.boot(), me, beat)
+
+    yield mock.patch.object(worker_room.Worker, "_on_beat", late)
+
+
+@twin("no epoch check in the exchange")
+def _epoch() -> Iterable[Patch]:
+    yield without(sqlite_exchange._SQL, "worker", "AND epoch = ?", "AND ? IS NOT NULL")
+
+
+@twin("claims need no live worker")
+def _status() -> Iterable[Patch]:
+    def alive(cursor: Any, me: Any) -> str:
+        return "active"
+
+    yield mock.patch.object(sqlite_exchange, "worker_status", alive)
+
+
+@twin("unheard claims are not reconciled")
+def _reconcile() -> Iterable[Patch]:
+    async def nothing(self: Any) -> None:
+        self._reconciled_at = self._clock.boot()
+
+    yield mock.patch.object(exchange.Exchange, "_reconcile", nothing)
+
+
+@twin("a reclaim is not counted")
+def _uncounted() -> Iterable[Patch]:
+    def free(facts: Any, outcome: Any, random: Any) -> Any:
+        decided = decide(facts, outcome, random)
+        return msgspec.structs.replace(
+            decided, charge=Charge.NONE, losses=facts.losses, failures=facts.failures
+        )
+
+    yield mock.patch.object(reaper, "decide", free)
+
+
+@twin("a slot is free before its answer")
+def _early_slot() -> Iterable[Patch]:
+    yield mock.patch.object(ledger.Ledger, "held", lambda self: {*self.running})
+
+
+@twin("a repeated end is refused")
+def _no_already() -> Iterable[Patch]:
+    def refused(cursor: Any, now: float, job_id: int, token: int, *_: Any, **__: Any) -> Answer:
+        return sqlite_fence.refuse(cursor, now, job_id, token, "end")
+
+    yield mock.patch.object(sqlite_exchange, "judged", refused)
+
+
+@twin("restart in place by the host's name")
+def _host_name() -> Iterable[Patch]:
+    real = reaper.Reaper._cause_of_death
+
+    def same_host(self: Any, each: Any, *rest: Any) -> Any:
+        return DeathCause.RESTARTED if self._first else real(each, *rest)
+
+    yield mock.patch.object(reaper.Reaper, "_cause_of_death", same_host)
+
+
+@twin("neighbours of a death are charged")
+def _blame() -> Iterable[Patch]:
+    real = deaths.crashed
+
+    def blamed(kind: CrashKind, *rest: Any, **more: Any) -> Any:
+        return real(CrashKind.SIGNALLED if kind is CrashKind.BYSTANDER else kind, *rest, **more)
+
+    yield mock.patch.object(deaths, "crashed", blamed)
+
+
+@twin("the store's clock judges")
+def _store_clock() -> Iterable[Patch]:
+    def expired(self: Any, now: float, signs: Any) -> list[Any]:
+        current = world_room.current
+        with sqlite3.connect(f"{current.folder}/sim.db") as file:
+            rows = dict(file.execute("SELECT id, lease_expires_at FROM outlast_workers").fetchall())
+        file.close()
+        wall = 1_700_000_000.0 + current.loop.now + current.wall_step
+        return [sign for sign in signs if rows.get(sign.worker_id, wall) < wall]
+
+    yield mock.patch.object(Observer, "look", expired)
+
+
+@twin("one look that fails does not start anew")
+def _no_forget() -> Iterable[Patch]:
+    yield mock.patch.object(Observer, "forget")
+    yield mock.patch.object(Observer, "_gap", staticmethod(lambda now, watched, sign: False))
+
+
+@twin("a checkpoint without its number")
+def _number() -> Iterable[Patch]:
+    yield without(sqlite_jobs._CHECKPOINT, "save", "AND checkpoint_number < :number")
+
+
+@twin("a cancel is lost in a reclaim")
+def _cancel() -> Iterable[Patch]:
+    def deaf(facts: Any, outcome: Any, random: Any) -> Any:
+        facts = msgspec.structs.replace(facts, cancel_requested=False)
+        return decide(facts, outcome, random)
+
+    yield mock.patch.object(reaper, "decide", deaf)
+    yield without(sqlite_exchange._SQL, "end", "AND cancel_requested THEN", "AND 0 THEN")
+    text = sqlite_exchange._SQL["end"].replace("AND cancel_requested THEN", "AND 0 THEN")
+    yield mock.patch.dict(
+        sqlite_exchange._SQL, {"end": text.replace("AND NOT cancel_requested", "")}
+    )
+
+
+@twin("runners without a tether")
+def _tether() -> Iterable[Patch]:
+    yield mock.patch.object(world_room.SimTether, "_end_groups")
+
+
+@twin("attempts go on after the lease")
+def _no_fence() -> Iterable[Patch]:
+    yield mock.patch.object(worker_room.Worker, "lose_lease")
+    yield mock.patch.object(world_room.SimTether, "hold_until")
+
+
+def caught(name: str, seeds: int) -> tuple[int, str] | None:
+    """Return the first seed in which a checker speaks, and what it says."""
+    for seed in range(1, seeds + 1):
+        world = World(seed, faults=seed % 10 != 0)
+        keep.append(world)
+        with ExitStack() as patches:
+            for patch in TWINS[name]():
+                patches.enter_context(patch)
+            world.run()
+        if world.witness.violations:
+            return seed, world.witness.violations[0]
+    return None
+
+
+keep: list[World] = []
+
+
+def main(seeds: int, only: list[str]) -> int:
+    """Print the table; return 1 if a twin was not caught."""
+    missed = 0
+    for name in only or TWINS:
+        found = caught(name, seeds)
+        missed += found is None
+        seed, sentence = found or (0, f"NOT CAUGHT within {seeds} seeds")
+        print(f"{name:45} {seed or '-':>4}  {sentence[:110]}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    code = main(int(given[0]) if given else SEEDS, given[1:])
+    sys.stdout.flush()
+    os._exit(code)
