@@ -155,7 +155,7 @@ class Witness:
         return any(name.endswith(f"] {event}") for name in self.counts)
 
     def failures_of(self, job_id: int) -> int:
-        """Return how many attempts of a job were charged to it, without those that a nemesis killed."""
+        """Return how many attempts of a job were charged to it (not by a nemesis)."""
         sql = "SELECT token FROM outlast_attempts WHERE job_id = ? AND charge = 'failure'"
         tokens = {row[0] for row in self._rows.execute(sql, (job_id,))}
         return len(tokens - self.killed_from_outside)
