@@ -71,9 +71,12 @@ bench: $(DEV) ## measure recovery, false alarms and rates: half an hour
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: sim
-sim: $(DEV) ## simulate faults on a virtual clock
-	@if [ ! -d tests/sim ]; then echo "sim: there is no simulation yet; it arrives with a later issue"; exit 2; fi
-	$(PYTEST) tests/sim $(ARGS)
+sim: $(DEV) ## simulate faults on a virtual clock: make sim SEEDS="1 500"
+	$(BIN)/python -m tests.sim $(or $(SEEDS),1 200)
+
+.PHONY: twins
+twins: $(DEV) ## take one guard away at a time: the simulation has to notice
+	$(BIN)/python -m tests.sim.twins $(ARGS)
 
 # The index is the client's default one, whatever this machine's settings say, and no address
 # or path gets into the files. The demo's pins are the developers' pins.

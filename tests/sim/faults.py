@@ -36,6 +36,7 @@ class Plan:
             "reply lost": 0.25 * chance() ** 3,
             "done late": 0.10 * chance() ** 3,
             "slow": 0.30 * chance() ** 2,
+            "reply slow": 0.30 * chance() ** 2,
         }
         self.seen: Counter[str] = Counter()
 
@@ -84,11 +85,13 @@ class FaultyStore:
             await asyncio.sleep(2.0 * chance() ** 3)
             raise StoreUnavailable("simulated: the request was lost")
         if fault == "done late":
-            self._do_later(3.0 * chance() ** 2, name, real, args, kwargs)
+            self._do_later(15.0 * chance() ** 3, name, real, args, kwargs)
             raise StoreUnavailable("simulated: broke off, and is done later")
         reply = await self._done(name, real, args, kwargs)
         if fault == "reply lost":
             raise StoreUnavailable("simulated: the reply was lost")
+        if fault == "reply slow":
+            await asyncio.sleep(12.0 * chance() ** 2)
         await asyncio.sleep(0.002 * chance())
         return reply
 

@@ -71,7 +71,8 @@ async def _stop(world: Any, *, tree: bool) -> bool:
     if worker is None or worker.process.stopped:
         return False
     worker.set_stopped(True, tree=tree)
-    seconds = 0.5 + 25.0 * world.chance() ** 2
+    about_a_lease = world.chance() < 0.6
+    seconds = 8.0 + 8.0 * world.chance() if about_a_lease else 0.5 + 25.0 * world.chance() ** 2
     world.loop.call_later(seconds, lambda: worker.set_stopped(False, tree=tree))
     return True
 
@@ -98,7 +99,7 @@ async def _stop_runner(world: Any) -> bool:
 
 
 async def _outage(world: Any) -> bool:
-    world.plan.outage_until = world.loop.now + 0.5 + 25.0 * world.chance() ** 3
+    world.plan.outage_until = world.loop.now + 0.5 + 25.0 * world.chance() ** 2
     return True
 
 

@@ -24,11 +24,11 @@ class Violation(AssertionError):
 class Witness:
     """``violations`` is empty after a run in which every guarantee was kept."""
 
-    def __init__(self, path: str, now: Callable[[], float]) -> None:
+    def __init__(self, path: str, now: Callable[[], float], *, memory: int | None = LAST) -> None:
         self._rows = sqlite3.connect(path, isolation_level=None)
         self._now = now
         self.violations: list[str] = []
-        self.events: deque[str] = deque(maxlen=LAST)
+        self.events: deque[str] = deque(maxlen=memory)
         self.counts: Counter[str] = Counter()
         self.accepted: set[int] = set()  # jobs whose enqueue has returned
         self.completed: dict[int, int] = {}  # job -> the token whose completion was accepted

@@ -33,7 +33,7 @@ from outlast.worker.worker import Worker
 from tests.sim.faults import FaultyStore, Plan
 from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.runner import SimRunner
-from tests.sim.witness import RESUMED_SECONDS, Witness
+from tests.sim.witness import LAST, RESUMED_SECONDS, Witness
 
 HEARTBEAT, LEASE = 1.0, 10.0
 QUIET_SECONDS_MAX = 600.0  # virtual, from the last fault to the last end
@@ -227,8 +227,9 @@ class SimWorker:
 class World:
     """Everything of one seed. ``run`` raises nothing: look at ``witness.violations``."""
 
-    def __init__(self, seed: int, *, faults: bool = True) -> None:
+    def __init__(self, seed: int, *, faults: bool = True, memory: int | None = LAST) -> None:
         self.seed = seed
+        self._memory = memory
         self.faults = faults
         self.loop = SimLoop(seed)
         self.chance = seeded(seed * 7919 + 1)
@@ -289,7 +290,7 @@ class World:
     async def _story(self) -> None:
         store = SqliteStore(self.url)
         await store.open()
-        self.witness = Witness(f"{self.folder}/sim.db", lambda: self.loop.now)
+        self.witness = Witness(f"{self.folder}/sim.db", lambda: self.loop.now, memory=self._memory)
         self.client = await self.open_store(HostClock(self, 0), None)
         for _ in range(2 + int(2 * self.chance())):
             self.add_worker()

@@ -1,0 +1,122 @@
+"""A few seeds of the simulation, and its own parts. Long runs: ``make sim``, ``make twins``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from contextvars import copy_context
+from pathlib import Path
+
+import pytest
+
+from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
+from tests.sim.twins import TWINS
+
+SURE = [
+    "a reclaim is not counted",
+    "a repeated end is refused",
+    "neighbours of a death are charged",
+]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the simulation in a process of its own: what it kills is never unwound."""
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(400)
+def test_some_seeds_hold_every_guarantee() -> None:
+    done = run("tests.sim", "1", "20")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "20 seeds" in done.stdout
+
+
+@pytest.mark.timeout(400)
+def test_the_same_seed_tells_the_same_story() -> None:
+    first, second = run("tests.sim", "--story", "7"), run("tests.sim", "--story", "7")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert first.stdout.count("\n") > 100
+    assert first.stdout == second.stdout
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", SURE)
+def test_a_twin_is_caught(name: str) -> None:
+    assert name in TWINS
+    done = run("tests.sim.twins", "20", name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "NOT CAUGHT" not in done.stdout
+
+
+def in_process(process: Process, loop: SimLoop, coroutine: object) -> asyncio.Task[object]:
+    context = copy_context()
+    context.run(PROCESS.set, process)
+    return loop.create_task(coroutine, context=context)  # type: ignore[arg-type]
+
+
+def lived(story: object) -> None:
+    loop = SimLoop(1)
+    try:
+        loop.run_until_complete(story(loop))  # type: ignore[operator]
+    finally:
+        loop.close()
+
+
+def test_time_jumps_and_a_stopped_process_waits_for_its_turn() -> None:
+    told: list[tuple[str, float]] = []
+
+    async def walk(loop: SimLoop, name: str) -> None:
+        for _ in range(2):
+            await asyncio.sleep(60)
+            told.append((name, loop.time() - 1000))
+
+    async def story(loop: SimLoop) -> None:
+        stopped, free = Process("stopped"), Process("free")
+        walks = [in_process(each, loop, walk(loop, each.name)) for each in (stopped, free)]
+        await asyncio.sleep(30)
+        stopped.stopped = True
+        await asyncio.sleep(170)
+        stopped.stopped = False
+        await asyncio.wait(walks)
+
+    lived(story)
+    assert told == [("free", 60), ("free", 120), ("stopped", 200), ("stopped", 260)]
+
+
+def test_a_killed_process_never_runs_again_not_even_to_clean_up() -> None:
+    told: list[str] = []
+    kept: list[object] = []
+
+    async def hang() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            told.append("unwound")
+
+    async def story(loop: SimLoop) -> None:
+        process = Process("killed")
+        kept.append(in_process(process, loop, hang()))
+        await asyncio.sleep(1)
+        loop.kill(process)
+        await asyncio.sleep(100)
+
+    lived(story)
+    assert told == []
+
+
+def test_a_world_in_which_nothing_can_ever_happen_is_a_finding() -> None:
+    async def story(loop: SimLoop) -> None:
+        await loop.create_future()
+
+    with pytest.raises(Stuck):
+        lived(story)
