@@ -50,23 +50,29 @@ def load(spec: str) -> App:
         raise AppImportError(f"{spec} ends the program while it is imported ({error})") from error
 
 
-def look_into(spec: str, on_line: Callable[[int, str], None] | None = None) -> Found:
+def look_into(
+    spec: str,
+    on_line: Callable[[int, str], None] | None = None,
+    *,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Found:
     """Import MODULE:APP in a child process; return what is in it. Raises AppImportError.
 
     What it prints goes to ``on_line(pid, text)`` once it has ended, else to stderr at once.
+    ``meanwhile`` is called while the child is at work: both take only as long as the longer one.
     """
     if on_line is None:
-        return _look(spec, None)
+        return _look(spec, None, meanwhile)
     with tempfile.TemporaryFile() as output:
         try:
-            return _look(spec, output)
+            return _look(spec, output, meanwhile)
         finally:
             output.seek(0)
             for line in output:
-                on_line(0, line.decode(errors="replace").rstrip("\\n"))
+                on_line(0, line.decode(errors="replace").rstrip("\n"))
 
 
-def _look(spec: str, output: IO[bytes] | None) -> Found:
+def _look(spec: str, output: IO[bytes] | None, meanwhile: Callable[[], object]) -> Found:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as answer:
         try:
@@ -74,6 +80,7 @@ def _look(spec: str, output: IO[bytes] | None) -> Found:
         finally:
             os.close(write)
         with _ended(child):
+            meanwhile()
             text = answer.readline()
             child.wait()
     if not text:

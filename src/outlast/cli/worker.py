@@ -172,8 +172,13 @@ def worker(
         presence=not no_presence,
     )
     with _log(as_json=log_format is LogFormat.JSON) as log:
-        found = look_into(app, log.on_line)
+        found = look_into(app, log.on_line, meanwhile=_load_the_rest)
         _run(app, resolve_url(url or found.url), settings, found, log)
+
+
+def _load_the_rest() -> None:
+    """Import what only a worker needs."""
+    importlib.import_module("outlast.worker.assemble")
 
 
 def settings_of(**given: Any) -> WorkerSettings:
