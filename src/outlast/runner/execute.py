@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import os
 import sys
 import traceback
@@ -186,9 +187,8 @@ class Executor:
                 self._leave_if_forked(None)
 
         loop = asyncio.get_running_loop()
-        value, error = await loop.run_in_executor(
-            self._threads, context.run, call_marked, token, call
-        )
+        named = functools.partial(call_marked, token, call)
+        value, error = await loop.run_in_executor(self._threads, context.run, named)
         if error is not None:
             raise error
         return value
