@@ -51,7 +51,7 @@ async def test_the_second_attempt_goes_on_from_the_checkpoint(stage: Scene) -> N
 async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
     stage: Scene, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    holder = await stage.worker(*SHORT)
+    holder = await stage.worker(*SHORT, "--no-presence")
     job = await stage.enqueue("first_hangs")
     await stage.started(1)
     for lock in stage.lock_files():

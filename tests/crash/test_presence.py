@@ -1,0 +1,231 @@
+"""Presence with real workers: it finds the dead from any host, and robs nobody who lives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from outlast.model.job import State
+from outlast.model.lease import DeathCause
+from outlast.store.reads import WorkerRow, WorkerStatus
+from tests.crash.harness import Scene, WorkerProcess, scene
+from tests.pgbouncer import PgBouncerServer
+from tests.servers import PostgresServer
+
+JSON = ("--log-format", "json")
+HELD = """
+SELECT count(*) FROM outlast_workers w, pg_locks l
+WHERE w.status = 'active' AND w.presence = outlast_incarnation_v1()
+  AND l.locktype = 'advisory' AND l.granted
+  AND (l.classid::bigint << 32) | l.objid::bigint = outlast_presence_key_v1(w.id)
+"""
+SESSIONS = """
+SELECT pid FROM pg_stat_activity
+WHERE application_name = 'outlast presence' AND datname = current_database()
+"""
+END_PRESENCE = f"SELECT pid, pg_terminate_backend(pid) FROM ({SESSIONS}) AS presence"
+
+
+@pytest.fixture
+async def pg_stage(pg_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(pg_url, tmp_path) as opened:
+        yield opened
+
+
+async def elsewhere(stage: Scene, name: str, *options: str) -> WorkerProcess:
+    """A worker as on a host of its own: nobody can see its lock file."""
+    before = set(stage.lock_files())
+    run_dir = {"OUTLAST_RUN_DIR": str(stage.folder / name)}
+    worker = await stage.worker(*JSON, *options, env=run_dir)
+    for lock in set(stage.lock_files()) - before:
+        lock.unlink()
+    return worker
+
+
+async def held(stage: Scene, url: str, count: int) -> None:
+    """Wait until so many active workers hold their presence under the present incarnation."""
+
+    async def all_hold() -> bool:
+        try:
+            connection = await asyncpg.connect(url)
+        except (OSError, asyncpg.PostgresError):
+            return False
+        try:
+            return bool(await connection.fetchval(HELD) == count)
+        finally:
+            await connection.close()
+
+    await stage.until(all_hold, f"the presence of {count} workers")
+
+
+async def goes_on(stage: Scene, job: int, times: int = 1) -> None:
+    """Wait until the job has saved so many times more."""
+    for _ in range(times):
+        before = await stage.checkpoint(job)
+
+        async def saved(before: str | None = before) -> bool:
+            return await stage.checkpoint(job) not in (None, before)
+
+        await stage.until(saved, "another checkpoint")
+
+
+def nobody_was_robbed(stage: Scene) -> bool:
+    return not any(worker.told("worker_reaped") for worker in stage.workers)
+
+
+async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
+    ids = {entry["worker_id"] for entry in worker.told("worker_registered")}
+    return next(row for row in await stage.worker_rows() if row.id in ids)
+
+
+# ---------------------------------------------------------------------------- the dead
+
+
+async def test_a_tree_killed_on_another_host_is_found_by_its_presence(pg_stage: Scene) -> None:
+    dead = await elsewhere(pg_stage, "one")
+    job = await pg_stage.enqueue("first_hangs_in_python")
+    await pg_stage.started(1)
+    await held(pg_stage, pg_stage.url, 1)
+    await elsewhere(pg_stage, "two")
+    dead.kill_tree()
+    second = await pg_stage.started(2)
+    assert second["still_alive"] == []
+    row = await row_of(pg_stage, dead)
+    assert (row.status, row.cause) == (WorkerStatus.LOST, DeathCause.PRESENCE)
+    (closed,) = await pg_stage.attempts(job)
+    assert DeathCause.PRESENCE.sentence in closed.message
+
+
+async def test_a_worker_without_presence_is_left_to_its_lease(pg_stage: Scene) -> None:
+    short = ("--heartbeat", "1", "--lease", "3")
+    dead = await elsewhere(pg_stage, "one", *short, "--no-presence")
+    await pg_stage.enqueue("first_hangs")
+    await pg_stage.started(1)
+
+    async def said() -> bool:
+        return (await row_of(pg_stage, dead)).presence_off is not None
+
+    await pg_stage.until(said, "the reason on the row")
+    await elsewhere(pg_stage, "two")
+    dead.kill_tree()
+    await pg_stage.started(2)
+    assert (await row_of(pg_stage, dead)).cause == DeathCause.SILENCE
+
+
+async def test_a_worker_that_leaves_is_not_taken_for_dead(pg_stage: Scene) -> None:
+    leaver, other = await elsewhere(pg_stage, "one"), await elsewhere(pg_stage, "two")
+    await held(pg_stage, pg_stage.url, 2)
+    leaver.process.terminate()
+    assert leaver.process.wait(30) == 0
+    row = await row_of(pg_stage, leaver)
+    assert (row.status, row.cause) == (WorkerStatus.STOPPED, None)
+    assert not other.told("worker_reaped")
+
+
+# --------------------------------------------------------------------------- the living
+
+
+async def test_a_presence_that_is_cut_again_and_again_is_taken_back_and_costs_nothing(
+    pg_stage: Scene,
+) -> None:
+    for name in ("one", "two"):
+        await elsewhere(pg_stage, name)
+    job = await pg_stage.enqueue("counts", upto=400)
+    await pg_stage.started(1)
+    hangman = await asyncpg.connect(pg_stage.url)
+    for _ in range(5):
+        await held(pg_stage, pg_stage.url, 2)
+        ended = {row["pid"] for row in await hangman.fetch(END_PRESENCE)}
+        assert len(ended) == 2
+
+        async def gone(ended: set[int] = ended) -> bool:
+            rows = await hangman.fetch(SESSIONS)
+            return not ended & {row["pid"] for row in rows}
+
+        await pg_stage.until(gone, "the end of the sessions")
+    await held(pg_stage, pg_stage.url, 2)
+    await goes_on(pg_stage, job, 2)
+    assert nobody_was_robbed(pg_stage)
+    assert (await pg_stage.job(job)).attempt_count == 1
+    await hangman.close()
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+async def test_a_database_that_is_started_anew_makes_nobody_absent(
+    tmp_path: Path, mode: str
+) -> None:
+    with PostgresServer() as server:
+        async with scene(server.create_database("again"), tmp_path) as stage:
+            await elsewhere(stage, "one")
+            await elsewhere(stage, "two")
+            job = await stage.enqueue("counts", upto=400)
+            await stage.started(1)
+            await held(stage, stage.url, 2)
+            server.restart(mode)  # type: ignore[arg-type]
+            await held(stage, stage.url, 2)
+            await goes_on(stage, job, 2)
+            assert nobody_was_robbed(stage)
+            assert (await stage.job(job)).attempt_count == 1
+
+
+async def test_a_promoted_standby_knows_nobody_s_lock_and_robs_nobody(tmp_path: Path) -> None:
+    with PostgresServer() as primary:
+        primary.create_database("failover")
+        with PostgresServer(standby_of=primary) as standby:
+            both = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+            url = f"postgresql://postgres@{both}/failover?target_session_attrs=read-write"
+            async with scene(url, tmp_path) as stage:
+                await elsewhere(stage, "one")
+                await elsewhere(stage, "two")
+                job = await stage.enqueue("counts", upto=300)
+                await stage.started(1)
+                await held(stage, primary.url("failover"), 2)
+                before = {row.presence for row in await stage.worker_rows()}
+                loses_nothing(primary)
+                await goes_on(stage, job)
+                primary.kill()
+                standby.promote()
+                await held(stage, standby.url("failover"), 2)
+                await goes_on(stage, job, 2)
+                assert nobody_was_robbed(stage)
+                row = await stage.job(job)
+                assert (row.state, row.attempt_count) == (State.RUNNING, 1)
+                after = {each.presence for each in await stage.worker_rows()}
+                assert {each.status for each in await stage.worker_rows()} == {"active"}
+                assert before.isdisjoint(after)
+
+
+def loses_nothing(primary: PostgresServer) -> None:
+    """From now on a commit waits for the standby."""
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+    primary.sql("SELECT pg_reload_conf()")
+
+
+# --------------------------------------------------------------------- behind a pooler
+
+
+@pytest.mark.pgbouncer
+@pytest.mark.parametrize("busy", [False, True], ids=["quiet", "busy"])
+async def test_behind_a_pooler_presence_is_off_and_visible_and_jobs_run(
+    pg_stage: Scene, pgbouncer: PgBouncerServer, busy: bool
+) -> None:
+    direct = pg_stage.url
+    pg_stage.url = pgbouncer.through(direct)
+    workers = [await elsewhere(pg_stage, f"w{n}", "--runners", "1") for n in range(1 + busy)]
+    jobs = [await pg_stage.enqueue("counts", upto=10) for _ in range(20 if busy else 1)]
+    for job in jobs:
+        row = await pg_stage.ended(job)
+        assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+
+    async def off() -> bool:
+        rows = await pg_stage.worker_rows()
+        return all(row.presence_off == "a pooler or proxy stands between" for row in rows)
+
+    await pg_stage.until(off, "the reason on every row")
+    for worker in workers:
+        assert worker.told("presence_off")[0]["reason"] == "a pooler or proxy stands between"
+        assert not worker.told("presence_taken")
+    await held(pg_stage, direct, 0)
