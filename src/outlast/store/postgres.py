@@ -318,7 +318,7 @@ class PostgresStore:
     async def observe(self) -> list[WorkerSeen]:
         """Return one look at all active and draining workers."""
         rows = await self._fetch("observe")
-        return [WorkerSeen(**(dict(row) | {"presence": Presence(row["presence"])})) for row in rows]
+        return [_seen(dict(row)) for row in rows]
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen."""
@@ -361,6 +361,11 @@ class PostgresStore:
         async with self._connections.use() as connection:
             rows: list[Any] = await connection.fetch(sql(verb), *values)
             return rows
+
+
+def _seen(values: dict[str, Any]) -> WorkerSeen:
+    values["presence"] = Presence(values["presence"])
+    return WorkerSeen(**values)
 
 
 # -- on a connection of the caller's, inside the caller's transaction
