@@ -154,6 +154,11 @@ class Witness:
         """Whether any worker has told of this event."""
         return any(name.endswith(f"] {event}") for name in self.counts)
 
+    def worker_killed(self, worker_id: int) -> None:
+        """Forgive what is charged for it: a job that had the whole worker to itself is."""
+        sql = "SELECT token FROM outlast_jobs WHERE worker_id = ?"
+        self.killed_from_outside |= {row[0] for row in self._rows.execute(sql, (worker_id,))}
+
     def failures_of(self, job_id: int) -> int:
         """Return how many attempts of a job were charged to it (not by a nemesis)."""
         sql = "SELECT token FROM outlast_attempts WHERE job_id = ? AND charge = 'failure'"

@@ -182,6 +182,8 @@ class SimWorker:
 
     def kill(self) -> None:
         """kill -9 of the worker process; its tether ends the rest."""
+        if self.worker is not None:
+            self.world.witness.worker_killed(self.worker.me.worker_id)
         self.world.loop.kill(self.process)
         self.ended = True
 
