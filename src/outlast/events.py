@@ -46,6 +46,10 @@ CATALOGUE: dict[str, Event] = {
         ("worker_id", "reason", "running"),
         "warning",
     ),
+    "lease_kept": Event(
+        "The store answers again and the lease still stands: attempts that were kept go on.",
+        ("worker_id", "running"),
+    ),
     "tether_restarted": Event(
         "The process that ends runners in their worker's stead was started anew.", (), "warning"
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import time
+from pathlib import Path
 
 from tests.crash.tasks import app, begin, note
 
@@ -94,4 +95,21 @@ async def first_waits(seconds: float = 600) -> str:
     attempt = begin()
     if attempt.number == 1:
         await asyncio.sleep(seconds)
+    return f"attempt {attempt.number}"
+
+
+@app.task(keep_running_when_isolated=True)
+async def waits_though_isolated(flag: str) -> str:
+    return await _waits_for(flag)
+
+
+@app.task(backoff_first=0.05)
+async def waits_for_a_flag(flag: str) -> str:
+    return await _waits_for(flag)
+
+
+async def _waits_for(flag: str) -> str:
+    attempt = begin()
+    while not Path(flag).exists():
+        await asyncio.sleep(0.05)
     return f"attempt {attempt.number}"

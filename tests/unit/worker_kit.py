@@ -136,9 +136,9 @@ class FakePool:
     def pulse_of(self, token: int) -> Pulse | None:
         return self.pulses.get(token)
 
-    def kill_all(self, reason: str) -> None:
+    def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
         self.killed_all.append(reason)
-        for token in list(self.ledger.running):
+        for token in self.ledger.running.keys() - set(spare):
             self.ledger.end(token, RELEASED)
 
     async def run_once(self) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 from outlast.app import App
@@ -161,12 +161,12 @@ class LocalPool:
     def pulse_of(self, token: int) -> None:
         """There are no runners."""
 
-    def kill_all(self, reason: str) -> None:
+    def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Hand back what still runs; it goes on, and what it writes is refused."""
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
         if reason == "lease_lost":
             outcome = crashed(CrashKind.LOST_LEASE, "the worker's lease ended")
-        for token in list(self._ledger.running):
+        for token in self._ledger.running.keys() - set(spare):
             self._ledger.end(token, outcome)
 
     async def run_once(self) -> float | None:

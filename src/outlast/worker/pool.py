@@ -102,8 +102,8 @@ class Pool(Protocol):
         """Return the pulse of the attempt's runner; None where there is none."""
         ...
 
-    def kill_all(self, reason: str) -> None:
-        """End every attempt now, by force where there is force."""
+    def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
+        """End every attempt now but these, by force where there is force."""
         ...
 
     async def run_once(self) -> float | None:
@@ -304,10 +304,10 @@ class RunnerPool:
         runner = self.runner_of(token)
         return None if runner is None else self._pulses.of(runner)
 
-    def kill_all(self, reason: str) -> None:
-        """Kill every runner that has work."""
+    def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
+        """Kill every runner that has work, unless it is only that of these attempts."""
         for runner in self.runners:
-            if runner.tokens:
+            if runner.tokens.difference(spare):
                 runner.kill(reason)
 
     async def close(self) -> None:

@@ -27,6 +27,7 @@ from outlast.wakeup.base import Wakeup
 from outlast.worker.deadlines import Deadlines
 from outlast.worker.exchange import Exchange
 from outlast.worker.heartbeat import Heartbeat
+from outlast.worker.isolation import Isolation
 from outlast.worker.ledger import Ledger
 from outlast.worker.pool import Pool
 from outlast.worker.presence import Presence
@@ -88,6 +89,7 @@ class Worker:
         self.draining = False
         self.has_left = True  # no row in the store says that this worker lives
         self._fenced = False
+        self._isolation = Isolation(self.ledger, keep=False)
         self._registering = asyncio.Lock()
         self._stop_asked = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -192,7 +194,7 @@ class Worker:
             self.ledger,
             self.pool,
             trust=lambda: self.trust,
-            on_lapse=lambda: self.lose_lease("it could not be renewed in time"),
+            on_lapse=lambda: self.lose_lease("it could not be renewed in time", keep=True),
             clock=self._clock,
         )
         if self._presence is not None:
@@ -267,7 +269,10 @@ class Worker:
             heartbeat.me = me
 
     def _on_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> None:
-        if me.worker_id != self.me.worker_id or self._fenced:
+        if me.worker_id != self.me.worker_id:
+            return
+        if self._fenced:
+            self._isolation.heard(asked_at, renewed=beat.renewed)
             return
         if not beat.renewed:
             self.lose_lease(LOST, STOP_GRACE_SECONDS)
@@ -280,11 +285,13 @@ class Worker:
         if beat.drain:
             self._stop_asked.set()  # said again with each beat: no second call, which ends at once
 
-    def lose_lease(self, why: str, grace: float = math.inf) -> None:
+    def lose_lease(self, why: str, grace: float = math.inf, *, keep: bool = False) -> None:
         """Stop every attempt, kill those that go on, then register anew.
 
         They get ``grace`` seconds to stop, and never longer than the lease was trusted for: where
-        the store says that the lease is lost, somebody else may run them already.
+        the store says that the lease is lost, somebody else may run them already. With ``keep``,
+        attempts that may be done twice go on, and with them this registration, until the store
+        says whether it still stands.
         """
         if self._fenced:
             return
@@ -292,21 +299,47 @@ class Worker:
         emit(
             "lease_lost", worker_id=self.me.worker_id, reason=why, running=len(self.ledger.running)
         )
-        for token in list(self.ledger.running):
+        self._isolation = Isolation(self.ledger, keep=keep)
+        for token in self._isolation.others():
             self.pool.stop(token, "lease_lost")
         kill_at = min(self.trust.kill_at, self._clock.boot() + grace)
+        if self._isolation.kept():  # before the end of the tether, which spares nobody
+            kill_at = min(kill_at, (self.trust.stop_at + self.trust.kill_at) / 2)
         self._reviving = asyncio.create_task(self._revive(kill_at), name="outlast-revive")
 
     async def _revive(self, kill_at: float) -> None:
-        while self.ledger.running and self._clock.boot() < kill_at:
-            await self._clock.sleep(0.01)
-        self.pool.kill_all("lease_lost")
-        while self.ledger.running:
-            await self._clock.sleep(0.01)
+        await self._end_all_but_kept(kill_at)
         self._hold_until(math.inf)  # idle runners harm nobody, however long the store is away
+        if self._isolation.kept():
+            if await self._still_stands():
+                return
+            await self._end_all_but_kept(self._clock.boot() + STOP_GRACE_SECONDS)
         while not (await self._told_ends() and await self._came_back()):
             await self._clock.sleep(REVIVE_PAUSE_SECONDS)
         self._on_wake("")
+
+    async def _end_all_but_kept(self, kill_at: float) -> None:
+        while self._isolation.others() and self._clock.boot() < kill_at:
+            await self._clock.sleep(0.01)
+        self.pool.kill_all("lease_lost", spare=self._isolation.kept())
+        while self._isolation.others():
+            await self._clock.sleep(0.01)
+
+    async def _still_stands(self) -> bool:
+        """Wait for a beat that is answered. If the lease still stands, nobody has taken anything
+        over: go on under it, trusting from that beat. Else stop what was kept, too."""
+        asked_at = await self._isolation.answer(self._clock.boot())
+        if asked_at is None:
+            self._isolation.keep = False
+            for token in self._isolation.others():
+                self.pool.stop(token, "lease_lost")
+            return False
+        self.trust = Trust(self.terms, asked_at)
+        self._hold_until(self.trust.kill_at)
+        self._fenced = False
+        emit("lease_kept", worker_id=self.me.worker_id, running=len(self.ledger.running))
+        self._on_wake("")
+        return True
 
     async def _told_ends(self) -> bool:
         """Hand in, while the old row still stands, what ended before the lease was lost.
