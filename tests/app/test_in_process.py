@@ -11,10 +11,11 @@ import pytest
 
 import outlast
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.job import State
+from outlast.model.job import JobFacts, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
+from outlast.model.suspects import Suspicion
 from outlast.store import open_store
-from outlast.store.base import Orphan, Store
+from outlast.store.base import NewWorker, Orphan, Room, Store
 from outlast.store.reads import JobRow
 
 DEADLINE = 20.0
@@ -396,3 +397,37 @@ async def test_a_worker_that_cannot_start_does_not_beat_on(
     assert row.status == "stopped"
     await store.close()
     await app.close()
+
+
+async def test_a_suspect_runs_when_it_is_the_only_attempt(app: outlast.App, store: Store) -> None:
+    beside: list[set[int]] = []
+    running: set[int] = set()
+
+    @app.task
+    async def looks_round(seconds: float = 0.0) -> None:
+        running.add(me := outlast.current().job_id)
+        beside.append(set(running))
+        await asyncio.sleep(seconds)
+        beside.append(set(running))
+        running.discard(me)
+
+    jobs = [await looks_round.enqueue() for _ in range(3)]
+    worker = await store.register(
+        NewWorker(name="w", host="h", pid=1, boot_id="b", heartbeat=1.0, lease=3.0)
+    )
+    room = Room([looks_round.name], 10)
+    claimed = (await store.exchange(worker, [], [room])).claimed
+    crash = Crash(kind=CrashKind.BYSTANDER)
+    ends = []
+    for one in claimed:
+        facts = JobFacts(job_id=one.job_id, token=one.token)
+        suspicion = Suspicion(claimed[0].token, claimed[0].token)
+        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, suspicion=suspicion)
+        ends.append(decide(facts, outcome, lambda: 0.5))
+    await store.exchange(worker, ends, [])
+    others = [await looks_round.enqueue(0.1) for _ in range(5)]
+    async with app.worker():
+        for job in [*jobs, *others]:
+            await job.result(timeout=DEADLINE)
+    for job in jobs:
+        assert [seen for seen in beside if job.id in seen] == [{job.id}] * 2

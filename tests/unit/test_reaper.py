@@ -303,3 +303,12 @@ async def test_a_look_that_fails_is_told_and_the_next_one_is_made(scene, lock, e
     assert scene.rows.reaped == [2]
     assert names[:3] == [event, "worker_reaped", "workers_deactivated"]
     assert ended == []
+
+
+@pytest.mark.parametrize("cause", [*DeathCause, None])
+async def test_only_a_proven_death_is_charged_to_the_job_that_was_alone_in_its_worker(scene, cause):
+    scene.rows.orphans = [orphan(1, cause=cause, solo=2, losses=2)]
+    await scene.looks(1)
+    (end,) = scene.rows.decided
+    proven = cause is not None and cause.proven
+    assert (end.failures, end.losses) == ((1, 2) if proven else (0, 3))
