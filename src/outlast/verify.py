@@ -146,6 +146,12 @@ def known_reason(job: JobPast, _: int) -> Found:
             yield False, f"attempt {attempt.token}: {wrong}"
 
 
+_ALSO = {
+    CrashKind.LOST_WORKER: Charge.FAILURE,  # to a job that had the whole worker to itself
+    CrashKind.BYSTANDER: Charge.NONE,  # where losses are used up: neighbours make no job dead
+}
+
+
 def _wrong(attempt: AttemptPast) -> str | None:
     kind = _KINDS.get(attempt.outcome)
     if kind is None:
@@ -155,9 +161,7 @@ def _wrong(attempt: AttemptPast) -> str | None:
         return _charged(attempt, {Charge.FAILURE if failed else Charge.NONE})
     if not attempt.has_crash:
         return f"it ended as {attempt.outcome}, without a crash report"
-    # the death of a worker is charged to a job that had the whole worker to itself
-    alone = {Charge.FAILURE} if kind is CrashKind.LOST_WORKER else set()
-    return _charged(attempt, {charge_of(kind), *alone})
+    return _charged(attempt, {charge_of(kind), _ALSO.get(kind, charge_of(kind))})
 
 
 def _charged(attempt: AttemptPast, right: set[Charge]) -> str | None:

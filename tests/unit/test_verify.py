@@ -83,6 +83,10 @@ HEALTHY = {
     "alone in a worker that died": completed(
         attempts=[attempt(2, 1), attempt(5, 2, outcome="lost_worker")], failures=2, losses=0
     ),
+    "a bystander whose losses are used up": completed(
+        attempts=[attempt(2, 1), attempt(5, 2, outcome="bystander", charge="none")],
+        failures=1, losses=0,
+    ),
 }  # fmt: skip
 
 
