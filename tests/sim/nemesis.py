@@ -39,6 +39,7 @@ async def _kill_worker(world: Any) -> bool:
     worker = _one(world, world.alive())
     if worker is None:
         return False
+    _take_the_blame(world, worker)
     worker.kill()
     _replace(world)
     return True
@@ -48,9 +49,16 @@ async def _kill_tree(world: Any) -> bool:
     worker = _one(world, world.alive())
     if worker is None:
         return False
+    _take_the_blame(world, worker)
     worker.kill_tree()
     _replace(world)
     return True
+
+
+def _take_the_blame(world: Any, worker: Any) -> None:
+    """What was alone in its worker, since it had lost two, is charged with its death: the rule."""
+    for runner in worker.runners:
+        world.witness.killed_from_outside |= runner.tokens
 
 
 def _replace(world: Any) -> None:
