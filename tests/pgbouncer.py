@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from tests.servers import free_port, start_janitor, unprivileged_user
 
@@ -146,7 +146,9 @@ class PgBouncerServer:
             )
 
     def _configuration(self, port: int) -> str:
-        target = f"host={self._upstream.hostname} port={self._upstream.port}"
+        named = dict(parse_qsl(self._upstream.query))  # a Unix socket's folder, and its port
+        host, port_ = self._upstream.hostname, self._upstream.port
+        target = f"host={named.get('host', host)} port={named.get('port', port_)}"
         user = self._upstream.username or "postgres"
         lines = [f"{name} = {value}" for name, value in self._settings.items()]
         own = [f"listen_port = {port}", f"pidfile = {self._pid_file}"]

@@ -345,10 +345,18 @@ async def test_on_a_unix_socket_it_is_taken_too(
 
 
 @pytest.mark.pgbouncer
+@pytest.mark.parametrize("onwards", ["tcp", "unix"])
 async def test_behind_a_pooler_on_a_unix_socket_it_is_not_taken(
-    pg_url: str, pgbouncer: PgBouncerServer, hands: Hands, make: Make
+    pg_url: str,
+    pg_server: PostgresServer,
+    pgbouncer: PgBouncerServer,
+    hands: Hands,
+    make: Make,
+    onwards: str,
 ) -> None:
-    with PgBouncerServer(pg_url, settings={"unix_socket_dir": "/tmp"}) as pooler:
-        database = pg_url.rsplit("/", 1)[1]
+    database = pg_url.rsplit("/", 1)[1]
+    socket = f"postgresql://postgres@/{database}?host={pg_server.folder}&port={pg_server.port}"
+    upstream = socket if onwards == "unix" else pg_url
+    with PgBouncerServer(upstream, settings={"unix_socket_dir": "/tmp"}) as pooler:
         local = f"postgresql://postgres@/{database}?host=/tmp&port={pooler.port}"
         assert await make(local).hold(hands.me.worker_id) == POOLED

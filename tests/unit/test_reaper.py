@@ -9,7 +9,7 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.model.crash import Progress
 from outlast.model.job import JobFacts, Policy, State
-from outlast.model.lease import DeathCause
+from outlast.model.lease import DeathCause, Presence
 from outlast.store.base import ORPHANS_MAX, Orphan, WorkerSeen
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.testing import ManualClock
@@ -155,6 +155,44 @@ async def test_a_free_lock_file_is_proof_at_the_first_look(scene, lock):
     await scene.reaper.run_once()
     assert scene.rows.reaped == [2]
     assert scene.rows.causes == [DeathCause.LOCK_FILE]
+
+
+async def steps(scene: Scene, seconds: float) -> None:
+    """Look as often as the reaper itself wants to."""
+    end = scene.clock.boot() + seconds
+    while scene.clock.boot() < end:
+        scene.clock.advance(await scene.reaper.run_once())
+
+
+def absent(**fields: Any) -> WorkerSeen:
+    return seen(2, presence=Presence.ABSENT, incarnation="a", **fields)
+
+
+async def test_a_worker_whose_presence_is_gone_and_that_does_not_beat_is_reaped(scene):
+    scene.rows.workers = [absent()]
+    await steps(scene, 3.5)
+    assert scene.rows.reaped == []
+    await steps(scene, 1.0)
+    assert (scene.rows.reaped, scene.rows.causes) == ([2], [DeathCause.PRESENCE])
+
+
+async def test_a_lock_file_that_is_held_here_overrules_the_want_of_presence(scene, lock):
+    scene.rows.workers = [with_lock(lock, presence=Presence.ABSENT, incarnation="a")]
+    await steps(scene, 20.0)
+    assert scene.rows.reaped == []
+
+
+async def test_an_outage_of_the_store_is_nobody_s_want_of_presence(scene):
+    scene.rows.workers = [absent()]
+    await steps(scene, 3.5)
+    scene.rows.fails = True
+    with pytest.raises(StoreUnavailable):
+        await scene.reaper.run_once()
+    scene.rows.fails = False
+    await steps(scene, 3.5)
+    assert scene.rows.reaped == []
+    await steps(scene, 1.0)
+    assert scene.rows.reaped == [2]
 
 
 async def test_each_worker_that_is_reaped_is_told_of_and_then_their_number(scene, lock):

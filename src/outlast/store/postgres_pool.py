@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -123,8 +123,7 @@ class Connections:
             generation = lane.generation
             connection = lane.idle.pop() if lane.idle else await self._connect()
             try:
-                async with _steady(connection):
-                    yield connection
+                yield connection
             except BaseException as error:
                 mapped = translated(error)
                 self._give_back(lane, generation, connection, keep=_is_clean(error, mapped))
@@ -181,20 +180,9 @@ class Connections:
             ) from error
 
 
-class _Pooled(asyncpg.Connection):  # type: ignore[misc]
-    """A connection by way of a transaction pooler: two statements may meet two sessions."""
-
-
-def _steady(connection: Any) -> Any:
-    """Keep a pooled connection on one session of the server for as long as it is lent: without a
-    transaction a statement may be prepared in one session and executed in another."""
-    if type(connection) is _Pooled:  # isinstance says so of every connection of asyncpg
-        return connection.transaction(isolation="read_committed")
-    return nullcontext()
-
-
 async def connect(settings: Settings, *, application: str = "outlast") -> Any:
-    """Open one connection, by way of a pooler where there is one that says so."""
+    """Open one connection, by way of a pooler where there is one that says so. Its driver prepares
+    and executes without a break, so a pooler keeps both on one session of the server."""
     try:
         return await _open(settings, application, pooler=settings.pooler)
     except asyncpg.ProtocolViolationError as error:
@@ -222,7 +210,6 @@ async def _open(settings: Settings, application: str, *, pooler: bool) -> Any:
             command_timeout=settings.statement_timeout + _CLIENT_GRACE_SECONDS,
             statement_cache_size=0 if pooler else 100,
             server_settings={"application_name": application} if pooler else session,
-            connection_class=_Pooled if pooler else asyncpg.Connection,
         )
     except ValueError as error:
         raise ConfigError(f"{redacted(settings.url)}: {error}") from error

@@ -1,8 +1,9 @@
 """A worker's presence on PostgreSQL: a session advisory lock on a connection of its own.
 
 Nothing else ever runs on this connection, so nothing but its end lets go of the lock. It asks for
-nothing in the session and keeps no statements, and each proof is a transaction: so it works behind
-a pooler as well, far enough to find out that there is one.
+nothing in the session and keeps no statements: so it works behind a pooler as well, far enough to
+find out that there is one. Each proof says its isolation itself: a serialization failure would cost
+the lock.
 """
 
 from __future__ import annotations
