@@ -133,6 +133,7 @@ async def test_a_worker_that_slept_has_heard_no_answer_and_blames_nobody(watch):
     await watch.after(1)
     watch.clock.advance(3600)
     await watch.look()
+    await watch.after(2)  # in which the answer would be read
     assert watch.events("loop_blocked") == []
     assert watch.stops() == []
 
@@ -152,6 +153,26 @@ async def test_who_blocks_longer_than_it_may_is_unresponsive_and_gets_a_second_a
     assert (innocent.outcome, innocent.charge) == ("released", "none")
     assert (culprit.outcome, culprit.charge) == ("unresponsive", "failure")
     assert "blocks" in culprit.message
+
+
+async def test_who_waits_behind_a_blocked_loop_is_not_unresponsive(watch):
+    policy = Policy(unresponsive_timeout=8.0)
+    await watch.run(a=policy, b=policy)
+    await watch.after(2)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(10)
+    assert watch.stops() == [(2, "unresponsive")]
+
+
+async def test_of_a_runner_that_is_being_killed_nothing_more_is_asked(watch):
+    await watch.run(a=Policy(timeout=3.0), b=FREE)
+    await watch.after(1)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(BLOCKED_SECONDS + 3)
+    assert watch.runner.kill_reason == "unresponsive"
+    sent, dumps = len(watch.runner.sent), watch.runner.dumps
+    await watch.after(10)
+    assert (len(watch.runner.sent), watch.runner.dumps) == (sent, dumps)
 
 
 async def test_a_limit_of_who_blocks_ends_it_soon(watch):
