@@ -121,6 +121,11 @@ CATALOGUE: dict[str, Event] = {
     "attempt_stopping": Event(
         "An attempt has reached a limit and is asked to stop.", ("token", "reason"), "warning"
     ),
+    "attempt_unheld": Event(
+        "An attempt was on its worker's books, but nothing ran it: it was given back.",
+        ("job_id", "token"),
+        "warning",
+    ),
     "attempt_overdue": Event(
         "An attempt was far above its timeout, and was closed in its own worker's stead.",
         ("job_id", "token", "state", "reason"),

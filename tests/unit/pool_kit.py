@@ -145,10 +145,12 @@ class Bench:
         return self.pool.runners  # type: ignore[return-value]
 
     async def ready(self, **tasks: bool) -> Self:
-        """Spawn all runners, and let each greet with these tasks."""
-        await self.pool.run_once()
-        for runner in self.runners:
-            runner.greets(**(tasks or {OWN: True, SHARED: False}))
+        """Spawn all runners, the spare last, and let each greet with these tasks."""
+        for _ in range(2):
+            await self.pool.run_once()
+            for runner in self.runners:
+                if not runner.ready:
+                    runner.greets(**(tasks or {OWN: True, SHARED: False}))
         return self
 
     def rooms(self, unanswered: int) -> list[Room]:

@@ -64,8 +64,9 @@ async def test_a_runner_that_is_late_does_not_make_the_spare_work_beside_it():
     """Two of three have taken work; the third, first in the list, becomes ready only now."""
     bench = Bench()
     await bench.pool.run_once()
-    for runner in bench.runners[1:]:
-        runner.greets(own=True, shared=False)
+    bench.runners[1].greets(own=True, shared=False)
+    await bench.pool.run_once()
+    bench.runners[2].greets(own=True, shared=False)
     bench.place(own(1), own(2))
     bench.runners[0].greets(own=True, shared=False)
     assert bench.rooms(0) == []
@@ -213,6 +214,7 @@ async def test_runners_that_die_at_birth_are_replaced_ever_later():
     bench = Bench(size=1)
     await bench.pool.run_once()
     bench.runners[0].greets()
+    await bench.pool.run_once()
     waits: list[float] = []
     for _ in range(8):
         with heard() as names:
@@ -228,6 +230,15 @@ async def test_runners_that_die_at_birth_are_replaced_ever_later():
     assert bench.broken == []
 
 
+async def test_the_spare_is_born_when_the_first_runner_is_ready():
+    bench = Bench()
+    await bench.pool.run_once()
+    assert len(bench.runners) == SIZE
+    bench.runners[0].greets()
+    await bench.pool.run_once()
+    assert len(bench.runners) == SIZE + 1
+
+
 async def test_a_good_birth_ends_the_back_off():
     bench = Bench(size=1)
     await bench.pool.run_once()
@@ -236,6 +247,7 @@ async def test_a_good_birth_ends_the_back_off():
         bench.clock.advance(BIRTH_BACKOFF_MAX)
         await bench.pool.run_once()
     bench.runners[0].greets(own=True)
+    await bench.pool.run_once()
     bench.runners[1].dies(exit_code=1)
     assert await bench.pool.run_once() == BIRTH_BACKOFF_FIRST
 

@@ -7,7 +7,7 @@ import pytest
 from outlast.model.job import Policy
 from outlast.model.lease import LeaseTerms, Trust
 from outlast.testing import ManualClock
-from outlast.worker.watchdog import LOOK_SECONDS, Watchdog
+from outlast.worker.watchdog import LOOK_SECONDS, UNHELD_SECONDS, Watchdog
 from tests.unit.worker_kit import FakePool, claimed, heard, new_ledger
 
 
@@ -49,6 +49,18 @@ async def test_without_limits_nothing_is_stopped(watch):
     for _ in range(100):
         await watch.after(1e6)
     assert watch.pool.stopped == watch.pool.killed == []
+
+
+async def test_an_attempt_that_nothing_runs_is_given_back(watch):
+    watch.run()
+    watch.pool.forgotten.add(1)
+    with heard() as names:
+        await watch.after(UNHELD_SECONDS - 0.1)
+        assert names == []
+        await watch.after(0.1)
+    assert "attempt_unheld" in names
+    (end,) = watch.ledger.take(10)
+    assert (end.token, end.outcome, end.charge) == (1, "released", "none")
 
 
 async def test_an_attempt_past_its_timeout_is_asked_to_stop_once(watch):

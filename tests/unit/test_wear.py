@@ -74,8 +74,9 @@ async def test_after_its_attempts_a_runner_is_replaced_by_the_spare_at_once():
 async def test_while_no_spare_is_ready_a_worn_runner_goes_on():
     bench = Worn(size=1, max_jobs=1)
     await bench.pool.run_once()
+    bench.runners[0].greets(own=True, shared=False)
+    await bench.pool.run_once()
     first, late = bench.runners
-    first.greets(own=True, shared=False)
     bench.place(shared(1))
     assert first.retiring is None
     assert bench.at_work() == {first.pid}

@@ -98,6 +98,7 @@ class FakePool:
         self.killed_processes: list[tuple[int, str]] = []
         self.killed_all: list[str] = []
         self.pulses: dict[int, Pulse] = {}
+        self.forgotten: set[int] = set()  # attempts that nothing runs any more
 
     def registered(self, worker_id: int) -> None:
         self.worker_id = worker_id
@@ -132,6 +133,9 @@ class FakePool:
 
     def listen(self) -> None:
         """There are no runners."""
+
+    def runs(self, token: int) -> bool:
+        return token not in self.forgotten
 
     def pulse_of(self, token: int) -> Pulse | None:
         return self.pulses.get(token)

@@ -97,6 +97,10 @@ class Executor:
                 # behind its first step: a task cancelled before that never runs, nor tells its end
                 asyncio.get_running_loop().call_soon(task.cancel)
 
+    def runs(self, token: int) -> bool:
+        """Whether this attempt has begun and not ended."""
+        return token in self._tasks
+
     def close(self) -> None:
         """Let go of the threads; attempts must have ended or be past caring."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -158,6 +158,10 @@ class LocalPool:
     def listen(self) -> None:
         """The loop is this worker's own: whoever blocks it blocks this, too."""
 
+    def runs(self, token: int) -> bool:
+        """Whether the executor has this attempt."""
+        return self._executor.runs(token)
+
     def pulse_of(self, token: int) -> None:
         """There are no runners."""
 

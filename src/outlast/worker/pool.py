@@ -98,6 +98,10 @@ class Pool(Protocol):
         """Look whether the runners' event loops turn."""
         ...
 
+    def runs(self, token: int) -> bool:
+        """Whether anything runs this attempt."""
+        ...
+
     def pulse_of(self, token: int) -> Pulse | None:
         """Return the pulse of the attempt's runner; None where there is none."""
         ...
@@ -152,6 +156,7 @@ class RunnerPool:
         self._make = make
         self._ledger = ledger
         self._savings = savings
+        self._size = size
         self._placing = Placing(size=size, concurrency=concurrency, queues=queues)
         self._tags = tags
         self._clock = clock
@@ -195,7 +200,12 @@ class RunnerPool:
         return None
 
     def _is_missing_one(self) -> bool:
-        """The runner of a cohort of suspects comes on top of the others and the spare."""
+        """The runner of a cohort of suspects comes on top of the others and the spare.
+
+        At the start the spare comes last: it must not take its time from those that work first.
+        """
+        if not self._ever_ready and len(self.runners) >= self._size:
+            return False
         beside = self._placing.of_suspects(self.runners) is not None
         return self._wear.missing(self.runners, int(beside))
 
@@ -327,6 +337,10 @@ class RunnerPool:
         for runner in self.runners:
             emit("runner_unkillable", pid=runner.pid, attempts=len(runner.tokens))
             self._on_group(runner.pid, False)
+
+    def runs(self, token: int) -> bool:
+        """Whether some runner has this attempt."""
+        return self.runner_of(token) is not None
 
     def runner_of(self, token: int) -> RunnerProcess | None:
         """Return the runner that this attempt runs in."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.model.lease import Trust
+from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.pool import Pool
 from outlast.worker.pulse import BLOCKED_SECONDS, Pulse
@@ -21,7 +22,10 @@ from outlast.worker.pulse import BLOCKED_SECONDS, Pulse
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
 DEAF_SECONDS = 1.0  # of silence; a runner that cannot hear the wish gets no longer grace
+UNHELD_SECONDS = 5.0  # after which an attempt that nothing runs is given back
 PATIENCE_SECONDS = 5.0  # half of what reapers add to a deadline: they must not come first
+
+UNHELD = "its worker had it on its books, but nothing ran it"
 
 
 class Watchdog:
@@ -57,6 +61,9 @@ class Watchdog:
         return LOOK_SOON_SECONDS if self._pending else LOOK_SECONDS
 
     def _judge(self, running: Running, now: float) -> None:
+        if not self._pool.runs(running.token):
+            self._let_go(running, now)
+            return
         pulse = self._pool.pulse_of(running.token)
         if pulse is not None and pulse.ending:
             return
@@ -74,6 +81,13 @@ class Watchdog:
             self._stop(running, reason)
         else:
             self._judge_unheard(running, reason, at, pulse)
+
+    def _let_go(self, running: Running, now: float) -> None:
+        """Give back what nothing runs: no lost frame, no fault of ours may hold it for ever."""
+        if now - running.started_at < UNHELD_SECONDS:
+            return
+        emit("attempt_unheld", job_id=running.claimed.job_id, token=running.token)
+        self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED, message=UNHELD))
 
     def _is_unresponsive(self, running: Running, pulse: Pulse) -> bool:
         limit = running.claimed.policy.unresponsive_timeout
