@@ -19,7 +19,7 @@ VERBS = frozenset(
     {
         "announce", "cancel", "checkpoint", "discard", "enqueue", "exchange", "heartbeat",
         "observe", "overdue", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
-        "reconnect", "register", "request_drain", "requeue", "set_status",
+        "reconnect", "register", "request_drain", "requeue", "set_status", "superseded",
     }
 )  # fmt: skip
 
