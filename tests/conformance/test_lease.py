@@ -76,7 +76,7 @@ async def test_a_worker_is_reaped_once(store: Store, hands: Hands) -> None:
     assert row.stopped_at is not None
 
 
-@pytest.mark.parametrize("cause", set(DeathCause) - {DeathCause.PRESENCE}, ids=str)
+@pytest.mark.parametrize("cause", sorted(set(DeathCause) - {DeathCause.PRESENCE}), ids=str)
 async def test_the_row_keeps_why_its_worker_is_called_gone(
     store: Store, hands: Hands, cause: DeathCause
 ) -> None:

@@ -46,15 +46,15 @@ def test_every_cause_has_a_sentence_and_only_silence_is_no_proof():
 
 def test_trust_is_anchored_before_the_asking_and_ends_before_the_lease():
     trust = Trust(TERMS, asked_at=100.0)
-    assert (trust.stop_at, trust.kill_at) == (148.0, 154.0)
-    assert trust.holds(147.9)
-    assert not trust.holds(148.0)
+    assert (trust.stop_at, trust.kill_at) == (151.0, 154.0)
+    assert trust.holds(150.9)
+    assert not trust.holds(151.0)
 
 
 def test_a_renewal_counts_from_when_it_was_asked_not_from_when_it_was_answered():
     trust = Trust(TERMS, asked_at=100.0)
     trust.renewed(110.0)  # answered at 140, say
-    assert trust.stop_at == 158.0
+    assert trust.stop_at == 161.0
 
 
 def test_an_answer_that_comes_late_does_not_shorten_the_trust():
@@ -66,10 +66,10 @@ def test_an_answer_that_comes_late_does_not_shorten_the_trust():
 
 def test_a_lapsed_trust_is_never_extended():
     trust = Trust(TERMS, asked_at=100.0)
-    trust.renewed(148.0)
+    trust.renewed(151.0)
     assert trust.asked_at == 100.0
     trust.renewed(1000.0)
-    assert not trust.holds(149.0)
+    assert not trust.holds(151.0)
 
 
 @given(st.floats(0.01, 100), st.floats(3, 50), st.lists(st.floats(0, 1000), max_size=20))

@@ -125,7 +125,7 @@ async def test_a_beat_renews_the_trust_and_the_tether(stage):
     assert stage.holds == [54.0]
     stage.clock.advance(10.0)
     stage.beat(8.0)
-    assert stage.worker.trust.stop_at == 56.0
+    assert stage.worker.trust.stop_at == 59.0
     assert stage.holds == [54.0, 62.0]
 
 
@@ -133,13 +133,13 @@ async def test_a_reconnect_is_no_beat_and_renews_nothing(stage):
     stage.clock.advance(40.0)
     assert await stage.worker.reconnect()
     assert stage.worker.me == WorkerRef(1, 2)
-    assert stage.worker.trust.stop_at == 48.0
+    assert stage.worker.trust.stop_at == 51.0
     assert stage.holds == [54.0]
 
 
 async def test_a_beat_asked_after_the_lapse_renews_nothing(stage):
-    stage.clock.advance(50.0)
-    stage.beat(49.0)
+    stage.clock.advance(53.0)
+    stage.beat(52.0)
     assert not stage.worker.trusted()
     assert stage.holds == [54.0]
 
@@ -174,7 +174,7 @@ async def test_rows_of_workers_that_are_gone_are_kept_for_a_week(stage, monkeypa
 async def test_claims_need_trust_and_no_drain(stage, draining):
     stage.worker.draining = draining
     assert stage.worker.may_claim() is not draining
-    stage.clock.advance(48.0)
+    stage.clock.advance(51.0)
     assert not stage.worker.may_claim()
 
 

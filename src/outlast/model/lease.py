@@ -4,7 +4,7 @@ The holder's trust ends before anyone else may act, because it is anchored at th
 *before* the renewal was sent and ends a margin early, while an observer starts counting only
 after it has *seen* the beat. No clock is compared with another one.
 
-    holder    asked ──────────── stop (80 %) ──── kill (90 %) ─┐ lease
+    holder    asked ──────────── stop (85 %) ──── kill (90 %) ─┐ lease
     observer          seen ──────────────────────────────────────────┘ gone
 """
 
@@ -17,7 +17,7 @@ import msgspec
 
 from outlast.errors import ConfigError
 
-STOP_FRACTION = 0.8
+STOP_FRACTION = 0.85
 KILL_FRACTION = 0.9
 GAP_FRACTION = 0.5  # looks further apart than this much of the lease: observing starts anew
 ABSENT_BEATS = 1.75  # heartbeats without presence and beat, after which a worker is gone
