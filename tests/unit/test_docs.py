@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LATER: set[str] = set()  # the docs say of each: not yet
 LATER_FLAGS = {"--reload"}
-OF_OTHERS = {"--with", "--only", "--minutes", "--page"}  # pip, bench
+OF_OTHERS = {"--with", "--only", "--minutes", "--page", "--story"}  # pip, bench, tests.sim
 
 
 def commands() -> dict[str, Any]:
