@@ -28,10 +28,10 @@ def test_the_figures_as_json_have_stable_names(outlast: Outlast, filled: Filled)
     shown = {name: default[name] for name in QUEUE_NAMES - {"oldest_due_seconds"}}
     assert shown == {
         "queue": "default",
-        "queued": 4,
+        "queued": 5,
         "due": 2,
         "scheduled": 2,
-        "suspects": 0,
+        "suspects": 1,
         "running": 1,
         "completed": 1,
         "cancelled": 1,

@@ -28,6 +28,7 @@ def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None
         "queued": "in_line",
         "unservable": "unservable",
         "cancelled": "cancelled",
+        "suspect": "suspect",
     }
     for name, document in positions.items():
         assert set(document) == NAMES
