@@ -90,7 +90,8 @@ async def test_the_kernel_s_kill_for_memory_is_told_with_the_evidence(
     seen = crash.memory
     assert seen is not None
     assert (seen.source, seen.cgroup, seen.limit_bytes) == ("cgroup", str(cgroup), LIMIT)
-    assert (seen.oom_kills_before, seen.oom_kills_after) == (0, 1)
+    assert seen.oom_kills_before is not None  # the spare may have been killed for it before
+    assert seen.oom_kills_after == seen.oom_kills_before + 1
     assert (seen.peak_bytes or 0) > LIMIT * 0.9
     assert (crash.rss_peak_bytes or 0) > 50 * MIB
 
