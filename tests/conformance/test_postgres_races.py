@@ -203,7 +203,8 @@ async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
 
 # -- the stale reap: three sessions
 
-PAUSE = "CROSS JOIN LATERAL (SELECT pg_advisory_xact_lock_shared(42)::text OFFSET 0) p"
+LISTED = "INTO v_ids, v_tokens FROM orphan o;"
+PAUSE = "PERFORM pg_advisory_xact_lock_shared(42);"
 
 NAIVE = """
 SELECT j.id AS job_id, j.token
@@ -219,14 +220,9 @@ async def pause_between_list_and_lock(session: Any) -> None:
     text = folder.joinpath("migration_0004_orphans.sql").read_text()
     start = text.index("CREATE FUNCTION outlast_orphans_v1")
     function = text[start : text.index("$$;", start) + 3]
-    paused = function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION").replace(
-        "ORDER BY j.started_at LIMIT p_limit)",
-        "ORDER BY j.started_at LIMIT p_limit), paused AS MATERIALIZED ("
-        f"SELECT o.id, o.token FROM orphan o {PAUSE})",
-    )
-    paused = paused.replace("FROM orphan o\n", "FROM paused o\n")
-    assert paused.count("paused") == 2
-    await session.execute(paused)
+    assert function.count(LISTED) == 1
+    paused = function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+    await session.execute(paused.replace(LISTED, f"{LISTED} {PAUSE}"))
 
 
 async def take_over(store: PostgresStore) -> tuple[int, int]:

@@ -11,8 +11,10 @@ from tests.unit.worker_kit import heard
 async def test_a_late_runner_is_told_once_with_its_stacks():
     bench = Bench(size=1)
     assert await bench.pool.run_once() == LOOK_SECONDS
-    (late, ready) = bench.runners
+    ready = bench.runners[0]
     ready.greets()
+    await bench.pool.run_once()
+    late = bench.runners[1]
     with heard() as names:
         bench.clock.advance(SLOW_SECONDS - 0.1)
         await bench.pool.run_once()
@@ -30,8 +32,10 @@ async def test_a_late_runner_is_told_once_with_its_stacks():
 async def test_a_very_late_runner_is_killed_and_the_next_one_waits_for_the_back_off():
     bench = Bench(size=1)
     await bench.pool.run_once()
-    (late, ready) = bench.runners
+    ready = bench.runners[0]
     ready.greets()
+    await bench.pool.run_once()
+    late = bench.runners[1]
     bench.clock.advance(BIRTH_SECONDS_MAX)
     for _ in range(3):
         await bench.pool.run_once()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -177,8 +178,10 @@ def worker(
 
 
 def _load_the_rest() -> None:
-    """Import what only a worker needs."""
+    """Import what only a worker needs. Ctrl-C waits: in an import it can get lost on the way."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     importlib.import_module("outlast.worker.assemble")
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def settings_of(**given: Any) -> WorkerSettings:
