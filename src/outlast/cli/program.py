@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 import outlast
-from outlast.cli import dead, doctor, jobs, operate, stats, verify, why, worker, workers
 from outlast.cli.errors import DONE, FAULT, INTERRUPTED, WRONG_USAGE, say, tell
 from outlast.cli.options import laid_out
 
+ROOMS = ("worker", "jobs", "why", "dead", "workers", "operate", "stats", "doctor", "verify")
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 
 HELP = """Background jobs that outlast the workers running them.
@@ -47,7 +47,10 @@ Example:
 
 
 def build(argv: Sequence[str]) -> typer.Typer:
-    """Return the tree of commands for this command line."""
+    """Return the tree of commands for this command line.
+
+    A worker loads no other command: what its predecessor held waits for it to be up.
+    """
     root = typer.Typer(
         name="outlast",
         help=laid_out(HELP),
@@ -58,16 +61,10 @@ def build(argv: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     root.callback()(options)
-    worker.add_to(root)
-    jobs.add_to(root)
-    why.add_to(root)
-    dead.add_to(root)
-    workers.add_to(root)
-    operate.add_to(root)
-    stats.add_to(root)
-    doctor.add_to(root)
-    verify.add_to(root)
-    _add_demo(root, wanted=next((each for each in argv if each[:1] != "-"), "") == "demo")
+    wanted = next((each for each in argv if each[:1] != "-"), "")
+    for room in ("worker",) if wanted == "worker" else ROOMS:
+        importlib.import_module(f"outlast.cli.{room}").add_to(root)
+    _add_demo(root, wanted=wanted == "demo")
     return root
 
 
