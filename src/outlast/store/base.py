@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from outlast.model.crash import Progress
+from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause, Presence, Sign
 from outlast.model.lifecycle import Transition
@@ -220,6 +220,17 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     checkpoint_age: float | None = None
     cause: DeathCause | None = None
+
+    def crash(self, kind: CrashKind, message: str) -> Crash:
+        """Return the report of an attempt that somebody else than its worker ends."""
+        return Crash(
+            kind=kind,
+            message=message,
+            progress=self.progress,
+            checkpoint_age_seconds=self.checkpoint_age,
+            worker=self.worker,
+            host=self.host,
+        )
 
 
 class Late(msgspec.Struct, frozen=True):

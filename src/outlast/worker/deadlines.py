@@ -14,7 +14,7 @@ from collections.abc import Callable
 from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
-from outlast.model.crash import Crash, CrashKind
+from outlast.model.crash import CrashKind
 from outlast.model.lease import SteadyClock
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.base import Late, Orphan, Store
@@ -58,14 +58,7 @@ class Deadlines:
             f"timeout: far above its limit of {orphan.facts.policy.timeout:g} s, and its own worker"
             f" ({orphan.worker or orphan.worker_id}) has not ended it"
         )
-        crash = Crash(
-            kind=CrashKind.TIMEOUT,
-            message=message,
-            progress=orphan.progress,
-            checkpoint_age_seconds=orphan.checkpoint_age,
-            worker=orphan.worker,
-            host=orphan.host,
-        )
+        crash = orphan.crash(CrashKind.TIMEOUT, message)
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
         return decide(orphan.facts, outcome, self._clock.random)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
-from outlast.model.crash import Crash, CrashKind
+from outlast.model.crash import CrashKind
 from outlast.model.lease import LOOK_FRACTION, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.base import ORPHANS_MAX, Orphan, Store, WorkerSeen
@@ -115,17 +115,9 @@ class Reaper:
     def _decide(self, orphan: Orphan) -> Transition:
         why = UNKNOWN if orphan.cause is None else orphan.cause.sentence
         message = f"worker {orphan.worker or orphan.worker_id} is gone: {why}"
-        crash = Crash(
-            kind=CrashKind.LOST_WORKER,
-            message=message,
-            progress=orphan.progress,
-            checkpoint_age_seconds=orphan.checkpoint_age,
-            worker=orphan.worker,
-            host=orphan.host,
-        )
         outcome = Outcome(
             kind=OutcomeKind.CRASHED,
-            crash=crash,
+            crash=orphan.crash(CrashKind.LOST_WORKER, message),
             message=message,
             proven=orphan.cause is not None and orphan.cause.proven,
         )
