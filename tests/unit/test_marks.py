@@ -54,6 +54,21 @@ def test_a_threads_stack_names_its_attempt_though_it_is_not_the_current_one() ->
     assert line.endswith(" in wait")  # the user's own, and not threading.py's
 
 
+def test_the_users_line_counts_though_the_loop_still_starts_its_thread() -> None:
+    held = (
+        "Thread 0x2 (most recent call first):\n"
+        '  File "/user/task.py", line 50 in hangs\n'
+        '  File "/outlast/marks.py", line 5 in outlast_attempt_7\n'
+    )
+    loop = (
+        "Current thread 0x1 (most recent call first):\n"
+        f'  File "{threading.__file__}", line 327 in wait\n'
+        f'  File "{threading.__file__}", line 969 in start\n'
+        '  File "/outlast/marks.py", line 2 in outlast_attempt_7\n'
+    )
+    assert "line 50 in hangs" in (line_of(f"{held}\n{loop}", 7) or "")
+
+
 def test_stacks_without_a_mark_name_nobody() -> None:
     stacks = stacks_now()
     assert current_attempt(stacks) is None

@@ -64,15 +64,17 @@ def current_attempt(stacks: str) -> int | None:
 
 
 def line_of(stacks: str, token: int) -> str | None:
-    """Return where the attempt stands: the innermost line of the stack that names it.
+    """Return where the attempt stands: the innermost line of the stacks that name it.
 
     The line is one of the user's own code where there is one, rather than one of what it calls.
+    More than one stack can name an attempt: a plain function may take the interpreter's lock
+    for good while the loop, in the attempt's own coroutine, still starts its thread.
     """
+    lines: list[str] = []
     for stack in reversed(stacks.split("\n\n")):
         if str(token) in _NAMED.findall(stack):
-            lines: list[str] = _LINE.findall(stack)
-            return max(lines, key=_nearness, default=None)  # of equals the first: the innermost
-    return None
+            lines += _LINE.findall(stack)
+    return max(lines, key=_nearness, default=None)  # of equals the first: the innermost
 
 
 def _nearness(line: str) -> int:
