@@ -9,7 +9,7 @@ from tests.crash.harness import boot, scene
 from tests.crash.tasks import alive
 from tests.servers import PostgresServer
 
-LEASE = 20.0
+LEASE = 6.0
 
 
 async def test_an_outage_longer_than_the_lease_ends_only_what_must_not_be_done_twice(

@@ -127,10 +127,6 @@ class SimLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """Nothing: there is no selector to wake."""
 
-    def wake(self, process: Process) -> None:
-        """Let a stopped process go on."""
-        process.stopped = False
-
     def kill(self, process: Process) -> None:
         """Let none of the process's callbacks ever run again."""
         process.killed = True

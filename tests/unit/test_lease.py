@@ -51,6 +51,11 @@ def test_trust_is_anchored_before_the_asking_and_ends_before_the_lease():
     assert not trust.holds(151.0)
 
 
+def test_a_short_lease_keeps_a_tenth_for_stopping():
+    trust = Trust(LeaseTerms(heartbeat=1.0, lease=6.0), asked_at=100.0)
+    assert (trust.stop_at, trust.kill_at) == pytest.approx((104.8, 105.4))
+
+
 def test_a_renewal_counts_from_when_it_was_asked_not_from_when_it_was_answered():
     trust = Trust(TERMS, asked_at=100.0)
     trust.renewed(110.0)  # answered at 140, say

@@ -180,8 +180,10 @@ def worker(
 def _load_the_rest() -> None:
     """Import what only a worker needs. Ctrl-C waits: in an import it can get lost on the way."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    importlib.import_module("outlast.worker.assemble")
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        importlib.import_module("outlast.worker.assemble")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def settings_of(**given: Any) -> WorkerSettings:

@@ -4,7 +4,7 @@ The holder's trust ends before anyone else may act, because it is anchored at th
 *before* the renewal was sent and ends a margin early, while an observer starts counting only
 after it has *seen* the beat. No clock is compared with another one.
 
-    holder    asked ──────────── stop (85 %) ──── kill (90 %) ─┐ lease
+    holder    asked ──────────── stop ── 3 s ── kill (90 %) ─┐ lease
     observer          seen ──────────────────────────────────────────┘ gone
 """
 
@@ -17,8 +17,8 @@ import msgspec
 
 from outlast.errors import ConfigError
 
-STOP_FRACTION = 0.85
 KILL_FRACTION = 0.9
+STOP_FRACTION, STOP_SECONDS_MAX = 0.1, 3.0  # to stop before the kill: of the lease, and at most
 GAP_FRACTION = 0.5  # looks further apart than this much of the lease: observing starts anew
 ABSENT_BEATS = 1.75  # heartbeats without presence and beat, after which a worker is gone
 ABSENT_GAP_BEATS = 0.75  # looks further apart than this many heartbeats: observing starts anew
@@ -81,7 +81,7 @@ class Trust:
     @property
     def stop_at(self) -> float:
         """When attempts are to be stopped."""
-        return self.asked_at + self._terms.lease * STOP_FRACTION
+        return self.kill_at - min(STOP_SECONDS_MAX, self._terms.lease * STOP_FRACTION)
 
     @property
     def kill_at(self) -> float:
