@@ -12,6 +12,7 @@ import threading
 
 import pytest
 
+from outlast.runner import marks
 from outlast.runner.marks import call_marked, current_attempt, line_of, marked
 
 
@@ -58,13 +59,13 @@ def test_the_users_line_counts_though_the_loop_still_starts_its_thread() -> None
     held = (
         "Thread 0x2 (most recent call first):\n"
         '  File "/user/task.py", line 50 in hangs\n'
-        '  File "/outlast/marks.py", line 5 in outlast_attempt_7\n'
+        f'  File "{marks.__file__}", line 5 in outlast_attempt_7\n'
     )
     loop = (
         "Current thread 0x1 (most recent call first):\n"
         f'  File "{threading.__file__}", line 327 in wait\n'
         f'  File "{threading.__file__}", line 969 in start\n'
-        '  File "/outlast/marks.py", line 2 in outlast_attempt_7\n'
+        f'  File "{marks.__file__}", line 2 in outlast_attempt_7\n'
     )
     assert "line 50 in hangs" in (line_of(f"{held}\n{loop}", 7) or "")
 
@@ -86,6 +87,7 @@ def test_of_two_dumps_the_last_counts() -> None:
 
 CRASH = """
 import asyncio, ctypes, faulthandler
+from outlast.runner import marks
 from outlast.runner.marks import marked
 faulthandler.enable()
 async def innocent():
