@@ -187,6 +187,8 @@ CATALOGUE: dict[str, Event] = {
 }
 """Name of the event -> what it says. ``docs/events.md`` is this table for people."""
 
+_FIELDS = {name: frozenset(event.fields) for name, event in CATALOGUE.items()}
+
 
 class Subscriber(Protocol):
     """Whoever listens: called in the thread that emits, so it must be quick."""
@@ -205,8 +207,8 @@ def emit(name: str, **fields: Any) -> None:
 
     Never fails for what a subscriber does. That name and fields are the catalogue's is asserted.
     """
-    assert name in CATALOGUE, f"{name!r} is not in outlast.events.CATALOGUE"
-    assert set(fields) == {*CATALOGUE[name].fields}, f"the fields of {name!r} are not {[*fields]}"
+    assert name in _FIELDS, f"{name!r} is not in outlast.events.CATALOGUE"
+    assert fields.keys() == _FIELDS[name], f"the fields of {name!r} are not {[*fields]}"
     for subscriber in _subscribers:
         try:
             subscriber(name, fields)
@@ -233,6 +235,11 @@ def log_to_structlog() -> Callable[[], None]:
 
     How structlog renders, and where to, is the caller's business.
     """
+    return subscribe(structlog_writer())
+
+
+def structlog_writer() -> Subscriber:
+    """Return the subscriber that writes each event to the structlog logger ``outlast``."""
     import structlog
 
     logger = structlog.get_logger("outlast")
@@ -240,4 +247,4 @@ def log_to_structlog() -> Callable[[], None]:
     def write(name: str, fields: dict[str, Any]) -> None:
         getattr(logger, CATALOGUE[name].level)(name, **fields)
 
-    return subscribe(write)
+    return write

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import threading
 
-from outlast.cli.logs import LogWriter
+from structlog.testing import capture_logs
+
+from outlast.cli.logs import ROUTINE_MAX, LogWriter, Thinned
+from outlast.testing import ManualClock
 
 
 def rendered(entry: object) -> str:
@@ -77,3 +80,18 @@ def test_an_entry_that_cannot_be_rendered_is_said() -> None:
     assert all_of(read) == (
         "outlast: an entry of the log cannot be shown: division by zero\nthe next\n"
     )
+
+
+def test_of_many_attempts_the_log_tells_some_and_counts_the_others() -> None:
+    clock, written = ManualClock(boot=0.0), []
+    thinned = Thinned(lambda name, _: written.append(name), clock)
+    with capture_logs() as counted:
+        for _ in range(ROUTINE_MAX + 7):
+            thinned("attempt_ended", {})
+            thinned("attempt_refused", {})
+        clock.advance(1.0)
+        thinned("attempt_started", {})
+    assert written.count("attempt_ended") == ROUTINE_MAX
+    assert written.count("attempt_refused") == ROUTINE_MAX + 7, "only routine is left out"
+    assert written[-1] == "attempt_started"
+    assert [(each["event"], each["entries"]) for each in counted] == [("log_thinned", 7)]

@@ -19,9 +19,12 @@ from typing import Any
 
 import structlog
 
-from outlast.events import log_to_structlog
+from outlast.clock import SYSTEM, Clock
+from outlast.events import Subscriber, structlog_writer, subscribe
 
 QUEUE_MAX = 5_000  # entries; a few megabytes at most
+ROUTINE = frozenset({"attempt_started", "attempt_ended"})  # twice per job, and nothing is wrong
+ROUTINE_MAX = 100  # of them are told one by one in a second; an entry costs more than a small job
 CLOSE_SECONDS = 2.0  # for the last lines, when somebody reads them
 _RETRY_SECONDS = 0.5
 
@@ -92,6 +95,35 @@ class LogWriter:
         return True
 
 
+class Thinned:
+    """Writes events; of those that come with each attempt no more than ``ROUTINE_MAX`` a second.
+
+    The others are counted, and the count is written as ``log_thinned`` with the next one.
+    """
+
+    def __init__(self, write: Subscriber, clock: Clock = SYSTEM) -> None:
+        self._write = write
+        self._clock = clock
+        self._since = float("-inf")
+        self._count = 0
+
+    def __call__(self, name: str, fields: dict[str, Any]) -> None:
+        """Take one event. From any thread: a race costs an entry or shows one more."""
+        if name in ROUTINE:
+            now = self._clock.boot()
+            if now - self._since >= 1.0:
+                self._next_second(now)
+            self._count += 1
+            if self._count > ROUTINE_MAX:
+                return
+        self._write(name, fields)
+
+    def _next_second(self, now: float) -> None:
+        self._since, count, self._count = now, self._count, 0
+        if count > ROUTINE_MAX:
+            structlog.get_logger("outlast").info("log_thinned", entries=count - ROUTINE_MAX)
+
+
 class _Bridge(logging.Handler):
     """Warnings of the standard library's logging (asyncio's, the stores') go the same way."""
 
@@ -120,7 +152,7 @@ def start_log(*, as_json: bool, fd: int = 2) -> LogWriter:
         ],
         cache_logger_on_first_use=True,
     )
-    log_to_structlog()
+    subscribe(Thinned(structlog_writer()))
     root = logging.getLogger()
     root.addHandler(_Bridge(logging.WARNING))
     logging.captureWarnings(capture=True)

@@ -140,7 +140,8 @@ class Ledger:
             self._in_transaction.add(token)
             if outcome.kind is OutcomeKind.COMPLETED:
                 outcome = _to_be_checked(outcome)
-        outcome = self._with_evidence(running, outcome)
+        if outcome.kind is not OutcomeKind.COMPLETED or outcome.message:
+            outcome = self._with_evidence(running, outcome)
         facts = self._facts[token] = running.facts()
         transition = decide(facts, outcome, self._clock.random)
         self.ended.append(transition)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
-from outlast.store.base import CLAIMS_MAX, Claimed, Room
+from outlast.store.base import CLAIMS_MAX, Room
 from outlast.worker.ledger import Running
 from outlast.worker.runner_process import RunnerProcess
 
@@ -39,7 +39,7 @@ class Placing:
     def rooms(self, runners: Sequence[RunnerProcess], unanswered: int) -> list[Room]:
         """Return what fits: idle runners take anything, the others only what shares."""
         active = self.active(runners)
-        own = {name for runner in active for name, alone in runner.tasks.items() if alone}
+        own = _own(active)
         shared = {name for runner in active for name in runner.tasks} - own
         idle = sum(1 for runner in active if not runner.tokens)
         slots = sum(
@@ -65,8 +65,10 @@ class Placing:
         suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
         others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
         plan: Plan = {}
-        for running in sorted(others, key=lambda each: not self._is_own(runners, each.claimed)):
-            self._put(plan, self._choose(runners, running.claimed), running)
+        active = self.active(runners)
+        own = _own(active)
+        for running in sorted(others, key=lambda each: each.claimed.task not in own):
+            self._put(plan, self._choose(active, own, running.claimed.task), running)
         if suspects:
             self._cohort = next(
                 (each for each in self._fit(runners)[::-1] if not each.tokens), None
@@ -100,18 +102,21 @@ class Placing:
         ]
         return sorted(ready, key=lambda runner: not runner.tokens)
 
-    def _is_own(self, runners: Sequence[RunnerProcess], claimed: Claimed) -> bool:
-        return any(runner.tasks.get(claimed.task, False) for runner in self.active(runners))
-
-    def _choose(self, runners: Sequence[RunnerProcess], claimed: Claimed) -> RunnerProcess | None:
-        knowing = [runner for runner in self.active(runners) if claimed.task in runner.tasks]
-        if self._is_own(runners, claimed):
+    def _choose(
+        self, active: Sequence[RunnerProcess], own: set[str], task: str
+    ) -> RunnerProcess | None:
+        knowing = [runner for runner in active if task in runner.tasks]
+        if task in own:
             return next((runner for runner in knowing if not runner.tokens), None)
         open_ = [
             runner
             for runner in knowing
             if not runner.exclusive and len(runner.tokens) < self._concurrency
         ]
-        packed = any(alone for runner in knowing for alone in runner.tasks.values())
-        order = max if packed else min  # packed: idle runners are kept for plain functions
+        order = max if own else min  # packed: idle runners are kept for plain functions
         return order(open_, key=lambda runner: len(runner.tokens), default=None)
+
+
+def _own(active: Sequence[RunnerProcess]) -> set[str]:
+    """Return the tasks that have their runner to themselves."""
+    return {name for runner in active for name, alone in runner.tasks.items() if alone}
