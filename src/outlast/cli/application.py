@@ -50,29 +50,55 @@ def load(spec: str) -> App:
         raise AppImportError(f"{spec} ends the program while it is imported ({error})") from error
 
 
-def look_into(
-    spec: str,
-    on_line: Callable[[int, str], None] | None = None,
-    *,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Found:
-    """Import MODULE:APP in a child process; return what is in it. Raises AppImportError.
+def look_into(spec: str) -> Found:
+    """Import MODULE:APP in a child process; return what is in it. Raises AppImportError."""
+    with looking_into(spec) as look:
+        return look.found()
 
-    What it prints goes to ``on_line(pid, text)`` once it has ended, else to stderr at once.
-    ``meanwhile`` is called while the child is at work: both take only as long as the longer one.
+
+class Look:
+    """A child process that imports an application, at work."""
+
+    def __init__(self, spec: str, child: subprocess.Popen[bytes], answer: IO[bytes]) -> None:
+        self._spec = spec
+        self._child = child
+        self._answer = answer
+
+    def found(self) -> Found:
+        """Wait until it has ended; return what it has told. Raises AppImportError."""
+        text = self._answer.readline()
+        self._child.wait()
+        if not text:
+            how = _how(self._child)
+            raise AppImportError(f"{self._spec}: the process that imported it died ({how})")
+        found = msgspec.json.decode(text, type=Found)
+        if found.error is not None:
+            raise AppImportError(found.error, found.tail)
+        return found
+
+
+@contextlib.contextmanager
+def looking_into(spec: str, on_line: Callable[[int, str], None] | None = None) -> Iterator[Look]:
+    """Start to import MODULE:APP in a child process, which is gone at the end of the context.
+
+    What it prints goes to ``on_line(pid, text)`` at the end, else to stderr at once.
     """
     if on_line is None:
-        return _look(spec, None, meanwhile)
+        with _looking(spec, None) as look:
+            yield look
+        return
     with tempfile.TemporaryFile() as output:
         try:
-            return _look(spec, output, meanwhile)
+            with _looking(spec, output) as look:
+                yield look
         finally:
             output.seek(0)
             for line in output:
                 on_line(0, line.decode(errors="replace").rstrip("\n"))
 
 
-def _look(spec: str, output: IO[bytes] | None, meanwhile: Callable[[], object]) -> Found:
+@contextlib.contextmanager
+def _looking(spec: str, output: IO[bytes] | None) -> Iterator[Look]:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as answer:
         try:
@@ -80,15 +106,7 @@ def _look(spec: str, output: IO[bytes] | None, meanwhile: Callable[[], object]) 
         finally:
             os.close(write)
         with _ended(child):
-            meanwhile()
-            text = answer.readline()
-            child.wait()
-    if not text:
-        raise AppImportError(f"{spec}: the process that imported it died ({_how(child)})")
-    found = msgspec.json.decode(text, type=Found)
-    if found.error is not None:
-        raise AppImportError(found.error, found.tail)
-    return found
+            yield Look(spec, child, answer)
 
 
 def _child(spec: str, answer: int, output: IO[bytes] | None) -> subprocess.Popen[bytes]:

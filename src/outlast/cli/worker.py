@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from outlast.cli.application import Found, look_into
+from outlast.cli.application import Found, looking_into
 from outlast.cli.connect import exists, file_of, place
 from outlast.cli.options import Application, AppUrl, command, flagged
 from outlast.config import WorkerSettings, parse_size, resolve_url, worker_settings
@@ -172,8 +172,12 @@ def worker(
         instance=instance,
         presence=not no_presence,
     )
-    with _log(as_json=log_format is LogFormat.JSON) as log:
-        found = look_into(app, log.on_line, meanwhile=_load_the_rest)
+    as_json = log_format is LogFormat.JSON
+    with contextlib.ExitStack() as until_the_end:
+        with looking_into(app, _to_log if as_json else None) as look:
+            _load_the_rest()  # in the meantime
+            log = until_the_end.enter_context(_log(as_json=as_json))
+            found = look.found()
         _run(app, resolve_url(url or found.url), settings, found, log)
 
 
@@ -182,8 +186,15 @@ def _load_the_rest() -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         importlib.import_module("outlast.worker.assemble")
+        importlib.import_module("outlast.cli.logs")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _to_log(pid: int, text: str) -> None:
+    import structlog
+
+    structlog.get_logger("outlast").info("runner_output", pid=pid, text=text)
 
 
 def settings_of(**given: Any) -> WorkerSettings:
@@ -234,16 +245,11 @@ class Log(NamedTuple):
 
 @contextlib.contextmanager
 def _log(*, as_json: bool) -> Iterator[Log]:
-    import structlog
-
     from outlast.cli.logs import start_log
-
-    def on_line(pid: int, text: str) -> None:
-        structlog.get_logger("outlast").info("runner_output", pid=pid, text=text)
 
     writer = start_log(as_json=as_json)
     try:
-        yield Log(writer, on_line if as_json else None)
+        yield Log(writer, _to_log if as_json else None)
     finally:
         writer.close()
 
