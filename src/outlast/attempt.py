@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -266,11 +264,7 @@ def current() -> Attempt:
     return attempt
 
 
-@contextmanager
-def set_current(attempt: Attempt) -> Iterator[Attempt]:
-    """Make ``attempt`` the one that ``current()`` returns. For the executor."""
-    reset = _current.set(attempt)
-    try:
-        yield attempt
-    finally:
-        _current.reset(reset)
+def set_current(attempt: Attempt) -> None:
+    """Make ``attempt`` the one that ``current()`` returns in this context. For the executor, which
+    gives each attempt an asyncio task, and so a context, of its own."""
+    _current.set(attempt)

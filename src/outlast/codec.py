@@ -27,6 +27,7 @@ from outlast.config import MAX_PAYLOAD
 from outlast.errors import BadArguments, ConfigError
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def _to_json(value: Any) -> Any:
@@ -165,6 +166,9 @@ class Signature:
             name: _field(parameter, hints.get(name, Any), task)
             for name, parameter in self._inspected.parameters.items()
         }
+        self._decoders = {name: _decoder(each.annotation) for name, each in self.fields.items()}
+        self._required = {name for name, field in self.fields.items() if field.required}
+        self._named = all(field.kind in _NAMED for field in self.fields.values())
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the given arguments by name, without defaults; BadArguments if they do not fit."""
@@ -192,7 +196,7 @@ class Signature:
 
         Raises BadArguments if they are not of this release: unknown, missing or of another type.
         """
-        if text == "{}" and not any(field.required for field in self.fields.values()):
+        if text == "{}" and not self._required:
             return (), {}
         try:
             raw = _split.decode(text)
@@ -200,7 +204,8 @@ class Signature:
             raise BadArguments(f"the arguments of task {self.task} are no object") from error
         self._check_names(raw)
         args, kwargs = self._call({name: self._decoded(name, raw[name]) for name in raw})
-        self.bind(args, kwargs)
+        if not self._named:  # else the names say all
+            self.bind(args, kwargs)
         return args, kwargs
 
     def _encoded(self, name: str, value: Any) -> msgspec.Raw:
@@ -214,14 +219,17 @@ class Signature:
         return msgspec.Raw(text)
 
     def _decoded(self, name: str, text: msgspec.Raw) -> Any:
-        what = f"argument {name!r} of task {self.task}"
-        return from_json(what, text, self.fields[name].annotation)
+        try:
+            return self._decoders[name].decode(text)
+        except Exception:  # said in full by whoever knows how
+            what = f"argument {name!r} of task {self.task}"
+            return from_json(what, text, self.fields[name].annotation)
 
     def _check_names(self, raw: dict[str, msgspec.Raw]) -> None:
+        if self._required <= raw.keys() <= self.fields.keys():
+            return
         unknown = sorted(set(raw) - set(self.fields))
-        missing = [
-            name for name, field in self.fields.items() if field.required and name not in raw
-        ]
+        missing = [name for name in self.fields if name in self._required and name not in raw]
         for names, word in ((unknown, "does not take"), (missing, "needs")):
             if names:
                 quoted = ", ".join(map(ascii, names))
@@ -252,9 +260,8 @@ class Signature:
 
     def _check_free(self, further: dict[str, Any]) -> None:
         """Refuse ``**kwargs`` of another release that have become parameters of their own."""
-        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         for name, field in self.fields.items():
-            if name in further and field.kind in named:
+            if name in further and field.kind in _NAMED:
                 raise BadArguments(f"task {self.task} takes {name!r} as a parameter of its own")
 
 

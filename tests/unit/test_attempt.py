@@ -202,14 +202,19 @@ def test_outside_of_a_task_there_is_no_attempt():
 
 async def test_the_attempt_is_known_in_tasks_and_threads_started_from_it(link):
     attempt = attempt_of(link)
-    with set_current(attempt):
-        child = asyncio.create_task(asyncio.to_thread(outlast.current))
-        seen: list[BaseException] = []
+    seen: list[BaseException] = []
+
+    async def live() -> outlast.Attempt:
+        set_current(attempt)
         thread = threading.Thread(target=lambda: seen.append(_raised()))
         thread.start()
         thread.join()
-    assert await child is attempt
+        return await asyncio.create_task(asyncio.to_thread(outlast.current))
+
+    assert await asyncio.create_task(live()) is attempt
     assert isinstance(seen[0], NotInAttempt)
+    with pytest.raises(NotInAttempt):
+        outlast.current()
 
 
 def _raised() -> BaseException:

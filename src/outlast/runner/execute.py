@@ -120,8 +120,13 @@ class Executor:
         return not self._app.find(attempt.task).is_async
 
     async def _live(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> None:
+        set_current(attempt)
         try:
-            outcome = await self._outcome(task, attempt, args, kwargs)
+            if task.is_async and not self._app.around_fns:
+                value = await task.fn(*args, **kwargs)
+            else:
+                value = await self._call(task, attempt, args, kwargs)
+            outcome = self._completed(attempt, value)
         except BaseException as error:
             self._leave_if_forked(error)
             outcome = judged(error, attempt)
@@ -146,11 +151,7 @@ class Executor:
         )
         return task, attempt, args, kwargs
 
-    async def _outcome(
-        self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any
-    ) -> Outcome:
-        with set_current(attempt):
-            value = await self._call(task, attempt, args, kwargs)
+    def _completed(self, attempt: Attempt, value: Any) -> Outcome:
         if attempt.completed_in:
             return Outcome(kind=OutcomeKind.COMPLETED)
         try:
