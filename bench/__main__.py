@@ -1,22 +1,54 @@
-"""``python -m bench [--rounds N]``: all measurements, one after the other: half an hour.
+"""``python -m bench [PART…]``: measure; without a part, all of them.
 
-Each can be run alone: ``python -m bench.recovery``, ``bench.alarms``, ``bench.drain``.
+``recovery`` and ``alarms`` fill docs/recovery.md; the others fill docs/performance.md (``page``
+writes it from what was measured). Each says before it begins how long it will take.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
+from collections.abc import Callable
 
-from bench import alarms, drain, recovery
+from bench import alarms, rates, recovery
+
+PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "recovery": lambda chosen: recovery.main(chosen.rounds, page=chosen.page),
+    "alarms": lambda chosen: alarms.main(page=chosen.page),
+    "rates": rates.main,
+}
+QUICK_JOBS = 300
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="bench", description=__doc__)
+    made.add_argument("parts", nargs="*", metavar="PART", help=f"one of: {', '.join(PARTS)}")
+    made.add_argument("--only", type=names, default=[], help="names (parts of them), with commas")
+    made.add_argument("--what", type=names, default=[], help="of rates: one,many,drain")
+    made.add_argument("--rounds", type=int, default=3, help="rounds of recovery and rates")
+    made.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain, at most")
+    made.add_argument("--quick", action="store_true", help="a minute that shows that all works")
+    made.add_argument("--page", action="store_true", help="write the tables to docs/recovery.md")
+    return made
+
+
+def names(text: str) -> list[str]:
+    """Return a list from a text with commas."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure what was asked for; return how much of it has failed."""
+    asked = parser()
+    chosen = asked.parse_args(arguments)
+    unknown = sorted(set(chosen.parts) - set(PARTS))
+    if unknown:
+        asked.error(f"no part is called {', '.join(unknown)}; there are: {', '.join(PARTS)}")
+    if chosen.quick:
+        chosen.rounds, chosen.jobs = 1, min(chosen.jobs, QUICK_JOBS)
+    return sum(PARTS[part](chosen) for part in chosen.parts or PARTS)
+
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of recovery and drain")
-    parser.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain")
-    parser.add_argument("--page", action="store_true", help="write the tables to docs/recovery.md")
-    chosen = parser.parse_args()
-    failed = recovery.main(chosen.rounds, page=chosen.page) + alarms.main(page=chosen.page)
-    asyncio.run(drain.main(chosen.rounds, chosen.jobs))
-    sys.exit(bool(failed))
+    sys.exit(bool(main()))

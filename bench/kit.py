@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import sqlite3
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,12 +14,13 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from tests.servers import PostgresServer
 
 RESULTS = Path(__file__).parent / "results"
+PARTIAL = Path(__file__).parents[1] / ".bench" / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "recovery.md"
+WIDTH = 120
 Row = Sequence[str]
 _numbers = iter(range(1, 1_000_000))
 
@@ -47,44 +47,21 @@ def fresh(kind: str, postgres: PostgresServer) -> Iterator[tuple[str, Path]]:
             postgres.drop_database(name)
 
 
-def summary(values: list[float], digits: int = 2) -> str:
-    """Return median and range as people read them."""
-    shown = [
-        round(value, digits) for value in (statistics.median(values), min(values), max(values))
-    ]
-    return f"{shown[0]:g}  [{shown[1]:g} to {shown[2]:g}]"
+def keep(name: str, values: Sequence[object], *, whole: bool = True) -> None:
+    """Write all that was measured to bench/results/NAME.json, with what it was measured on.
 
-
-def report(name: str, title: str, unit: str, measured: dict[tuple[str, str], list[float]]) -> None:
-    """Print a table of what and store, and keep every value as JSON."""
-    stores = sorted({store for _, store in measured})
-    shown = Table(title=f"{title} ({unit}; median and range)")
-    shown.add_column("what")
-    for store in stores:
-        shown.add_column(store, justify="right")
-    for what in dict.fromkeys(what for what, _ in measured):
-        cells = [measured.get((what, store), []) for store in stores]
-        shown.add_row(what, *(summary(values) if values else "" for values in cells))
-    Console().print(shown)
-    keep(
-        name,
-        [
-            {"what": what, "store": store, "unit": unit, "values": values}
-            for (what, store), values in measured.items()
-        ],
-    )
-
-
-def keep(name: str, values: Sequence[object]) -> None:
-    """Write all that was measured to bench/results/NAME.json, with what it was measured on."""
-    RESULTS.mkdir(exist_ok=True)
+    What is not the whole measurement goes to .bench/results, where it changes no page.
+    """
+    folder = RESULTS if whole else PARTIAL
+    folder.mkdir(exist_ok=True, parents=True)
     document = {
         "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M}Z",
         "machine": machine(),
         "values": values,
     }
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=1)
-    (RESULTS / f"{name}.json").write_bytes(encoded + b"\n")
+    (folder / f"{name}.json").write_bytes(encoded + b"\n")
+    print(f"kept in {folder / name}.json", flush=True)
 
 
 def machine() -> dict[str, object]:
@@ -96,6 +73,17 @@ def machine() -> dict[str, object]:
         "sqlite": sqlite3.sqlite_version,
         "system": f"{platform.system()} {platform.release()}",
     }
+
+
+def screen() -> Console:
+    """Return a terminal wide enough for the tables, also where the output is a file."""
+    made = Console()
+    return made if made.is_terminal else Console(width=WIDTH)
+
+
+def clock(seconds: float) -> str:
+    """Return a span of time as minutes and seconds."""
+    return f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
 
 
 def announce(what: str, seconds: float) -> None:

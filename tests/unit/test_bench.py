@@ -16,7 +16,7 @@ from tests.servers import PostgresServer
 SEEN = Seen(start=0.1, noticed=0.05, cause="signalled: SIGKILL", gone=True)
 
 
-@pytest.mark.parametrize("module", ["drain", "recovery", "alarms", "tasks"])
+@pytest.mark.parametrize("module", ["__main__", "recovery", "alarms", "rates", "tasks"])
 def test_a_benchmark_can_be_imported(module: str) -> None:
     importlib.import_module(f"bench.{module}")
 

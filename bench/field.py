@@ -1,0 +1,126 @@
+"""Who is measured: each line of the tables, its program, its environment and its settings.
+
+Peers run at the best settings that their documentation names and that were seen to help here;
+where the defaults were as good, the defaults stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+POSTGRES, SQLITE, REDIS = "postgres", "sqlite", "redis"
+SECONDS = 3.0  # that a drain should take, at least: that decides how many jobs the slow ones get
+LEAST_JOBS = 300
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line.
+
+    Attributes:
+        name: as the tables show it.
+        program: the adapter in bench/peers.
+        store: where its jobs live.
+        speed: jobs per second, about, of a drain by one worker: for the number of jobs and the
+            estimate of the time; no measurement depends on it.
+        settings: what was set, and what differs from the others in what it promises.
+        environment: requirements/NAME.txt, or "": this one.
+        variables: of the environment of its processes.
+        bulk: whether it can enqueue many at once.
+        workers: with how many workers it is drained.
+        batch: of a floor: jobs in a statement. A floor has no worker: it drains itself.
+        python: the version that it needs at least, where that is above ours.
+    """
+
+    name: str
+    program: str
+    store: str
+    speed: float
+    settings: str = ""
+    environment: str = ""
+    variables: dict[str, str] = {}
+    bulk: bool = True
+    workers: tuple[int, ...] = (1, 2)
+    batch: int = 0
+    python: str = ""
+
+    def jobs(self, most: int) -> int:
+        """Return how many jobs it drains: fewer where it is slow."""
+        return max(min(most, LEAST_JOBS), min(most, int(self.speed * SECONDS / 100) * 100))
+
+
+def ours(store: str, speed: float, settings: str, **options: str) -> Entry:
+    """Return a line of Outlast: mode, function and the like as environment of the adapter."""
+    words = ["Outlast", store, "in process" if options["mode"] == "inprocess" else "runners"]
+    if options.get("plain"):
+        words.append("plain")
+    return Entry(
+        name=" ".join(words),
+        program="with_outlast.py",
+        store=store,
+        speed=speed,
+        settings=settings,
+        variables={f"BENCH_{name.upper()}": value for name, value in options.items()},
+        workers=(1,) if options.get("plain") else (1, 2),
+    )
+
+
+WIDE = "concurrency 500, uvloop"
+OUTLAST = [
+    ours(POSTGRES, 6000, WIDE, mode="inprocess"),
+    ours(POSTGRES, 4000, f"1 runner, {WIDE}", mode="runners"),
+    ours(POSTGRES, 3000, WIDE, mode="inprocess", plain="1"),
+    ours(POSTGRES, 3000, f"1 runner that they share, {WIDE}", mode="runners", plain="1"),
+    ours(SQLITE, 6000, WIDE, mode="inprocess"),
+    ours(SQLITE, 4000, f"1 runner, {WIDE}", mode="runners"),
+    ours(SQLITE, 3000, WIDE, mode="inprocess", plain="1"),
+    ours(SQLITE, 3000, f"1 runner that they share, {WIDE}", mode="runners", plain="1"),
+]
+
+
+def floor(store: str, driver: str, batch: int, speed: float) -> Entry:
+    """Return a line of the floor: raw statements, so many jobs in each."""
+    return Entry(
+        name=f"floor {driver} {batch}",
+        program=f"floor_{store}.py",
+        store=store,
+        speed=speed,
+        settings="one connection, one fused statement a batch",
+        batch=batch,
+        workers=(1,),
+    )
+
+
+FLOOR = [
+    *(floor(POSTGRES, "asyncpg", batch, speed) for batch, speed in (
+        (1, 1200), (10, 7000), (100, 20_000), (500, 20_000))),
+    *(floor(SQLITE, "sqlite3", batch, speed) for batch, speed in (
+        (1, 3500), (10, 25_000), (100, 80_000), (500, 80_000))),
+]  # fmt: skip
+PEERS = [
+    Entry(
+        name="PgQueuer",
+        program="with_pgqueuer.py",
+        store=POSTGRES,
+        speed=6500,
+        settings="batch_size 100, pool of 5 to 20, uvloop; ends are not fenced",
+        environment="pgqueuer",
+    ),
+    Entry(
+        name="Huey",
+        program="with_huey.py",
+        store=SQLITE,
+        speed=4500,
+        settings="1 thread, fsync; a job is deleted when it is taken: lost if its worker dies",
+        environment="huey",
+        bulk=False,
+    ),
+]
+EVERYBODY = [*OUTLAST, *FLOOR, *PEERS]
+
+
+def chosen(only: Sequence[str], among: Sequence[Entry] = EVERYBODY) -> list[Entry]:
+    """Return those with one of these texts in the name; all if there are none."""
+    texts = [text.lower() for text in only]
+    return [each for each in among if not texts or any(text in each.name.lower() for text in texts)]

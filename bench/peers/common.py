@@ -1,0 +1,102 @@
+"""What all adapters share. It runs in each peer's own environment: the standard library only.
+
+An adapter is a program, ``python with_NAME.py OPERATION [NUMBER…]``:
+
+- ``setup``: make the schema of an empty store;
+- ``one N``, ``many N``: enqueue N no-op jobs, one call each, or in bulk;
+- ``timed N GAP [BATCH]``: enqueue N jobs that say how long they waited, BATCH at a time, with
+  GAP seconds between (about: 0.6 to 1.4 of it, so that no poller keeps step);
+- ``worker``: work until killed.
+
+A client's last line is JSON: the jobs, the seconds, and the processor seconds of this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import struct
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+URL = os.environ.get("BENCH_URL", "")
+RECORD = struct.Struct("<dd")  # when the handler began, and how long its job had waited (or 0)
+_marks: dict[int, int] = {}  # the open file, by process: adapters fork
+
+
+def mark(sent_at: float = 0.0) -> None:
+    """Note that a handler has begun: one append to a file in memory, the same for everybody."""
+    now = time.monotonic()
+    pid = os.getpid()
+    if pid not in _marks:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        _marks[pid] = os.open(os.environ["BENCH_MARKS"], flags, 0o666)
+    os.write(_marks[pid], RECORD.pack(now, now - sent_at if sent_at else 0.0))
+
+
+def operation() -> str:
+    """Return what this program was asked to do."""
+    return sys.argv[1]
+
+
+def numbers() -> list[float]:
+    """Return the numbers after the operation."""
+    return [float(each) for each in sys.argv[2:]]
+
+
+def say(jobs: int, began_at: float, cpu: float) -> None:
+    """Print the result of a client."""
+    seconds, used = time.monotonic() - began_at, time.process_time() - cpu
+    print(json.dumps({"jobs": jobs, "seconds": seconds, "cpu": used}), flush=True)
+
+
+def execute(program: str, *arguments: str) -> None:
+    """Become a program of the same environment."""
+    os.execv(os.path.join(sys.prefix, "bin", program), [program, *arguments])
+
+
+async def client(
+    one: Callable[[], Awaitable[Any]],
+    many: Callable[[int], Awaitable[Any]] | None,
+    timed: Callable[[float, int], Awaitable[Any]],
+) -> None:
+    """Do what a client was asked to do; ``timed`` takes the time and how many to enqueue."""
+    jobs, *rest = numbers()
+    began_at, cpu = time.monotonic(), time.process_time()
+    if operation() == "one":
+        for _ in range(int(jobs)):
+            await one()
+    elif operation() == "many":
+        assert many is not None, "has no way to enqueue many"
+        await many(int(jobs))
+    else:
+        due = began_at
+        batch = int(rest[1]) if rest[1:] else 1
+        for _ in range(0, int(jobs), batch):
+            await timed(time.monotonic(), batch)
+            due = max(due + rest[0] * random.uniform(0.6, 1.4), time.monotonic() - 1)
+            await asyncio.sleep(due - time.monotonic())
+    say(int(jobs), began_at, cpu)
+
+
+def client_sync(
+    one: Callable[[], Any], many: Callable[[int], Any] | None, timed: Callable[[float], Any]
+) -> None:
+    """The same for a library that blocks."""
+    jobs, *rest = numbers()
+    began_at, cpu = time.monotonic(), time.process_time()
+    if operation() == "one":
+        for _ in range(int(jobs)):
+            one()
+    elif operation() == "many":
+        assert many is not None, "has no way to enqueue many"
+        many(int(jobs))
+    else:
+        for _ in range(int(jobs)):
+            timed(time.monotonic())
+            time.sleep(rest[0] * random.uniform(0.6, 1.4))
+    say(int(jobs), began_at, cpu)

@@ -1,0 +1,95 @@
+"""Outlast, by what its users type. BENCH_MODE: ``inprocess``, or ``runners``; BENCH_PLAIN=1:
+plain functions instead of coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))  # runners import this as a module
+
+import uvloop
+from common import URL, client, mark, numbers, operation
+
+import outlast
+
+MODE = os.environ.get("BENCH_MODE", "runners")
+PLAIN = os.environ.get("BENCH_PLAIN") == "1"
+RUNNERS = os.environ.get("BENCH_RUNNERS", "1")
+CONCURRENCY = os.environ.get("BENCH_CONCURRENCY", "500")
+LANES = int(os.environ.get("BENCH_LANES", "1"))
+PRIORITIES = int(os.environ.get("BENCH_PRIORITIES", "1"))
+
+app = outlast.App(URL or None)
+
+if PLAIN:
+
+    @app.task(own_runner=False)
+    def noop(value: int) -> None:
+        mark()
+
+else:
+
+    @app.task
+    async def noop(value: int) -> None:
+        mark()
+
+
+@app.task
+async def timed(sent_at: float) -> None:
+    mark(sent_at)
+
+
+@app.task(max_losses=100)
+async def sleeper(seconds: float) -> None:
+    mark()
+    await asyncio.sleep(seconds)
+
+
+async def many(jobs: int) -> None:
+    """Spread over BENCH_LANES queues and BENCH_PRIORITIES priorities."""
+    if LANES == PRIORITIES == 1:
+        await app.enqueue_many([noop.call(n) for n in range(jobs)])
+        return
+    lanes = [
+        noop.using(queue=f"lane{queue}", priority=priority)
+        for queue in range(LANES)
+        for priority in range(PRIORITIES)
+    ]
+    await app.enqueue_many([lanes[n % len(lanes)].call(n) for n in range(jobs)])
+
+
+async def send_timed(now: float, jobs: int) -> None:
+    if jobs == 1:
+        await timed.enqueue(now)
+    else:
+        await app.enqueue_many([timed.call(now)] * jobs)
+
+
+async def work() -> None:
+    async with app.worker(concurrency=int(CONCURRENCY)):
+        await asyncio.Event().wait()
+
+
+async def main() -> None:
+    if operation() == "setup":
+        await app.enqueue_many([])
+        await app.home.store()
+    elif operation() == "worker":
+        await work()
+    elif operation() == "sleepers":
+        jobs, seconds = numbers()
+        await app.enqueue_many([sleeper.call(seconds)] * int(jobs))
+    else:
+        await client(lambda: noop.enqueue(1), many, send_timed)
+    await app.close()
+
+
+if __name__ == "__main__":
+    if operation() == "worker" and MODE == "runners":
+        options = ["--runners", RUNNERS, "--concurrency", CONCURRENCY]
+        command = [sys.executable, "-m", "outlast", "worker", "with_outlast:app", *options]
+        os.chdir(os.path.dirname(os.path.abspath(__file__)))
+        os.execv(sys.executable, command)
+    uvloop.run(main())
