@@ -197,7 +197,7 @@ class Attempt:
 
         Whatever the transaction writes and the job's completion are committed together, or not
         at all. The task should then commit and return; its return value is not stored.
-        ``connection`` is an asyncpg connection or a ``sqlite3`` one, on the same store.
+        ``connection`` is any that ``using(connection=…)`` takes, on the same store.
 
         Raises:
             LostLease: the attempt is no longer the current one. Let the transaction roll back.
@@ -214,14 +214,11 @@ class Attempt:
     complete_in_sync = blocking(complete_in)
 
     async def _checked(self, connection: object) -> ForeignConnection:
-        from outlast.store.adapters import checked, in_transaction
+        from outlast.store.adapters import checked
 
         foreign = await checked(connection, self._link.store_id)
-        if not in_transaction(connection):
-            raise UsageError(
-                "complete_in needs an open transaction: `async with connection.transaction():`"
-                " in asyncpg, BEGIN or a first write in sqlite3"
-            )
+        if not await foreign.in_transaction():
+            raise UsageError(f"complete_in needs an open transaction: {foreign.begin}")
         return foreign
 
     def _lost(self, what: str) -> LostLease:

@@ -122,7 +122,8 @@ class Placed(Generic[P, R]):
             priority: -100 to 100, larger first.
             key: while a job with this key is unfinished, enqueuing returns that job.
             tenant: whose job it is, for your own code and for the screens.
-            connection: an asyncpg or ``sqlite3`` connection: the job is part of its transaction.
+            connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
+                aiosqlite, on the application's own store: the job is part of its transaction.
 
         Raises ConfigError for what cannot work.
         """

@@ -18,7 +18,6 @@ from outlast.model.suspects import Suspicion
 from outlast.store.base import Answer, NewJob, Room, Store
 from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres import PostgresStore, complete_on, enqueue_on, store_id_on
-from outlast.store.postgres_pool import Connections, Settings
 from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 from tests.pgbouncer import PgBouncerServer
@@ -74,24 +73,6 @@ async def test_a_statement_that_takes_too_long_is_unavailable(
             await hasty.observe()
     assert await hasty.observe() == []
     await hasty.close()
-
-
-async def test_a_cancelled_caller_hears_of_it_though_its_connection_is_gone(pg_url: str) -> None:
-    """The rollback fails, and its error takes the cancellation's place on the way out."""
-    connections = Connections(Settings(url=pg_url))
-    lent = asyncio.Event()
-
-    async def caller() -> None:
-        async with connections.use() as connection, connection.transaction():
-            connection.terminate()
-            lent.set()
-            await asyncio.Event().wait()
-
-    calling = asyncio.create_task(caller())
-    await lent.wait()
-    calling.cancel()
-    await asyncio.wait([calling])
-    assert calling.cancelled()
 
 
 async def test_a_role_that_may_not_create_tables_works_where_they_are(

@@ -1,8 +1,13 @@
-"""The caller's own connections: one transaction for their rows and ours, on both stores."""
+"""What is particular to one kind of the caller's connections.
+
+What all kinds have in common is in tests/conformance/test_connections.py.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 import threading
 
 import asyncpg
@@ -10,7 +15,6 @@ import pytest
 
 import outlast
 from outlast.errors import ConnectionMismatch, UsageError
-from outlast.store import adapters
 
 
 def application(url: str) -> outlast.App:
@@ -66,18 +70,6 @@ def test_a_job_is_gone_when_the_callers_sqlite_transaction_rolls_back(lite):
     assert jobs_in(path) == 1
 
 
-async def test_an_awaited_enqueue_uses_a_sqlite_connection_in_its_own_thread(sqlite_url):
-    app = application(sqlite_url)
-    await app.tasks["mail"].enqueue("first")
-    path = sqlite_url.removeprefix("sqlite:///")
-    connection = sqlite3.connect(path)
-    await app.tasks["mail"].using(connection=connection).enqueue("a")
-    connection.rollback()
-    connection.close()
-    assert jobs_in(path) == 1
-    await app.close()
-
-
 def test_calls_on_different_connections_are_refused(lite):
     app, _, connection = lite
     mail = app.tasks["mail"]
@@ -85,29 +77,30 @@ def test_calls_on_different_connections_are_refused(lite):
         app.enqueue_many_sync([mail.using(connection=connection).call("a"), mail.call("b")])
 
 
-def test_a_connection_to_another_database_is_refused(lite, tmp_path):
-    app, _, _ = lite
-    mail = app.tasks["mail"]
-    empty = sqlite3.connect(tmp_path / "empty.db")
-    with pytest.raises(ConnectionMismatch, match="sees no Outlast schema"):
-        mail.using(connection=empty).enqueue_sync("a")
-    empty.close()
-    other = application(f"sqlite:///{tmp_path / 'other.db'}")
-    other.tasks["mail"].enqueue_sync("a")
-    connection = sqlite3.connect(tmp_path / "other.db")
-    with pytest.raises(ConnectionMismatch, match="another Outlast schema"):
-        mail.using(connection=connection).enqueue_sync("a")
-    connection.close()
-    other.close_sync()
-
-
 @pytest.mark.parametrize(
     "connection", [5, "postgresql://", threading.Lock()], ids=["int", "url", "lock"]
 )
 def test_an_unknown_kind_of_connection_names_the_known_ones(lite, connection):
     app, _, _ = lite
-    with pytest.raises(ConnectionMismatch, match=r"asyncpg connection.*sqlite3\.Connection"):
+    with pytest.raises(
+        ConnectionMismatch, match=r"asyncpg.*psycopg 3.*SQLAlchemy.*Django.*sqlite3"
+    ):
         app.tasks["mail"].using(connection=connection).enqueue_sync("a")
+
+
+LOADED = """
+import sys, outlast
+from outlast.store.ways import way_into
+try:
+    way_into(object())
+except outlast.OutlastError:
+    print(sorted({"asyncpg", "psycopg", "sqlalchemy", "django", "aiosqlite"} & set(sys.modules)))
+"""
+
+
+def test_no_library_of_connections_is_loaded_to_tell_them_apart():
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"
 
 
 # --------------------------------------------------------------------------------- asyncpg
@@ -127,27 +120,6 @@ async def pg(pg_url):
 async def jobs_seen(pool: asyncpg.Pool) -> int:
     count: int = await pool.fetchval("SELECT count(*) FROM outlast_jobs")
     return count
-
-
-async def test_a_job_is_stored_when_the_callers_postgres_transaction_commits(pg):
-    app, pool = pg
-    async with pool.acquire() as connection:
-        async with connection.transaction():
-            await connection.execute("INSERT INTO orders VALUES (1)")
-            job = await app.tasks["mail"].using(connection=connection).enqueue("a")
-            assert await jobs_seen(pool) == 1
-        assert await jobs_seen(pool) == 2
-    assert (await app.get(job.id)).row.args == '{"to":"a"}'
-
-
-async def test_a_job_is_gone_when_the_callers_postgres_transaction_rolls_back(pg):
-    app, pool = pg
-    async with pool.acquire() as connection:
-        transaction = connection.transaction()
-        await transaction.start()
-        await app.tasks["mail"].using(connection=connection).enqueue("a")
-        await transaction.rollback()
-    assert await jobs_seen(pool) == 1
 
 
 async def test_the_schema_is_asked_for_once_per_connection(pg, monkeypatch):
@@ -177,37 +149,3 @@ async def test_a_connection_that_was_given_back_is_refused(pg):
         pass
     with pytest.raises(ConnectionMismatch, match="given back"):
         await app.tasks["mail"].using(connection=connection).enqueue("a")
-
-
-async def test_a_sqlite_connection_is_no_way_into_postgres(pg):
-    app, _ = pg
-    connection = sqlite3.connect(":memory:")
-    with pytest.raises(ConnectionMismatch):
-        await app.tasks["mail"].using(connection=connection).enqueue("a")
-    connection.close()
-
-
-async def test_transactions_are_told_apart_from_their_absence(pg):
-    _, pool = pg
-    async with pool.acquire() as connection:
-        assert not adapters.in_transaction(connection)
-        async with connection.transaction():
-            assert adapters.in_transaction(connection)
-
-
-async def test_without_its_loop_an_asyncpg_connection_is_refused(pg):
-    app, pool = pg
-    refused: list[BaseException] = []
-
-    def plain(connection: object) -> None:
-        try:
-            app.tasks["mail"].using(connection=connection).enqueue_sync("a")
-        except UsageError as error:
-            refused.append(error)
-
-    async with pool.acquire() as connection:
-        thread = threading.Thread(target=plain, args=(connection,))
-        thread.start()
-        while thread.is_alive():
-            await pool.fetchval("SELECT 1")
-    assert "needs its event loop" in str(refused[0])

@@ -235,12 +235,10 @@ class FakeSqlite:
         self.completed: list[tuple[int, int, str]] = []
         self.current = True
 
-    def store_id_on(self, connection: sqlite3.Connection) -> str:
+    def store_id_on(self, cursor: Any, *, lock: bool) -> str:
         return "s1"
 
-    def complete_on(
-        self, connection: Any, job_id: int, token: int, result: str, now: float
-    ) -> bool:
+    def complete_on(self, cursor: Any, job_id: int, token: int, result: str, now: float) -> bool:
         self.completed.append((job_id, token, result))
         return self.current
 

@@ -429,7 +429,16 @@ class Store(Protocol):
 
 
 class ForeignConnection(Protocol):
-    """A connection of the caller's own, inside the caller's own transaction."""
+    """A connection of the caller's own, inside the caller's own transaction.
+
+    ``begin`` tells people how they open a transaction on it.
+    """
+
+    begin: str
+
+    async def in_transaction(self) -> bool:
+        """Whether what is written now waits for a commit of the caller's."""
+        ...
 
     async def store_id(self) -> str | None:
         """Return the id of the Outlast schema it sees, or None."""

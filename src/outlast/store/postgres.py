@@ -391,7 +391,7 @@ async def store_id_on(connection: Any) -> str | None:
     if not tables["schema_table"]:
         return None
     rows = await connection.fetch(sql("store_id"))
-    return str(rows[0][0]) if rows else None
+    return str(rows[0]["store_id"]) if rows else None
 
 
 async def _enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
@@ -418,7 +418,8 @@ async def _enqueue_keyed(
         left = [(index, job) for index, job in left if index not in found]
         if not left:
             return [found[index] for index in range(len(jobs))]
-        held = dict(await connection.fetch(sql("find_keys"), [job.key for _, job in left]))
+        rows = await connection.fetch(sql("find_keys"), [job.key for _, job in left])
+        held = {row["key"]: row["id"] for row in rows}
         found |= {index: Enqueued(held[job.key], False) for index, job in left if job.key in held}
         left = [(index, job) for index, job in left if index not in found]
         if not left:

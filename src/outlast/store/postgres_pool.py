@@ -73,7 +73,7 @@ def translated(error: BaseException) -> Exception | None:
     return None
 
 
-def _of_server(error: asyncpg.PostgresError) -> Exception:
+def _of_server(error: BaseException) -> Exception:
     code = getattr(error, "sqlstate", None) or ""
     if code in _CODE_ERRORS:
         kind, hint = _CODE_ERRORS[code]
@@ -87,8 +87,9 @@ def foreign_errors() -> Iterator[None]:
     own (a serialization failure, say, which its retry loop waits for)."""
     try:
         yield
-    except (asyncpg.PostgresError, UnicodeError) as error:
-        mapped = translated(error)
+    except Exception as error:
+        raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
+        mapped = BadData(str(error)) if isinstance(raised, UnicodeError) else _of_server(raised)
         if isinstance(mapped, (BadData, SchemaMismatch)):
             raise mapped from error
         raise
@@ -116,12 +117,9 @@ class Connections:
     async def use(self) -> AsyncIterator[Any]:
         """Lend a connection; errors of the driver leave as errors of Outlast.
 
-        Whatever breaks off (also a cancelled caller) takes the connection with it. A caller that
-        was cancelled hears of that, though the driver's own clean-up (a rollback on a connection
-        that is gone) may have put another error in its place.
+        Whatever breaks off (also a cancelled caller) takes the connection with it.
         """
         lane = self._lane()
-        cancels = _cancels()
         async with lane.free:
             generation = lane.generation
             connection = lane.idle.pop() if lane.idle else await self._connect()
@@ -132,8 +130,6 @@ class Connections:
                 self._give_back(lane, generation, connection, keep=_is_clean(error, mapped))
                 if mapped is None:
                     raise
-                if _cancels() > cancels:
-                    raise asyncio.CancelledError from error
                 raise mapped from error
             self._give_back(lane, generation, connection, keep=True)
 
@@ -232,12 +228,6 @@ def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
     if isinstance(mapped, (StoreUnavailable, StoreCorrupt)):
         return False
     return isinstance(error, Exception)
-
-
-def _cancels() -> int:
-    """Return how often somebody has asked the running task to end."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 async def _close(connection: Any) -> None:

@@ -52,7 +52,7 @@ from outlast.store.migrations import check_usable, load
 from outlast.store.reads import Inspector, WorkerStatus
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_inspector import SqliteInspector
-from outlast.store.sqlite_jobs import complete_on, enqueue_on, store_id_on
+from outlast.store.sqlite_jobs import complete_on, enqueue_on, store_id, store_id_on
 
 __all__ = ["SqliteStore", "complete_on", "enqueue_on", "store_id_on"]
 
@@ -126,7 +126,7 @@ class SqliteStore:
 
     async def store_id(self) -> str:
         """Return the id of this Outlast schema, drawn once when it was made."""
-        found = await self._connection.run(lambda: store_id_on(self._connection.connect()))
+        found = await self._connection.run(lambda: store_id(self._connection.connect().cursor()))
         if found is None:
             check_usable(load(sqlite_schema.DIALECT), [])
         return str(found)

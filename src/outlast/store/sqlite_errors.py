@@ -50,6 +50,11 @@ def translated(error: Exception, path: Path) -> Exception:
     if not isinstance(error, sqlite3.Error):
         return error
     code = _code(error)
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY_SNAPSHOT:
+        return StoreUnavailable(
+            f"{path} was written by another since this transaction first read it: begin those that"
+            " write with BEGIN IMMEDIATE"
+        )
     if code in _BUSY:
         return StoreUnavailable(
             f"{path} stayed locked by another program: look for a transaction that is held open"

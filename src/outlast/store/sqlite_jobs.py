@@ -1,22 +1,22 @@
-"""What happens to jobs outside of the exchange: plain functions of a cursor or a connection.
+"""What happens to jobs outside of the exchange: plain functions of a cursor.
 
 ``enqueue_on``, ``complete_on`` and ``store_id_on`` also run on a connection of the caller's own,
-inside the caller's transaction: they never begin or commit, and do not depend on its row
-factory, text factory or isolation level.
+inside the caller's transaction: they never begin or commit, and do not depend on its text
+factory or isolation level.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from sqlite3 import Connection, Cursor
+from sqlite3 import Cursor
 from typing import Any
 
 import msgspec
 
+from outlast.errors import SchemaMismatch
 from outlast.model.job import Policy
 from outlast.store.base import (
     ENQUEUE_MAX,
@@ -41,6 +41,7 @@ _DISCARD = statements("discard")
 _PRUNE = statements("prune")
 _COMPLETE = statements("complete")["complete"]
 _HAS_SCHEMA = statements("migrate")["has_schema"]
+_LOCK = statements("migrate")["lock"]
 _STORE_ID = statements("migrate")["store_id"]
 _encode = msgspec.json.Encoder().encode
 
@@ -48,27 +49,39 @@ _encode = msgspec.json.Encoder().encode
 # --------------------------------------------------- also on a connection of the caller's
 
 
-def enqueue_on(connection: Connection, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
+def enqueue_on(cursor: Any, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
     """Store jobs in their order, in the transaction that is open or that sqlite3 opens.
 
     Raises BadData or StoreUnavailable; some jobs may then be stored, until the caller rolls back.
     """
     with _clear_errors():
-        return enqueue(sqlite3.Cursor(connection), now, jobs)
+        return enqueue(cursor, now, jobs)
 
 
-def complete_on(
-    connection: Connection, job_id: int, token: int, result: str | None, now: float
-) -> bool:
+def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: float) -> bool:
     """Complete the attempt in the caller's transaction. False: its token is stale."""
     with _clear_errors():
-        cursor = sqlite3.Cursor(connection)  # its own: without the caller's row factory
-        return cursor.execute(_COMPLETE, (now, result, job_id, token)).rowcount == 1
+        done = cursor.execute(_COMPLETE, (now, result, job_id, token))
+        return bool(done.rowcount == 1)
 
 
-def store_id_on(connection: Connection) -> str | None:
-    """Return the id of the Outlast schema that this connection sees, or None."""
-    cursor = sqlite3.Cursor(connection)
+def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
+    """Return what ``store_id`` does, on a connection of the caller's.
+
+    ``lock: take the write lock first, for those who are going to write. A transaction whose
+    first statement reads cannot write any more once another connection has written.
+    """
+    try:
+        with _clear_errors():
+            if lock:
+                cursor.execute(_LOCK)
+            return store_id(cursor)
+    except SchemaMismatch:
+        return None
+
+
+def store_id(cursor: Any) -> str | None:
+    """Return the id of the Outlast schema that is seen here, or None."""
     if not cursor.execute(_HAS_SCHEMA).fetchone()[0]:
         return None
     row = cursor.execute(_STORE_ID).fetchone()
@@ -80,8 +93,9 @@ def _clear_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        other = translated(error, Path("the database of this connection"))
-        if other is error:
+        raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
+        other = translated(raised, Path("the database of this connection"))
+        if other is raised:
             raise
         raise other from error
 

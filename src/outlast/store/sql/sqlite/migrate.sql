@@ -10,5 +10,7 @@ SELECT number, name, checksum, compatible_from, applied_at FROM outlast_schema O
 INSERT INTO outlast_schema (number, name, checksum, compatible_from, applied_at, store_id)
 VALUES (:number, :name, :checksum, :compatible_from, :now,
         CASE WHEN :number = 1 THEN lower(hex(randomblob(16))) END)
+-- name: lock
+UPDATE outlast_schema SET number = number WHERE 0
 -- name: store_id
 SELECT CAST(store_id AS BLOB) FROM outlast_schema WHERE number = 1

@@ -1,0 +1,427 @@
+"""One transaction for the caller's rows and ours, on each kind of connection that people have."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy
+import sqlalchemy.orm
+
+import outlast
+from outlast.attempt import Attempt
+from outlast.clock import SYSTEM
+from outlast.errors import ConnectionMismatch, JobNotFound, LostLease, StoreUnavailable, UsageError
+from outlast.job import Job
+from outlast.model.job import State
+from outlast.store import open_store
+from outlast.store.adapters import foreign
+from outlast.store.base import Store
+from outlast.store.reads import JobFilter, JobRow
+from outlast.task import Task
+from outlast.wakeup import open_wakeup
+from tests.conformance.connections_kit import (
+    KINDS,
+    NAMES,
+    ON_POSTGRES,
+    ON_SQLITE,
+    Aiosqlite,
+    Asyncpg,
+    AsyncPsycopg,
+    AsyncSqlalchemy,
+    AsyncSqlalchemySession,
+    Awaited,
+    Caller,
+    Django,
+    Psycopg,
+    Sqlalchemy,
+    SqlalchemyScoped,
+    SqlalchemySession,
+    Sqlite3,
+    opened,
+)
+from tests.conformance.kit import Hands, eventually, lost_worker
+
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES, indirect=True)
+
+
+def of(*kinds: type[Caller]) -> Any:
+    """Only these kinds, on the stores that they can be on."""
+    chosen = [(each, name) for each, name in zip(KINDS, NAMES, strict=True) if each[1] in kinds]
+    return pytest.mark.parametrize(
+        "kind", [each for each, _ in chosen], ids=[name for _, name in chosen], indirect=True
+    )
+
+
+@dataclass
+class Link:
+    """As much of a worker as ``complete_in`` asks."""
+
+    store_id: str
+    worker_id: int = 1
+
+
+@dataclass
+class Shop:
+    """An application, its store, and the kind of connection that is tried on it."""
+
+    url: str
+    kind: type[Caller]
+    app: outlast.App
+    store: Store
+
+    @property
+    def mail(self) -> Task[Any, Any]:
+        return self.app.tasks["mail"]
+
+    async def jobs(self) -> list[str]:
+        """The arguments of all jobs, first first."""
+        rows = await self.store.inspector.jobs(JobFilter())
+        return [row.args for row in sorted(rows, key=lambda row: row.id)]
+
+    async def row(self, job: Job[Any] | Attempt) -> JobRow:
+        """What the store knows of a job."""
+        found = await self.store.inspector.job(job.job_id if isinstance(job, Attempt) else job.id)
+        assert found is not None
+        return found
+
+    async def attempt(self) -> tuple[Attempt, Hands]:
+        """A running attempt and its worker."""
+        await self.mail.enqueue("first")
+        hands = await Hands.on(self.store, tasks=["mail"])
+        (claimed,) = await hands.claim(1, tasks=["mail"])
+        return Attempt(Link(await self.store.store_id()), claimed), hands  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> tuple[str, type[Caller]]:
+    url, kind = request.param
+    return request.getfixturevalue(url), kind
+
+
+@pytest.fixture
+async def shop(kind: tuple[str, type[Caller]]) -> AsyncIterator[Shop]:
+    url, of_kind = kind
+    shop = Shop(url, of_kind, an_app(url), open_store(url))
+    await shop.store.open()
+    yield shop
+    await shop.store.close()
+    await shop.app.close()
+
+
+def an_app(url: str) -> outlast.App:
+    app = outlast.App(url)
+
+    @app.task
+    async def mail(to: str) -> int:
+        return len(to)
+
+    return app
+
+
+@pytest.fixture
+async def caller(shop: Shop) -> AsyncIterator[Caller]:
+    await make_orders(shop.url)
+    async with opened(shop.kind, shop.url) as caller:
+        yield caller
+
+
+def plainest(url: str) -> Any:
+    return opened(Sqlite3 if url.startswith("sqlite") else Asyncpg, url)
+
+
+async def make_orders(url: str) -> None:
+    async with plainest(url) as other:
+        await other.call(other.execute, "CREATE TABLE orders (id INTEGER)")
+
+
+async def orders(shop: Shop) -> int:
+    """How many rows the caller's own table has, as another connection sees it."""
+    async with plainest(shop.url) as other:
+        if isinstance(other, Sqlite3):
+            count = "SELECT count(*) FROM orders"
+            return await other.call(lambda: other.connection.execute(count).fetchone()[0])
+        return await other.connection.fetchval("SELECT count(*) FROM orders")
+
+
+async def write(caller: Caller) -> None:
+    await caller.call(caller.begin)
+    await caller.call(caller.execute, "INSERT INTO orders VALUES (1)")
+
+
+# --------------------------------------------------------------------------------- enqueue
+
+
+@every_kind
+async def test_a_job_exists_once_the_caller_has_committed(shop: Shop, caller: Caller):
+    woken = asyncio.Event()
+    wakeup = open_wakeup(shop.url, SYSTEM)
+    await wakeup.start(lambda _: woken.set())
+    await until(lambda: wakeup.healthy)
+    await write(caller)
+    job = await caller.enqueue(shop.mail, "a")
+    assert await shop.jobs() == []
+    woken.clear()
+    await caller.call(caller.commit)
+    async with asyncio.timeout(30):
+        await woken.wait()
+    assert await shop.jobs() == ['{"to":"a"}']
+    assert (await shop.row(job)).state is State.QUEUED
+    assert await orders(shop) == 1
+    await wakeup.close()
+
+
+@every_kind
+async def test_a_job_is_gone_with_the_callers_rollback(shop: Shop, caller: Caller):
+    await write(caller)
+    await caller.enqueue(shop.mail, "a")
+    await caller.call(caller.rollback)
+    assert (await shop.jobs(), await orders(shop)) == ([], 0)
+
+
+@every_kind
+async def test_a_job_goes_back_to_a_savepoint_with_everything_else(shop: Shop, caller: Caller):
+    await write(caller)
+    await caller.enqueue(shop.mail, "a")
+    await caller.call(caller.execute, "SAVEPOINT here")
+    await caller.enqueue(shop.mail, "b")
+    await caller.call(caller.execute, "ROLLBACK TO SAVEPOINT here")
+    await caller.enqueue(shop.mail, "c")
+    await caller.call(caller.commit)
+    assert await shop.jobs() == ['{"to":"a"}', '{"to":"c"}']
+
+
+@every_kind
+async def test_a_key_that_is_taken_names_its_job(shop: Shop, caller: Caller):
+    first = await shop.mail.using(key="k").enqueue("a")
+    await write(caller)
+    again = await caller.enqueue(shop.mail.using(key="k", delay=60), "b")
+    other = await caller.enqueue(shop.mail.using(key="100 %", tenant="t", priority=-5), "c")
+    await caller.call(caller.commit)
+    assert ((again.id, again.created), other.created) == ((first.id, False), True)
+    row = await shop.row(other)
+    assert (row.key, row.tenant, row.priority) == ("100 %", "t", -5)
+
+
+async def until(there: Any) -> None:
+    async with asyncio.timeout(30):
+        while not there():
+            await asyncio.sleep(0.005)
+
+
+# ----------------------------------------------------------------------------- complete_in
+
+
+@every_kind
+async def test_work_and_completion_are_committed_together(shop: Shop, caller: Caller):
+    attempt, _ = await shop.attempt()
+    await write(caller)
+    await caller.complete(attempt, {"paid": True})
+    row = await shop.row(attempt)
+    assert (row.state, await orders(shop)) == (State.RUNNING, 0)
+    await caller.call(caller.commit)
+    row = await shop.row(attempt)
+    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '{"paid":true}', 1)
+
+
+@every_kind
+async def test_a_late_attempt_is_refused_and_its_work_rolled_back(shop: Shop, caller: Caller):
+    attempt, hands = await shop.attempt()
+    await hands.vanish()
+    assert await shop.store.reclaim(lost_worker)
+    await write(caller)
+    with pytest.raises(LostLease, match="was not completed"):
+        await caller.complete(attempt, None)
+    await caller.call(caller.rollback)
+    row = await shop.row(attempt)
+    assert (row.state, row.result, await orders(shop)) == (State.QUEUED, None, 0)
+
+
+@every_kind
+async def test_without_a_transaction_to_wait_for_completion_is_refused(shop: Shop):
+    attempt, _ = await shop.attempt()
+    async with opened(shop.kind, shop.url, autocommit=True) as caller:
+        with pytest.raises(UsageError, match="needs an open transaction: "):
+            await caller.complete(attempt, None)
+        await caller.enqueue(shop.mail, "at once")
+    assert await shop.jobs() == ['{"to":"first"}', '{"to":"at once"}']
+
+
+@pytest.mark.parametrize(
+    ("store_url", "kinds"),
+    [("sqlite", ON_SQLITE), ("postgres", ON_POSTGRES)],
+    indirect=["store_url"],
+)
+async def test_a_crash_between_work_and_commit_leaves_nothing_behind(
+    store_url: str, kinds: list[type[Caller]], tmp_path
+):
+    urls = [store_url] * len(kinds)
+    if store_url.startswith("sqlite"):  # one writer at a time in each file
+        urls = [f"sqlite:///{tmp_path / kind.__name__}.db" for kind in kinds]
+    shops = {url: Shop(url, Sqlite3, an_app(url), open_store(url)) for url in urls}
+    for shop in shops.values():
+        await shop.store.open()
+        await make_orders(shop.url)
+    attempts = [await shops[url].attempt() for url in urls]
+    told = [
+        [kind.__name__, url, attempt.job_id, attempt.token]
+        for kind, url, (attempt, _) in zip(kinds, urls, attempts, strict=True)
+    ]
+    await kill_when_ready(told)
+    for url, (attempt, hands) in zip(urls, attempts, strict=True):
+        shop = shops[url]
+        assert (await shop.row(attempt)).state is State.RUNNING
+        await hands.vanish()
+        assert await eventually(partial(shop.store.reclaim, lost_worker), 30)
+        assert ((await shop.row(attempt)).state, await orders(shop)) == (State.QUEUED, 0)
+    for shop in shops.values():
+        await shop.store.close()
+        await shop.app.close()
+
+
+async def kill_when_ready(told: list[Any]) -> None:
+    """Let a process work and complete on connections of its own, and kill it before it commits."""
+    command = [sys.executable, "-m", "tests.conformance.connections_child", json.dumps(told)]
+    child = await asyncio.create_subprocess_exec(
+        *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            assert await child.stdout.readline() == f"ready {len(told)}\n".encode()
+    finally:
+        child.kill()
+        await child.communicate()
+
+
+# --------------------------------------------------------------------------------- refusals
+
+
+@every_kind
+async def test_a_connection_to_another_store_is_refused_and_stays_usable(
+    kind: tuple[str, type[Caller]], tmp_path
+):
+    url, of_kind = kind
+    app = outlast.App(f"sqlite:///{tmp_path / 'elsewhere.db'}")
+    mail = app.task(name="mail")(lambda to: None)
+    async with opened(of_kind, url) as caller:
+        await caller.call(caller.begin)
+        with pytest.raises(ConnectionMismatch, match="sees no Outlast schema"):
+            await caller.enqueue(mail, "a")
+        await caller.call(caller.execute, "CREATE TABLE orders (id INTEGER)")
+        await caller.call(caller.commit)
+        store = open_store(url)
+        await store.open()
+        await caller.call(caller.begin)
+        with pytest.raises(ConnectionMismatch, match="another Outlast schema"):
+            await caller.enqueue(mail, "a")
+        await caller.call(caller.execute, "INSERT INTO orders VALUES (1)")
+        await caller.call(caller.rollback)
+        await store.close()
+    await app.close()
+
+
+@of(Sqlite3, Aiosqlite, Asyncpg, Psycopg, AsyncPsycopg, Sqlalchemy, AsyncSqlalchemy)
+async def test_a_closed_connection_is_refused(shop: Shop, caller: Caller):
+    await caller.call(caller.shut)
+    with pytest.raises(ConnectionMismatch, match="connection is closed: open another"):
+        await caller.enqueue(shop.mail, "a")
+
+
+@of(Aiosqlite, Asyncpg, AsyncPsycopg, AsyncSqlalchemy, AsyncSqlalchemySession)
+async def test_plain_code_cannot_use_an_asynchronous_connection(shop: Shop, caller: Caller):
+    assert isinstance(caller, Awaited)
+    mail = shop.mail.using(connection=caller.connection)
+    with pytest.raises(UsageError, match="needs its event loop: await the call instead"):
+        await asyncio.to_thread(mail.enqueue_sync, "a")
+
+
+@of(Psycopg, Sqlalchemy, SqlalchemySession)
+async def test_a_coroutine_may_use_a_plain_connection(shop: Shop):
+    caller = shop.kind(shop.url)
+    caller.open()
+    await shop.mail.using(connection=caller.connection).enqueue("a")
+    caller.commit()
+    caller.close()
+    assert await shop.jobs() == ['{"to":"a"}']
+
+
+@of(Django)
+async def test_a_coroutine_cannot_use_a_connection_of_django(shop: Shop, caller: Caller):
+    with pytest.raises(UsageError, match="sync_to_async"):
+        await shop.mail.using(connection=caller.connection).enqueue("a")
+
+
+@of(AsyncSqlalchemy, AsyncSqlalchemySession)
+async def test_what_run_sync_hands_out_is_refused(shop: Shop, caller: Caller):
+    inner: list[Any] = []
+    await caller.connection.run_sync(inner.append)
+    with pytest.raises(UsageError, match="AsyncConnection or AsyncSession itself"):
+        await shop.mail.using(connection=inner[0]).enqueue("a")
+
+
+async def test_a_scoped_session_is_the_one_of_this_thread(pg_url: str):
+    app = an_app(pg_url)
+    await app.tasks["mail"].enqueue("first")
+    async with opened(SqlalchemyScoped, pg_url) as caller:
+        job = await caller.enqueue(app.tasks["mail"], "a")
+        with pytest.raises(JobNotFound):
+            await app.get(job.id)
+        await caller.call(caller.commit)
+    assert (await app.get(job.id)).id == job.id
+    await app.close()
+
+
+async def test_a_driver_of_sqlalchemy_that_is_not_known_names_those_that_are(sqlite_url: str):
+    engine = sqlalchemy.create_mock_engine("mysql+pymysql://", lambda *_: None)
+    odd = sqlalchemy.orm.Session(engine)  # type: ignore[arg-type]
+    with pytest.raises(ConnectionMismatch, match=r"mysql\+pymysql.*postgresql\+psycopg"):
+        await an_app(sqlite_url).tasks["mail"].using(connection=odd).enqueue("a")
+
+
+async def test_a_session_without_an_engine_is_told_what_to_hand_in(sqlite_url: str):
+    app = an_app(sqlite_url)
+    with pytest.raises(ConnectionMismatch, match="bind_arguments"):
+        await app.tasks["mail"].using(connection=sqlalchemy.orm.Session()).enqueue("a")
+    await app.close()
+
+
+# ---------------------------------------------------------------------- SQLite's write lock
+
+
+async def test_the_write_lock_is_taken_before_anything_is_read(sqlite_url: str):
+    """Else a commit of another between the two would end the caller's transaction."""
+    app = an_app(sqlite_url)
+    await app.tasks["mail"].enqueue("first")
+    path = sqlite_url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, isolation_level=None)) as mine:
+        mine.execute("BEGIN")
+        assert await foreign(mine).store_id() is not None
+        with (
+            closing(sqlite3.connect(path, timeout=0)) as other,
+            pytest.raises(sqlite3.OperationalError, match="locked"),
+        ):
+            other.execute("BEGIN IMMEDIATE")
+    await app.close()
+
+
+async def test_a_transaction_that_read_too_early_is_told_how_to_begin(sqlite_url: str):
+    app = an_app(sqlite_url)
+    await app.tasks["mail"].enqueue("first")
+    path = sqlite_url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, isolation_level=None)) as mine:
+        mine.execute("BEGIN")
+        mine.execute("SELECT count(*) FROM outlast_jobs").fetchone()
+        await app.tasks["mail"].enqueue("meanwhile")
+        with pytest.raises(StoreUnavailable, match="BEGIN IMMEDIATE"):
+            await app.tasks["mail"].using(connection=mine).enqueue("a")
+    await app.close()
