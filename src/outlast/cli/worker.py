@@ -19,6 +19,7 @@ from outlast.cli.options import Application, AppUrl, command, flagged
 from outlast.config import WorkerSettings, parse_size, resolve_url, worker_settings
 from outlast.errors import ConfigError, UsageError
 from outlast.events import subscribe
+from outlast.store import open_store
 from outlast.words import count_of
 
 if TYPE_CHECKING:
@@ -175,18 +176,20 @@ def worker(
     as_json = log_format is LogFormat.JSON
     with contextlib.ExitStack() as until_the_end:
         with looking_into(app, _to_log if as_json else None) as look:
-            _load_the_rest()  # in the meantime
+            _load_the_rest(url)  # in the meantime
             log = until_the_end.enter_context(_log(as_json=as_json))
             found = look.found()
         _run(app, resolve_url(url or found.url), settings, found, log)
 
 
-def _load_the_rest() -> None:
+def _load_the_rest(url: str | None) -> None:
     """Import what only a worker needs. Ctrl-C waits: in an import it can get lost on the way."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         importlib.import_module("outlast.worker.assemble")
         importlib.import_module("outlast.cli.logs")
+        with contextlib.suppress(ConfigError):  # told when the store is opened
+            open_store(resolve_url(url))  # its driver too, as far as the URL is known by now
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
