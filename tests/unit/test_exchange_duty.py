@@ -423,3 +423,15 @@ async def test_an_attempt_that_somebody_else_has_closed_is_asked_to_stop_and_the
     assert bench.pool.stopped == [(4, "lease_lost")]
     assert bench.pool.killed == [4, 4]
     assert names.count("attempt_superseded") == 1
+
+
+async def test_ends_gather_for_a_trip_while_enough_waits_for_slots():
+    bench = Bench(slots=1)
+    bench.pool.lingers = 0.004
+    bench.store.script = [accepted(0, claimed=[claimed(1)])]
+    assert await bench.exchange.run_once() == 0.004, "all that was asked for came: go on, later"
+    assert bench.exchange.gathering
+    bench.ledger.end(1, COMPLETED)
+    await bench.exchange.run_once()
+    assert bench.handed_in() == [[1]]
+    assert not bench.exchange.gathering

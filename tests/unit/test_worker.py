@@ -277,3 +277,12 @@ async def test_a_beat_while_fenced_puts_nothing_off(stage):
     assert not stage.worker.trusted()
     await stage.clock.run_for(34.1)
     assert stage.pool.killed_all == ["lease_lost"]
+
+
+async def test_what_was_claimed_ahead_is_given_back_before_anything_else_is_waited_for(stage):
+    stage.loses()
+    assert stage.pool.given_back == ["lease_lost"]
+    stage.worker.request_stop()
+    stage.worker.request_stop()
+    await stage.worker._drain()
+    assert stage.pool.given_back == ["lease_lost", "the worker is stopping"]

@@ -98,6 +98,8 @@ class FakePool:
         self.killed_processes: list[tuple[int, str]] = []
         self.killed_all: list[str] = []
         self.pulses: dict[int, Pulse] = {}
+        self.lingers = 0.0
+        self.given_back: list[str] = []
         self.forgotten: set[int] = set()  # attempts that nothing runs any more
 
     def registered(self, worker_id: int) -> None:
@@ -118,6 +120,18 @@ class FakePool:
 
     def place(self, attempts: list[Running]) -> None:
         self.placed += [running.token for running in attempts]
+
+    def linger(self) -> float:
+        return self.lingers
+
+    def give_back(self, reason: str) -> None:
+        self.given_back.append(reason)
+
+    def give_back_late(self) -> None:
+        """Nothing waits for a slot."""
+
+    def waiting(self) -> int:
+        return 0
 
     def stop(self, token: int, reason: str) -> None:
         running = self.ledger.running.get(token)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
 from outlast.app import App
@@ -25,6 +25,7 @@ from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
 from outlast.store.base import CLAIMS_MAX, Answer, Room, Save
 from outlast.wakeup import open_wakeup
+from outlast.worker.ahead import Ahead, linger
 from outlast.worker.assemble import (
     lock_for,
     new_worker,
@@ -49,6 +50,7 @@ class LocalLink:
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
         self.worker_id = 0
+        self.on_free: Callable[[], None] = lambda: None
 
     def report(self, token: int, progress: Progress) -> None:
         """Note progress, from any thread."""
@@ -78,6 +80,7 @@ class LocalLink:
     def ended(self, end: End) -> None:
         """Note an end."""
         self._ledger.end(end.token, end.outcome, completed_in=end.completed_in)
+        self.on_free()
 
     def stood(self, token: int, stack: str) -> None:
         """Note where a coroutine stands at its limit."""
@@ -113,6 +116,9 @@ class LocalPool:
         serves, self._lacks = split_by_tags(announcement(app).tasks, settings.tags)
         self._tasks = sorted(serves)
         self._executor = Executor(app, link, resources, clock=clock, threads=settings.concurrency)
+        self._ahead = Ahead(ledger, clock)
+        self.may_begin: Callable[[], bool] = lambda: True
+        link.on_free = self._refill
 
     def registered(self, worker_id: int) -> None:
         """Note the id that attempts show."""
@@ -128,7 +134,7 @@ class LocalPool:
 
     def rooms(self, unanswered: int) -> list[Room]:
         """Return the free slots."""
-        free = self._settings.concurrency - len(self._ledger.running) - unanswered
+        free = self._free() + self._ahead.room() - unanswered
         if free <= 0 or not self._tasks:
             return []
         return [Room(self._tasks, min(free, CLAIMS_MAX), list(self._settings.queues))]
@@ -138,12 +144,47 @@ class LocalPool:
         return Room(self._tasks, 1, list(self._settings.queues), solo)
 
     def place(self, attempts: list[Running]) -> None:
-        """Start claimed attempts."""
-        for running in attempts:
+        """Start claimed attempts; those for which there is no slot yet wait."""
+        free = max(0, self._free() + len(attempts))  # they are in the ledger already
+        for running in attempts[:free]:
+            self._executor.start(running.claimed)
+        for running in attempts[free:]:
+            if not self._ahead.put(running):
+                self._executor.start(running.claimed)
+
+    def linger(self) -> float:
+        """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
+        return linger(self._ahead)
+
+    def give_back(self, reason: str) -> None:
+        """Give back what was claimed and has not begun."""
+        self._ahead.give_back(reason)
+
+    def give_back_late(self) -> None:
+        """Give back what has waited too long for a slot."""
+        self._ahead.give_back_late()
+
+    def waiting(self) -> int:
+        """Return how many attempts were claimed and have not begun."""
+        return len(self._ahead)
+
+    def _free(self) -> int:
+        running = len(self._ledger.running) - len(self._ahead)
+        return self._settings.concurrency - running
+
+    def _refill(self) -> None:
+        """Give free slots to those that wait, while new attempts may begin at all."""
+        self._ahead.freed(1)
+        if self._ahead and not self.may_begin():
+            self.give_back("the worker takes no more")
+        for running in self._ahead.take(max(0, self._free())):
+            running.started_at = running.last_sign_at = self._clock.boot()
             self._executor.start(running.claimed)
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop."""
+        if token in self._ahead:
+            self._ahead.stop(token, reason)
         running = self._ledger.running.get(token)
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
@@ -159,14 +200,15 @@ class LocalPool:
         """The loop is this worker's own: whoever blocks it blocks this, too."""
 
     def runs(self, token: int) -> bool:
-        """Whether the executor has this attempt."""
-        return self._executor.runs(token)
+        """Whether the executor has this attempt, or it waits for a slot."""
+        return self._executor.runs(token) or token in self._ahead
 
     def pulse_of(self, token: int) -> None:
         """There are no runners."""
 
     def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Hand back what still runs; it goes on, and what it writes is refused."""
+        self.give_back(reason)
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
         if reason == "lease_lost":
             outcome = crashed(CrashKind.LOST_LEASE, "the worker's lease ended")
@@ -205,7 +247,9 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
             stack.callback(lambda: lock.release(unlink=worker.has_left))
         resources = await enter_lifespan(app, stack)
         link = LocalLink(worker.ledger, worker.savings, await store.store_id())
-        worker.attach(LocalPool(app, worker.ledger, link, resources, chosen, clock))
+        pool = LocalPool(app, worker.ledger, link, resources, chosen, clock)
+        pool.may_begin = worker.may_claim
+        worker.attach(pool)
         running = asyncio.create_task(worker.run(), name="outlast-worker")
         try:
             yield worker

@@ -19,9 +19,10 @@ from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.base import OUTCOMES_MAX, Answer, Claimed, Exchanged, Room, Store, WorkerRef
 from outlast.store.bisect import exchange_bisecting
+from outlast.worker.ahead import WAIT_SECONDS_MAX
 from outlast.worker.alone import Alone
+from outlast.worker.base import Pool
 from outlast.worker.ledger import Ledger
-from outlast.worker.pool import Pool
 
 T = TypeVar("T")
 
@@ -72,6 +73,7 @@ class Exchange:
         self._reconciled_at = self._looked_at = clock.boot()
         self._superseded: set[int] = set()  # asked to stop, to be killed at the next look
         self._hint = False
+        self.gathering = False  # ends that come now wait for the next trip
         self._asked_at = clock.boot() - poll
         self._alone = Alone(ledger, clock, pool.alone_from)
 
@@ -79,8 +81,14 @@ class Exchange:
         """Note that new work may exist: the next run looks even if it is early."""
         self._hint = True
 
-    async def run_once(self) -> float | None:
+    async def run_once(self) -> float:
         """Do one trip if there is anything to hand in or room to fill."""
+        self.gathering = False
+        self._pool.give_back_late()
+        pause = await self._look()
+        return min(pause, WAIT_SECONDS_MAX) if self._pool.waiting() else pause
+
+    async def _look(self) -> float:
         if self._broken:
             await self._reconnect()
         await self._look_for_superseded()
@@ -92,6 +100,12 @@ class Exchange:
         asked_as = self._holder.me
         reply = await self._trip(ended, rooms)
         return await self._took(ended, rooms, reply, asked_as)
+
+    def _gather(self) -> float:
+        """Return how long ends may gather before the next trip; they do not shorten that."""
+        pause = 0.0 if len(self._ledger.ended) >= OUTCOMES_MAX else self._pool.linger()
+        self.gathering = pause > 0
+        return pause
 
     def _rooms(self, ended: list[Transition]) -> list[Room]:
         if not self._holder.may_claim():
@@ -128,7 +142,7 @@ class Exchange:
 
     async def _took(
         self, ended: list[Transition], rooms: list[Room], reply: Exchanged, asked_as: WorkerRef
-    ) -> float | None:
+    ) -> float:
         for transition, answer in zip(ended, reply.answers, strict=True):
             self._ledger.answered(transition, answer)
         self._close_what_was_left_open()
@@ -166,13 +180,13 @@ class Exchange:
         for running in attempts:
             self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED))
 
-    def _pause(self, rooms: list[Room], reply: Exchanged) -> float | None:
+    def _pause(self, rooms: list[Room], reply: Exchanged) -> float:
         if Answer.BUSY in reply.answers:
             return BUSY_PAUSE_SECONDS
         asked = sum(room.limit for room in rooms if not room.solo)
         ordinary = sum(not each.solo for each in reply.claimed)
         if self._hint or self._ledger.ended or (asked and ordinary >= asked):
-            return 0.0
+            return self._gather()
         due = self._poll if reply.next_due is None else min(self._poll, reply.next_due)
         return max(0.001, min(due, self._reconcile_every))
 

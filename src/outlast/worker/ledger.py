@@ -1,7 +1,7 @@
 """What this worker holds: every token from its claim to the store's answer about its end.
 
-A slot is free only once its end was answered; until then the token is held, so that no
-reconciliation gives the job away.
+Only once its end was answered is a slot free for more claims; until then the token is held, so
+that no reconciliation gives the job away.
 """
 
 from __future__ import annotations

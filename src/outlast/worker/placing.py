@@ -36,24 +36,40 @@ class Placing:
         runner = self._cohort
         return runner if runner is not None and runner in runners and runner.tokens else None
 
-    def rooms(self, runners: Sequence[RunnerProcess], unanswered: int) -> list[Room]:
-        """Return what fits: idle runners take anything, the others only what shares."""
+    def rooms(
+        self, runners: Sequence[RunnerProcess], unanswered: int, alone: int = 0, shared: int = 0
+    ) -> list[Room]:
+        """Return what fits: idle runners take anything, the others only what shares. ``alone`` and
+        ``shared`` more of each kind may wait for a place."""
         active = self.active(runners)
         own = _own(active)
-        shared = {name for runner in active for name in runner.tasks} - own
-        idle = sum(1 for runner in active if not runner.tokens)
-        slots = sum(
+        sharing = {name for runner in active for name in runner.tasks} - own
+        idle, slots = self.free(runners)
+        rooms = [(own | sharing, idle), (own, alone), (sharing, slots + shared)]
+        ordinary = [
+            Room(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
+            for tasks, limit in (rooms if own else rooms[2:])
+            if tasks and limit > unanswered
+        ]
+        return ordinary + self._room_for_suspects(runners)
+
+    def free(self, runners: Sequence[RunnerProcess]) -> tuple[int, int]:
+        """Return how many runners are idle, and how many more attempts could share one."""
+        active = self.active(runners)
+        own = _own(active)
+        slots = (
             self._concurrency - len(runner.tokens)
             for runner in active
             if not runner.exclusive and (runner.tokens or not own)
         )
-        rooms = [(own | shared, idle), (shared, slots)] if own else [(shared, slots)]
-        ordinary = [
-            Room(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
-            for tasks, limit in rooms
-            if tasks and limit > unanswered
-        ]
-        return ordinary + self._room_for_suspects(runners)
+        return sum(not runner.tokens for runner in active), sum(slots)
+
+    def has_own_runner(self, runners: Sequence[RunnerProcess], task: str) -> bool | None:
+        """Whether attempts of this task have a runner to themselves; None: nobody knows it."""
+        active = self.active(runners)
+        if not any(task in runner.tasks for runner in active):
+            return None
+        return task in _own(active)
 
     def room_alone(self, runners: Sequence[RunnerProcess]) -> Room | None:
         """Return the room for one job that must have the worker to itself."""

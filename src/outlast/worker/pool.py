@@ -1,10 +1,9 @@
-"""What runs attempts: the protocol that the exchange fills, and its form with processes."""
+"""Runs attempts in child processes: a fixed number of runners and a warm spare."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Protocol
 
 import msgspec
 
@@ -29,6 +28,8 @@ from outlast.runner.protocol import (
     in_batches,
 )
 from outlast.store.base import Answer, Claimed, Room
+from outlast.worker.ahead import Ahead, linger
+from outlast.worker.base import Savings
 from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
 from outlast.worker.deaths import SUPERSEDED, crashed, outcome_of, suspicions_of
 from outlast.worker.ledger import Ledger, Running
@@ -47,88 +48,6 @@ _NO_PLACE = Outcome(
     message="no runner that knows it was free",  # one of them died, or has older code
     delay=1.0,  # seconds: it must not be claimed again at once, and again
 )
-
-
-class Pool(Protocol):
-    """Runs attempts, in processes or in this one. Ends go to the ledger.
-
-    ``alone_from`` is the smallest ``solo`` for which it cannot do with less than the whole worker.
-    """
-
-    name: str
-    alone_from: int
-
-    def registered(self, worker_id: int) -> None:
-        """Note the worker's present registration."""
-        ...
-
-    def tasks(self) -> list[str]:
-        """Return the names under which jobs can be taken now."""
-        ...
-
-    def lacks(self) -> dict[str, list[str]]:
-        """Return the tasks that may not be served here -> the tags that they need on top."""
-        ...
-
-    def rooms(self, unanswered: int) -> list[Room]:
-        """Return what could be started now; ends that still wait take their slots."""
-        ...
-
-    def room_alone(self, solo: int) -> Room | None:
-        """Return the room for one suspect of this kind that must have this worker to itself."""
-        ...
-
-    def place(self, attempts: list[Running]) -> None:
-        """Start claimed attempts."""
-        ...
-
-    def stop(self, token: int, reason: str) -> None:
-        """Ask an attempt to stop; unknown tokens are fine."""
-        ...
-
-    def kill(self, token: int) -> None:
-        """End an attempt that did not stop, by force where there is force."""
-        ...
-
-    def kill_process(self, pid: int, reason: str) -> None:
-        """End the runner with this pid, by force where there is force; unknown ones are fine."""
-        ...
-
-    def listen(self) -> None:
-        """Look whether the runners' event loops turn."""
-        ...
-
-    def runs(self, token: int) -> bool:
-        """Whether anything runs this attempt."""
-        ...
-
-    def pulse_of(self, token: int) -> Pulse | None:
-        """Return the pulse of the attempt's runner; None where there is none."""
-        ...
-
-    def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
-        """End every attempt now but these, by force where there is force."""
-        ...
-
-    async def run_once(self) -> float | None:
-        """Keep the pool at its size; the pool is a duty of its worker."""
-        ...
-
-    async def close(self) -> None:
-        """End what runs attempts; nothing of it is left afterwards."""
-        ...
-
-
-class Savings(Protocol):
-    """Where the saves and reports of runners go."""
-
-    def save(self, runner: RunnerProcess, running: Running, frame: Saving) -> None:
-        """Save a checkpoint and answer the runner."""
-        ...
-
-    def report(self, running: Running, frame: Reported) -> None:
-        """Note progress."""
-        ...
 
 
 class RunnerPool:
@@ -176,6 +95,9 @@ class RunnerPool:
         self.runners: list[RunnerProcess] = []
         self._next_birth_at = 0.0
         self._killings: set[asyncio.Task[None]] = set()
+        self._ahead_alone = Ahead(ledger, clock)  # of tasks that have a runner to themselves
+        self._ahead_shared = Ahead(ledger, clock)
+        self._aheads = (self._ahead_alone, self._ahead_shared)
 
     # -- the duty: keep the number of runners -------------------------------------------------
 
@@ -236,29 +158,75 @@ class RunnerPool:
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
     def rooms(self, unanswered: int) -> list[Room]:
-        """Return what fits now, and a room for suspects while a spare runner is ready."""
-        return self._placing.rooms(self.runners, unanswered)
+        """Return what fits now and may wait for it, and a room for suspects while a spare runner
+        is ready."""
+        alone, shared = (ahead.room() for ahead in self._aheads)
+        return self._placing.rooms(self.runners, unanswered, alone, shared)
 
     def room_alone(self, solo: int) -> Room | None:
         """Return the room for one job that must have this worker to itself."""
         return self._placing.room_alone(self.runners)
 
     def place(self, attempts: list[Running]) -> None:
-        """Send attempts to runners; what fits nowhere any more is released."""
-        plan = self._placing.place(self.runners, attempts)
-        for runner, its in plan.items():
-            self._start(runner, its)
-        placed = {running.token for its in plan.values() for running in its}
-        for running in attempts:
-            if running.token not in placed:
-                self._ledger.end(running.token, _NO_PLACE)
+        """Send attempts to runners; what fits nowhere yet waits, or is released."""
+        for running in self._sent(attempts):
+            self._keep_ahead(running)
         if any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts):
             self._on_change()  # they have taken the spare: another one is wanted
         self._retire_worn()
 
+    def _sent(self, attempts: list[Running]) -> list[Running]:
+        """Send attempts to runners; return those that fit nowhere."""
+        plan = self._placing.place(self.runners, attempts)
+        for runner, its in plan.items():
+            self._start(runner, its)
+        if sum(map(len, plan.values())) == len(attempts):
+            return []
+        placed = {running.token for its in plan.values() for running in its}
+        return [running for running in attempts if running.token not in placed]
+
+    def _keep_ahead(self, running: Running) -> None:
+        alone = self._placing.has_own_runner(self.runners, running.claimed.task)
+        ahead = self._ahead_alone if alone else self._ahead_shared
+        if alone is None or running.claimed.solo or not ahead.put(running):
+            self._ledger.end(running.token, _NO_PLACE)
+
+    def linger(self) -> float:
+        """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
+        return linger(*self._aheads)
+
+    def give_back(self, reason: str) -> None:
+        """Give back what was claimed and has not begun."""
+        for ahead in self._aheads:
+            ahead.give_back(reason)
+
+    def give_back_late(self) -> None:
+        """Give back what has waited too long for a slot."""
+        for ahead in self._aheads:
+            ahead.give_back_late()
+
+    def waiting(self) -> int:
+        """Return how many attempts were claimed and have not begun."""
+        return sum(map(len, self._aheads))
+
+    def _refill(self) -> None:
+        """Give free slots to those that wait, while new attempts may begin at all."""
+        if not any(self._aheads):
+            return
+        if self.closing or self.draining() or not self.trusted():
+            self.give_back("the worker takes no more")
+            return
+        idle, slots = self._placing.free(self.runners)
+        first = self._ahead_alone.take(idle) + self._ahead_shared.take(slots)
+        for running in self._sent(first):
+            self._ledger.end(running.token, _NO_PLACE)
+        self._retire_worn()
+
     def _start(self, runner: RunnerProcess, attempts: list[Running]) -> None:
         runner.taken += len(attempts)
+        now = self._clock.boot()
         for running in attempts:
+            running.started_at = running.last_sign_at = now
             running.pid, running.release, running.python = runner.pid, runner.release, runner.python
         for batch in in_batches([running.claimed for running in attempts]):
             self._send(runner, batch)
@@ -274,6 +242,9 @@ class RunnerPool:
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop; the first reason stays. At a limit it shows its stack first."""
+        for ahead in self._aheads:
+            if token in ahead:
+                ahead.stop(token, reason)
         running, runner = self._ledger.running.get(token), self.runner_of(token)
         if running is None or runner is None or running.stop_reason is not None:
             return
@@ -316,6 +287,7 @@ class RunnerPool:
 
     def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Kill every runner that has work, unless it is only that of these attempts."""
+        self.give_back(reason)
         for runner in self.runners:
             if runner.tokens.difference(spare):
                 runner.kill(reason)
@@ -326,6 +298,7 @@ class RunnerPool:
         One that cannot be killed is left behind, with its attempts: a worker has to end.
         """
         self.closing = True
+        self.give_back("the worker stopped")
         for runner in self.runners:
             runner.quit() if runner.ready and not runner.tokens else runner.kill("stop")
         deadline = self._clock.boot() + QUIT_SECONDS
@@ -339,8 +312,8 @@ class RunnerPool:
             self._on_group(runner.pid, False)
 
     def runs(self, token: int) -> bool:
-        """Whether some runner has this attempt."""
-        return self.runner_of(token) is not None
+        """Whether some runner has this attempt, or it waits for one."""
+        return self.runner_of(token) is not None or any(token in each for each in self._aheads)
 
     def runner_of(self, token: int) -> RunnerProcess | None:
         """Return the runner that this attempt runs in."""
@@ -388,13 +361,16 @@ class RunnerPool:
         self._retire_worn()
 
     def _on_ended(self, runner: RunnerProcess, frame: Ended) -> None:
+        ahead = self._ahead_alone if runner.exclusive else self._ahead_shared
         for end in frame.ends:
             if end.token in runner.tokens:
                 runner.tokens.discard(end.token)
                 self._show(end.token, runner)
                 self._ledger.end(end.token, end.outcome, completed_in=end.completed_in)
         runner.exclusive = runner.exclusive and bool(runner.tokens)
+        ahead.freed(len(frame.ends))
         self._wear.let_go(runner)
+        self._refill()
 
     def _show(self, token: int, runner: RunnerProcess) -> None:
         """Give an attempt that was stopped at a limit, and obeyed, the stacks as evidence."""

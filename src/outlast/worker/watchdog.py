@@ -15,8 +15,8 @@ from outlast.clock import Clock
 from outlast.events import emit
 from outlast.model.lease import Trust
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.worker.base import Pool
 from outlast.worker.ledger import Ledger, Running
-from outlast.worker.pool import Pool
 from outlast.worker.pulse import BLOCKED_SECONDS, Pulse
 
 LOOK_SECONDS = 0.25

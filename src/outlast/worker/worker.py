@@ -20,16 +20,16 @@ from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.lease import Trust
-from outlast.store.base import Beat, NewWorker, Store, WorkerRef
+from outlast.store.base import OUTCOMES_MAX, Beat, NewWorker, Store, WorkerRef
 from outlast.store.presence import PresenceLock
 from outlast.store.reads import WorkerStatus
 from outlast.wakeup.base import Wakeup
+from outlast.worker.base import Pool
 from outlast.worker.deadlines import Deadlines
 from outlast.worker.exchange import Exchange
 from outlast.worker.heartbeat import Heartbeat
 from outlast.worker.isolation import Isolation
 from outlast.worker.ledger import Ledger
-from outlast.worker.pool import Pool
 from outlast.worker.presence import Presence
 from outlast.worker.pruner import Pruner
 from outlast.worker.reaper import Reaper
@@ -299,6 +299,7 @@ class Worker:
         emit(
             "lease_lost", worker_id=self.me.worker_id, reason=why, running=len(self.ledger.running)
         )
+        self.pool.give_back("lease_lost")
         self._isolation = Isolation(self.ledger, keep=keep)
         for token in self._isolation.others():
             self.pool.stop(token, "lease_lost")
@@ -391,7 +392,8 @@ class Worker:
             self._announced = known
 
     def _on_end(self) -> None:
-        self._nudge("exchange")
+        if not self._exchange.gathering or len(self.ledger.ended) >= OUTCOMES_MAX:
+            self._nudge("exchange")
 
     def _on_wake(self, payload: str) -> None:
         if payload.startswith(_TO_WORKERS):
@@ -410,6 +412,7 @@ class Worker:
 
     async def _drain(self) -> None:
         self.draining = True
+        self.pool.give_back("the worker is stopping")
         emit("worker_draining", worker_id=self.me.worker_id, running=len(self.ledger.running))
         await self._set_status(WorkerStatus.DRAINING)
         await self._until_empty(self.settings.drain_timeout)

@@ -1,0 +1,113 @@
+"""Attempts that were claimed before there was a slot for them, so that no slot waits for the store.
+
+They wait in the worker and have not begun: no runner knows of them. So nothing that happens to a
+runner touches them, and they can be given back at any time, uncharged. No more are claimed than
+will start within ``HORIZON_SECONDS`` at the rate at which attempts have lately ended, so that
+none waits behind a slow one; where that rate was no promise, they are given back after
+``WAIT_SECONDS_MAX``.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from outlast.clock import Clock
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.worker.ledger import Ledger, Running
+
+HORIZON_SECONDS = 0.03  # a trip to the store and back, with something in hand
+RATE_SECONDS = 0.1  # over which ends are counted
+WAIT_SECONDS_MAX = 0.25
+LINGER_SECONDS_MAX = 0.01  # in which ends gather for one trip, while enough waits here
+
+_LATE = Outcome(
+    kind=OutcomeKind.RELEASED,
+    message="claimed for a slot that did not come free",
+    delay=1.0,  # seconds: it must not be claimed again at once, and again
+)
+
+
+class Ahead:
+    """Those of one kind, in the order of their claims."""
+
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._waiting: dict[int, Running] = {}
+        self._granted = 0
+        self._rate = 0.0
+        self._count = 0
+        self._counted_since = clock.boot()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, token: int) -> bool:
+        return token in self._waiting
+
+    def room(self) -> int:
+        """Return how many more may be claimed now; so many may be put here until the next call."""
+        room = int(self._per_second() * HORIZON_SECONDS) - len(self._waiting)
+        self._granted = max(0, room)
+        return self._granted
+
+    def span(self) -> float | None:
+        """Return for how many seconds those that wait keep the slots busy; None: nothing runs."""
+        rate = self._per_second()
+        return len(self._waiting) / rate if rate else None
+
+    def freed(self, slots: int) -> None:
+        """Note that so many attempts have ended."""
+        self._per_second()
+        self._count += slots
+
+    def put(self, running: Running) -> bool:
+        """Let an attempt wait, behind the others. False: there was never room for it."""
+        if not self._granted:
+            return False
+        self._granted -= 1
+        self._waiting[running.token] = running
+        return True
+
+    def take(self, count: int) -> list[Running]:
+        """Return the first that wait, to be started now, and let go of them."""
+        first = list(islice(self._waiting.values(), count))
+        for running in first:
+            del self._waiting[running.token]
+        return first
+
+    def stop(self, token: int, reason: str) -> None:
+        """End one that has not begun, since it was asked to stop."""
+        running = self._waiting.pop(token)
+        running.stop_reason = reason  # a wish to cancel beats the way back to the queue
+        self._ledger.end(token, Outcome(kind=OutcomeKind.RELEASED, message=f"stopped: {reason}"))
+
+    def give_back(self, reason: str) -> None:
+        """Give all back."""
+        for token in list(self._waiting):
+            self.stop(token, reason)
+
+    def give_back_late(self) -> None:
+        """Give back those that have waited too long and would still wait: slots became slow. One
+        look is not enough where the whole machine was slow: the present rate counts, too."""
+        now = self._clock.boot()
+        soon = int(self._per_second() * WAIT_SECONDS_MAX)
+        for running in list(self._waiting.values())[soon:]:
+            if now - running.started_at < WAIT_SECONDS_MAX:
+                return
+            del self._waiting[running.token]
+            self._ledger.end(running.token, _LATE)
+
+    def _per_second(self) -> float:
+        now = self._clock.boot()
+        elapsed = now - self._counted_since
+        if elapsed >= RATE_SECONDS:
+            self._rate = self._count / elapsed
+            self._counted_since, self._count = now, 0
+        return self._rate
+
+
+def linger(*aheads: Ahead) -> float:
+    """Return for how many seconds ends may gather before the next trip: no slot runs dry."""
+    spans = [span for ahead in aheads if (span := ahead.span()) is not None]
+    return min(LINGER_SECONDS_MAX, min(spans) / 2) if spans else 0.0

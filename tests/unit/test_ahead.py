@@ -1,0 +1,160 @@
+"""What is claimed ahead of a slot: as much as will start in a moment, and it has not begun."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.model.job import State
+from outlast.runner.protocol import End, Ended, Stop
+from outlast.store.base import Room
+from outlast.testing import ManualClock
+from outlast.worker.ahead import (
+    HORIZON_SECONDS,
+    LINGER_SECONDS_MAX,
+    RATE_SECONDS,
+    WAIT_SECONDS_MAX,
+    Ahead,
+    linger,
+)
+from tests.unit.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
+from tests.unit.worker_kit import COMPLETED, claimed, new_ledger
+
+SLOTS = SIZE * CONCURRENCY
+RATE = 100 / RATE_SECONDS  # ends per second of a pool that has been busy
+AHEAD = int(RATE * HORIZON_SECONDS)
+
+
+async def busy(**tasks: bool) -> Bench:
+    """A pool whose attempts have lately ended at ``RATE``, with every slot taken."""
+    bench = await Bench().ready(**tasks)
+    for ahead in bench.pool._aheads:
+        ahead.freed(100)
+    bench.clock.advance(RATE_SECONDS)
+    return bench
+
+
+async def full_of_shared() -> Bench:
+    bench = await busy(shared=False)
+    assert bench.rooms(0) == [Room([SHARED], SLOTS + AHEAD, [])]
+    bench.place(*(shared(n) for n in range(SLOTS + AHEAD)))
+    assert bench.pool.waiting() == AHEAD
+    assert bench.ends() == []
+    return bench
+
+
+def ended(bench: Bench, *tokens: int) -> None:
+    for token in tokens:
+        runner = bench.pool.runner_of(token)
+        assert runner is not None
+        runner.says(Ended([End(token, COMPLETED)]))  # type: ignore[attr-defined]
+
+
+async def test_an_idle_pool_asks_for_no_more_than_its_slots() -> None:
+    bench = await Bench().ready(shared=False)
+    assert [room.limit for room in bench.rooms(0)] == [SLOTS]
+    bench.place(*(shared(n) for n in range(SLOTS + 1)))
+    assert bench.outcomes() == ["released"], "what nobody asked for does not wait"
+
+
+async def test_what_waits_starts_in_its_order_as_slots_come_free() -> None:
+    bench = await full_of_shared()
+    assert bench.rooms(0) == [], "no more than the rate allows"
+    bench.clock.advance(0.01)
+    ended(bench, 0, 1)
+    started = [token for runner in bench.runners for token in runner.runs()]
+    assert sorted(started) == list(range(SLOTS + 2))
+    assert bench.pool.waiting() == AHEAD - 2
+    assert bench.ledger.running[SLOTS].started_at == bench.clock.boot(), "it begins now"
+
+
+async def test_plain_functions_wait_for_an_idle_runner() -> None:
+    bench = await busy(own=True)
+    assert [room.limit for room in bench.rooms(0)] == [SIZE, AHEAD]
+    bench.place(*(own(n) for n in range(SIZE + AHEAD)))
+    assert bench.pool.waiting() == AHEAD
+    ended(bench, 0)
+    assert sum(len(runner.tokens) for runner in bench.runners) == SIZE
+    assert bench.pool.runs(SIZE)
+    assert bench.pool.waiting() == AHEAD - 1
+
+
+async def test_what_waits_is_untouched_by_the_death_of_a_runner() -> None:
+    bench = await full_of_shared()
+    for runner in list(bench.runners):
+        runner.dies(signal="SIGKILL")
+    assert len(bench.ends()) == SLOTS
+    assert bench.pool.waiting() == AHEAD
+    assert all(bench.pool.runs(token) for token in bench.ledger.running)
+
+
+async def test_a_wish_to_stop_ends_what_waits_at_once_and_uncharged() -> None:
+    bench = await full_of_shared()
+    bench.pool.stop(SLOTS, "cancel")
+    bench.pool.stop(SLOTS + 1, "lease_lost")
+    bench.pool.kill(SLOTS + 2)
+    first, second = bench.ends()
+    assert (first.token, first.state) == (SLOTS, State.CANCELLED)
+    assert (second.token, second.state, second.failures) == (SLOTS + 1, State.QUEUED, 0)
+    assert not any(isinstance(frame, Stop) for each in bench.runners for frame in each.sent)
+
+
+@pytest.mark.parametrize("why", ["draining", "not trusted", "closing"])
+async def test_nothing_that_waits_begins_once_the_worker_takes_no_more(why: str) -> None:
+    bench = await full_of_shared()
+    if why == "draining":
+        bench.pool.draining = lambda: True
+    elif why == "closing":
+        bench.pool.closing = True
+    else:
+        bench.pool.trusted = lambda: False
+    ended(bench, 0)
+    outcomes = bench.outcomes()
+    assert outcomes.count("released") == AHEAD
+    assert outcomes.count("completed") == 1
+    assert sum(len(runner.tokens) for runner in bench.runners) == SLOTS - 1
+
+
+async def test_all_that_waits_is_given_back_when_everything_is_killed() -> None:
+    bench = await full_of_shared()
+    bench.pool.kill_all("drain")
+    assert bench.outcomes() == ["released"] * AHEAD
+
+
+async def test_what_waits_for_slots_that_became_slow_is_given_back() -> None:
+    bench = await full_of_shared()
+    bench.clock.advance(WAIT_SECONDS_MAX / 2)
+    bench.pool.give_back_late()
+    assert bench.ends() == []
+    bench.clock.advance(WAIT_SECONDS_MAX)
+    bench.pool.give_back_late()
+    ends = bench.ends()
+    assert [end.outcome for end in ends] == ["released"] * AHEAD
+    assert all(end.delay > 0 for end in ends), "not to be claimed again in a tight loop"
+    assert bench.rooms(0) == [], "the rate is no promise any more"
+
+
+async def test_what_waits_longer_on_a_slow_machine_is_kept_while_slots_come_free() -> None:
+    bench = await full_of_shared()
+    bench.clock.advance(WAIT_SECONDS_MAX)
+    bench.pool._ahead_shared.freed(1000)
+    bench.clock.advance(RATE_SECONDS * 1.5)
+    bench.pool.give_back_late()
+    assert bench.ends() == []
+
+
+def test_ends_gather_only_while_enough_waits() -> None:
+    clock = ManualClock(boot=0.0)
+    ledger = new_ledger(clock)
+    ahead, idle = Ahead(ledger, clock), Ahead(ledger, clock)
+    assert linger(ahead, idle) == 0.0, "an idle pool hands in at once"
+    ahead.freed(100)
+    clock.advance(RATE_SECONDS)
+    assert linger(ahead, idle) == 0.0, "its slots would run dry"
+    assert ahead.room() == AHEAD
+    for token in range(10):
+        assert ahead.put(ledger.claim(claimed(token, OWN)))
+    assert linger(ahead, idle) == pytest.approx(10 / RATE / 2)
+    for token in range(10, AHEAD):
+        ahead.put(ledger.claim(claimed(token, OWN)))
+    assert linger(ahead, idle) == LINGER_SECONDS_MAX
+    assert not ahead.put(ledger.claim(claimed(99, OWN))), "there was no room for it"
