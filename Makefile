@@ -26,6 +26,10 @@ help: ## show this list
 demo: $(DEMO) ## kill a worker half-way through a real job, and watch the job finish
 	$(BIN)/outlast demo $(ARGS)
 
+.PHONY: order-import
+order-import: $(DEV) ## example: a job's work and its completion in one commit, while jobs hang and die
+	$(BIN)/python -m examples.order_import
+
 .PHONY: test
 test: $(DEV) ## run the tests that need only Python, git and make
 	$(PYTEST) -m "not pgbouncer and not rabbitmq and not browser" $(ARGS)
