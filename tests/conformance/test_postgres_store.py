@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import quote
 
 import asyncpg
@@ -18,6 +19,7 @@ from outlast.model.suspects import Suspicion
 from outlast.store.base import Answer, NewJob, Room, Store
 from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres import PostgresStore, complete_on, enqueue_on, store_id_on
+from outlast.store.postgres_pool import Connections, Settings
 from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 from tests.pgbouncer import PgBouncerServer
@@ -73,6 +75,37 @@ async def test_a_statement_that_takes_too_long_is_unavailable(
             await hasty.observe()
     assert await hasty.observe() == []
     await hasty.close()
+
+
+async def test_a_cancelled_caller_hears_of_it_though_its_connection_is_gone(pg_url: str) -> None:
+    """The rollback fails, and its error takes the cancellation's place on the way out."""
+    connections = Connections(Settings(url=pg_url))
+    lent = asyncio.Event()
+
+    async def caller() -> None:
+        async with connections.use() as connection, connection.transaction():
+            connection.terminate()
+            lent.set()
+            await asyncio.Event().wait()
+
+    calling = asyncio.create_task(caller())
+    await lent.wait()
+    calling.cancel()
+    await asyncio.wait([calling])
+    assert calling.cancelled()
+
+
+async def test_closing_survives_a_connection_whose_session_the_server_is_just_ending(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver has read the server's last word, but not the end of the stream yet."""
+    connections = Connections(Settings(url=pg_url))
+    async with connections.use() as connection:
+        pass
+    error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2)")
+    monkeypatch.setattr(type(connection), "close", AsyncMock(side_effect=error))
+    await connections.close()
+    assert connection.is_closed()
 
 
 async def test_a_role_that_may_not_create_tables_works_where_they_are(
@@ -347,6 +380,22 @@ async def test_a_lost_listener_comes_back_and_looks_at_all(
     await heard.hears("")
     await store.enqueue([NewJob(task="t", queue="after")])
     await heard.hears("after")
+
+
+async def test_a_listener_survives_a_connection_whose_session_the_server_is_just_ending(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, wakeup = Heard(), PostgresWakeup(pg_url)
+    error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2)")
+    failing = AsyncMock(side_effect=error)
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "add_listener", failing)
+        await wakeup.start(heard)
+        async with asyncio.timeout(30):
+            while not failing.called:
+                await asyncio.sleep(0.01)
+    await heard.hears("")
+    await wakeup.close()
 
 
 async def test_suspects_that_can_run_wake_and_so_do_those_that_are_cleared(

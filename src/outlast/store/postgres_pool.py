@@ -26,6 +26,7 @@ SCHEMES = ("postgresql://", "postgres://")
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
 
 _BROKEN_OFF = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+TROUBLE = (*_BROKEN_OFF, asyncpg.PostgresError)  # all that the driver raises
 _CLASS_ERRORS: dict[str, type[Exception]] = {
     "21": BadData,
     "22": BadData,
@@ -233,5 +234,5 @@ def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
 async def _close(connection: Any) -> None:
     try:
         await connection.close(timeout=2.0)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except TROUBLE:
         connection.terminate()

@@ -12,18 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
-
 from outlast.clock import SYSTEM, Clock
-from outlast.store.postgres_pool import Settings, check_url, connect
+from outlast.store.postgres_pool import TROUBLE, Settings, check_url, connect
 from outlast.store.postgres_sql import sql
 
 CHANNEL = "outlast"
 ECHO_EVERY_SECONDS = 20.0
 ECHO_SECONDS = 5.0
 BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.25, 10.0
-
-_TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 class PostgresWakeup:
@@ -59,7 +55,7 @@ class PostgresWakeup:
     async def _run(self) -> None:
         pause = BACKOFF_FIRST_SECONDS
         while True:
-            with suppress(*_TROUBLE):
+            with suppress(*TROUBLE):
                 await self._listen()
             pause = BACKOFF_FIRST_SECONDS if self.healthy else min(2 * pause, BACKOFF_MAX_SECONDS)
             self.healthy = False
