@@ -82,6 +82,11 @@ sim: $(DEV) ## simulate faults on a virtual clock: make sim SEEDS="1 500"
 twins: $(DEV) ## take one guard away at a time: the simulation has to notice
 	$(BIN)/python -m tests.sim.twins $(ARGS)
 
+.PHONY: chaos
+chaos: $(DEV) ## real workers in a storm of faults: make chaos STORE=sqlite SECONDS=600 SEED=7
+	$(BIN)/python -m tests.chaos $(or $(STORE),postgres) --seconds $(or $(SECONDS),60) \
+		$(if $(SEED),--seed $(SEED)) $(ARGS)
+
 # The index is the client's default one, whatever this machine's settings say, and no address
 # or path gets into the files. The demo's pins are the developers' pins.
 COMPILE := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11 \

@@ -1,0 +1,84 @@
+"""``python -m tests.chaos STORE``: real workers in a storm of faults, then quiet, then a verdict.
+
+STORE is sqlite or postgres. Exit code 1 if anything was violated; then the folder with all logs
+is kept, and the last lines say how to live through the same storm again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.disk import own_mounts
+from tests.chaos.run import MARK, Chaos, Plan, Verdict
+from tests.chaos.summary import told
+
+
+def main() -> int:
+    """Run, tell, and keep or remove the folder; return the exit code."""
+    plan = planned(arguments().parse_args())
+    os.environ[MARK] = plan.folder.name
+    try:
+        verdict = asyncio.run(interruptible(Chaos(plan)))
+    except asyncio.CancelledError:
+        print("interrupted: nothing is left running", file=sys.stderr)
+        return 130
+    lines = told(plan, verdict)
+    (plan.folder / "summary").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+    if verdict.violations:
+        print(f"kept: {plan.folder}\nagain: {plan.command()}")
+        return 1
+    if not plan.keep:
+        shutil.rmtree(plan.folder)
+    return 0
+
+
+def planned(chosen: argparse.Namespace) -> Plan:
+    """Return what is to be done, all of it settled."""
+    folder = chosen.folder or Path(tempfile.mkdtemp(prefix="outlast-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return Plan(
+        store=chosen.store,
+        seconds=chosen.seconds,
+        seed=random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed,
+        folder=folder,
+        workers=chosen.workers,
+        wakeup=chosen.wakeup,
+        only=chosen.only,
+        keep=chosen.keep,
+        mounts=own_mounts(),
+    )
+
+
+async def interruptible(chaos: Chaos) -> Verdict:
+    """Run it so that SIGTERM ends it in order, too."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await chaos.play()
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="tests.chaos", description=__doc__)
+    parser.add_argument("store", choices=["sqlite", "postgres"])
+    parser.add_argument("--seconds", type=float, default=60, help="of faults; then quiet")
+    parser.add_argument("--seed", type=int, help="of the plan; default: a new one")
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--only", help="deeds with this in the name")
+    parser.add_argument("--wakeup", help="the applications' wakeup=")
+    parser.add_argument("--folder", type=Path, help="for the logs; default: a temporary one")
+    parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

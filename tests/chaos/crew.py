@@ -1,0 +1,164 @@
+"""Workers under a supervisor: whatever ends is started again, as systemd or Kubernetes would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+
+import psutil
+
+from tests.crash.harness import Scene, WorkerProcess
+
+HEARTBEAT, LEASE = 1.0, 6.0
+STORE_AWAY = 3  # the exit code of a worker that cannot use its store
+SETTINGS = ("--heartbeat", f"{HEARTBEAT:g}", "--lease", f"{LEASE:g}", "--runners", "2")
+MORE = ((), ("--instance", "chaos-1"), ("--no-presence",), ("--concurrency", "3"))
+
+
+class Member:
+    """One place in the crew, and the worker that has it now."""
+
+    def __init__(self, scene: Scene, number: int, url: str) -> None:
+        self.name = f"worker-{number}"
+        self.expected: set[int] = set()  # exit codes that our own doing explains
+        self.busy = False  # something that has to be undone is being done to it
+        self._scene = scene
+        self._url = url
+        self._options = MORE[number % len(MORE)]
+        self.process: WorkerProcess | None = None
+        self.past: list[WorkerProcess] = []  # with the present one; orphans end by themselves
+
+    def start(self) -> None:
+        """Start a worker in this place."""
+        self.expected = {STORE_AWAY}
+        self.process = WorkerProcess(
+            self._url,
+            self._scene.journal,
+            *SETTINGS,
+            *self._options,
+            "--log-format",
+            "json",
+            env={
+                "OUTLAST_RUN_DIR": str(self._scene.folder / "run"),
+                "OUTLAST_TEST_APP": "tests.chaos.tasks:app",
+            },
+            log=self._scene.folder / f"{self.name}.log",
+        )
+        self.past.append(self.process)
+
+    @property
+    def alive(self) -> bool:
+        """Whether a worker has this place now."""
+        return self.process is not None and self.process.process.poll() is None
+
+    def below(self) -> tuple[list[psutil.Process], psutil.Process | None]:
+        """Return its runners, and the process at the end of its tether, as they are now."""
+        runners, tether = [], None
+        children = self.process.tree()[1:] if self.process else []
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                command = " ".join(child.cmdline())
+                if "outlast.runner.main" in command:
+                    runners.append(child)
+                elif "tether.py" in command:
+                    tether = child
+        return runners, tether
+
+    def kill(self, *, tree: bool) -> None:
+        """kill -9 of the worker process, alone or with all below it."""
+        assert self.process is not None
+        self.expected.add(-signal.SIGKILL)
+        self.process.remember()
+        if tree:
+            self.process.kill_tree()
+        else:
+            self.process.signal(signal.SIGKILL)
+
+    def drain(self) -> None:
+        """Ask it to finish, as a deploy does."""
+        assert self.process is not None
+        self.expected |= {0, -signal.SIGTERM}  # the second: before it listens
+        self.process.signal(signal.SIGTERM)
+
+
+class Crew:
+    """All members, and what keeps their places taken."""
+
+    def __init__(self, members: list[Member], rng: random.Random) -> None:
+        self.members = members
+        self.odd: list[str] = []  # ends that nobody has brought about
+        self.starts = 0
+        self._rng = rng
+        self._keeping: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Start all, and start again what ends."""
+        for member in self.members:
+            self._start(member)
+        self._keeping = asyncio.create_task(self._keep())
+
+    async def is_ready(self) -> bool:
+        """Whether every worker has been ready at least once."""
+        return all(each.process and each.process.told("worker_ready") for each in self.members)
+
+    def alive(self) -> list[Member]:
+        """Return the members whose worker lives and whom nothing is being done to."""
+        return [each for each in self.members if each.alive and not each.busy]
+
+    async def end(self, deadline: float) -> None:
+        """Drain all; note who does not end well."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+        for member in self.members:
+            if member.alive:
+                member.drain()
+        until = asyncio.get_running_loop().time() + deadline
+        while any(each.alive for each in self.members):
+            if asyncio.get_running_loop().time() > until:
+                self.odd.append(f"a worker did not drain within {deadline:g} s")
+                break
+            await asyncio.sleep(0.05)
+        for member in self.members:
+            self._look(member)
+
+    def kill(self) -> None:
+        """Leave nothing behind, whatever state it is in."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        for member in self.members:
+            for process in member.past:
+                process.end()
+
+    def _start(self, member: Member) -> None:
+        member.start()
+        self.starts += 1
+
+    def _look(self, member: Member) -> None:
+        code = None if member.process is None else member.process.process.poll()
+        if code is not None and code not in member.expected:
+            self.odd.append(f"{member.name} ended by itself, with code {code}")
+            member.expected.add(code)
+
+    async def _keep(self) -> None:
+        due: dict[Member, float] = {}
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(0.05)
+            for member in self.members:
+                if member.alive:
+                    continue
+                self._look(member)
+                at = due.setdefault(member, loop.time() + self._rng.uniform(0, 2.5))
+                if loop.time() >= at:
+                    del due[member]
+                    self._start(member)
+
+
+def send(process: psutil.Process | int, number: int) -> None:
+    """Send a signal to a process that may be gone."""
+    with contextlib.suppress(psutil.Error, ProcessLookupError):
+        os.kill(process if isinstance(process, int) else process.pid, number)

@@ -1,0 +1,61 @@
+"""A small disk of its own that can be filled: a tmpfs in a mount namespace that ends with us."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+_NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
+CHUNK = 64 * 1024
+
+
+def own_mounts() -> bool:
+    """Let this process and its children have mounts of their own; whether they may mount."""
+    if os.geteuid() != 0 or ctypes.CDLL(None).unshare(_NEW_MOUNTS) != 0:
+        return False
+    return _mount("--make-rprivate", "/")
+
+
+def _mount(*arguments: str) -> bool:
+    done = subprocess.run(["mount", *arguments], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+class Disk:
+    """A tmpfs mounted over a folder, whose content it takes over."""
+
+    def __init__(self, folder: Path, megabytes: int) -> None:
+        """Mount it. Raises OSError if that is not possible."""
+        self.folder = folder
+        kept = folder.with_name(f"{folder.name}.below")
+        owner = folder.stat()
+        folder.rename(kept)
+        folder.mkdir()
+        options = f"size={megabytes}m,uid={owner.st_uid},gid={owner.st_gid}"
+        options += f",mode={owner.st_mode & 0o777:o}"
+        if not _mount("-t", "tmpfs", "-o", options, "outlast-chaos", str(folder)):
+            raise OSError(f"no tmpfs can be mounted on {folder}")
+        subprocess.run(["cp", "-a", f"{kept}/.", str(folder)], check=True)
+        shutil.rmtree(kept)
+
+    def fill(self) -> int:
+        """Leave not one byte; return how many were taken."""
+        taken = 0
+        with (self.folder / "ballast").open("ab", buffering=0) as ballast:
+            for size in (CHUNK * 16, CHUNK, 4096):
+                with contextlib.suppress(OSError):
+                    while (written := ballast.write(bytes(size))) > 0:
+                        taken += written
+        return taken
+
+    def free(self) -> None:
+        """Give the room back."""
+        (self.folder / "ballast").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Unmount it."""
+        subprocess.run(["umount", "--lazy", str(self.folder)], capture_output=True, check=False)

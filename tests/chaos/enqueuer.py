@@ -1,0 +1,149 @@
+"""``python -m tests.chaos.enqueuer NAME FOLDER SEED``: a program that enqueues until SIGTERM.
+
+What the store has accepted goes to a ledger of its own. What got no answer is enqueued again; the
+key makes that safe. While there is a file ``brake`` in the folder it waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sqlite3
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+import outlast
+from tests.chaos.tasks import any_call, app
+from tests.crash.payments import transaction
+
+ANSWER_SECONDS = 5.0  # that it waits for the store
+PAUSE = 0.35  # seconds between two deeds, at most
+BRAKE = "brake"
+KEPT, ROLLED_BACK = "kept", "rolled back"  # the tenant says what became of the transaction
+UNANSWERED = (outlast.StoreUnavailable, TimeoutError)
+# What an own connection raises, too, when the database goes away or is busy.
+BROKEN = (*UNANSWERED, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error)
+
+
+class Enqueuer:
+    """Enqueues one by one, many at once and in transactions; cancels and requeues."""
+
+    def __init__(self, name: str, folder: Path, seed: int) -> None:
+        self._name = name
+        self._folder = folder
+        self._rng = random.Random(f"{seed}-{name}")
+        self._number = 0
+        self._known: deque[int] = deque(maxlen=60)
+
+    async def go_on(self) -> None:
+        """Do one thing after the other until cancelled."""
+        deeds = {
+            self.one: 70,
+            self.shared_key: 6,
+            self.many: 6,
+            self.in_transaction: 10,
+            self.cancel: 5,
+            self.requeue: 5,
+        }
+        while True:
+            await asyncio.sleep(self._rng.uniform(0, PAUSE))
+            if not (self._folder / BRAKE).exists():
+                await self._rng.choices(list(deeds), list(deeds.values()))[0]()
+
+    async def one(self) -> None:
+        """Enqueue one job."""
+        await self._until_accepted([self._call(key=self._key())])
+
+    async def many(self) -> None:
+        """Enqueue some at once."""
+        number = self._rng.randint(2, 8)
+        await self._until_accepted([self._call(key=self._key()) for _ in range(number)])
+
+    async def shared_key(self) -> None:
+        """Enqueue one under a key that others use, too."""
+        await self._until_accepted([self._call(key=f"shared-{self._rng.randint(1, 4)}")])
+
+    async def in_transaction(self) -> None:
+        """Enqueue as part of a transaction, and now and then roll it back."""
+        kept = self._rng.random() < 0.7
+        tenant = KEPT if kept else ROLLED_BACK
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS), transaction() as connection:
+                call = self._call(key=self._key(), tenant=tenant, connection=connection)
+                (job,) = await app.enqueue_many([call])
+                if not kept:
+                    raise _RollBack
+        except (*BROKEN, _RollBack):
+            return  # whether it was committed is not known: it is not claimed to be
+        self._accepted([job])
+
+    async def cancel(self) -> None:
+        """Cancel some job."""
+        await self._operate(app.cancel)
+
+    async def requeue(self) -> None:
+        """Requeue some job, if it is dead or cancelled."""
+        await self._operate(app.requeue)
+
+    async def _operate(self, verb: Any) -> None:
+        if not self._known:
+            return
+        job_id = self._rng.choice(list(self._known))
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await verb(job_id)
+        except UNANSWERED:
+            return
+
+    async def _until_accepted(self, calls: list[Any]) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    jobs = await app.enqueue_many(calls)
+            except UNANSWERED:
+                await asyncio.sleep(0.2)
+            else:
+                self._accepted(jobs)
+                return
+
+    def _call(self, **placement: Any) -> Any:
+        task, arguments = any_call(self._rng)
+        if self._rng.random() < 0.1:
+            placement["delay"] = self._rng.uniform(0.1, 3)
+        if self._rng.random() < 0.1:
+            placement["priority"] = self._rng.randint(-5, 5)
+        return task.using(**placement).call(*arguments)
+
+    def _key(self) -> str:
+        self._number += 1
+        return f"{self._name}-{self._number}"
+
+    def _accepted(self, jobs: list[Any]) -> None:
+        self._known.extend(job.id for job in jobs)
+        lines = [json.dumps({"job": job.id, "created": job.created}) for job in jobs]
+        with (self._folder / f"ledger-{self._name}").open("a") as ledger:
+            ledger.write("".join(f"{line}\n" for line in lines))
+
+
+class _RollBack(Exception):
+    pass
+
+
+async def main(name: str, folder: Path, seed: int) -> None:
+    """Go on until SIGTERM."""
+    going = asyncio.create_task(Enqueuer(name, folder, seed).go_on())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, going.cancel)
+    await asyncio.wait([going])
+    await app.close()
+    if not going.cancelled():
+        going.result()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,166 @@
+"""What became of a chaos run: apart from the code under test, from what the processes told.
+
+The ledger is what enqueuers were promised, the journal is what attempts did, the effects are what
+they committed; jobs and refusals are as the store shows them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from outlast.model.job import ENDED, State
+from outlast.store.reads import JobRow
+from tests.chaos.enqueuer import ROLLED_BACK
+
+Entry = dict[str, Any]
+INTERRUPTED = {"lost_worker", "lost_lease", "bystander", "signalled"}
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """All that is known of a run. ``effects``: (job, token). ``outcomes``: why attempts were
+    closed, by token. Times are on CLOCK_BOOTTIME."""
+
+    accepted: set[int]
+    journal: list[Entry]
+    faults: list[Entry]
+    jobs: list[JobRow]
+    effects: list[tuple[int, int]]
+    outcomes: dict[int, str]
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds from a fault to the next start of what it had interrupted."""
+
+    event: str
+    number: int
+    median: float
+    longest: float
+
+
+def violations(run: Run) -> Iterator[str]:
+    """Return all that must never be."""
+    yield from lost(run)
+    yield from stale_ends(run)
+    yield from doubled_effects(run)
+    yield from twice_begun(run)
+    yield from stale_saves(run)
+    yield from checkpoints(run)
+
+
+def lost(run: Run) -> Iterator[str]:
+    """Every accepted job is there, and every job that is there has ended."""
+    there = {job.id for job in run.jobs}
+    for job_id in sorted(run.accepted - there):
+        yield f"LOST job {job_id} was accepted, and is not in the store"
+    for job in run.jobs:
+        if job.state not in ENDED:
+            yield f"LOST job {job.id} ({job.task}) is still {job.state.value}"
+        if job.tenant == ROLLED_BACK:
+            yield f"job {job.id} ({job.task}) was enqueued in a transaction that was rolled back"
+
+
+def stale_ends(run: Run) -> Iterator[str]:
+    """An accepted result is that of the current attempt: each returns its own token."""
+    for job in run.jobs:
+        if job.state is State.COMPLETED:
+            told = msgspec.json.decode(job.result or "{}").get("token")
+            if told != job.token:
+                yield (
+                    f"STALE END job {job.id} ({job.task}) was completed under token {job.token}"
+                    f" with the result of token {told}"
+                )
+
+
+def doubled_effects(run: Run) -> Iterator[str]:
+    """What is committed with the completion is there exactly once, and only of that attempt."""
+    effects: dict[int, list[int]] = defaultdict(list)
+    for job_id, token in run.effects:
+        effects[job_id].append(token)
+    for job in run.jobs:
+        if job.task == "pays":
+            right = [job.token] if job.state is State.COMPLETED else []
+            if effects[job.id] != right:
+                yield (
+                    f"DOUBLED job {job.id} is {job.state.value} under token {job.token},"
+                    f" with effects of {effects[job.id]}"
+                )
+
+
+def twice_begun(run: Run) -> Iterator[str]:
+    """One attempt is begun by one process, once."""
+    starts = Counter(entry["token"] for entry in run.journal if entry["event"] == "start")
+    for token, number in starts.items():
+        if number > 1:
+            yield f"token {token} was begun {number} times"
+
+
+def stale_saves(run: Run) -> Iterator[str]:
+    """What was asked for after a later attempt had begun was not accepted."""
+    begun = _by_job(run, "start")
+    for entry in _of(run, "saved"):
+        later = [start for start in begun[entry["job"]] if start["token"] > entry["token"]]
+        before = [start for start in later if start["at"] < entry["asked_at"]]
+        if before:
+            yield (
+                f"STALE SAVE job {entry['job']}: a save of token {entry['token']} was accepted"
+                f" though token {before[0]['token']} had begun"
+            )
+
+
+def checkpoints(run: Run) -> Iterator[str]:
+    """What was said to be saved is handed on to the next attempt."""
+    saved = _by_job(run, "saved")
+    for start in _of(run, "start"):
+        earlier = [each for each in saved[start["job"]] if each["token"] < start["token"]]
+        last = max((each["step"] for each in earlier), default=0)
+        if start["step"] < last:
+            yield (
+                f"FORGOTTEN job {start['job']}: token {start['token']} begins at step"
+                f" {start['step']}, though step {last} was saved"
+            )
+
+
+def done_twice(run: Run) -> int:
+    """Count the jobs whose work, outside of the store, was done to the end more than once."""
+    done = Counter(entry["job"] for entry in _of(run, "done"))
+    return sum(number > 1 for number in done.values())
+
+
+def recoveries(run: Run) -> list[Recovery]:
+    """Return how long it took until what a fault had interrupted had begun again, by fault."""
+    spans: dict[str, list[float]] = defaultdict(list)
+    begun = _by_job(run, "start")
+    for start in _of(run, "start"):
+        hits = [fault for fault in run.faults if _interrupts(fault, start)]
+        again = [each["at"] for each in begun[start["job"]] if each["token"] > start["token"]]
+        if hits and again and run.outcomes.get(start["token"]) in INTERRUPTED:
+            spans[hits[0]["event"]].append(min(again) - hits[0]["at"])
+    return [
+        Recovery(
+            event=event,
+            number=len(values),
+            median=statistics.median(values),
+            longest=max(values),
+        )
+        for event, values in sorted(spans.items())
+    ]
+
+
+def _interrupts(fault: Entry, start: Entry) -> bool:
+    return start["pid"] in fault.get("runners", ()) and start["at"] < fault["at"]
+
+
+def _of(run: Run, event: str) -> Iterator[Entry]:
+    return (entry for entry in run.journal if entry["event"] == event)
+
+
+def _by_job(run: Run, event: str) -> dict[int, list[Entry]]:
+    found: dict[int, list[Entry]] = defaultdict(list)
+    for entry in _of(run, event):
+        found[entry["job"]].append(entry)
+    return found

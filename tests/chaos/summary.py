@@ -1,0 +1,80 @@
+"""A chaos run in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.chaos.run import Plan, Verdict
+
+SHOWN = 30  # violations
+LOG_EVENTS = (
+    "worker_reaped",
+    "lease_lost",
+    "claim_reconciled",
+    "attempt_superseded",
+    "attempt_refused",
+    "attempt_unheld",
+    "attempt_overdue",
+    "tether_restarted",
+    "runner_died",
+    "store_unavailable",
+)
+
+
+KINDS = {
+    "LOST": "lost",
+    "STALE END": "accepted stale ends",
+    "STALE SAVE": "accepted stale saves",
+    "DOUBLED": "doubled completions",
+    "": "other violations",
+}
+
+
+def told(plan: Plan, verdict: Verdict) -> list[str]:
+    """Return the summary, line by line."""
+    jobs = sum(verdict.jobs.values())
+    disk = [] if plan.mounts else ["the disk was not filled: that needs root"]
+    return [
+        f"chaos on {plan.store}, seed {plan.seed}, {plan.seconds:g} s",
+        (
+            f"jobs: {jobs} ({listed(verdict.jobs)}), {verdict.accepted} promised,"
+            f" {verdict.attempts} attempts begun"
+        ),
+        f"tasks: {listed(verdict.tasks)}",
+        (
+            f"faults: {sum(verdict.done.values())} ({listed(verdict.done)});"
+            f" {verdict.phases['calm']} of {sum(verdict.phases.values())} phases calm;"
+            f" {verdict.worker_starts} worker starts"
+        ),
+        *disk,
+        f"attempts closed: {listed(verdict.outcomes)}",
+        "workers' logs: "
+        + listed(
+            Counter({name: verdict.events[name] for name in LOG_EVENTS if verdict.events[name]})
+        ),
+        (
+            f"refused late writes: {sum(verdict.refused.values())} ({listed(verdict.refused)}),"
+            f" up to {verdict.late_by:.1f} s late"
+        ),
+        f"done twice outside of the store (allowed): {verdict.done_twice}",
+        *(
+            f"begun again after {each.event}: {each.number} attempts,"
+            f" median {each.median:.2f} s, longest {each.longest:.2f} s"
+            for each in verdict.recoveries
+        ),
+        f"quiet: all terminal after {verdict.quiet_seconds:.1f} s",
+        f"verify: {verdict.verified}",
+        ", ".join(f"{what}: {_number(verdict, kind)}" for kind, what in KINDS.items()),
+        *verdict.violations[:SHOWN],
+    ]
+
+
+def _number(verdict: Verdict, kind: str) -> int:
+    named = sum(each.startswith(kind) for each in verdict.violations)
+    others = sum(not each.startswith(tuple(KINDS)[:-1]) for each in verdict.violations)
+    return named if kind else others
+
+
+def listed(counter: Counter[str]) -> str:
+    """Return names and numbers, the most frequent first."""
+    return ", ".join(f"{name} {number}" for name, number in counter.most_common()) or "none"

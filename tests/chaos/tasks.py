@@ -1,0 +1,180 @@
+"""The tasks of the chaos runs: every way to run, to save, to fail and to end.
+
+Each attempt tells the journal when it began, what it has saved and when it was done, and returns
+its own token: so a result that was accepted under any other token gives itself away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import subprocess
+import time
+from typing import Any
+
+import outlast
+from tests.crash.payments import transaction, write
+from tests.crash.tasks import note
+
+WAKEUP = os.environ.get("OUTLAST_TEST_WAKEUP")
+MORE: dict[str, Any] = {"wakeup": WAKEUP} if WAKEUP else {}
+app = outlast.App(**MORE)
+SOON: dict[str, Any] = {"backoff_first": 0.1, "backoff_max": 1.0}
+
+
+class Unlucky(Exception):
+    """What ``fails`` raises."""
+
+
+def boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def begin() -> tuple[outlast.Attempt, int]:
+    """Tell of the start; return the attempt, and how many steps are done."""
+    attempt = outlast.current()
+    step = (attempt.checkpoint or {"step": 0})["step"]
+    tell("start", attempt, pid=os.getpid(), step=step)
+    return attempt, step
+
+
+def tell(event: str, attempt: outlast.Attempt, **fields: object) -> None:
+    note(event, job=attempt.job_id, token=attempt.token, number=attempt.number, **fields)
+
+
+def done(attempt: outlast.Attempt) -> dict[str, Any]:
+    """Tell of the end, as an effect outside of the store would; return the result."""
+    tell("done", attempt)
+    return {"token": attempt.token}
+
+
+@app.task(**SOON)
+async def quick(seconds: float) -> dict[str, Any]:
+    attempt, _ = begin()
+    await asyncio.sleep(seconds)
+    return done(attempt)
+
+
+@app.task(**SOON)
+def plain(seconds: float) -> dict[str, Any]:
+    attempt, _ = begin()
+    time.sleep(seconds)
+    return done(attempt)
+
+
+@app.task(**SOON)
+async def steps(upto: int, pause: float) -> dict[str, Any]:
+    attempt, step = begin()
+    for number in range(step + 1, upto + 1):
+        await asyncio.sleep(pause)
+        asked_at = boot()
+        await attempt.save({"step": number})
+        tell("saved", attempt, step=number, asked_at=asked_at)
+    return done(attempt)
+
+
+@app.task(**SOON)
+def plain_steps(upto: int, pause: float) -> dict[str, Any]:
+    attempt, step = begin()
+    for number in range(step + 1, upto + 1):
+        if attempt.cancelled:
+            raise InterruptedError(attempt.stop_reason)
+        attempt.report(number / upto, f"step {number}")
+        time.sleep(pause)
+        asked_at = boot()
+        attempt.save_sync({"step": number})
+        tell("saved", attempt, step=number, asked_at=asked_at)
+    return done(attempt)
+
+
+@app.task(**SOON)
+async def deaf_steps(upto: int, pause: float) -> dict[str, Any]:
+    """Goes on when it is asked to stop, and saves: only its end ends it."""
+    attempt, step = begin()
+    for number in range(step + 1, upto + 1):
+        try:
+            await asyncio.sleep(pause)
+            asked_at = boot()
+            await attempt.save({"step": number})
+            tell("saved", attempt, step=number, asked_at=asked_at)
+        except (asyncio.CancelledError, outlast.LostLease):
+            continue
+    return done(attempt)
+
+
+@app.task(**SOON)
+async def snoozes(seconds: float) -> dict[str, Any]:
+    attempt, _ = begin()
+    if attempt.number % 3 == 1:
+        raise outlast.Snooze(seconds)
+    return done(attempt)
+
+
+@app.task(**SOON)
+async def pays(seconds: float) -> dict[str, Any]:
+    """Its effect and its completion are one transaction.
+
+    Where that holds the one write lock of a file, nobody in this loop may be let in meanwhile.
+    """
+    attempt, _ = begin()
+    async with transaction() as connection:
+        await write(connection, attempt.job_id, attempt.token)
+        if not app.url.startswith("sqlite"):
+            await asyncio.sleep(seconds)
+        await attempt.complete_in(connection, {"token": attempt.token})
+    return done(attempt)
+
+
+@app.task(retries=4, **SOON)
+async def fails(chance: float) -> dict[str, Any]:
+    attempt, _ = begin()
+    await asyncio.sleep(0.05)
+    if random.random() < chance:
+        raise Unlucky
+    if random.random() < chance:
+        raise outlast.Retry(after=0.3)
+    return done(attempt)
+
+
+@app.task(retries=4, **SOON)
+async def crashes(chance: float) -> dict[str, Any]:
+    """Takes its runner down, and who shares it."""
+    attempt, _ = begin()
+    await asyncio.sleep(0.1)
+    if random.random() < chance:
+        ctypes.string_at(0)
+    return done(attempt)
+
+
+@app.task(timeout=3, **SOON)
+def forks(seconds: float, hangs: bool) -> dict[str, Any]:
+    """Its work is done by children; the first attempt may hang until its timeout."""
+    attempt, _ = begin()
+    children = [subprocess.Popen(["sleep", str(seconds)]) for _ in range(2)]
+    for child in children:
+        child.wait()
+    if hangs and attempt.number == 1:
+        time.sleep(60)
+    return done(attempt)
+
+
+def any_call(rng: random.Random) -> Any:
+    """Return a call of some task."""
+    which = rng.choices(list(_CALLS), [weight for weight, _ in _CALLS.values()])[0]
+    return which, _CALLS[which][1](rng)
+
+
+_CALLS = {
+    quick: (30, lambda rng: (rng.uniform(0, 0.3),)),
+    plain: (12, lambda rng: (rng.uniform(0.05, 1),)),
+    steps: (12, lambda rng: (rng.randint(2, 30), rng.uniform(0.05, 0.3))),
+    plain_steps: (8, lambda rng: (rng.randint(2, 20), rng.uniform(0.05, 0.3))),
+    deaf_steps: (5, lambda rng: (rng.randint(2, 30), rng.uniform(0.05, 0.3))),
+    snoozes: (7, lambda rng: (rng.uniform(0.1, 3),)),
+    pays: (14, lambda rng: (rng.uniform(0, 0.3),)),
+    fails: (5, lambda rng: (rng.uniform(0.1, 0.6),)),
+    crashes: (3, lambda rng: (0.3,)),
+    forks: (4, lambda rng: (rng.uniform(0.05, 1), rng.random() < 0.2)),
+}  # task: (how often, its arguments)
