@@ -156,3 +156,22 @@ async def test_stopping_cancels_the_duty_where_it_stands_and_is_no_failure():
     await stage.service.stop()
     assert cancelled == [1]
     assert stage.failures == []
+
+
+@pytest.mark.parametrize("error", [OUTAGE, None], ids=["raises", "returns"])
+async def test_a_duty_that_answers_its_cancellation_with_something_else_ends_all_the_same(
+    error: Exception | None,
+) -> None:
+    stage = Stage()
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if error is not None:
+                raise error from None
+
+    stage.duty.run_once = waits  # type: ignore[method-assign]
+    async with stage:
+        pass
+    assert stage.failures == []

@@ -118,9 +118,12 @@ class Connections:
     async def use(self) -> AsyncIterator[Any]:
         """Lend a connection; errors of the driver leave as errors of Outlast.
 
-        Whatever breaks off (also a cancelled caller) takes the connection with it.
+        Whatever breaks off (also a cancelled caller) takes the connection with it. A caller that
+        was cancelled hears of that, though the driver's own clean-up (a rollback on a connection
+        that is gone) may have put another error in its place.
         """
         lane = self._lane()
+        cancels = _cancels()
         async with lane.free:
             generation = lane.generation
             connection = lane.idle.pop() if lane.idle else await self._connect()
@@ -131,6 +134,8 @@ class Connections:
                 self._give_back(lane, generation, connection, keep=_is_clean(error, mapped))
                 if mapped is None:
                     raise
+                if _cancels() > cancels:
+                    raise asyncio.CancelledError from error
                 raise mapped from error
             self._give_back(lane, generation, connection, keep=True)
 
@@ -229,6 +234,12 @@ def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
     if isinstance(mapped, (StoreUnavailable, StoreCorrupt)):
         return False
     return isinstance(error, Exception)
+
+
+def _cancels() -> int:
+    """Return how often somebody has asked the running task to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def _close(connection: Any) -> None:

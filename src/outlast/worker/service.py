@@ -68,6 +68,8 @@ class Service:
     async def _loop(self) -> None:
         while True:
             pause = await self._attempt()
+            if self._task is None:  # stopped, and something has taken the cancellation's place
+                return
             await self._rest(pause)
 
     async def _attempt(self) -> float | None:
