@@ -71,7 +71,7 @@ format: $(DEV) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix $(CODE)
 
 .PHONY: bench
-bench: $(DEV) ## measure recovery, false alarms and rates: half an hour
+bench: $(DEV) ## measure everything; a part: make bench ARGS="rates --quick"
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: sim

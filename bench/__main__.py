@@ -7,15 +7,25 @@ writes it from what was measured). Each says before it begins how long it will t
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 
-from bench import alarms, rates, recovery
+from bench import alarms, backlog, idle, lanes, latency, page, rates, recovery, running, steady
 
 PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "recovery": lambda chosen: recovery.main(chosen.rounds, page=chosen.page),
     "alarms": lambda chosen: alarms.main(page=chosen.page),
     "rates": rates.main,
+    "latency": latency.main,
+    "backlog": backlog.main,
+    "lanes": lanes.main,
+    "held": steady.held,
+    "steady": steady.steady,
+    "idle": idle.main,
+    "memory": running.memory,
+    "heartbeat": running.heartbeat,
+    "page": page.main,
 }
 QUICK_JOBS = 300
 
@@ -28,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--what", type=names, default=[], help="of rates: one,many,drain")
     made.add_argument("--rounds", type=int, default=3, help="rounds of recovery and rates")
     made.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain, at most")
+    made.add_argument("--minutes", type=float, default=10, help="of steady load")
     made.add_argument("--quick", action="store_true", help="a minute that shows that all works")
     made.add_argument("--page", action="store_true", help="write the tables to docs/recovery.md")
     return made
@@ -51,4 +62,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # workers are in sessions of their own: whoever ends this ends them, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     sys.exit(bool(main()))

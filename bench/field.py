@@ -30,6 +30,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         bulk: whether it can enqueue many at once.
         workers: with how many workers it is drained.
         batch: of a floor: jobs in a statement. A floor has no worker: it drains itself.
+        seldom: it is measured in the first round only: no target is about it.
         python: the version that it needs at least, where that is above ours.
     """
 
@@ -43,6 +44,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     bulk: bool = True
     workers: tuple[int, ...] = (1, 2)
     batch: int = 0
+    seldom: bool = False
     python: str = ""
 
     def jobs(self, most: int) -> int:
@@ -63,6 +65,7 @@ def ours(store: str, speed: float, settings: str, **options: str) -> Entry:
         settings=settings,
         variables={f"BENCH_{name.upper()}": value for name, value in options.items()},
         workers=(1,) if options.get("plain") else (1, 2),
+        seldom=bool(options.get("plain")),
     )
 
 
@@ -98,22 +101,139 @@ FLOOR = [
     *(floor(SQLITE, "sqlite3", batch, speed) for batch, speed in (
         (1, 3500), (10, 25_000), (100, 80_000), (500, 80_000))),
 ]  # fmt: skip
+REDIS_ONLY = "Redis without persistence: a job is in memory only"
 PEERS = [
     Entry(
         name="PgQueuer",
         program="with_pgqueuer.py",
+        environment="pgqueuer",
         store=POSTGRES,
         speed=6500,
         settings="batch_size 100, pool of 5 to 20, uvloop; ends are not fenced",
-        environment="pgqueuer",
+    ),
+    Entry(
+        name="Procrastinate",
+        seldom=True,
+        program="with_procrastinate.py",
+        environment="procrastinate",
+        store=POSTGRES,
+        speed=370,
+        settings="20 at a time; ends are not fenced",
+    ),
+    Entry(
+        name="Chancy",
+        seldom=True,
+        program="with_chancy.py",
+        environment="chancy",
+        store=POSTGRES,
+        speed=1650,
+        settings="async executor, 100 at a time, eager polling; ends are written once a second",
+    ),
+    Entry(
+        name="Oban",
+        seldom=True,
+        program="with_oban.py",
+        environment="oban",
+        store=POSTGRES,
+        speed=1500,
+        settings="50 at a time, uvloop",
+        python="3.12",
+    ),
+    Entry(
+        name="Awa",
+        seldom=True,
+        program="with_awa.py",
+        environment="awa",
+        store=POSTGRES,
+        speed=2000,
+        settings="64 at a time",
+    ),
+    Entry(
+        name="DBOS",
+        seldom=True,
+        program="with_dbos.py",
+        environment="dbos",
+        store=POSTGRES,
+        speed=770,
+        settings="looks every 50 ms",
+        bulk=False,
+    ),
+    Entry(
+        name="Absurd",
+        seldom=True,
+        program="with_absurd.py",
+        environment="absurd",
+        store=POSTGRES,
+        speed=600,
+        settings="50 at a time, looks every 50 ms",
+        bulk=False,
     ),
     Entry(
         name="Huey",
         program="with_huey.py",
+        environment="huey",
         store=SQLITE,
         speed=4500,
         settings="1 thread, fsync; a job is deleted when it is taken: lost if its worker dies",
-        environment="huey",
+        bulk=False,
+    ),
+    Entry(
+        name="firm-queue",
+        seldom=True,
+        program="with_firm.py",
+        environment="firm",
+        store=SQLITE,
+        speed=220,
+        settings="20 threads, looks every 10 ms",
+        bulk=False,
+    ),
+    Entry(
+        name="Dramatiq",
+        seldom=True,
+        program="with_dramatiq.py",
+        environment="dramatiq",
+        store=REDIS,
+        speed=2200,
+        settings=f"8 threads, 200 ahead. {REDIS_ONLY}",
+        bulk=False,
+    ),
+    Entry(
+        name="Celery",
+        seldom=True,
+        program="with_celery.py",
+        environment="celery",
+        store=REDIS,
+        speed=700,
+        settings=f"1 thread, 64 ahead; a taken job counts as done. {REDIS_ONLY}",
+        bulk=False,
+    ),
+    Entry(
+        name="RQ",
+        seldom=True,
+        program="with_rq.py",
+        environment="rq",
+        store=REDIS,
+        speed=260,
+        settings=f"SimpleWorker: no process for each job. {REDIS_ONLY}",
+    ),
+    Entry(
+        name="SAQ",
+        seldom=True,
+        program="with_saq.py",
+        environment="saq",
+        store=REDIS,
+        speed=1170,
+        settings=f"100 at a time. {REDIS_ONLY}",
+        bulk=False,
+    ),
+    Entry(
+        name="arq",
+        seldom=True,
+        program="with_arq.py",
+        environment="arq",
+        store=REDIS,
+        speed=1080,
+        settings=f"100 at a time, looks every 50 ms. {REDIS_ONLY}",
         bulk=False,
     ),
 ]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -172,6 +172,13 @@ def interpreter(entry: Entry) -> str:
     return str(environment(entry.environment, entry.python))
 
 
+def make_environments(entries: Sequence[Entry]) -> None:
+    """Make what is missing before anything is timed; who cannot be had is said in its line."""
+    for entry in entries:
+        with contextlib.suppress(Missing):
+            interpreter(entry)
+
+
 def environment(name: str, python: str = "") -> Path:
     """Return the Python of an environment, made if need be from requirements/NAME.txt."""
     wanted = REQUIREMENTS / f"{name}.txt"
@@ -182,8 +189,9 @@ def environment(name: str, python: str = "") -> Path:
     if not made.exists() or made.read_text() != stamp:
         print(f"making {folder} from {wanted.relative_to(ROOT)}", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
-        _run([base, "-m", "venv", str(folder)])
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+        _run([base, "-m", "venv", "--without-pip", str(folder)])
+        inside = ["--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+        pip = [sys.executable, "-m", "pip", *inside]
         _run([*pip, "install", "--quiet", "--no-deps", "--requirement", str(wanted)])
         made.write_text(stamp)
     return folder / "bin" / "python"

@@ -8,18 +8,21 @@ import platform
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from rich.console import Console
 
 from tests.servers import PostgresServer
 
-RESULTS = Path(__file__).parent / "results"
-PARTIAL = Path(__file__).parents[1] / ".bench" / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "recovery.md"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results"
+PARTIAL = ROOT / ".bench" / "results"
+PAGE = ROOT / "docs" / "recovery.md"
 WIDTH = 120
 Row = Sequence[str]
 _numbers = iter(range(1, 1_000_000))
@@ -75,6 +78,12 @@ def machine() -> dict[str, object]:
     }
 
 
+def load(name: str) -> dict[str, Any] | None:
+    """Return what was kept of a whole measurement; None if it was never made."""
+    kept = RESULTS / f"{name}.json"
+    return msgspec.json.decode(kept.read_bytes(), type=dict) if kept.exists() else None
+
+
 def screen() -> Console:
     """Return a terminal wide enough for the tables, also where the output is a file."""
     made = Console()
@@ -84,6 +93,22 @@ def screen() -> Console:
 def clock(seconds: float) -> str:
     """Return a span of time as minutes and seconds."""
     return f"{seconds // 60:.0f}:{seconds % 60:02.0f}"
+
+
+@contextlib.contextmanager
+def tell(what: str, steps: int, seconds: float) -> Iterator[Callable[[str], None]]:
+    """Say before so many steps of about so many seconds how long they will take; give what says
+    after each of them how far it is."""
+    began_at, total, done = time.monotonic(), clock(steps * seconds), 0
+    print(f"{what}: {steps} steps, about {total}", flush=True)
+
+    def step(text: str) -> None:
+        nonlocal done
+        done += 1
+        spent = clock(time.monotonic() - began_at)
+        print(f"{spent} of {total}, {done}/{steps}: {text}", flush=True)
+
+    yield step
 
 
 def announce(what: str, seconds: float) -> None:
@@ -99,15 +124,29 @@ def why(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"
 
 
+def markdown(headings: Row, rows: Sequence[Row]) -> str:
+    """Return a table as Markdown."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(each) + " |" for each in lines)
+
+
+def put(page: Path, name: str, text: str) -> None:
+    """Put a text in its place on a page: between ``<!-- NAME -->`` and ``<!-- end of NAME -->``."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    head, found, rest = page.read_text().partition(begin)
+    assert found, f"{page.name} has no place for {name}"
+    page.write_text(f"{head}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}")
+
+
+def on_what(at: str, machine: dict[str, object]) -> str:
+    """Return the sentence that says when and where."""
+    on = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in machine.items())
+    return f"Measured {at} on: {on}."
+
+
 def table(name: str, headings: Row, rows: Sequence[Row], *, page: bool = False) -> None:
     """Print a table as Markdown; with ``page`` put it in its place in docs/recovery.md, too."""
-    lines = ["| " + " | ".join(each) + " |" for each in (headings, ["---"] * len(headings), *rows)]
-    text = "\n".join(lines)
+    text = markdown(headings, rows)
     print(f"\n{text}\n", flush=True)
     if page:
-        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        head, _, rest = PAGE.read_text().partition(begin)
-        tail = rest.partition(end)[2]
-        on = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in machine().items())
-        measured = f"Measured {datetime.now(UTC):%Y-%m-%d} on: {on}."
-        PAGE.write_text(f"{head}{begin}\n\n{measured}\n\n{text}\n\n{end}{tail}")
+        put(PAGE, name, f"{on_what(f'{datetime.now(UTC):%Y-%m-%d}', machine())}\n\n{text}")

@@ -9,7 +9,6 @@ time, WAL and transactions are read after the last end has reached the database.
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ import msgspec
 from rich.table import Table
 
 from bench.field import EVERYBODY, Entry, chosen
-from bench.ground import Ground, Missing, ground, interpreter
+from bench.ground import Ground, Missing, ground, make_environments
 from bench.kit import clock, keep, screen, why
 from bench.stand import Stand, stand
 
@@ -180,11 +179,13 @@ def measure(place: Ground, todo: Sequence[Step], rounds: int) -> list[Line]:
         Line(name=s.entry.name, what=s.what, store=s.entry.store, settings=s.entry.settings)
         for s in todo
     ]
-    total = sum(step.seconds() for step in todo) * rounds
+    total = sum(step.seconds() * (1 if step.entry.seldom else rounds) for step in todo)
     print(f"{len(todo)} measurements, {rounds} rounds: about {clock(total)}", flush=True)
     began_at = time.monotonic()
     for number in range(1, rounds + 1):
         for step, line in zip(todo, lines, strict=True):
+            if number > 1 and step.entry.seldom:
+                continue
             one_round(place, step, line)
             print(
                 f"{clock(time.monotonic() - began_at)} of {clock(total)}, round {number}: "
@@ -192,13 +193,6 @@ def measure(place: Ground, todo: Sequence[Step], rounds: int) -> list[Line]:
                 flush=True,
             )
     return lines
-
-
-def make_environments(entries: Sequence[Entry]) -> None:
-    """Make what is missing before anything is timed; who cannot be had is said in its line."""
-    for entry in entries:
-        with contextlib.suppress(Missing):
-            interpreter(entry)
 
 
 def one_round(place: Ground, step: Step, line: Line) -> None:
@@ -243,7 +237,7 @@ def show(lines: Sequence[Line]) -> None:
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     entries = chosen(options.only, EVERYBODY)
-    if options.quick:
+    if options.quick and not options.only:
         entries = [each for each in entries if not each.environment and each.batch in {0, 100}]
     make_environments(entries)
     with ground() as place:

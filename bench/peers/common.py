@@ -6,6 +6,7 @@ An adapter is a program, ``python with_NAME.py OPERATION [NUMBER…]``:
 - ``one N``, ``many N``: enqueue N no-op jobs, one call each, or in bulk;
 - ``timed N GAP [BATCH]``: enqueue N jobs that say how long they waited, BATCH at a time, with
   GAP seconds between (about: 0.6 to 1.4 of it, so that no poller keeps step);
+- ``keep BACKLOG SECONDS``: enqueue in bulk for so long, so that about BACKLOG jobs wait;
 - ``worker``: work until killed.
 
 A client's last line is JSON: the jobs, the seconds, and the processor seconds of this process.
@@ -25,6 +26,7 @@ from typing import Any
 
 URL = os.environ.get("BENCH_URL", "")
 RECORD = struct.Struct("<dd")  # when the handler began, and how long its job had waited (or 0)
+BULK = 500  # jobs at once where a backlog is kept up
 _marks: dict[int, int] = {}  # the open file, by process: adapters fork
 
 
@@ -36,6 +38,11 @@ def mark(sent_at: float = 0.0) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         _marks[pid] = os.open(os.environ["BENCH_MARKS"], flags, 0o666)
     os.write(_marks[pid], RECORD.pack(now, now - sent_at if sent_at else 0.0))
+
+
+def marked() -> int:
+    """Return how many handlers have begun."""
+    return os.stat(os.environ["BENCH_MARKS"]).st_size // RECORD.size
 
 
 def operation() -> str:
@@ -73,6 +80,9 @@ async def client(
     elif operation() == "many":
         assert many is not None, "has no way to enqueue many"
         await many(int(jobs))
+    elif operation() == "keep":
+        assert many is not None, "has no way to enqueue many"
+        jobs = await keep(many, int(jobs), rest[0])
     else:
         due = began_at
         batch = int(rest[1]) if rest[1:] else 1
@@ -81,6 +91,18 @@ async def client(
             due = max(due + rest[0] * random.uniform(0.6, 1.4), time.monotonic() - 1)
             await asyncio.sleep(due - time.monotonic())
     say(int(jobs), began_at, cpu)
+
+
+async def keep(many: Callable[[int], Awaitable[Any]], backlog: int, seconds: float) -> int:
+    """Keep so many jobs waiting, for so long; return how many were enqueued."""
+    enqueued, end, before = 0, time.monotonic() + seconds, marked()
+    while time.monotonic() < end:
+        if enqueued - (marked() - before) < backlog:
+            await many(BULK)
+            enqueued += BULK
+        else:
+            await asyncio.sleep(0.005)
+    return enqueued
 
 
 def client_sync(

@@ -19,6 +19,7 @@ PLAIN = os.environ.get("BENCH_PLAIN") == "1"
 RUNNERS = os.environ.get("BENCH_RUNNERS", "1")
 CONCURRENCY = os.environ.get("BENCH_CONCURRENCY", "500")
 LANES = int(os.environ.get("BENCH_LANES", "1"))
+BULK = 50_000  # calls in memory at a time
 PRIORITIES = int(os.environ.get("BENCH_PRIORITIES", "1"))
 
 app = outlast.App(URL or None)
@@ -48,16 +49,17 @@ async def sleeper(seconds: float) -> None:
 
 
 async def many(jobs: int) -> None:
-    """Spread over BENCH_LANES queues and BENCH_PRIORITIES priorities."""
-    if LANES == PRIORITIES == 1:
-        await app.enqueue_many([noop.call(n) for n in range(jobs)])
-        return
+    """Enqueue, spread over BENCH_LANES queues and BENCH_PRIORITIES priorities."""
+    one = noop.call(1)
     lanes = [
-        noop.using(queue=f"lane{queue}", priority=priority)
+        noop.using(queue=f"lane{queue}", priority=priority).call(1)
         for queue in range(LANES)
         for priority in range(PRIORITIES)
     ]
-    await app.enqueue_many([lanes[n % len(lanes)].call(n) for n in range(jobs)])
+    calls = [one] if LANES == PRIORITIES == 1 else lanes
+    for at in range(0, jobs, BULK):
+        size = min(BULK, jobs - at)
+        await app.enqueue_many([calls[(at + n) % len(calls)] for n in range(size)])
 
 
 async def send_timed(now: float, jobs: int) -> None:

@@ -1,0 +1,57 @@
+"""DBOS: a queue of its own, which looks every 50 ms."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from common import URL, client_sync, mark, operation
+from dbos import DBOS, DBOSClient
+
+
+@DBOS.workflow(name="noop")
+async def noop(value):
+    mark()
+
+
+@DBOS.workflow(name="timed")
+async def timed(sent_at):
+    mark(sent_at)
+
+
+def launch() -> None:
+    DBOS(
+        config={
+            "name": "bench",
+            "system_database_url": URL,
+            "application_version": "1",
+            "log_level": "ERROR",
+        }
+    )
+    DBOS.launch()
+    DBOS.register_queue("q", on_conflict="always_update", polling_interval_sec=0.05)
+
+
+def main() -> None:
+    if operation() in {"setup", "worker"}:
+        launch()
+        if operation() == "worker":
+            threading.Event().wait()
+        time.sleep(1)
+        DBOS.destroy()
+        return
+    dbos = DBOSClient(system_database_url=URL)
+
+    def options(name):
+        return {"queue_name": "q", "workflow_name": name, "app_version": "1"}
+
+    client_sync(
+        lambda: dbos.enqueue(options("noop"), 1),
+        None,
+        lambda now: dbos.enqueue(options("timed"), now),
+    )
+    dbos.destroy()
+
+
+if __name__ == "__main__":
+    main()
