@@ -1,7 +1,8 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
-``recovery`` and ``alarms`` fill docs/recovery.md; the others fill docs/performance.md (``page``
-writes it from what was measured). Each says before it begins how long it will take.
+``recovery`` and ``alarms`` fill docs/recovery.md. The others fill docs/performance.md: ``performance``
+is all of these, and ``page`` alone writes it anew from what was measured. Each part says before
+it begins how long it will take. One that breaks is reported, and the next one begins.
 """
 
 from __future__ import annotations
@@ -9,31 +10,38 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
+import traceback
 from collections.abc import Callable
 
 from bench import alarms, backlog, idle, lanes, latency, page, rates, recovery, running, steady
+from bench.kit import clock
 
+PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
+    "rates": rates.main,
+    "held": steady.held,
+    "latency": latency.main,
+    "idle": idle.main,
+    "heartbeat": running.heartbeat,
+    "memory": running.memory,
+    "lanes": lanes.main,
+    "backlog": backlog.main,
+    "steady": steady.steady,
+    "page": page.main,
+}
 PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "recovery": lambda chosen: recovery.main(chosen.rounds, page=chosen.page),
     "alarms": lambda chosen: alarms.main(page=chosen.page),
-    "rates": rates.main,
-    "latency": latency.main,
-    "backlog": backlog.main,
-    "lanes": lanes.main,
-    "held": steady.held,
-    "steady": steady.steady,
-    "idle": idle.main,
-    "memory": running.memory,
-    "heartbeat": running.heartbeat,
-    "page": page.main,
+    **PERFORMANCE,
 }
+GROUPS = {"performance": list(PERFORMANCE)}
 QUICK_JOBS = 300
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="bench", description=__doc__)
-    made.add_argument("parts", nargs="*", metavar="PART", help=f"one of: {', '.join(PARTS)}")
+    made.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join([*PARTS, *GROUPS])}")
     made.add_argument("--only", type=names, default=[], help="names (parts of them), with commas")
     made.add_argument("--what", type=names, default=[], help="of rates: one,many,drain")
     made.add_argument("--rounds", type=int, default=3, help="rounds of recovery and rates")
@@ -53,12 +61,27 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure what was asked for; return how much of it has failed."""
     asked = parser()
     chosen = asked.parse_args(arguments)
-    unknown = sorted(set(chosen.parts) - set(PARTS))
+    known = [*PARTS, *GROUPS]
+    unknown = sorted(set(chosen.parts) - set(known))
     if unknown:
-        asked.error(f"no part is called {', '.join(unknown)}; there are: {', '.join(PARTS)}")
+        asked.error(f"no part is called {', '.join(unknown)}; there are: {', '.join(known)}")
     if chosen.quick:
         chosen.rounds, chosen.jobs = 1, min(chosen.jobs, QUICK_JOBS)
-    return sum(PARTS[part](chosen) for part in chosen.parts or PARTS)
+    wanted = [each for part in chosen.parts or PARTS for each in GROUPS.get(part, [part])]
+    return sum(measured(part, chosen) for part in wanted)
+
+
+def measured(part: str, chosen: argparse.Namespace) -> int:
+    """Measure one part; return how much of it has failed."""
+    began_at = time.monotonic()
+    print(f"=== {part}", flush=True)
+    try:
+        return PARTS[part](chosen)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    finally:
+        print(f"=== {part} took {clock(time.monotonic() - began_at)}", flush=True)
 
 
 if __name__ == "__main__":

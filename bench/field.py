@@ -26,6 +26,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
             estimate of the time; no measurement depends on it.
         settings: what was set, and what differs from the others in what it promises.
         environment: requirements/NAME.txt, or "": this one.
+        package: its name there, where that differs from the environment's.
         variables: of the environment of its processes.
         bulk: whether it can enqueue many at once.
         workers: with how many workers it is drained.
@@ -40,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     speed: float
     settings: str = ""
     environment: str = ""
+    package: str = ""
     variables: dict[str, str] = {}
     bulk: bool = True
     workers: tuple[int, ...] = (1, 2)
@@ -101,7 +103,6 @@ FLOOR = [
     *(floor(SQLITE, "sqlite3", batch, speed) for batch, speed in (
         (1, 3500), (10, 25_000), (100, 80_000), (500, 80_000))),
 ]  # fmt: skip
-REDIS_ONLY = "Redis without persistence: a job is in memory only"
 PEERS = [
     Entry(
         name="PgQueuer",
@@ -144,6 +145,7 @@ PEERS = [
         seldom=True,
         program="with_awa.py",
         environment="awa",
+        package="awa-pg",
         store=POSTGRES,
         speed=2000,
         settings="64 at a time",
@@ -163,6 +165,7 @@ PEERS = [
         seldom=True,
         program="with_absurd.py",
         environment="absurd",
+        package="absurd-sdk",
         store=POSTGRES,
         speed=600,
         settings="50 at a time, looks every 50 ms",
@@ -180,8 +183,10 @@ PEERS = [
     Entry(
         name="firm-queue",
         seldom=True,
+        workers=(1,),
         program="with_firm.py",
         environment="firm",
+        package="firm-queue",
         store=SQLITE,
         speed=220,
         settings="20 threads, looks every 10 ms",
@@ -190,50 +195,55 @@ PEERS = [
     Entry(
         name="Dramatiq",
         seldom=True,
+        workers=(1,),
         program="with_dramatiq.py",
         environment="dramatiq",
         store=REDIS,
         speed=2200,
-        settings=f"8 threads, 200 ahead. {REDIS_ONLY}",
+        settings="8 threads, 200 ahead",
         bulk=False,
     ),
     Entry(
         name="Celery",
         seldom=True,
+        workers=(1,),
         program="with_celery.py",
         environment="celery",
         store=REDIS,
         speed=700,
-        settings=f"1 thread, 64 ahead; a taken job counts as done. {REDIS_ONLY}",
+        settings="1 thread, 64 ahead; a taken job counts as done",
         bulk=False,
     ),
     Entry(
         name="RQ",
         seldom=True,
+        workers=(1,),
         program="with_rq.py",
         environment="rq",
         store=REDIS,
         speed=260,
-        settings=f"SimpleWorker: no process for each job. {REDIS_ONLY}",
+        settings="SimpleWorker: no process for each job",
     ),
     Entry(
         name="SAQ",
         seldom=True,
+        workers=(1,),
         program="with_saq.py",
         environment="saq",
         store=REDIS,
         speed=1170,
-        settings=f"100 at a time. {REDIS_ONLY}",
+        settings="100 at a time",
         bulk=False,
     ),
     Entry(
         name="arq",
         seldom=True,
+        workers=(1,),
         program="with_arq.py",
         environment="arq",
         store=REDIS,
         speed=1080,
-        settings=f"100 at a time, looks every 50 ms. {REDIS_ONLY}",
+        settings="100 at a time, looks every 50 ms",
         bulk=False,
     ),
 ]

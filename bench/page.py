@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from bench import latency, rates, steady, targets
+from bench.field import OUTLAST, PEERS, Entry
+from bench.ground import REQUIREMENTS
 from bench.kit import ROOT, load, markdown, on_what, put
 from bench.series import Figure
 
@@ -22,8 +24,8 @@ def main(options: Any = None) -> int:
     for name, write in SECTIONS.items():
         found = load(FILES.get(name, name))
         text = NOT_YET
-        if name == "targets":
-            text = targets_text()
+        if name in UNMEASURED:
+            text = write(None)
         elif found is not None:
             text = f"{on_what(found['at'], found['machine'])}\n\n{write(found['values'])}"
         put(PAGE, name, text)
@@ -40,6 +42,24 @@ def targets_text() -> str:
     return f"{count}\n\n{markdown(headings, [row.cells() for row in rows])}"
 
 
+def field_text() -> str:
+    """Return who is measured, in which version and with which settings."""
+    rows = [
+        [entry.name, version(entry), STORES[entry.store], entry.settings]
+        for entry in (*OUTLAST, *PEERS)
+    ]
+    return markdown(["who", "version", "store", "settings"], rows)
+
+
+def version(entry: Entry) -> str:
+    """Return the version that is pinned; of ours: this one."""
+    if not entry.environment:
+        return "this"
+    pins = (REQUIREMENTS / f"{entry.environment}.txt").read_text().split()
+    found = dict(pin.partition("==")[::2] for pin in pins)
+    return found[entry.package or entry.environment]
+
+
 # --- rates --------------------------------------------------------------------------------------
 
 RATE_COLUMNS = {
@@ -53,7 +73,7 @@ RATE_COLUMNS = {
     "transactions": "transactions",
     "dead rows": "dead",
 }
-STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite", "redis": "Redis (weaker: in memory only)"}
+STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite", "redis": "Redis, in memory only"}
 
 
 def rates_text(what: Sequence[str]) -> Callable[[Any], str]:
@@ -210,6 +230,7 @@ def curves(lines: dict[str, list[float]], file: str) -> None:
 
 SECTIONS: dict[str, Callable[[Any], str]] = {
     "targets": lambda _: targets_text(),
+    "field": lambda _: field_text(),
     "drains": rates_text([targets.DRAIN1, targets.DRAIN2]),
     "enqueuing": rates_text([rates.ONE, rates.MANY]),
     "latency": latency_text,
@@ -221,4 +242,5 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "memory": figures_text,
     "heartbeat": figures_text,
 }
+UNMEASURED = {"targets", "field"}
 FILES = {"drains": "rates", "enqueuing": "rates"}

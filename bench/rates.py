@@ -26,7 +26,7 @@ ONE, MANY = "enqueue one", "enqueue many"
 DRAIN_SECONDS = 60.0
 SETTLE_SECONDS = 1.2  # until ends that a peer keeps back are in the database
 ONE_JOBS, MANY_JOBS = 1500, 20_000
-OVERHEAD = {ONE: 2.5, MANY: 2.0, "drain": 7.0}  # seconds of a round beside the work
+OVERHEAD = {ONE: 1.5, MANY: 1.5, "drain": 5.5}  # seconds of a round beside the work
 
 
 class Round(msgspec.Struct, kw_only=True):
