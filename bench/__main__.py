@@ -1,8 +1,8 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
-``recovery`` and ``alarms`` fill docs/recovery.md. The others fill docs/performance.md: ``performance``
-is all of these, and ``page`` alone writes it anew from what was measured. Each part says before
-it begins how long it will take. One that breaks is reported, and the next one begins.
+``recovery`` and ``alarms`` fill docs/recovery.md. The others fill docs/performance.md:
+``performance`` is all of these, and ``page`` alone writes it anew from what was measured. Each
+part says before it begins how long it will take. One that breaks is reported, and the next begins.
 """
 
 from __future__ import annotations
