@@ -27,6 +27,7 @@ from outlast.config import MAX_PAYLOAD, check_whole, redacted, worker_settings
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.home import Home
 from outlast.job import Job, cancel, check_id, not_found, requeue
+from outlast.model.job import SHELL_TASK
 from outlast.store.base import Cancelled, Requeued
 from outlast.store.reads import JobRow
 from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, is_async, submit
@@ -156,6 +157,7 @@ class App:
             ConfigError: an option cannot work, or another task has that name.
         """
         _check_options(options)
+        _check_not_ours(options)
         if not fn:
             return lambda function: self._register(function, options)
         return self._register(fn[0], options)
@@ -271,7 +273,8 @@ class App:
         """
         from outlast.worker.embed import embedded
 
-        worker_settings(**settings)  # so that a wrong one is refused here, not on entering
+        if worker_settings(**settings).shell:  # a wrong one is refused here, not on entering
+            raise ConfigError("commands need runners of their own: outlast worker --shell")
         return embedded(self, **settings)
 
     async def close(self) -> None:
@@ -288,6 +291,11 @@ def _check_options(options: dict[str, Any]) -> None:
         raise ConfigError(
             f"a task has no option {', '.join(unknown)}; there are: {', '.join(sorted(known))}"
         )
+
+
+def _check_not_ours(options: dict[str, Any]) -> None:
+    if SHELL_TASK in (options.get("name"), *options.get("aliases", ())):
+        raise ConfigError(f"{SHELL_TASK} is Outlast's own task, which runs commands")
 
 
 def _unknown(name: str, names: list[str]) -> str:

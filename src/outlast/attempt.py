@@ -66,6 +66,7 @@ class Attempt:
         task, queue, tenant: as the job has them.
         deadline: when this attempt is cut off (aware, UTC), or None.
         resources: what the application's ``lifespan`` has yielded, or None.
+        max_payload: bytes of JSON that a result or a checkpoint may have.
         completed_in: whether ``complete_in`` has completed this attempt in a transaction.
     """
 
@@ -83,7 +84,7 @@ class Attempt:
         self._link = link
         self._claimed = claimed
         self._returns = returns
-        self._max_payload = max_payload
+        self.max_payload = max_payload
         self._checkpoint = claimed.checkpoint
         self._saves = 0
         self._lock = threading.Lock()
@@ -175,9 +176,9 @@ class Attempt:
         if self.completed_in:
             raise UsageError("this attempt was completed in your transaction: nothing can be saved")
         data = to_json("the checkpoint", value)
-        if len(data) > self._max_payload:
+        if len(data) > self.max_payload:
             raise BadArguments(
-                f"the checkpoint has {len(data)} bytes of JSON; {self._max_payload} are allowed"
+                f"the checkpoint has {len(data)} bytes of JSON; {self.max_payload} are allowed"
             )
         with self._lock:
             self._saves += 1
@@ -205,7 +206,7 @@ class Attempt:
             ConnectionMismatch: it is not on this store, or of an unknown kind.
             BadArguments: the result cannot be encoded, or does not fit the return annotation.
         """
-        text = encode_result(result, self._returns, self._max_payload)
+        text = encode_result(result, self._returns, self.max_payload)
         foreign = await self._checked(connection)
         if not await foreign.complete(self.job_id, self.token, text):
             raise self._lost("it was not completed")

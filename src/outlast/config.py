@@ -142,6 +142,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         instance: a name that the platform gives to one living process at a time (the pod of a
             StatefulSet). A new worker takes over at once from the one that had it before.
         presence: whether a lock in PostgreSQL proves that the worker lives.
+        shell: whether commands of ``outlast run`` are run: whoever can enqueue can then execute
+            anything that this worker's user can.
     """
 
     queues: list[str] = []
@@ -160,6 +162,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     name: str | None = None
     instance: str | None = None
     presence: bool = True
+    shell: bool = False
 
     def __post_init__(self) -> None:
         _check_names("queues", self.queues, "a queue", ["mail", "analysis"])

@@ -13,7 +13,7 @@ import msgspec
 from outlast.fleet import alive, drains, hindrance, holds, knows, serves, silent
 from outlast.inspector import SCHEMA, Document
 from outlast.model.crash import Charge
-from outlast.model.job import State
+from outlast.model.job import SHELL_TASK, State
 from outlast.store.figures import COUNT_MAX, Place
 from outlast.store.reads import AttemptRow, JobRow, WorkerRow
 from outlast.words import ago, count_of, line, span, stamp
@@ -308,14 +308,24 @@ Told = tuple[str, str, int]
 def _no_workers(about: Situation, _live: list[WorkerRow]) -> Told:
     unheard = [one for one in about.workers if holds(one)]
     seen = f" (nothing was heard of {_named(unheard)} for a whole lease)" if unheard else ""
-    move = f"Start a worker that knows the task {_quoted(about.row.task)}."
+    wanted = f"that knows the task {_quoted(about.row.task)}"
+    wanted = "with --shell, since it is a command" if about.row.task == SHELL_TASK else wanted
+    move = f"Start a worker {wanted}."
     return f"No worker is alive{seen}.", move, about.place.due
 
 
 def _unservable(about: Situation, live: list[WorkerRow]) -> Told:
+    if about.row.task == SHELL_TASK:
+        return _no_shell(about, live)
     task = _quoted(about.row.task)
     said = f"No live worker knows the task {task}; there is {_named(live)}."
     move = f"Start a worker whose application has the task {task} (or an alias of that name)."
+    return said, move, about.place.due_alike
+
+
+def _no_shell(about: Situation, live: list[WorkerRow]) -> Told:
+    said = f"It is a command, and no live worker runs commands; there is {_named(live)}."
+    move = "Start a worker with --shell: it lets whoever can enqueue execute commands there."
     return said, move, about.place.due_alike
 
 

@@ -30,7 +30,7 @@ def test_all_commands_are_there() -> None:
     assert names == {
         "", "worker", "enqueue", "jobs", "job", "workers", "dead", "dead list", "dead requeue",
         "dead discard", "cancel", "requeue", "migrate", "demo",
-        "why", "verify", "doctor", "stats", "workers drain",
+        "why", "verify", "doctor", "stats", "workers drain", "run", "checkpoint", "report",
     }  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def test_help_teaches(path: tuple[str, ...], capsys: pytest.CaptureFixture[str])
     assert max(map(len, text.splitlines())) <= 100
     assert "\\[" not in text
     if path and path != ("dead",):
-        assert "--url" in text or path == ("demo",)
+        assert "--url" in text or path[0] in {"demo", "checkpoint", "report"}
         assert f"    outlast {' '.join(path)}" in text
 
 

@@ -358,3 +358,17 @@ def test_a_worker_has_sound_defaults():
     assert 1 <= settings.runners <= 4
     assert (settings.concurrency, settings.heartbeat, settings.lease) == (10, 2.0, 60.0)
     assert (settings.drain_timeout, settings.poll, settings.queues) == (25.0, 1.0, [])
+
+
+@pytest.mark.parametrize("options", [{"name": "outlast.shell"}, {"aliases": ["outlast.shell"]}])
+def test_nobody_takes_the_name_of_what_runs_commands(options):
+    app = outlast.App("sqlite:///x.db")
+    with pytest.raises(ConfigError, match="Outlast's own"):
+
+        @app.task(**options)
+        def mine() -> None: ...
+
+
+def test_commands_are_not_for_a_worker_in_process():
+    with pytest.raises(ConfigError, match="outlast worker --shell"):
+        outlast.App("sqlite:///x.db").worker(shell=True)

@@ -211,13 +211,13 @@ def test_without_a_cgroup_nothing_is_explained():
 # -------------------------------------------------------------------------- who takes how much
 
 
-def stat(folder: Path, pid: int, group: int, pages: int) -> None:
+def stat(folder: Path, pid: int, session: int, pages: int) -> None:
     (folder / str(pid)).mkdir()
-    fields = ["S", "1", str(group), *["0"] * 18, str(pages), *["0"] * 20]
+    fields = ["S", "1", "1", str(session), *["0"] * 17, str(pages), *["0"] * 20]
     (folder / str(pid) / "stat").write_text(f"{pid} (a name) with ) in it) {' '.join(fields)}\n")
 
 
-def test_resident_memory_is_summed_by_process_group(tmp_path):
+def test_resident_memory_is_summed_by_session(tmp_path):
     page = os.sysconf("SC_PAGE_SIZE")
     stat(tmp_path, 10, 10, 3)
     stat(tmp_path, 11, 10, 4)
@@ -240,4 +240,4 @@ def test_of_this_process_the_kernel_says_the_same_in_another_file():
     lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
     told = int(lines["VmRSS"].split()[0]) * 1024
     assert told / 2 < memory.resident_of(os.getpid()) < told * 2
-    assert resident()[os.getpgrp()] > told / 2
+    assert resident()[os.getsid(0)] > told / 2

@@ -15,7 +15,7 @@ import pytest
 from outlast.clock import SYSTEM
 from outlast.runner.protocol import Hello, Stop, pack
 from outlast.runner.settings import RunnerSettings
-from outlast.runner.tether import group_is_empty
+from outlast.runner.tether import groups_of
 from outlast.worker import runner_process as module
 from outlast.worker.runner_process import Death, RunnerProcess
 from tests.unit.worker_kit import heard
@@ -71,7 +71,7 @@ class Stage:
         self.heard.set()
 
     def _on_death(self, runner: RunnerProcess, death: Death) -> None:
-        self.at_death.append(group_is_empty(runner.pid))
+        self.at_death.append(not groups_of({runner.pid}))
         self.died.put_nowait(death)
 
     async def start(self, code: str) -> Child:
@@ -144,10 +144,11 @@ async def test_what_is_still_in_the_pipes_is_read_before_the_death_is_told(stage
     assert (await stage.death()).output == ["late"]
 
 
-async def test_a_death_is_told_only_when_the_group_is_empty(stage):
+@pytest.mark.parametrize("group", ["", ", process_group=0"], ids=["its group", "another"])
+async def test_a_death_is_told_only_when_the_session_is_empty(stage, group):
     await stage.start(
-        "subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']); "
-        "os._exit(1)"
+        "subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']"
+        f"{group}); os._exit(1)"
     )
     assert (await stage.death()).exit_code == 1
     assert stage.at_death == [True]
@@ -169,13 +170,13 @@ async def test_a_kill_takes_the_whole_group_and_its_first_reason_stays(stage):
 async def test_a_reason_to_kill_that_comes_after_the_death_explains_nothing(stage):
     """What died by its own hand must not pass for what its worker has ended."""
     child = await stage.start("signal.pause()")
-    empty_group = child._empty_group
+    empty_session = child._empty_session
 
     async def meanwhile() -> None:
         child.kill("drain")
-        await empty_group()
+        await empty_session()
 
-    child._empty_group = meanwhile
+    child._empty_session = meanwhile
     os.kill(child.pid, signal.SIGSEGV)
     assert (await stage.death()).signal == "SIGSEGV"
     assert child.kill_reason is None

@@ -14,7 +14,7 @@ import pytest
 
 from outlast.clock import SYSTEM
 from outlast.runner import tether as child
-from outlast.runner.tether import group_is_empty, kill_group
+from outlast.runner.tether import groups_of, kill_group
 from outlast.worker.tether import Tether
 from tests.unit.worker_kit import heard
 
@@ -50,7 +50,7 @@ class Group:
         assert self.process.stdout.read() == b"", "the grandchild is gone as well"
 
     def lives(self) -> bool:
-        return self.process.poll() is None and not group_is_empty(self.pgid)
+        return self.process.poll() is None and groups_of({self.pgid}) == {self.pgid}
 
     def close(self) -> None:
         kill_group(self.pgid)
@@ -84,7 +84,27 @@ def test_when_the_pipe_ends_every_group_is_killed_grandchildren_too(tether, grou
     tether.stop()
     for group in groups:
         group.wait_until_killed()
-        assert group_is_empty(group.pgid)
+        assert groups_of({group.pgid}) == set()
+
+
+def test_a_child_in_a_group_of_its_own_is_killed_with_its_session(tether, groups):
+    """As a shell with job control makes one for each job."""
+    shell = subprocess.Popen(
+        ["bash", "-c", "set -m; sleep 1000 & echo $!; wait"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with shell:
+        assert shell.stdout is not None
+        sleeper = int(shell.stdout.readline())
+        assert groups_of({shell.pid}) == {shell.pid, sleeper}
+        tether.add(shell.pid)
+        tether.add(groups[0].pgid)
+        tether.stop()
+        assert shell.stdout.read() == b"", "the sleeper is gone as well"
+    assert groups_of({shell.pid}) == set()
+    groups[0].wait_until_killed()
+    assert groups[1].lives()
 
 
 def test_when_the_time_is_up_every_group_is_killed_though_the_worker_still_lives(tether, groups):
@@ -186,7 +206,7 @@ def test_the_worker_s_shared_descriptor_is_held_until_the_groups_are_gone(groups
     os.kill(tether.pid, signal.SIGCONT)  # type: ignore[arg-type]
     tether.stop()
     assert os.read(read, 1) == b""
-    assert group_is_empty(groups[0].pgid)
+    assert groups_of({groups[0].pgid}) == set()
     os.close(read)
 
 
@@ -198,7 +218,7 @@ def test_a_group_of_zombies_is_empty(groups):
     kill_group(group.pgid)
     os.waitid(os.P_PID, group.pgid, os.WEXITED | os.WNOWAIT)  # dead, and not waited for
     deadline = time.monotonic() + SECONDS
-    while not group_is_empty(group.pgid):
+    while groups_of({group.pgid}):
         assert time.monotonic() < deadline
     os.killpg(group.pgid, 0)  # the zombie is still a member
 
@@ -207,12 +227,12 @@ def test_a_group_with_a_living_grandchild_is_not_empty(groups):
     group = groups[0]
     os.kill(group.pgid, signal.SIGKILL)
     group.process.wait(SECONDS)
-    assert not group_is_empty(group.pgid)
+    assert groups_of({group.pgid}) == {group.pgid}
     os.kill(group.grandchild, signal.SIGKILL)
 
 
 def test_a_group_that_never_was_is_empty_and_can_be_killed():
-    assert group_is_empty(2**22 + 1)
+    assert groups_of({2**22 + 1}) == set()
     kill_group(2**22 + 1)
 
 
@@ -220,7 +240,7 @@ def test_a_group_is_killed_again_and_again_until_it_is_empty(monkeypatch):
     """A process may fork while its group is being killed."""
     kills: list[int] = []
     monkeypatch.setattr(child, "kill_group", kills.append)
-    monkeypatch.setattr(child, "group_is_empty", lambda pgid: len(kills) >= 4)
+    monkeypatch.setattr(child, "groups_of", lambda sids: set() if len(kills) >= 4 else {7})
     named = {7}
     child._end(named)
     assert kills == [7, 7, 7, 7]

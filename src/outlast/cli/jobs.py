@@ -104,7 +104,7 @@ def enqueue(
     )
     made = not exists(application.url)
     stored = asyncio.run(_enqueue(application, task, positional, named, placement))
-    _tell_enqueued(stored, application.url, key, made=made, json=json)
+    tell_enqueued(stored, application.url, key, made=made, json=json)
 
 
 async def _enqueue(
@@ -121,7 +121,8 @@ async def _enqueue(
         await app.close()
 
 
-def _tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, json: bool) -> None:
+def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, json: bool) -> None:
+    """Say what was enqueued, or what was not, since its key is taken."""
     if json:
         from outlast.cli.show import print_json
 

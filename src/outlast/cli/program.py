@@ -14,7 +14,20 @@ import outlast
 from outlast.cli.errors import DONE, FAULT, INTERRUPTED, WRONG_USAGE, say, tell
 from outlast.cli.options import laid_out
 
-ROOMS = ("worker", "jobs", "why", "dead", "workers", "operate", "stats", "doctor", "verify")
+ROOMS = (
+    "worker",
+    "jobs",
+    "run",
+    "inside",
+    "why",
+    "dead",
+    "workers",
+    "operate",
+    "stats",
+    "doctor",
+    "verify",
+)
+QUICK = {"worker": "worker", "checkpoint": "inside", "report": "inside"}
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 
 HELP = """Background jobs that outlast the workers running them.
@@ -49,7 +62,8 @@ Example:
 def build(argv: Sequence[str]) -> typer.Typer:
     """Return the tree of commands for this command line.
 
-    A worker loads no other command: what its predecessor held waits for it to be up.
+    A worker loads no other command: what its predecessor held waits for it to be up. Nor do those
+    that a job's own script calls again and again.
     """
     root = typer.Typer(
         name="outlast",
@@ -62,7 +76,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     )
     root.callback()(options)
     wanted = next((each for each in argv if each[:1] != "-"), "")
-    for room in ("worker",) if wanted == "worker" else ROOMS:
+    for room in (QUICK[wanted],) if wanted in QUICK else ROOMS:
         importlib.import_module(f"outlast.cli.{room}").add_to(root)
     _add_demo(root, wanted=wanted == "demo")
     return root

@@ -15,10 +15,11 @@ import typer
 
 from outlast.cli.application import Found, looking_into
 from outlast.cli.connect import exists, file_of, place
-from outlast.cli.options import Application, AppUrl, command, flagged
+from outlast.cli.options import AppUrl, command, flagged
 from outlast.config import WorkerSettings, parse_size, resolve_url, worker_settings
 from outlast.errors import ConfigError, UsageError
 from outlast.events import subscribe
+from outlast.model.job import SHELL_TASK
 from outlast.store import open_store
 from outlast.words import count_of
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from outlast.cli.logs import LogWriter
 
 TASKS_SHOWN = 12
+NO_APPLICATION = "outlast.runner.shell:app"
 _ABOUT = {
     "a queue ": "--queues",
     "a tag ": "--tags",
@@ -89,6 +91,20 @@ Redact = Annotated[
         "--redact", metavar="REGEX", help="Hide what matches in crash reports. May be repeated."
     ),
 ]
+MaybeApplication = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODULE:APP", help="Your application, as in shop.jobs:app.", show_default=False
+    ),
+]
+Shell = Annotated[
+    bool,
+    typer.Option(
+        "--shell",
+        help="Also run commands (outlast run): whoever can enqueue can then execute anything.",
+        show_default=False,
+    ),
+]
 Name = Annotated[
     str | None,
     typer.Option("--name", metavar="NAME", help="What people call it. Default: host-pid-random."),
@@ -125,7 +141,7 @@ def add_to(group: typer.Typer) -> None:
 
 
 def worker(
-    app: Application,
+    app: MaybeApplication = None,
     url: AppUrl = None,
     queues: Queues = None,
     tags: Tags = None,
@@ -140,6 +156,7 @@ def worker(
     name: Name = None,
     instance: Instance = None,
     no_presence: NoPresence = False,
+    shell: Shell = False,
     log_format: Format = LogFormat.TEXT,
 ) -> None:
     """Run jobs until told to stop.
@@ -156,6 +173,7 @@ def worker(
         outlast worker shop.jobs:app --tags gpu,eu
         outlast worker shop.jobs:app --url postgresql://app@db/shop
         outlast worker shop.jobs:app --log-format json
+        outlast worker --shell
     """
     _refuse_windows()
     settings = settings_of(
@@ -172,7 +190,9 @@ def worker(
         name=name,
         instance=instance,
         presence=not no_presence,
+        shell=shell,
     )
+    app = _application(app, shell=shell)
     as_json = log_format is LogFormat.JSON
     with contextlib.ExitStack() as until_the_end:
         with looking_into(app, _to_log if as_json else None) as look:
@@ -180,6 +200,12 @@ def worker(
             log = until_the_end.enter_context(_log(as_json=as_json))
             found = look.found()
         _run(app, resolve_url(url or found.url), settings, found, log)
+
+
+def _application(app: str | None, *, shell: bool) -> str:
+    if app is None and not shell:
+        raise UsageError("name your application, MODULE:APP; or run commands alone, with --shell")
+    return app or NO_APPLICATION
 
 
 def _load_the_rest(url: str | None) -> None:
@@ -308,7 +334,8 @@ def _facts(
         "concurrency": settings.concurrency,
         "heartbeat": settings.heartbeat,
         "lease": settings.lease,
-        "tasks": [name for name in found.tasks if name not in lacks],
+        "tasks": [SHELL_TASK] * settings.shell
+        + [name for name in found.tasks if name not in lacks],
         "lacks": lacks,
     }
 

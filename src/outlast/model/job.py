@@ -8,6 +8,7 @@ import msgspec
 
 PRIORITY_MIN, PRIORITY_MAX = -100, 100
 ALONE_IN_RUNNER, ALONE_IN_WORKER = 1, 2  # values of ``solo``; 0 shares
+SHELL_TASK = "outlast.shell"  # runs a command, in workers with --shell and in no others
 
 
 class State(StrEnum):

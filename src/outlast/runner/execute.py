@@ -36,6 +36,7 @@ from outlast.errors import (
 from outlast.model.crash import LIMITS, Crash, CrashKind, bounded, clean
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.chain import stack_of
+from outlast.runner.command import CommandFailed
 from outlast.runner.marks import call_marked, marked
 from outlast.runner.protocol import End
 from outlast.store.base import Claimed
@@ -265,11 +266,25 @@ _OBEYED = {
 def _report(kind: CrashKind, error: BaseException) -> Crash:
     words = _words(error)
     words = _OBEYED.get(kind, words)
+    if isinstance(error, CommandFailed):
+        return _report_on_command(kind, error)
     crash = Crash(
         kind=kind,
         message=words,
         exception=type(error).__qualname__,
         traceback="".join(_lines(error)),
+    )
+    return bounded(crash)
+
+
+def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
+    """Return the report on a command: where it stood in Python is of no use to anyone."""
+    crash = Crash(
+        kind=kind,
+        message=_OBEYED.get(kind, str(error)),
+        exit_code=error.exit_code,
+        signal=error.signal,
+        output=error.output,
     )
     return bounded(crash)
 

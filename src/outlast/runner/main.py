@@ -28,6 +28,7 @@ from outlast.app import App
 from outlast.clock import SYSTEM
 from outlast.errors import ApplicationError, FrameError, StoreUnavailable
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
+from outlast.runner import shell
 from outlast.runner.application import load_app
 from outlast.runner.execute import Executor, crashed, enter_lifespan
 from outlast.runner.protocol import (
@@ -52,7 +53,7 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
-from outlast.runner.tether import die_with_parent, kill_group
+from outlast.runner.tether import die_with_parent, groups_of, kill_group
 from outlast.store.base import Answer
 
 READ_BYTES = 1 << 18
@@ -117,6 +118,8 @@ class Channel:
 
 def _end_with_worker() -> None:
     """End this process and its children: the worker is gone."""
+    for pgid in groups_of({os.getpid()}) - {os.getpgrp()}:
+        kill_group(pgid)
     kill_group(os.getpgrp())
 
 
@@ -239,6 +242,8 @@ def main(argument: str) -> int:
     channel = _prepare(settings)
     try:
         app = load_app(settings.app)
+        if settings.shell:
+            shell.add_to(app)
         if app.url != settings.url:
             app.url = settings.url  # jobs that tasks enqueue go where their worker looks
         asyncio.run(_run(app, settings, channel))

@@ -10,7 +10,8 @@ STACKS_SIGNAL: int = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else sig
 
 
 class RunnerSettings(msgspec.Struct, frozen=True):
-    """One JSON argument. ``socket``, ``stacks`` and ``lock`` are inherited descriptors."""
+    """One JSON argument. ``socket``, ``stacks`` and ``lock`` are inherited descriptors. ``shell``:
+    whether commands may be run, too."""
 
     app: str
     socket: int
@@ -19,3 +20,4 @@ class RunnerSettings(msgspec.Struct, frozen=True):
     store_id: str
     url: str
     lock: int | None = None
+    shell: bool = False

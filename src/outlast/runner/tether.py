@@ -2,12 +2,14 @@
 
 One small process per worker, started beside the runners from this file alone (standard library
 only, so it is up in a few milliseconds and shares no fate with user code). Its worker tells it
-over a pipe which process groups are its runners and for how many seconds they may go on. When
-the pipe ends (the worker died) or the time is up (the worker is stopped, wedged or cut off), it
-kills the groups, waits until they are empty, and only then lets go of the worker's lock file.
-A runner whose GIL is held in C, or that is itself stopped, cannot resist: it takes no part.
+over a pipe which sessions are its runners' and for how many seconds they may go on. When the pipe
+ends (the worker died) or the time is up (the worker is stopped, wedged or cut off), it kills all
+process groups of those sessions, waits until they are empty, and only then lets go of the worker's
+lock file. A runner whose GIL is held in C, or that is itself stopped, cannot resist: it takes no
+part. A runner leads a session, and what it starts stays in it, in whichever group (a command has
+one of its own, a shell may give one to each of its jobs); only ``setsid`` leaves it.
 
-Lines on the pipe: ``add PGID``, ``drop PGID``, ``until BOOTTIME``, ``quit``.
+Lines on the pipe: ``add SID``, ``drop SID``, ``until BOOTTIME``, ``quit``.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Collection
 
 LOOK_SECONDS = 0.5  # select() does not count a suspended machine's time: look again
 EMPTY_SECONDS = 10.0  # how long to wait for a killed group to be gone
@@ -26,26 +29,35 @@ EMPTY_SECONDS = 10.0  # how long to wait for a killed group to be gone
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def group_is_empty(pgid: int) -> bool:
-    """Whether no process of the group is left; zombies do not count."""
+def groups_of(sids: Collection[int]) -> set[int]:
+    """Return the process groups of these sessions that have a process left; zombies do not count.
+
+    Elsewhere than on Linux only the groups of the sessions' leaders are seen.
+    """
+    if not sys.platform.startswith("linux"):
+        return {sid for sid in sids if _group_is_there(sid)}
+    found = (_place_of(name) for name in os.listdir("/proc") if name.isdigit())
+    return {place[0] for place in found if place is not None and place[1] in sids}
+
+
+def _place_of(pid: str) -> tuple[int, int] | None:
+    """Return group and session of a process that lives."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            state, _, group, session = stat.read().rpartition(b")")[2].split()[:4]
+    except OSError:
+        return None
+    return None if state in (b"Z", b"X") else (int(group), int(session))
+
+
+def _group_is_there(pgid: int) -> bool:
     try:
         os.killpg(pgid, 0)
     except ProcessLookupError:
-        return True
+        return False
     except PermissionError:
-        return False
-    if not sys.platform.startswith("linux"):
-        return False
-    return not any(_in_group(name, pgid) for name in os.listdir("/proc") if name.isdigit())
-
-
-def _in_group(pid: str, pgid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            state, _, group = stat.read().rpartition(b")")[2].split()[:3]
-    except OSError:
-        return False
-    return int(group) == pgid and state not in (b"Z", b"X")
+        return True
+    return True
 
 
 def kill_group(pgid: int) -> None:
@@ -61,16 +73,16 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
-def _end(groups: set[int]) -> None:
+def _end(sessions: set[int]) -> None:
     deadline = time.clock_gettime(_CLOCK) + EMPTY_SECONDS
-    left = set(groups)
+    left = set(sessions)  # the runners' own groups first, without a look
     while left and time.clock_gettime(_CLOCK) < deadline:
         for pgid in left:
             kill_group(pgid)
-        left = {pgid for pgid in left if not group_is_empty(pgid)}
+        left = groups_of(sessions)
         if left:
             time.sleep(0.01)
-    groups.clear()
+    sessions.clear()
 
 
 def _deaf() -> None:
@@ -78,38 +90,38 @@ def _deaf() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _obey(line: str, groups: set[int], until: float) -> float:
+def _obey(line: str, sessions: set[int], until: float) -> float:
     verb, _, value = line.partition(" ")
     if verb == "add":
-        groups.add(int(value))
+        sessions.add(int(value))
     elif verb == "drop":
-        groups.discard(int(value))
+        sessions.discard(int(value))
     elif verb == "until":
         return float(value)
     return until
 
 
 def hold(pipe: int) -> None:
-    """Obey the pipe until it ends; leave no group behind."""
-    groups: set[int] = set()
+    """Obey the pipe until it ends; leave nothing behind."""
+    sessions: set[int] = set()
     until = float("inf")
     buffer = b""
     while True:
         left = until - time.clock_gettime(_CLOCK)
-        if left <= 0 and groups:
-            _end(groups)
-        wait = LOOK_SECONDS if groups else None
-        if groups and left < LOOK_SECONDS:
+        if left <= 0 and sessions:
+            _end(sessions)
+        wait = LOOK_SECONDS if sessions else None
+        if sessions and left < LOOK_SECONDS:
             wait = max(0.0, left)
         if not select.select([pipe], [], [], wait)[0]:
             continue
         data = os.read(pipe, 65536)
         if not data:
-            _end(groups)
+            _end(sessions)
             return
         *lines, buffer = (buffer + data).split(b"\n")
         for line in lines:
-            until = _obey(line.decode(), groups, until)
+            until = _obey(line.decode(), sessions, until)
 
 
 if __name__ == "__main__":

@@ -164,6 +164,7 @@ async def _assembled(
         store_id=await store.store_id(),
         url=url,
         lock=None if lock is None else lock.fd,
+        shell=settings.shell,
     )
     make = functools.partial(
         RunnerProcess,

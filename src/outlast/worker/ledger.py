@@ -17,7 +17,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean, hiding, redacted
-from outlast.model.job import JobFacts
+from outlast.model.job import SHELL_TASK, JobFacts
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.marks import line_of, own_first
 from outlast.store.base import Answer, Claimed
@@ -236,7 +236,9 @@ class Ledger:
             python=running.python or platform.python_version(),
             outlast=_own_version(),
         )
-        if crash.kind in LIMITS:
+        if running.claimed.task == SHELL_TASK:
+            crash = msgspec.structs.replace(crash, stacks=None)  # of our own code, which waits
+        elif crash.kind in LIMITS:
             crash = _with_line(crash, running)
         return msgspec.structs.replace(outcome, crash=bounded(redacted(crash, self._hide)))
 

@@ -20,7 +20,7 @@ from outlast.worker.runner_process import GROUP_EMPTY_SECONDS, Death
 
 WINDOW_SECONDS = GROUP_EMPTY_SECONDS + 5.0  # between the kernel's kill and the death being told
 _ENDLESS = 2**62  # version 1 writes "no limit" as a number near 2**63
-_PGRP, _RSS = 2, 21  # in /proc/PID/stat, counted behind the name
+_SESSION, _RSS = 3, 21  # in /proc/PID/stat, counted behind the name
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -142,15 +142,15 @@ class OomWatch:
 
 
 def resident(proc: Path = Path("/proc")) -> dict[int, int]:
-    """Return the resident bytes of each process group; who vanishes meanwhile is left out.
+    """Return the resident bytes of each session; who vanishes meanwhile is left out.
 
     Pages that a parent shares with its forked children are counted for each of them.
     """
     sizes: dict[int, int] = {}
     for name in os.listdir(proc):
         if name.isdigit():
-            group, size = _stat(proc / name)
-            sizes[group] = sizes.get(group, 0) + size
+            session, size = _stat(proc / name)
+            sizes[session] = sizes.get(session, 0) + size
     return sizes
 
 
@@ -162,7 +162,7 @@ def resident_of(pid: int, proc: Path = Path("/proc")) -> int:
 def _stat(folder: Path) -> tuple[int, int]:
     try:
         fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-        return int(fields[_PGRP]), int(fields[_RSS]) * _PAGE
+        return int(fields[_SESSION]), int(fields[_RSS]) * _PAGE
     except (OSError, ValueError, IndexError):
         return 0, 0
 

@@ -1,7 +1,7 @@
 """One runner, as its worker sees it: spawned, spoken with, killed, and its death understood.
 
-A death is told only when nothing of the runner is left: the process was waited for, its process
-group is empty, and every frame and line that it had written was read.
+A death is told only when nothing of the runner is left: the process was waited for, its session
+is empty, and every frame and line that it had written was read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -23,12 +22,12 @@ import msgspec
 from outlast.clock import Clock
 from outlast.errors import FrameError
 from outlast.events import emit
-from outlast.model.crash import OUTPUT_LINES_MAX, TEXT_MAX, MemoryEvidence
+from outlast.model.crash import TEXT_MAX, MemoryEvidence
 from outlast.runner.protocol import TO_WORKER, Quit, ToRunner, ToWorker, Unpacker, pack
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
-from outlast.runner.tether import group_is_empty, kill_group
+from outlast.runner.tail import Tail
+from outlast.runner.tether import groups_of, kill_group
 
-LINE_BYTES_MAX = 8_000
 GROUP_EMPTY_SECONDS = 10.0
 DRAIN_PIPES_SECONDS = 0.5
 STACKS_SECONDS = 0.2
@@ -65,7 +64,7 @@ class _Pipe(asyncio.Protocol):
 
 
 class RunnerProcess:
-    """A child process that runs attempts. ``pid`` is also its process group."""
+    """A child process that runs attempts. ``pid`` is also its process group and its session."""
 
     def __init__(
         self,
@@ -86,8 +85,7 @@ class RunnerProcess:
         self._on_failure = on_failure
         self._shared_fds = shared_fds
         self._unpacker = Unpacker(TO_WORKER)
-        self._lines: deque[str] = deque(maxlen=OUTPUT_LINES_MAX)
-        self._partial = b""
+        self._tail = Tail()
         self._stacks = bytearray()
         self._stacks_fd = -1
         self._asked_at = float("-inf")
@@ -148,7 +146,8 @@ class RunnerProcess:
         self.send(Quit())
 
     def kill(self, reason: str | None = None) -> None:
-        """Kill the runner and its whole process group, unless it has died already."""
+        """Kill the runner and its process group, unless it has died already. Other groups of its
+        session follow as its death is told."""
         if self._ending is None:
             self.kill_reason = self.kill_reason or reason
             kill_group(self.pid)
@@ -230,9 +229,7 @@ class RunnerProcess:
 
     def _on_lines(self, data: bytes) -> None:
         self._on_output(self.pid, data)
-        *lines, rest = (self._partial + data).split(b"\n")
-        self._partial = rest[-LINE_BYTES_MAX:]
-        self._lines.extend(line[-LINE_BYTES_MAX:].decode(errors="replace") for line in lines)
+        self._tail.add(data)
 
     def _wait_on_thread(self) -> None:
         loop = asyncio.get_running_loop()
@@ -256,7 +253,7 @@ class RunnerProcess:
             self._on_failure(error)  # its attempts would be held for ever: the worker must end
 
     async def _wind_up(self, status: int, usage: Any) -> None:
-        await self._empty_group()
+        await self._empty_session()
         try:
             async with asyncio.timeout(DRAIN_PIPES_SECONDS):
                 for pipe in self._pipes:
@@ -268,19 +265,18 @@ class RunnerProcess:
             transport.close()
         self._on_death(self, death)
 
-    async def _empty_group(self) -> None:
+    async def _empty_session(self) -> None:
         deadline = self._clock.boot() + GROUP_EMPTY_SECONDS
-        kill_group(self.pid)
-        while not group_is_empty(self.pid):
+        while groups := groups_of({self.pid}):
             if self._clock.boot() >= deadline:  # killed as they are, they run none of our code
                 emit("runner_unkillable", pid=self.pid, attempts=len(self.tokens))
                 return
+            for pgid in groups:
+                kill_group(pgid)
             await self._clock.sleep(0.01)
-            kill_group(self.pid)
 
     def _death(self, status: int, usage: Any) -> Death:
-        if self._partial:
-            self._lines.append(self._partial.decode(errors="replace"))
+        if self._tail.partial:
             self._on_output(self.pid, b"\n")  # what others write begins on a line of its own
         code = os.waitstatus_to_exitcode(status)
         unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss
@@ -291,7 +287,7 @@ class RunnerProcess:
             rss_peak_bytes=usage.ru_maxrss * unit,
             cpu_seconds=round(usage.ru_utime + usage.ru_stime, 3),
             stacks=self.stacks(),
-            output=list(self._lines),
+            output=self._tail.lines(),
             complaint=self._complaint,
         )
 

@@ -1,0 +1,93 @@
+"""Waiting for a command's job: its progress as it goes, then how it ended, as an exit code."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Sequence
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from outlast.app import App
+from outlast.cli.errors import DONE, NOT_SO
+from outlast.cli.show import bar, said, word
+from outlast.clock import SYSTEM
+from outlast.errors import JobNotFound
+from outlast.inspector import phase_of
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import ENDED, State
+from outlast.store.base import Store
+from outlast.store.reads import AttemptRow, JobRow
+from outlast.words import safe
+
+LOOK_SECONDS = 0.25
+TIMED_OUT = 124  # the exit code of timeout(1)
+SIGNALLED = 128  # and the number of the signal, as a shell says it
+MESSAGE_MAX = 60
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """How a job ended: an exit code, its last lines, and what there is to say if it has failed."""
+
+    code: int
+    output: list[str]
+    why: str | None = None
+
+
+async def end_of(app: App, job_id: int) -> Ended:
+    """Show on stderr how the job is doing until it has ended; return its end."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    try:
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            return await app.home.ask(lambda store: _watched(store, job_id, live))
+    finally:
+        await app.close()
+
+
+async def _watched(store: Store, job_id: int, live: Live) -> Ended:
+    while True:
+        row = await store.inspector.job(job_id)
+        if row is None:
+            raise JobNotFound(f"job {job_id} is gone")
+        if row.state in ENDED:
+            return _end(row, await store.inspector.attempts(job_id))
+        if live.console.is_terminal:
+            live.update(_standing(row, await store.inspector.known_tasks()), refresh=True)
+        await SYSTEM.sleep(LOOK_SECONDS)
+
+
+def _standing(row: JobRow, known: Sequence[str] | set[str]) -> Text:
+    phase = phase_of(row, known)
+    parts = [Text(f"job {row.id}"), word(phase), bar(row.progress)]
+    if phase == "unservable":
+        parts.append(Text("no worker with --shell is there", style="dim"))
+    elif row.attempt_count > 1:
+        parts.append(Text(f"attempt {row.attempt_count}", style="dim"))
+    parts.append(Text(said(row.progress, MESSAGE_MAX), style="dim"))
+    return Text("  ").join(part for part in parts if part)
+
+
+def _end(row: JobRow, attempts: Sequence[AttemptRow]) -> Ended:
+    if row.state is State.COMPLETED:
+        result = json.loads(row.result or "{}")
+        return Ended(DONE, [safe(line) for line in result.get("output", [])])
+    if row.state is State.CANCELLED:
+        return Ended(NOT_SO, [], "was cancelled")
+    last = attempts[-1] if attempts else None
+    crash = last.crash if last is not None else None
+    if last is None or crash is None:
+        return Ended(NOT_SO, [], "is dead")
+    output = [safe(line) for line in crash.output]
+    return Ended(_code(crash), output, f"is dead, {last.outcome}: {last.message}")
+
+
+def _code(crash: Crash) -> int:
+    """Return the exit code that a shell would give; a command may have given the same one."""
+    if crash.kind is CrashKind.TIMEOUT:
+        return TIMED_OUT
+    if crash.signal is not None:
+        return SIGNALLED + getattr(signal, crash.signal, 0)
+    return crash.exit_code or NOT_SO

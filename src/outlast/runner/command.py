@@ -1,0 +1,205 @@
+"""One command: a process group of its own, its output carried off, nothing of it left at its end.
+
+It stays in the session of its runner, so that whoever ends the runner (its worker, or the tether)
+ends the command, too. What the command writes goes to the runner's own stdout, and so to the
+worker's log, to a file where one was asked for, and its last lines into memory. It is carried by a
+thread that waits for all of these: a slow reader slows the command down, nothing piles up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+
+from outlast.clock import SYSTEM
+from outlast.runner.tail import Tail
+from outlast.runner.tether import groups_of, kill_group
+
+CHUNK_BYTES = 65_536
+LAST_BYTES = 1 << 20  # taken after the end of the command: more than a pipe holds by itself
+EMPTY_SECONDS = 10.0  # for what it left behind to be gone
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell says of a command that it cannot start
+
+
+class CommandFailed(Exception):
+    """A command that did not do its work: why, how it ended, and the last lines it wrote."""
+
+    def __init__(
+        self,
+        why: str,
+        *,
+        exit_code: int | None = None,
+        signal: str | None = None,
+        output: Sequence[str] = (),
+    ) -> None:
+        super().__init__(why)
+        self.exit_code = exit_code
+        self.signal = signal
+        self.output = list(output)
+
+
+class Carrier:
+    """Carries off what a command writes, on a thread."""
+
+    def __init__(self, path: str | None) -> None:
+        """``path``: of the file to which all of it is added. CommandFailed if it cannot be."""
+        self._file = None if path is None else _opened(path)
+        self._tail = Tail()
+        self._read, self.write_end = os.pipe()
+        self._closed, self._close = os.pipe()
+        self._thread = threading.Thread(target=self._carry, name="outlast-output", daemon=True)
+        self._thread.start()
+
+    async def finish(self) -> list[str]:
+        """Take what is in the pipe still, not waiting for others who hold it open; return the last
+        lines."""
+        os.close(self.write_end)
+        os.close(self._close)
+        await asyncio.to_thread(self._thread.join)
+        return self._tail.lines()
+
+    def _carry(self) -> None:
+        try:
+            self._until_the_end()
+        finally:
+            for fd in (self._read, self._closed, self._file):
+                if fd is not None:
+                    os.close(fd)
+
+    def _until_the_end(self) -> None:
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        poll.register(self._closed, 0)  # its hang-up is told all the same
+        left = LAST_BYTES
+        while left > 0:
+            ready = dict(poll.poll())
+            if self._read not in ready:
+                return  # closed, and the pipe is empty
+            data = os.read(self._read, CHUNK_BYTES)
+            if not data:
+                return
+            left -= len(data) if self._closed in ready else 0
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._tail.add(data)
+        if self._file is not None:
+            try:
+                _write(self._file, data)
+            except OSError as error:
+                os.close(self._file)
+                self._file = None
+                self._tail.add(b"\noutlast: the rest is not in the file: %a\n" % str(error))
+        try:
+            _write(1, data)
+        except OSError:  # the application has closed its stdout
+            return
+
+
+def _opened(path: str) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"its output cannot be kept in {path!r}: {_why(error)}") from error
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+class Command:
+    """A command that was started."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], carrier: Carrier, before: set[int]
+    ) -> None:
+        """``before``: the process groups of this session that it has not made. See ``started``."""
+        self._process = process
+        self._carrier = carrier
+        self._before = before
+        loop = asyncio.get_running_loop()
+        self._code: asyncio.Future[int] = loop.create_future()
+        threading.Thread(target=self._wait, args=(loop,), name="outlast-wait", daemon=True).start()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its own process has; others that it started may be left."""
+        return self._code.done()
+
+    async def ended(self) -> int:
+        """Wait for the end of its own process; return the exit code, negative for a signal."""
+        return await asyncio.shield(self._code)
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to all of it."""
+        for pgid in self._left() | {self._process.pid}:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pgid, signal.SIGTERM)
+
+    async def clear(self) -> list[str]:
+        """Kill what is left of it, and wait until that is gone; return its last lines."""
+        deadline = SYSTEM.boot() + EMPTY_SECONDS
+        kill_group(self._process.pid)
+        while (left := self._left()) and SYSTEM.boot() < deadline:
+            for pgid in left:
+                kill_group(pgid)
+            await SYSTEM.sleep(0.01)
+        return await self._carrier.finish()
+
+    def _left(self) -> set[int]:
+        """Return the groups that this runner's session has since it was started: a command has
+        its runner to itself."""
+        return groups_of({os.getpid()}) - self._before
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        code = self._process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            loop.call_soon_threadsafe(self._code.set_result, code)
+
+
+async def started(
+    argv: Sequence[str], *, cwd: str | None, env: Mapping[str, str], output: str | None
+) -> Command:
+    """Start a command. ``output``: a file to which all that it writes is added.
+
+    Raises CommandFailed, with the exit code that a shell would give, if it cannot be started.
+    """
+    if not argv:
+        raise CommandFailed("there is no command")
+    before = groups_of({os.getpid()})
+    carrier = Carrier(output)
+    try:
+        process = _spawned(argv, cwd, env, carrier.write_end)
+    except (OSError, ValueError) as error:  # a NUL in an argument is a ValueError
+        await carrier.finish()
+        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        raise CommandFailed(f"it cannot be started: {_why(error)}", exit_code=code) from error
+    return Command(process, carrier, before)
+
+
+def _spawned(
+    argv: Sequence[str], cwd: str | None, env: Mapping[str, str], stdout: int
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        list(argv),
+        cwd=cwd,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename!r}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

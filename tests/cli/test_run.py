@@ -1,0 +1,193 @@
+"""``outlast run``, ``checkpoint`` and ``report``, with a real worker that runs commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Outlast, environment
+from tests.cli.test_worker import SECONDS, worker
+
+pytestmark = pytest.mark.timeout(300)  # many processes, each of which waits for its turn
+
+OUTLAST = f"{sys.executable} -m outlast.cli"
+HERE = {"OUTLAST_URL": "sqlite:///q.db"}
+
+
+@pytest.fixture
+def at_work(folder: Path) -> Iterator[None]:
+    """A worker that runs commands and has no application."""
+    with worker(folder, "--shell", "--runners", "1", **HERE) as running:
+        log = running.until("is ready")
+        assert "tasks     outlast.shell" in log
+        yield
+
+
+def sh(script: str) -> tuple[str, ...]:
+    return ("--", "sh", "-c", script)
+
+
+@pytest.mark.usefixtures("at_work")
+def test_wait_ends_as_the_command_has_ended(outlast: Outlast, folder: Path) -> None:
+    done = outlast("run", "--wait", *sh(r"printf 'one\n\377two'"), **HERE)
+    assert (done.code, done.out) == (0, "one\n\ufffdtwo\n")
+    assert done.err == "job 1 enqueued\n"
+
+    ends = {
+        "echo out; exit 7": (7, "error: the command exited with 7"),
+        "kill -9 $$": (137, "error: the command died of SIGKILL"),
+        "no-such-command": (127, "error: the command exited with 127"),
+    }
+    for script, (code, why) in ends.items():
+        failed = outlast("run", "--wait", "--retries", "0", *sh(script), **HERE)
+        assert (failed.code, why in failed.err) == (code, True), failed.err
+    missing = outlast("run", "--wait", "--retries", "0", "no-such-command", **HERE)
+    assert missing.code == 127
+    assert "it cannot be started: No such file or directory: 'no-such-command'" in missing.err
+
+    late = outlast("run", "--wait", "--retries", "0", "--timeout", "0.3", "sleep", "1000", **HERE)
+    assert (late.code, "timeout: it ran longer" in late.err) == (124, True), late.err
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_command_saves_and_reports_and_asks_for_a_retry(outlast: Outlast, folder: Path) -> None:
+    script = (
+        f'[ "$OUTLAST_CHECKPOINT" = "5 %" ] && echo "job $OUTLAST_JOB_ID" && exit 0;'
+        f"{OUTLAST} report 0.05 'five of 100' --stage first || exit 9;"
+        f"{OUTLAST} checkpoint '5 %' || exit 9;"
+        "exit 75"
+    )
+    log = folder / "log"
+    done = outlast(
+        "run",
+        "--wait",
+        "--retries",
+        "0",
+        "--output",
+        "log",
+        "--tenant",
+        "acme",
+        *sh(script),
+        **HERE,
+    )
+    assert (done.code, done.out) == (0, "job 1\n"), done.err
+    assert log.read_text() == "job 1\n"
+    job = outlast("job", 1, "--json", **HERE).json()
+    assert (job["task"], job["tenant"], job["checkpoint"]) == ("outlast.shell", "acme", "5 %")
+    assert (job["attempt_count"], job["failures"]) == (2, 0)
+    assert job["attempts"][0]["message"] == "the command exited with 75: again in 2 s"
+    assert job["attempts"][0]["progress"] == {
+        "fraction": 0.05,
+        "stage": "first",
+        "message": "five of 100",
+    }
+    assert job["result"] == {"exit_code": 0, "output": ["job 1"]}
+
+
+@pytest.mark.usefixtures("at_work")
+def test_an_interrupted_wait_leaves_the_job(outlast: Outlast, folder: Path) -> None:
+    waiting = subprocess.Popen(
+        [*OUTLAST.split(), "run", "--wait", "--cwd", str(folder), *sh("touch here; sleep 1000")],
+        cwd=folder,
+        env=environment(**HERE),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    with waiting:
+        until((folder / "here").exists)
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.stderr is not None
+        said = waiting.stderr.read().decode()
+        assert waiting.wait(SECONDS) == 130
+    assert "job 1 goes on; `outlast cancel 1` ends it" in said
+    assert outlast("job", 1, "--json", **HERE).json()["state"] == "running"
+    assert outlast("cancel", 1, **HERE).code == 0
+    until(lambda: outlast("job", 1, "--json", **HERE).json()["state"] == "cancelled")
+
+
+def until(done) -> None:
+    end = time.monotonic() + 2 * SECONDS
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
+    outlast: Outlast, folder: Path
+) -> None:
+    stored = outlast("run", "--json", "touch", "here", **HERE).json()
+    assert stored == {"schema": 1, "id": 1, "task": "outlast.shell", "created": True}
+    alone = outlast("why", 1, **HERE)
+    assert "Start a worker with --shell, since it is a command." in alone.out
+    with worker(folder, "shop:app", "--url", HERE["OUTLAST_URL"]) as running:
+        running.until("is ready")
+        mail = outlast("enqueue", "shop:app", "mail", '"a"', "--url", HERE["OUTLAST_URL"])
+        assert mail.code == 0
+        state = lambda number: outlast("job", number, "--json", **HERE).json()["state"]  # noqa: E731
+        until(lambda: state(2) == "completed")  # enqueued behind it
+        why = outlast("why", 1, "--json", **HERE).json()
+        assert why["position"] == "unservable"
+        assert "no live worker runs commands" in why["sentences"][0]
+        assert why["moves"][0].startswith("Start a worker with --shell:")
+    assert not (folder / "here").exists()
+    assert outlast("jobs", "--json", **HERE).json()["jobs"][-1]["phase"] == "unservable"
+
+
+def test_an_application_and_commands_are_served_by_one_worker(
+    outlast: Outlast, folder: Path
+) -> None:
+    with worker(folder, "shop:app", "--shell", "--runners", "1") as running:
+        assert "outlast.shell, mail" in running.until("is ready")
+        url = {"OUTLAST_URL": "sqlite:///shop.db"}
+        assert outlast("run", "--wait", "--key", "k", "true", **url).code == 0
+        assert outlast("enqueue", "shop:app", "mail", '"a"').code == 0
+        until(lambda: outlast("job", 2, "--json", **url).json()["state"] == "completed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ("Missing argument",)),
+        (("--timeout", "0", "true"), ("--timeout", "above")),
+        (("--retries", "-1", "true"), ("--retries",)),
+        (("--queue", "a b", "true"), ("queue",)),
+        (("--key", "", "true"), ("--key",)),
+        (("--wait", "--json", "true"), ("choose one",)),
+        (("true", os.fsdecode(b"\xff")), ("surrogate",)),
+    ],
+)
+def test_what_cannot_be_a_job_is_refused(
+    outlast: Outlast, folder: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    outlast("run", *arguments, **HERE).refused(2, *words)
+    assert not (folder / "q.db").exists()
+
+
+def test_options_behind_the_command_are_its_own(outlast: Outlast) -> None:
+    assert outlast("run", "grep", "--wait", "-x", **HERE).code == 0
+    args = outlast("job", 1, "--json", **HERE).json()["args"]
+    assert args == {"argv": ["grep", "--wait", "-x"]}
+
+
+@pytest.mark.parametrize("words", [("checkpoint", "x"), ("report", "0.5")])
+def test_only_a_command_can_save_or_report(outlast: Outlast, words: tuple[str, ...]) -> None:
+    outlast(*words).refused(2, "only inside of a command")
+    gone = {"OUTLAST_SOCKET": "@nobody", "OUTLAST_TOKEN": "7"}
+    outlast(*words, **gone).refused(3, "is gone")
+
+
+def test_a_checkpoint_fits_the_environment_of_the_next_attempt(outlast: Outlast) -> None:
+    inside = {"OUTLAST_SOCKET": "@nobody", "OUTLAST_TOKEN": "7"}
+    outlast("checkpoint", "x" * 100_001, **inside).refused(2, "at most 100,000 bytes")
+    outlast("checkpoint", os.fsdecode(b"\xff"), **inside).refused(2, "UTF-8")
+
+
+def test_a_worker_needs_an_application_or_commands(outlast: Outlast) -> None:
+    outlast("worker").refused(2, "MODULE:APP", "--shell")
