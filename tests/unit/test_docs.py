@@ -22,6 +22,19 @@ LATER_FLAGS = {"--reload"}
 OF_OTHERS = {"--with", "--story"}  # pip, tests.sim
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
 
+OF_PEERS = {  # as their own documentation has them
+    "celery": {"--pool"},
+    "rq": {"--burst", "--max-jobs", "--num-workers", "--with-scheduler"},
+    "dramatiq": {"--processes", "--threads", "--watch", "--worker-shutdown-timeout"},
+    "procrastinate": {
+        "--apply",
+        "--fetch-job-polling-interval",
+        "--listen-notify",
+        "--shutdown-graceful-timeout",
+    },
+    "pgqueuer": {"--batch-size", "--max-concurrent-tasks", "--mode"},
+}
+
 
 def commands() -> dict[str, Any]:
     root: Any = typer.main.get_command(build(["demo"]))
@@ -49,7 +62,8 @@ def test_every_command_and_flag_in_the_docs_exists(page: Path) -> None:
     named = set(re.findall(r"(?:^|[$`]\s?)outlast ([a-z]+)", code, re.MULTILINE))
     assert named <= set(known) | LATER
     spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
-    assert spoken <= flags | LATER_FLAGS | OF_OTHERS | OF_BENCH
+    peers = OF_PEERS.get(page.stem, set()) if page.parent.name == "coming-from" else set()
+    assert spoken <= flags | LATER_FLAGS | OF_OTHERS | OF_BENCH | peers
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,0 +1,74 @@
+"""What the pages for newcomers say is run: every block of Python, with a worker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.model.job import State
+from outlast.store.reads import JobFilter
+from outlast.task import Placed, TaskOptions
+
+FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
+PAGES = sorted(FOLDER.glob("*.md"))
+OF_TASKS = set(TaskOptions.__struct_fields__)
+OF_CALLS = set(inspect.signature(Placed.using).parameters)
+OF_APPS = set(inspect.signature(outlast.App).parameters)
+
+
+def blocks_of(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def ours(page: Path) -> list[str]:
+    """The second column of the table."""
+    rows = [line.split(" | ", 1) for line in page.read_text().splitlines() if line.startswith("|")]
+    return [row[1] for row in rows[1:] if len(row) == 2]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+async def test_the_python_on_a_page_runs_and_its_jobs_complete(
+    page: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTLAST_URL", sqlite_url)
+    (block,) = blocks_of(page)
+    names: dict[str, Any] = {"__name__": page.stem}
+    code = compile(block, page.name, "exec", dont_inherit=True)
+    await asyncio.to_thread(exec, code, names)
+    app: outlast.App = names["app"]
+    async with app.worker(), asyncio.timeout(60):
+        while await unfinished(app):
+            await asyncio.sleep(0.05)
+    rows = await app.home.ask(lambda store: store.inspector.jobs(JobFilter()))
+    assert rows
+    assert {row.state for row in rows} == {State.COMPLETED}
+    await app.close()
+
+
+async def unfinished(app: outlast.App) -> int:
+    rows = await app.home.ask(lambda store: store.inspector.jobs(JobFilter()))
+    return sum(row.state in {State.QUEUED, State.RUNNING} for row in rows)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_options_in_our_column_exist(page: Path) -> None:
+    column = "\n".join(ours(page))
+    for inside in re.findall(r"\busing\(([^`]*?)\)", column):
+        assert set(re.findall(r"(\w+)=", inside)) <= OF_CALLS, inside
+    for inside in re.findall(r"@app\.task\(([^`]*?)\)", column):
+        assert set(re.findall(r"(\w+)=", inside)) <= OF_TASKS, inside
+    for name in re.findall(r"`(\w+)=[^`]*`", column):
+        assert name in OF_TASKS | OF_CALLS | OF_APPS, name
+    for name in re.findall(r"\bapp\.(\w+)\(", column):
+        assert hasattr(outlast.App, name), name
+    for name in re.findall(r"\battempt\.(\w+)", column):
+        assert name in ATTEMPT, name
+
+
+ATTEMPT = set(dir(outlast.Attempt)) | set(re.findall(r"\w+", str(outlast.Attempt.__doc__)))
