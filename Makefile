@@ -74,6 +74,10 @@ format: $(DEV) ## rewrite the code in the house format
 bench: $(DEV) ## measure everything; a part: make bench ARGS="rates --quick"
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: model
+model: $(DEV) ## explore the model, held against the code: make model STATES="60000 replies"
+	$(BIN)/python -m tests.model $(STATES)
+
 .PHONY: sim
 sim: $(DEV) ## simulate faults on a virtual clock: make sim SEEDS="1 500"
 	$(BIN)/python -m tests.sim $(or $(SEEDS),1 200)

@@ -1,0 +1,207 @@
+"""Breadth first through every state that a scene can reach, once each.
+
+The first violation that is found is reached by the fewest steps there are. Where the whole graph
+was seen, every state must also be able to end all jobs by steps that do no harm.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.model.desk import Desk
+from tests.model.laws import broken_by, is_over
+from tests.model.real import RealDesk
+from tests.model.state import Db, Job, World, canonical, placed
+from tests.model.steps import Scene, Step, Steps
+
+
+@dataclass
+class Found:
+    """What an exploration has seen. ``path``: the words of the steps that lead to ``wrong``."""
+
+    scene: str
+    states: int = 0
+    steps: int = 0
+    depth: int = 0
+    closed: bool = False
+    compared: int = 0
+    seconds: float = 0.0
+    wrong: str = ""
+    path: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        """A row of the table."""
+        to = "all" if self.closed else f"{self.depth} steps"
+        compared = f"{self.compared:>9,}" if self.compared else f"{'-':>9}"
+        counted = f"{self.states:>9,} {self.steps:>10,} {to:>9}"
+        return f"{self.scene:12} {counted} {compared} {self.seconds:>7.1f} s"
+
+
+def first_world(scene: Scene) -> World:
+    """Two jobs in the line, and no worker yet."""
+    jobs = tuple(Job(place=place, kills=kills) for place, kills in enumerate(scene.kills, 1))
+    return canonical(World(Db(jobs)))
+
+
+def explore(
+    scene: Scene,
+    desk: Any = None,
+    *,
+    states_max: int = 10**9,
+    depth_max: int = 10**9,
+    on_depth: Callable[[Found], object] = lambda _: None,
+) -> Found:
+    """Explore until all is seen, something is wrong, or a limit is reached (then to the end of
+    a depth that was begun)."""
+    return _Exploration(scene, Desk() if desk is None else desk).run(
+        states_max, depth_max, on_depth
+    )
+
+
+class _Exploration:
+    def __init__(self, scene: Scene, desk: Any) -> None:
+        self._scene = scene
+        self._steps = Steps(scene, desk)
+        self._desk = desk
+        first = first_world(scene)
+        self._ids = {first: 0}
+        self._parts: dict[Any, Any] = {}
+        self._parents = array("q", [-1])
+        self._over = {0} if is_over(first) else set[int]()
+        self._from, self._to = array("q"), array("q")
+        self.found = Found(scene.name, states=1)
+
+    def run(self, states_max: int, depth_max: int, on_depth: Callable[[Found], object]) -> Found:
+        found, started = self.found, time.monotonic()
+        frontier = list(self._ids)
+        while frontier and found.depth < depth_max and found.states < states_max:
+            frontier = self._deeper(frontier)
+            found.depth += bool(frontier)
+            found.seconds = time.monotonic() - started
+            on_depth(found)
+            if found.wrong:
+                return found
+        found.closed = not frontier
+        if found.closed:
+            self._all_can_end()
+        found.compared = getattr(self._desk, "compared", 0)
+        found.seconds = time.monotonic() - started
+        return found
+
+    def _deeper(self, frontier: list[World]) -> list[World]:
+        found, ids, new = self.found, self._ids, []
+        for world in frontier:
+            here = ids[world]
+            for step in self._steps.of(world):
+                found.steps += 1
+                after = canonical(step.after)
+                for sentence in broken_by(self._scene, world, step):
+                    return self._stop(here, sentence)
+                if sentence := getattr(self._desk, "differs", ""):
+                    return self._stop(here, sentence)
+                there = ids.get(after)
+                if there is None:
+                    after = self._shared(after)
+                    there = ids[after] = found.states
+                    found.states += 1
+                    self._parents.append(here)
+                    new.append(after)
+                    if is_over(after):
+                        self._over.add(there)
+                if not step.harm:
+                    self._from.append(here)
+                    self._to.append(there)
+        return new
+
+    def _shared(self, world: World) -> World:
+        """Keep one copy of each part: most states differ from others in one part only."""
+        keep = self._parts.setdefault
+        db, slots = world.db, world.slots
+        jobs = tuple(keep(job, job) for job in db.jobs)
+        db = keep(Db(jobs, db.rows, db.closed), Db(jobs, db.rows, db.closed))
+        return World(db, tuple(keep(slot, slot) for slot in slots), world.pending)
+
+    def _stop(self, at: int, sentence: str) -> list[World]:
+        self.found.wrong, self.found.path = sentence, self._story(at, sentence)
+        return []
+
+    def _story(self, at: int, sentence: str = "") -> list[str]:
+        """Live through the way to a state again, without renaming where that is possible: the words
+        of its steps, and of the one that is wrong."""
+        way = []
+        while at >= 0:
+            way.append(at)
+            at = self._parents[at]
+        states = list(self._ids)
+        world = before = first_world(self._scene)
+        words = []
+        for there in reversed(way[:-1]):
+            step = self._step_to(world, states[there]) or self._step_to(before, states[there])
+            assert step is not None
+            world, before = step.after, states[there]
+            words.append(step.words)
+        law = sentence.partition(":")[0]
+        for step in self._steps.of(world) if sentence else ():
+            if any(each.startswith(law) for each in broken_by(self._scene, world, step)):
+                return [*words, step.words]
+        return words
+
+    def _step_to(self, world: World, goal: World) -> Step | None:
+        steps = self._steps.of(world)
+        return next((step for step in steps if canonical(step.after) == goal), None)
+
+    def _all_can_end(self) -> None:
+        """Guarantee 1: from every state all jobs can end once no more harm is done."""
+        into: dict[int, list[int]] = {}
+        for here, there in zip(self._from, self._to, strict=True):
+            into.setdefault(there, []).append(here)
+        seen, waiting = set(self._over), list(self._over)
+        while waiting:
+            for here in into.get(waiting.pop(), ()):
+                if here not in seen:
+                    seen.add(here)
+                    waiting.append(here)
+        stuck = next((at for at in range(self.found.states) if at not in seen), None)
+        if stuck is not None:
+            self.found.wrong = "no_job_is_lost: from here on some job can never end"
+            self.found.path = self._story(stuck)
+
+
+class Both:
+    """The model's store, held against the production's at each ``every``-th verb."""
+
+    def __init__(self, scene: Scene, every: int = 1) -> None:
+        self._model, self._real = Desk(), RealDesk(scene.policy)
+        self._every, self._asked = every, 0
+        self.compared = 0
+        self.differs = ""
+
+    def __getattr__(self, verb: str) -> Callable[..., Any]:
+        def ask(db: Db, *args: Any, **named: Any) -> Any:
+            done = getattr(self._model, verb)(db, *args, **named)
+            self._asked += 1
+            if self._asked % self._every == 0:
+                self.compared += 1
+                self._compare(verb, db, done, getattr(self._real, verb)(db, *args, **named))
+            return done
+
+        return ask
+
+    def _compare(self, verb: str, db: Db, model: Any, real: Any) -> None:
+        if (_plain(model[0]), model[1]) != (_plain(real[0]), real[1]) and not self.differs:
+            self.differs = (
+                f"the_code_differs: {verb} on {db}\n  model: {_plain(model[0])} -> {model[1]}"
+                f"\n  code:  {_plain(real[0])} -> {real[1]}"
+            )
+
+    def close_connection(self) -> None:
+        """Let go of the file."""
+        self._real.close_connection()
+
+
+def _plain(db: Db) -> Db:
+    return Db(placed(db.jobs), db.rows, tuple(sorted(db.closed)))

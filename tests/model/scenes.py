@@ -1,0 +1,74 @@
+"""What is explored: 2 jobs and 2 workers each time, with different things that can happen.
+
+Everything at once would be more states than can be seen; what each scene leaves out is in another.
+"""
+
+from __future__ import annotations
+
+from outlast.model.job import Policy
+from tests.model.steps import Scene
+
+ONE_LOSS = Policy(retries=1, max_losses=1, backoff_first=0.0, backoff_max=0.0)
+TWO_LOSSES = Policy(retries=1, max_losses=2, backoff_first=0.0, backoff_max=0.0)
+SCENES = {
+    scene.name: scene
+    for scene in (
+        Scene("deaths", "workers die and lapse, reapers are overtaken", ONE_LOSS, reapers=True),
+        Scene(
+            "replies",
+            "requests and replies are lost, or arrive when nobody waits any more",
+            ONE_LOSS,
+            lates=True,
+            crashes=False,
+        ),
+        Scene(
+            "operators",
+            "cancel and requeue against everything; tasks fail and snooze",
+            ONE_LOSS,
+            ends=("completed", "error", "snoozed"),
+            lapses=False,
+            reapers=True,
+            operators=True,
+        ),
+        Scene("drains", "deploys, and restarts in place", ONE_LOSS, drains=True, in_place=True),
+        Scene(
+            "saves",
+            "checkpoints, twice and late",
+            ONE_LOSS,
+            lates=True,
+            crashes=False,
+            saves=2,
+        ),
+        Scene(
+            "transactions",
+            "completion in the task's own transaction; attempts above their timeout",
+            ONE_LOSS,
+            complete_in=True,
+            overdue=True,
+            lapses=False,
+        ),
+        Scene(
+            "suspects",
+            "a job that kills its runner, beside one that does not",
+            TWO_LOSSES,
+            losses=False,
+            lapses=False,
+            kills=(True, False),
+            slots=2,
+        ),
+        Scene(
+            "killers",
+            "two jobs that kill their runners",
+            TWO_LOSSES,
+            losses=False,
+            lapses=False,
+            kills=(True, True),
+            slots=2,
+        ),
+    )
+}
+
+
+def alone(scene: Scene) -> Scene:
+    """The same with one job: few enough states to see all of them in a test."""
+    return scene._replace(name=f"{scene.name} of one", kills=scene.kills[:1])

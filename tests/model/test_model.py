@@ -1,0 +1,50 @@
+"""A small exploration of each scene, held against the code at every step, and the broken variants.
+
+Large ones: ``make model``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.model.explore import Both, explore
+from tests.model.leases import LEASES, reachable
+from tests.model.scenes import SCENES, alone
+from tests.model.twins import TWINS, caught
+
+STATES = 400
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", SCENES)
+def test_no_step_breaks_a_law_and_the_code_does_what_the_model_does(name: str) -> None:
+    desk = Both(SCENES[name])
+    found = explore(SCENES[name], desk, states_max=STATES)
+    desk.close_connection()
+    assert found.wrong == "", "\n".join([found.wrong, *found.path])
+    assert found.states >= STATES
+    assert desk.compared > found.states
+
+
+@pytest.mark.timeout(400)
+def test_with_one_job_every_state_is_seen_and_leads_to_an_end() -> None:
+    found = explore(alone(SCENES["transactions"]))
+    assert found.wrong == "", "\n".join([found.wrong, *found.path])
+    assert found.closed
+    assert found.states > 2_000
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", LEASES)
+def test_every_state_of_a_lease_is_right(name: str) -> None:
+    states, wrong, path = reachable(*LEASES[name])
+    assert wrong == "", "\n".join([wrong, *path])
+    assert states > 1_000
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", TWINS)
+def test_a_broken_variant_is_caught(name: str) -> None:
+    found = caught(name)
+    assert found.wrong.startswith(TWINS[name][1]), found.wrong or f"{found.states} states: nothing"
+    assert found.path or found.wrong.startswith("no_job_is_lost")

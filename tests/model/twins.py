@@ -1,0 +1,265 @@
+"""Broken variants: one guard of the production code is taken away, and the exploration must speak.
+
+A twin patches production code (a statement of the store, ``decide``, a rule of the lease) or, where
+the guard is a worker's, the step that stands for it. Where it is the store's, its scene is explored
+over the real store: what speaks is a law, and not only the difference from the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, NamedTuple
+from unittest import mock
+
+import msgspec
+
+from outlast.model import lease, lifecycle
+from outlast.model.crash import Charge, CrashKind
+from outlast.model.job import State
+from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
+from outlast.store.base import Answer
+from outlast.worker import deaths
+from tests.model.explore import Found, explore
+from tests.model.leases import LEASES, reachable
+from tests.model.real import RealDesk
+from tests.model.scenes import SCENES, alone
+from tests.model.steps import Steps
+from tests.sim.twins import without
+
+Patch = AbstractContextManager[Any]
+Make = Callable[[], Iterable[Patch]]
+STATES = 8_000  # in which every twin has to be caught
+
+
+class Twin(NamedTuple):
+    """``scene`` shows it, ``law`` must speak; ``store``: what is taken away is the store's."""
+
+    scene: str
+    law: str
+    make: Make
+    store: bool
+
+
+TWINS: dict[str, Twin] = {}
+
+
+def twin(name: str, scene: str, law: str, *, store: bool = True) -> Callable[[Make], Make]:
+    """Name a twin."""
+
+    def add(make: Make) -> Make:
+        TWINS[name] = Twin(scene, law, make, store)
+        return make
+
+    return add
+
+
+def caught(name: str) -> Found:
+    """Explore the twin's scene until something is wrong."""
+    broken = TWINS[name]
+    with ExitStack() as patches:
+        for patch in broken.make():
+            patches.enter_context(patch)
+        if broken.scene in LEASES:
+            states, wrong, path = reachable(*LEASES[broken.scene])
+            return Found(broken.scene, states=states, wrong=wrong, path=path)
+        scene = SCENES[broken.scene]
+        scene = scene if any(scene.kills) else alone(scene)
+        if not broken.store:
+            return explore(scene, states_max=STATES)
+        desk = RealDesk(scene.policy)
+        patches.callback(desk.close_connection)
+        return explore(scene, desk, states_max=STATES)
+
+
+# ------------------------------------------------------------------------ the store's guards
+
+
+@twin("no token check in complete", "deaths", "fenced")
+def _complete() -> Iterable[Patch]:
+    yield without(sqlite_exchange._SQL, "complete", "AND token = ?", "AND ? IS NOT NULL")
+
+
+@twin("no token check in retry, release and reclaim", "deaths", "fenced")
+def _end() -> Iterable[Patch]:
+    yield without(sqlite_exchange._SQL, "end", "AND token = :token")
+    yield without(sqlite_exchange._SQL, "keep_evidence", "AND j.token = :token")
+
+
+@twin("no token check in checkpoint", "saves", "fenced")
+def _checkpoint() -> Iterable[Patch]:
+    yield without(sqlite_jobs._CHECKPOINT, "save", "AND token = :token")
+
+
+@twin("no token check in complete_in", "transactions", "fenced")
+def _complete_in() -> Iterable[Patch]:
+    text = sqlite_jobs._COMPLETE.replace("AND token = ?", "AND ? IS NOT NULL")
+    yield mock.patch.object(sqlite_jobs, "_COMPLETE", text)
+
+
+@twin("no epoch check in the exchange", "replies", "one_holder")
+def _epoch() -> Iterable[Patch]:
+    yield without(sqlite_exchange._SQL, "worker", "AND epoch = ?", "AND ? IS NOT NULL")
+
+
+@twin("no epoch check in reconcile", "replies", "no_false_reclaim")
+def _reconcile_epoch() -> Iterable[Patch]:
+    yield mock.patch.object(sqlite_workers, "worker_status", return_value="active")
+
+
+@twin("claims need no live worker", "replies", "one_holder")
+def _status() -> Iterable[Patch]:
+    yield mock.patch.object(sqlite_exchange, "worker_status", return_value="active")
+
+
+@twin("a checkpoint without its number", "saves", "checkpoints")
+def _number() -> Iterable[Patch]:
+    yield without(sqlite_jobs._CHECKPOINT, "save", "AND checkpoint_number < :number")
+
+
+@twin("a cancel that comes after the decision is lost", "operators", "cancelled")
+def _cancel() -> Iterable[Patch]:
+    text = sqlite_exchange._SQL["end"].replace("AND cancel_requested THEN", "AND 0 THEN")
+    yield mock.patch.dict(
+        sqlite_exchange._SQL, {"end": text.replace("AND NOT cancel_requested", "")}
+    )
+
+
+@twin("a repeated end is refused", "replies", "already")
+def _no_already() -> Iterable[Patch]:
+    def refused(cursor: Any, now: float, job_id: int, token: int, *_: Any, **__: Any) -> Answer:
+        return sqlite_fence.refuse(cursor, now, job_id, token, "end")
+
+    yield mock.patch.object(sqlite_exchange, "judged", refused)
+
+
+@twin("an end leaves no evidence", "deaths", "evidence")
+def _evidence() -> Iterable[Patch]:
+    yield without(sqlite_exchange._SQL, "keep_evidence", "AND j.state = 'running'", "AND 0")
+
+
+@twin("the innocent of an incident are not cleared", "suspects", "cleared")
+def _clear() -> Iterable[Patch]:
+    yield mock.patch.object(sqlite_exchange, "clear")
+
+
+# --------------------------------------------------------------------------------- decide
+
+
+def decided(change: Callable[[Any, Any], dict[str, Any]]) -> Patch:
+    """Return a patch of ``decide``: what it says, with some fields changed."""
+    real = lifecycle.decide
+
+    def other(facts: Any, outcome: Any, random: Any) -> Any:
+        said = real(facts, outcome, random)
+        return msgspec.structs.replace(said, **change(facts, said))
+
+    return mock.patch.object(lifecycle, "decide", other)
+
+
+@twin("a reclaim is not counted", "deaths", "charged", store=False)
+def _uncounted() -> Iterable[Patch]:
+    yield decided(
+        lambda facts, said: (
+            {"losses": facts.losses, "charge": Charge.NONE, "state": State.QUEUED}
+            if said.outcome == CrashKind.LOST_WORKER
+            else {}
+        )
+    )
+
+
+@twin("an interruption is charged", "drains", "the_innocent", store=False)
+def _interrupted() -> Iterable[Patch]:
+    yield decided(
+        lambda facts, said: {"failures": facts.failures + 1} if said.outcome == "released" else {}
+    )
+
+
+@twin("a used up budget does not end the job", "deaths", "budgets", store=False)
+def _endless() -> Iterable[Patch]:
+    yield decided(lambda facts, said: {"state": State.QUEUED} if said.state == "dead" else {})
+
+
+@twin("neighbours of a death are charged", "suspects", "the_innocent", store=False)
+def _blame() -> Iterable[Patch]:
+    real = deaths.crashed
+
+    def blamed(kind: CrashKind, *rest: Any, **more: Any) -> Any:
+        return real(CrashKind.SIGNALLED if kind is CrashKind.BYSTANDER else kind, *rest, **more)
+
+    yield mock.patch.object(deaths, "crashed", blamed)
+
+
+@twin("suspects are among others again", "suspects", "suspects_run_alone", store=False)
+def _suspects() -> Iterable[Patch]:
+    yield mock.patch.object(deaths, "suspicions_of", return_value={})
+
+
+@twin("the death of any worker is charged", "suspects", "charged", store=False)
+def _any_worker() -> Iterable[Patch]:
+    yield mock.patch.object(lifecycle, "_killed_its_worker", return_value=True)
+
+
+# ------------------------------------------------------------------------- a worker's guards
+
+
+@twin("unheard claims are not reconciled", "transactions", "no_job_is_lost", store=False)
+def _reconcile() -> Iterable[Patch]:
+    def nothing(self: Any, world: Any, i: int, slot: Any) -> Iterator[Any]:
+        return iter(())
+
+    def mended(self: Any, world: Any, i: int, slot: Any) -> Iterator[Any]:
+        for step in mends(self, world, i, slot):
+            slots = list(step.after.slots)
+            slots[i] = slots[i]._replace(broken=0)
+            yield step._replace(after=step.after._replace(slots=tuple(slots)))
+
+    mends = Steps._mends
+    yield mock.patch.object(Steps, "_reconciles", nothing)
+    yield mock.patch.object(Steps, "_mends", mended)
+
+
+@twin("attempts go on after the lease", "deaths", "the_loser_stops", store=False)
+def _no_fence() -> Iterable[Patch]:
+    yield mock.patch.object(Steps, "_fenced", lambda self, slot: slot._replace(trusts=False))
+
+
+@twin("a claim that is heard of too late is started", "deaths", "the_loser_stops", store=False)
+def _late_start() -> Iterable[Patch]:
+    real = Steps._hears
+
+    def eager(self: Any, world: Any, i: int, slot: Any) -> Iterator[Any]:
+        return real(self, world, i, slot._replace(trusts=True, since=False))
+
+    yield mock.patch.object(Steps, "_hears", eager)
+
+
+# --------------------------------------------------------------------------------- leases
+
+
+@twin("trust counts from the reply", "trusting", "found silent")
+def _trust() -> Iterable[Patch]:
+    def renewed(self: Any, asked_at: float) -> None:
+        self.asked_at = 1_000.0
+
+    yield mock.patch.object(lease.Trust, "renewed", renewed)
+
+
+@twin("trust ends after the lease", "trusting", "found silent")
+def _margin() -> Iterable[Patch]:
+    yield mock.patch.object(lease, "KILL_FRACTION", 1.1)
+
+
+@twin("looks with gaps count", "beating", "found silent")
+def _gaps() -> Iterable[Patch]:
+    yield mock.patch.object(lease, "GAP_FRACTION", 10.0)
+
+
+@twin("presence is judged in one look", "present", "reaped by presence")
+def _one_look() -> Iterable[Patch]:
+    yield mock.patch.object(lease, "ABSENT_BEATS", -1.0)
+
+
+@twin("presence is judged across a gap", "present", "reaped by presence")
+def _across() -> Iterable[Patch]:
+    yield mock.patch.object(lease, "ABSENT_GAP_BEATS", 10.0)
