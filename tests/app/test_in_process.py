@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -59,6 +60,30 @@ async def test_jobs_run_and_give_their_results(app: outlast.App) -> None:
         word = await shout.enqueue("quiet")
         assert [await job.result(timeout=DEADLINE) for job in sums] == list(range(1, 31))
         assert await word.result(timeout=DEADLINE) == "QUIET"
+
+
+async def test_a_task_and_what_runs_round_it_know_whose_job_it_is(app: outlast.App) -> None:
+    schema = contextvars.ContextVar("schema", default="public")
+
+    @app.around
+    async def in_the_tenants_schema(attempt: outlast.Attempt) -> AsyncIterator[None]:
+        before = schema.set(f"tenant_{attempt.tenant}")
+        yield
+        schema.reset(before)
+
+    @app.task
+    async def whose() -> tuple[str | None, str]:
+        await asyncio.sleep(0)  # the other one runs meanwhile
+        return outlast.current().tenant, schema.get()
+
+    async with app.worker():
+        jobs = [await whose.using(tenant=tenant).enqueue() for tenant in ("acme", "eu:4", None)]
+        assert [await job.result(timeout=DEADLINE) for job in jobs] == [
+            ("acme", "tenant_acme"),
+            ("eu:4", "tenant_eu:4"),
+            (None, "tenant_None"),
+        ]
+        assert (await jobs[0].refresh()).tenant == "acme"
 
 
 async def test_a_task_that_requires_tags_runs_only_where_they_are(app: outlast.App) -> None:

@@ -65,8 +65,14 @@ def test_dead_requeue_takes_only_dead_jobs(outlast: Outlast, filled: Filled) -> 
 
 @pytest.mark.parametrize(
     ("choice", "count"),
-    [(["--task", "mail"], 1), (["--queue", "none"], 0), (["--all"], 1)],
-    ids=["task", "queue", "all"],
+    [
+        (["--task", "mail"], 1),
+        (["--queue", "none"], 0),
+        (["--tenant", "acme"], 1),
+        (["--task", "mail", "--tenant", "other"], 0),
+        (["--all"], 1),
+    ],
+    ids=["task", "queue", "tenant", "task of another tenant", "all"],
 )
 def test_dead_requeue_by_filter(
     outlast: Outlast, rows: Filled, choice: list[str], count: int

@@ -67,6 +67,7 @@ def test_jobs_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> Non
         (["--state", "dead"], {"dead"}),
         (["--queue", "post"], {"dead"}),
         (["--task", "analyze"], {"running"}),
+        (["--tenant", "acme"], {"dead"}),
         (["--state", "queued", "--task", "render"], {"retrying", "scheduled", "queued"}),
         (["--limit", "2"], {"cancelled", "unservable"}),
         (["--task", "nothing"], set()),
@@ -175,7 +176,9 @@ def test_dead_jobs_are_listed_with_why(outlast: Outlast, filled: Filled) -> None
     (job,) = outlast("dead", "list", "--url", url, "--json").json()["jobs"]
     assert job["id"] == ids["dead"]
     assert job["error"] == "error: ada@example.org: mailbox unknown"
-    assert outlast("dead", "list", "--queue", "none", "--url", url).out == "no dead jobs\n"
+    for elsewhere in (["--queue", "none"], ["--tenant", "other"]):
+        assert outlast("dead", "list", *elsewhere, "--url", url).out == "no dead jobs\n"
+    assert "acme" in outlast("jobs", "--state", "dead", "--url", url).out
 
 
 @pytest.mark.parametrize("columns", [80, 140])

@@ -59,7 +59,7 @@ def test_wait_ends_as_the_command_has_ended(outlast: Outlast, folder: Path) -> N
 @pytest.mark.usefixtures("at_work")
 def test_a_command_saves_and_reports_and_asks_for_a_retry(outlast: Outlast, folder: Path) -> None:
     script = (
-        f'[ "$OUTLAST_CHECKPOINT" = "5 %" ] && echo "job $OUTLAST_JOB_ID" && exit 0;'
+        f'[ "$OUTLAST_CHECKPOINT" = "5 %" ] && echo "$OUTLAST_TENANT $OUTLAST_JOB_ID" && exit 0;'
         f"{OUTLAST} report 0.05 'five of 100' --stage first || exit 9;"
         f"{OUTLAST} checkpoint '5 %' || exit 9;"
         "exit 75"
@@ -77,8 +77,8 @@ def test_a_command_saves_and_reports_and_asks_for_a_retry(outlast: Outlast, fold
         *sh(script),
         **HERE,
     )
-    assert (done.code, done.out) == (0, "job 1\n"), done.err
-    assert log.read_text() == "job 1\n"
+    assert (done.code, done.out) == (0, "acme 1\n"), done.err
+    assert log.read_text() == "acme 1\n"
     job = outlast("job", 1, "--json", **HERE).json()
     assert (job["task"], job["tenant"], job["checkpoint"]) == ("outlast.shell", "acme", "5 %")
     assert (job["attempt_count"], job["failures"]) == (2, 0)
@@ -88,7 +88,7 @@ def test_a_command_saves_and_reports_and_asks_for_a_retry(outlast: Outlast, fold
         "stage": "first",
         "message": "five of 100",
     }
-    assert job["result"] == {"exit_code": 0, "output": ["job 1"]}
+    assert job["result"] == {"exit_code": 0, "output": ["acme 1"]}
 
 
 @pytest.mark.usefixtures("at_work")

@@ -17,6 +17,7 @@ from outlast.cli.options import (
     Queue,
     SomeIds,
     TaskName,
+    Tenant,
     Url,
     command,
     laid_out,
@@ -46,11 +47,17 @@ class Choice(msgspec.Struct, frozen=True):
     ids: list[int]
     task: str | None
     queue: str | None
+    tenant: str | None
 
     def filter(self, limit: int, before_id: int | None = None) -> JobFilter:
         """Return the filter for one page of them."""
         return JobFilter(
-            state=State.DEAD, queue=self.queue, task=self.task, limit=limit, before_id=before_id
+            state=State.DEAD,
+            queue=self.queue,
+            task=self.task,
+            tenant=self.tenant,
+            limit=limit,
+            before_id=before_id,
         )
 
 
@@ -66,6 +73,7 @@ def add_to(group: typer.Typer) -> None:
 def list_(
     task: TaskName = None,
     queue: Queue = None,
+    tenant: Tenant = None,
     limit: Limit = 50,
     url: Url = None,
     json: Json = False,
@@ -78,7 +86,7 @@ def list_(
         outlast dead list
         outlast dead list --task render --json
     """
-    which = Choice([], task, queue).filter(limit)
+    which = Choice([], task, queue, tenant).filter(limit)
 
     async def look(store: Store) -> list[tuple[JobRow, list[AttemptRow]]]:
         rows = await store.inspector.jobs(which)
@@ -104,20 +112,21 @@ def requeue(
     job_ids: SomeIds = None,
     task: TaskName = None,
     queue: Queue = None,
+    tenant: Tenant = None,
     every: All = False,
     from_scratch: FromScratch = False,
     url: Url = None,
 ) -> None:
     """Revive dead jobs.
 
-    They get fresh budgets and go on from their last checkpoint. Name them by number, by --task and
-    --queue, or say --all.
+    They get fresh budgets and go on from their last checkpoint. Name them by number, by --task,
+    --queue and --tenant, or say --all.
 
     Examples:
         outlast dead requeue 17 18
         outlast dead requeue --task render --from-scratch
     """
-    choice = chosen(job_ids, task, queue, every=every)
+    choice = chosen(job_ids, (task, queue, tenant), every=every)
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
@@ -142,19 +151,20 @@ def discard(
     job_ids: SomeIds = None,
     task: TaskName = None,
     queue: Queue = None,
+    tenant: Tenant = None,
     every: All = False,
     url: Url = None,
 ) -> None:
     """Delete dead jobs for good.
 
-    Their attempts and crash reports go with them. Name them by number, by --task and --queue, or
-    say --all.
+    Their attempts and crash reports go with them. Name them by number, by --task, --queue and
+    --tenant, or say --all.
 
     Examples:
         outlast dead discard 17
         outlast dead discard --queue mail
     """
-    choice = chosen(job_ids, task, queue, every=every)
+    choice = chosen(job_ids, (task, queue, tenant), every=every)
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
@@ -168,13 +178,15 @@ def discard(
 
 
 def chosen(
-    job_ids: list[int] | None, task: str | None, queue: str | None, *, every: bool
+    job_ids: list[int] | None, filters: tuple[str | None, str | None, str | None], *, every: bool
 ) -> Choice:
     """Return what was chosen. UsageError where nothing was, or too much."""
-    ways = [bool(job_ids), task is not None or queue is not None, every]
+    ways = [bool(job_ids), any(one is not None for one in filters), every]
     if sum(ways) != 1:
-        raise UsageError("name the dead jobs: by ID…, or by --task and --queue, or with --all")
-    return Choice(list(dict.fromkeys(job_ids or [])), task, queue)
+        raise UsageError(
+            "name the dead jobs: by ID…, or by --task, --queue and --tenant, or with --all"
+        )
+    return Choice(list(dict.fromkeys(job_ids or [])), *filters)
 
 
 async def batches(store: Store, choice: Choice) -> AsyncIterator[tuple[list[int], list[str]]]:

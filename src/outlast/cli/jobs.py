@@ -23,6 +23,7 @@ from outlast.cli.options import (
     Limit,
     Queue,
     TaskName,
+    Tenant,
     Url,
     command,
     flagged,
@@ -169,6 +170,7 @@ def jobs(
     ] = None,
     queue: Queue = None,
     task: TaskName = None,
+    tenant: Tenant = None,
     limit: Limit = 50,
     url: Url = None,
     json: Json = False,
@@ -182,8 +184,9 @@ def jobs(
         outlast jobs
         outlast jobs --state running --queue mail
         outlast jobs --task render --limit 500 --json
+        outlast jobs --tenant acme
     """
-    which = JobFilter(state=state, queue=queue, task=task, limit=limit)
+    which = JobFilter(state=state, queue=queue, task=task, tenant=tenant, limit=limit)
 
     async def look(store: Store) -> tuple[list[JobRow], set[str]]:
         return await store.inspector.jobs(which), await store.inspector.known_tasks()

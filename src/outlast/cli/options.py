@@ -62,6 +62,9 @@ Queue = Annotated[
 TaskName = Annotated[
     str | None, typer.Option("--task", metavar="NAME", help="Only jobs of this task.")
 ]
+Tenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
+]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Show at most N.")
 ]

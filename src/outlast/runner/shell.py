@@ -24,6 +24,7 @@ from outlast.task import Task
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for
 CANCEL_GRACE = 5.0  # seconds between SIGTERM and the kill
+_OF_AN_ATTEMPT = frozenset({"OUTLAST_CHECKPOINT", "OUTLAST_TENANT"})  # or unset
 TAIL_PART = 8  # of the largest result: JSON may write a byte as six
 
 app = App()
@@ -80,10 +81,12 @@ def environment(attempt: Attempt, address: str) -> dict[str, str]:
         "OUTLAST_TOKEN": str(attempt.token),
         "OUTLAST_SOCKET": address,
     }
+    if attempt.tenant is not None:
+        known["OUTLAST_TENANT"] = attempt.tenant
     saved = attempt.checkpoint
     if saved is not None:
         known["OUTLAST_CHECKPOINT"] = saved if isinstance(saved, str) else json.dumps(saved)
-    outer = {key: value for key, value in os.environ.items() if key != "OUTLAST_CHECKPOINT"}
+    outer = {key: value for key, value in os.environ.items() if key not in _OF_AN_ATTEMPT}
     return {**outer, **known}
 
 
