@@ -120,7 +120,12 @@ def drawing(lines: Sequence[rates.Line], what: Sequence[str]) -> list[str]:
         return []
     name = what[0].replace(", ", "-").replace(" ", "-")
     chosen.sort(key=lambda line: line.median())
-    bars([line.name for line in chosen], [line.median() for line in chosen], name, f"{what[0]}, /s")
+    bars(
+        [line.name for line in chosen],
+        [line.median() for line in chosen],
+        name,
+        f"{what[0]}: jobs/s, logarithmic",
+    )
     return [f"![{what[0]}: jobs a second](performance/{name}.svg)"]
 
 

@@ -118,7 +118,7 @@ def memory(options: Any) -> int:
     def play(one: Stand) -> None:
         remember(one, series, jobs)
 
-    return _measure(series, play, 40, whole=not options.quick)
+    return _measure(series, play, 40, whole=not (options.only or options.quick))
 
 
 def heartbeat(options: Any) -> int:
@@ -129,7 +129,7 @@ def heartbeat(options: Any) -> int:
     def play(one: Stand) -> None:
         watch(one, series, jobs, seconds)
 
-    return _measure(series, play, 20 + seconds, whole=not options.quick)
+    return _measure(series, play, 20 + seconds, whole=not (options.only or options.quick))
 
 
 def _measure(series: Series, play: Any, seconds: float, *, whole: bool) -> int:
