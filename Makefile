@@ -30,6 +30,10 @@ demo: $(DEMO) ## kill a worker half-way through a real job, and watch the job fi
 order-import: $(DEV) ## example: a job's work and its completion in one commit, while jobs hang and die
 	$(BIN)/python -m examples.order_import
 
+.PHONY: lease-mail
+lease-mail: $(DEV) ## example: a split brain of each kind, and the audit trail that it leaves
+	$(BIN)/python -m examples.lease_mail
+
 .PHONY: test
 test: $(DEV) ## run the tests that need only Python, git and make
 	$(PYTEST) -m "not pgbouncer and not rabbitmq and not browser" $(ARGS)

@@ -15,6 +15,7 @@ import pytest
 
 import outlast
 from outlast.errors import ConnectionMismatch, UsageError
+from outlast.store.ways import _pyformat
 
 
 def application(url: str) -> outlast.App:
@@ -101,6 +102,13 @@ except outlast.OutlastError:
 def test_no_library_of_connections_is_loaded_to_tell_them_apart():
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True)
     assert done.stdout == b"[]\n"
+
+
+def test_a_statement_for_psycopg_keeps_its_percent_signs_and_may_name_a_value_twice():
+    assert _pyformat("SELECT '5 %', $2, $10, $2", range(10)) == (
+        "SELECT '5 %%', %(p2)s, %(p10)s, %(p2)s",
+        {f"p{place}": place - 1 for place in range(1, 11)},
+    )
 
 
 # --------------------------------------------------------------------------------- asyncpg

@@ -315,14 +315,11 @@ def _defers_commit(connection: Any) -> bool:
 
 
 _PLACE = re.compile(r"\$(\d+)")
-_REMARK = re.compile(r"^\s*--.*\n", re.MULTILINE)
 
 
 @cache
 def _with_names(statement: str) -> str:
-    """Return the statement with ``%(p1)s`` for ``$1``, without remarks: a client that writes
-    values into the text (Django's) must not write them there."""
-    return _PLACE.sub(r"%(p\1)s", _REMARK.sub("", statement).replace("%", "%%"))
+    return _PLACE.sub(r"%(p\1)s", statement.replace("%", "%%"))
 
 
 def _pyformat(statement: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]]:
