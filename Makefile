@@ -34,6 +34,10 @@ order-import: $(DEV) ## example: a job's work and its completion in one commit, 
 lease-mail: $(DEV) ## example: a split brain of each kind, and the audit trail that it leaves
 	$(BIN)/python -m examples.lease_mail
 
+.PHONY: shell-queue
+shell-queue: $(DEV) ## example: commands as jobs on one file; a worker dies, a job is poison
+	$(BIN)/python -m examples.shell_queue
+
 .PHONY: test
 test: $(DEV) ## run the tests that need only Python, git and make
 	$(PYTEST) -m "not pgbouncer and not rabbitmq and not browser" $(ARGS)

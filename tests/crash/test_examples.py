@@ -1,0 +1,32 @@
+"""The examples as people run them: each judges itself, and its table is what they read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.crash.harness import ROOT
+
+SECONDS = 540.0  # that one may take on a loaded machine; it takes about 15
+
+
+@pytest.mark.timeout(SECONDS + 20)
+@pytest.mark.parametrize(
+    ("example", "rows"),
+    [("shell_queue", ["D1", "D2", "D3", "D4", "D5", "D7"])],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_an_example_keeps_what_it_promises(example: str, rows: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{example}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert [line.split("|")[1].split(":")[0].strip() for line in table[1:]] == rows
