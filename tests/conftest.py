@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.pgbouncer import PgBouncerMissing, PgBouncerServer
 from tests.servers import PostgresMissing, PostgresServer
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+settings.register_profile("outlast", deadline=None)  # a busy machine is no finding
+settings.load_profile("outlast")
 _database_numbers = itertools.count(1)
 
 
