@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from outlast.runner import command as module
+from outlast.runner import shell
 from outlast.runner.command import CommandFailed, started
 
 SECONDS = 60.0
@@ -151,3 +152,8 @@ def lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def test_a_command_may_ask_for_another_time_again_and_again():
+    pauses = [shell._pause(number) for number in (1, 2, 3, 10, 1_025, 100_000)]
+    assert pauses == [2.0, 4.0, 8.0, 600.0, 600.0, 600.0]

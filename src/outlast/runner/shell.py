@@ -23,6 +23,7 @@ from outlast.task import Task
 
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for
+_DOUBLINGS_MAX = 60
 CANCEL_GRACE = 5.0  # seconds between SIGTERM and the kill
 _OF_AN_ATTEMPT = frozenset({"OUTLAST_CHECKPOINT", "OUTLAST_TENANT"})  # or unset
 TAIL_PART = 8  # of the largest result: JSON may write a byte as six
@@ -53,7 +54,7 @@ async def command(
     if stopped:
         raise CommandFailed("it was stopped", **_how(code), output=lines)
     if code == TEMPORARY:
-        raise _NotNow(min(PAUSE_MAX, PAUSE_FIRST * 2 ** (attempt.number - 1)))
+        raise _NotNow(_pause(attempt.number))
     if code != 0:
         raise CommandFailed(f"the command {_said(code)}", **_how(code), output=lines)
     return {"exit_code": 0, "output": _fitting(lines, attempt.max_payload // TAIL_PART)}
@@ -96,6 +97,11 @@ class _NotNow(Snooze):
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
         self.args = (f"the command exited with {TEMPORARY}: again in {seconds:g} s",)
+
+
+def _pause(number: int) -> float:
+    """Return the seconds before the attempt after this one; it may be the ten thousandth."""
+    return min(PAUSE_MAX, PAUSE_FIRST * 2.0 ** min(number - 1, _DOUBLINGS_MAX))
 
 
 def _said(code: int) -> str:
