@@ -78,6 +78,25 @@ async def test_plain_functions_wait_for_an_idle_runner() -> None:
     assert bench.pool.waiting() == AHEAD - 1
 
 
+async def test_what_waits_to_share_takes_a_runner_that_has_become_idle_beside_plain_functions() -> (
+    None
+):
+    bench = await busy(own=True, shared=False)
+    bench.rooms(0)
+    bench.place(*(shared(n) for n in range(SLOTS + AHEAD)))
+    runner = bench.runners[0]
+    runner.says(Ended([End(token, COMPLETED) for token in sorted(runner.tokens)]))
+    assert len(runner.tokens) == CONCURRENCY, "though nothing ran in it any more"
+    assert bench.pool.waiting() == AHEAD - CONCURRENCY
+
+
+async def test_what_waits_takes_the_slots_of_a_runner_that_has_died_at_the_next_look() -> None:
+    bench = await full_of_shared()
+    bench.runners[0].dies(signal="SIGKILL")
+    bench.pool.give_back_late()
+    assert bench.pool.waiting() == AHEAD - CONCURRENCY
+
+
 async def test_what_waits_is_untouched_by_the_death_of_a_runner() -> None:
     bench = await full_of_shared()
     for runner in list(bench.runners):

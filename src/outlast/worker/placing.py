@@ -64,6 +64,11 @@ class Placing:
         )
         return sum(not runner.tokens for runner in active), sum(slots)
 
+    def places_to_share(self, runners: Sequence[RunnerProcess]) -> int:
+        """Return how many attempts could share a runner with others, idle runners included."""
+        open_ = (runner for runner in self.active(runners) if not runner.exclusive)
+        return sum(self._concurrency - len(runner.tokens) for runner in open_)
+
     def has_own_runner(self, runners: Sequence[RunnerProcess], task: str) -> bool | None:
         """Whether attempts of this task have a runner to themselves; None: nobody knows it."""
         active = self.active(runners)

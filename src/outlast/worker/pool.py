@@ -201,7 +201,8 @@ class RunnerPool:
             ahead.give_back(reason)
 
     def give_back_late(self) -> None:
-        """Give back what has waited too long for a slot."""
+        """Give back what has waited too long for a slot; what has one by now starts first."""
+        self._refill()
         for ahead in self._aheads:
             ahead.give_back_late()
 
@@ -216,9 +217,10 @@ class RunnerPool:
         if self.closing or self.draining() or not self.trusted():
             self.give_back("the worker takes no more")
             return
-        idle, slots = self._placing.free(self.runners)
-        first = self._ahead_alone.take(idle) + self._ahead_shared.take(slots)
-        for running in self._sent(first):
+        idle, _ = self._placing.free(self.runners)
+        left = self._sent(self._ahead_alone.take(idle))
+        left += self._sent(self._ahead_shared.take(self._placing.places_to_share(self.runners)))
+        for running in left:
             self._ledger.end(running.token, _NO_PLACE)
         self._retire_worn()
 
