@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from outlast.attempt import Attempt
 from outlast.bridge import blocking
-from outlast.config import MAX_PAYLOAD, check_whole, redacted, worker_settings
+from outlast.config import MAX_PAYLOAD, check_whole, redacted, resolve_wakeup, worker_settings
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.home import Home
 from outlast.job import Job, cancel, check_id, not_found, requeue
@@ -31,6 +31,7 @@ from outlast.model.job import SHELL_TASK
 from outlast.store.base import Cancelled, Requeued
 from outlast.store.reads import JobRow
 from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, is_async, submit
+from outlast.wakeup.address import parse
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,13 +69,20 @@ class App:
     """
 
     def __init__(
-        self, url: str | None = None, *, notify: bool = True, max_payload: int = MAX_PAYLOAD
+        self,
+        url: str | None = None,
+        *,
+        wakeup: str | None = None,
+        notify: bool = True,
+        max_payload: int = MAX_PAYLOAD,
     ) -> None:
         """Name the store and its limits; connect to nothing yet.
 
         Args:
             url: ``sqlite:///jobs.db`` or ``postgresql://user@host/database``; default
                 ``$OUTLAST_URL``, else ``sqlite:///outlast.db``.
+            wakeup: ``nats://host`` or ``amqp://host``: a messenger that tells workers of new
+                jobs, in NOTIFY's stead; default ``$OUTLAST_WAKEUP``, else the store's own way.
             notify: whether enqueuing wakes idle workers at once (PostgreSQL's NOTIFY).
             max_payload: bytes of JSON that arguments, a result or a checkpoint may have.
 
@@ -82,7 +90,9 @@ class App:
             ConfigError: the URL or a setting cannot work.
         """
         self.max_payload = check_whole("max_payload", max_payload, _MIN_PAYLOAD, _MOST_PAYLOAD)
-        self.home = Home(url, notify=bool(notify))
+        if wakeup is not None:
+            parse(wakeup)
+        self.home = Home(url, notify=bool(notify), wakeup=wakeup)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.lifespan_fn: Callable[[App], Context] | None = None
         self.around_fns: list[Callable[[Attempt], Context]] = []
@@ -99,6 +109,11 @@ class App:
     @url.setter
     def url(self, url: str) -> None:
         self.home.move(url)
+
+    @property
+    def wakeup(self) -> str | None:
+        """The messenger's URL: as given, else of ``$OUTLAST_WAKEUP``; None: the store's own way."""
+        return resolve_wakeup(self.home.wakeup)
 
     @overload
     def task(  # type: ignore[overload-overlap]

@@ -22,6 +22,7 @@ URL_VARIABLE = "OUTLAST_URL"
 URL_DEFAULT = "sqlite:///outlast.db"
 URL_EXAMPLES = "sqlite:///jobs.db (three slashes: relative path) or postgresql://user@host/database"
 SCHEMES = frozenset({"sqlite", "postgresql", "postgres"})
+WAKEUP_VARIABLE = "OUTLAST_WAKEUP"
 
 MAX_PAYLOAD = 1024 * 1024  # bytes of one job's arguments, result or checkpoint
 NAME_MAX = 200  # characters of the name of a task, queue or worker
@@ -45,6 +46,11 @@ def resolve_url(url: str | None) -> str:
     if scheme not in SCHEMES or not separator or not rest:
         raise ConfigError(f"{redacted(url)!r} is not the URL of a store; write {URL_EXAMPLES}")
     return url
+
+
+def resolve_wakeup(url: str | None) -> str | None:
+    """Return ``url``, else ``$OUTLAST_WAKEUP``, else None: the store's own wake-ups."""
+    return url or os.environ.get(WAKEUP_VARIABLE) or None
 
 
 def redacted(url: str) -> str:

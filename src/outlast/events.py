@@ -175,6 +175,18 @@ CATALOGUE: dict[str, Event] = {
         ("job_id", "token", "state", "reason"),
         "warning",
     ),
+    # wake-ups
+    "wakeup_ready": Event("Wake-ups come: by `file`, `notify`, `nats` or `amqp`.", ("kind",)),
+    "wakeup_lost": Event(
+        "Wake-ups do not come any more, or not yet: work is found by polling meanwhile.",
+        ("kind", "error"),
+        "warning",
+    ),
+    "notice_rejected": Event(
+        "A message of the messenger is no notice of Outlast's; it was acknowledged.",
+        ("kind", "error"),
+        "warning",
+    ),
     # the store
     "store_unavailable": Event(
         "The store cannot be reached, or broke off.", ("duty", "error"), "warning"

@@ -11,14 +11,17 @@ import os
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from outlast.bridge import hop
-from outlast.config import redacted, resolve_url
+from outlast.config import redacted, resolve_url, resolve_wakeup
 from outlast.errors import UsageError
 from outlast.store.base import ENQUEUE_MAX, Enqueued, NewJob, Store
+
+if TYPE_CHECKING:
+    from outlast.wakeup.messenger import Messenger
 
 R = TypeVar("R")
 
@@ -48,9 +51,12 @@ class _Opened(msgspec.Struct, frozen=True):
 class Home:
     """The stores of one application, one for each event loop."""
 
-    def __init__(self, url: str | None, *, notify: bool = True) -> None:
-        """``notify``: whether enqueuing wakes idle workers, where the store can do that."""
+    def __init__(self, url: str | None, *, notify: bool = True, wakeup: str | None = None) -> None:
+        """``notify``: whether enqueuing wakes idle workers, where the store can do that.
+        ``wakeup``: the URL of a messenger that does it instead."""
         self._url = None if url is None else resolve_url(url)
+        self.wakeup = wakeup
+        self._messengers: dict[asyncio.AbstractEventLoop, Messenger] = {}
         self._notify = notify
         self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
@@ -106,11 +112,22 @@ class Home:
 
     async def _enqueue(self, batch: Sequence[NewJob], connection: object) -> list[Enqueued]:
         if connection is None:
-            return await self.ask(lambda store: store.enqueue(batch))
+            return await hop(lambda: self._enqueue_here(batch))
         from outlast.store.adapters import checked
 
-        foreign = await checked(connection, await self.store_id(), notify=self._notify)
+        foreign = await checked(connection, await self.store_id(), notify=self._notifies())
         return await foreign.enqueue(batch)
+
+    async def _enqueue_here(self, batch: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs, and once that is committed tell the messenger, if there is one."""
+        store = await self.store()
+        stored = await store.enqueue(batch)
+        messenger = self._messengers.get(asyncio.get_running_loop())
+        if messenger is not None:
+            from outlast.wakeup.notice import notices_of
+
+            await messenger.announce(notices_of(batch, stored))
+        return stored
 
     async def close(self) -> None:
         """Close the stores of this process, each on its own loop. They open again when needed."""
@@ -129,21 +146,38 @@ class Home:
         from outlast.store import open_store
 
         store = open_store(self.url, **self._settings())
+        loop = asyncio.get_running_loop()
         try:
             await store.open()
+            await self._open_messenger(loop, store)
             yield store
         finally:
+            messenger = self._messengers.pop(loop, None)
+            if messenger is not None:
+                await messenger.close()
             await store.close()
+
+    async def _open_messenger(self, loop: asyncio.AbstractEventLoop, store: Store) -> None:
+        wakeup = resolve_wakeup(self.wakeup)
+        if wakeup is not None:
+            from outlast.wakeup import open_messenger
+
+            messenger = open_messenger(wakeup, self.url, await store.store_id())
+            await messenger.start()
+            self._messengers[loop] = messenger
+
+    def _notifies(self) -> bool:
+        return self._notify and resolve_wakeup(self.wakeup) is None
 
     def _settings(self) -> dict[str, Any]:
         if self.url.startswith("sqlite:"):
             return {}
-        return {"notify": self._notify, "connections": CONNECTIONS}
+        return {"notify": self._notifies(), "connections": CONNECTIONS}
 
     def forget(self) -> None:
         """Start anew in a child process, without touching what belongs to the parent."""
-        _inherited.append(self._stores)
-        self._stores = {}
+        _inherited.append((self._stores, self._messengers))
+        self._stores, self._messengers = {}, {}
 
 
 async def _first(life: AsyncGenerator[Store]) -> Store:

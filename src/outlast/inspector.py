@@ -197,6 +197,7 @@ def _worker(row: WorkerRow) -> Document:
         "cause": row.cause,
         "presence": proof_of_life(row),
         "presence_off": row.presence_off,
+        "wakeup": row.wakeup,
         "release": row.release,
     }
 

@@ -23,12 +23,23 @@ def stats_document(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
         "workers": {
             status.value: sum(one.status is status for one in workers) for status in WorkerStatus
         },
+        "wakeups": _wakeups(figures, workers),
         "deactivations": {
             "hour": _lost(workers, figures.now - HOUR),
             "day": _lost(workers, figures.now - DAY),
         },
         "refusals": {"day": figures.refused},
         "completed": _completed(figures),
+    }
+
+
+def _wakeups(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
+    """Return how many live workers are woken, and how many have to poll, by the kind of wake-up."""
+    told = [one.wakeup for one in alive(workers, figures.now) if one.wakeup is not None]
+    kinds = sorted({words.partition(":")[0] for words in told})
+    return {
+        kind: {"ready": told.count(kind), "lost": sum(w.startswith(f"{kind}:") for w in told)}
+        for kind in kinds
     }
 
 

@@ -28,7 +28,7 @@ JOB_NAMES = names(
 ATTEMPT_NAMES = names("token number worker host pid outcome charged started_at ended_at crash")
 WORKER_NAMES = names(
     """id name host pid status queues tasks running heartbeat_at lease_expires_at started_at
-    presence presence_off release"""
+    presence presence_off wakeup release"""
 )
 
 

@@ -317,7 +317,7 @@ async def heard(pg_url: str, store: Store) -> AsyncIterator[Heard]:
     wakeup = PostgresWakeup(pg_url)
     await wakeup.start(heard)
     await heard.hears("")  # listening
-    assert wakeup.healthy
+    assert wakeup.health.good
     heard.words.clear()
     yield heard
     await wakeup.close()

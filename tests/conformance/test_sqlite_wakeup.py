@@ -29,13 +29,13 @@ async def wakes(store: SqliteStore) -> AsyncIterator[list[str]]:
     await wakeup.start(heard.append)
 
     async def healthy() -> bool:
-        return wakeup.healthy
+        return wakeup.health.good
 
     await eventually(healthy)
     yield heard
     await wakeup.close()
     await wakeup.close()
-    assert not wakeup.healthy
+    assert not wakeup.health.good
 
 
 async def test_a_commit_wakes(store: SqliteStore, wakes: list[str]) -> None:

@@ -222,6 +222,7 @@ def test_workers_are_shown_with_all_that_the_contract_names():
         "started_at",
         "presence",
         "presence_off",
+        "wakeup",
         "release",
     }
     assert (shown["status"], shown["presence"]) == ("draining", "lock_file")

@@ -10,6 +10,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.crash import Progress
 from outlast.model.job import JobFacts, Policy, State
 from outlast.model.lease import DeathCause, Presence
+from outlast.model.lifecycle import Transition
 from outlast.store.base import ORPHANS_MAX, Orphan, WorkerSeen
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.testing import ManualClock
@@ -96,7 +97,7 @@ class Scene:
             clock=self.clock,
         )
 
-    def _on_reclaimed(self) -> None:
+    def _on_reclaimed(self, applied: list[Transition]) -> None:
         self.woken += 1
 
     async def looks(self, seconds: int) -> None:

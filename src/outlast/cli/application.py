@@ -27,6 +27,7 @@ class Found(msgspec.Struct, frozen=True):
     ``requires``: the tags that some of the tasks need."""
 
     url: str = ""
+    wakeup: str | None = None
     tasks: list[str] = []
     aliases: list[str] = []
     requires: dict[str, list[str]] = {}

@@ -31,7 +31,13 @@ def looked_into(spec: str) -> Found:
         app = load(spec)
         requires = {name: sorted(task.requires) for name, task in app.tasks.items()}
         aliases = sorted(alias for task in app.tasks.values() for alias in task.aliases)
-        return Found(url=app.url, tasks=sorted(app.tasks), aliases=aliases, requires=requires)
+        return Found(
+            url=app.url,
+            wakeup=app.wakeup,
+            tasks=sorted(app.tasks),
+            aliases=aliases,
+            requires=requires,
+        )
     except AppImportError as error:
         return Found(error=str(error), tail=error.tail)
     except Exception as error:

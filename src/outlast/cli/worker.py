@@ -122,6 +122,16 @@ NoPresence = Annotated[
     bool,
     typer.Option("--no-presence", help="Take no lock in PostgreSQL as a proof of life."),
 ]
+WakeupUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--wakeup",
+        metavar="URL",
+        envvar="OUTLAST_WAKEUP",
+        show_envvar=False,
+        help="A messenger, nats:// or amqp://, that tells of new jobs. Default: the application's.",
+    ),
+]
 Format = Annotated[
     LogFormat,
     typer.Option(
@@ -157,6 +167,7 @@ def worker(
     instance: Instance = None,
     no_presence: NoPresence = False,
     shell: Shell = False,
+    wakeup: WakeupUrl = None,
     log_format: Format = LogFormat.TEXT,
 ) -> None:
     """Run jobs until told to stop.
@@ -172,6 +183,7 @@ def worker(
         outlast worker shop.jobs:app --queues mail,default --runners 4
         outlast worker shop.jobs:app --tags gpu,eu
         outlast worker shop.jobs:app --url postgresql://app@db/shop
+        outlast worker shop.jobs:app --wakeup nats://broker
         outlast worker shop.jobs:app --log-format json
         outlast worker --shell
     """
@@ -199,7 +211,7 @@ def worker(
             _load_the_rest(url)  # in the meantime
             log = until_the_end.enter_context(_log(as_json=as_json))
             found = look.found()
-        _run(app, resolve_url(url or found.url), settings, found, log)
+        _run(app, resolve_url(url or found.url), wakeup or found.wakeup, settings, found, log)
 
 
 def _application(app: str | None, *, shell: bool) -> str:
@@ -283,12 +295,17 @@ def _log(*, as_json: bool) -> Iterator[Log]:
         writer.close()
 
 
-def _run(app: str, url: str, settings: WorkerSettings, found: Found, log: Log) -> None:
+def _run(
+    app: str, url: str, wakeup: str | None, settings: WorkerSettings, found: Found, log: Log
+) -> None:
+    from outlast.wakeup import check_messenger
     from outlast.worker.assemble import run_worker
 
+    if wakeup is not None:
+        check_messenger(wakeup, url)
     facts = _facts(app, url, settings, found, made=not exists(url))
     _once_ready(lambda: _introduce(log.writer, facts, as_json=log.on_line is not None))
-    _run_loop(lambda: run_worker(app, url, settings, on_line=log.on_line))
+    _run_loop(lambda: run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line))
 
 
 def _run_loop(main: Callable[[], Any]) -> None:

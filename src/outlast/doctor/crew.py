@@ -87,6 +87,22 @@ def presence(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def wakeups(facts: Facts) -> Iterator[Finding]:
+    """Whether live workers are woken, and what is wrong where they are not."""
+    ill = {
+        one.wakeup for one in alive(facts.workers, facts.now) if one.wakeup and ":" in one.wakeup
+    }
+    for words in sorted(ill):
+        without = [one for one in facts.workers if one.wakeup == words and holds(one)]
+        kind, _, trouble = words.partition(": ")
+        yield Finding(
+            level=Level.WARNING,
+            name="wakeup",
+            sentence=f"No wake-ups by {kind} reach {_named(without)}: {line(trouble, 200)}.",
+            mend="They find jobs by polling, about a second later, until that is mended.",
+        )
+
+
 def leases(facts: Facts) -> Iterator[Finding]:
     """Whether workers have odd terms."""
     live = alive(facts.workers, facts.now)
@@ -131,6 +147,7 @@ CREW: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     lost,
     releases,
     presence,
+    wakeups,
     leases,
     unservable,
 )

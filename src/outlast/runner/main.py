@@ -246,6 +246,7 @@ def main(argument: str) -> int:
             shell.add_to(app)
         if app.url != settings.url:
             app.url = settings.url  # jobs that tasks enqueue go where their worker looks
+        app.home.wakeup = settings.wakeup or app.home.wakeup
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
         channel.send(Broken(_message(error), _own_traceback(error)))

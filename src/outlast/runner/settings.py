@@ -21,3 +21,4 @@ class RunnerSettings(msgspec.Struct, frozen=True):
     url: str
     lock: int | None = None
     shell: bool = False
+    wakeup: str | None = None

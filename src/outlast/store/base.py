@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -117,12 +117,36 @@ class Room(msgspec.Struct, frozen=True):
 
     ``solo`` 0: ordinary jobs, never a suspect. 1: one cohort of suspects, the one whose member
     is next by priority and by the time since when it is due; such a room is for a runner with
-    nothing else in it. 2: one job that must have its worker to itself."""
+    nothing else in it. 2: one job that must have its worker to itself.
+
+    ``named``: ids of jobs that messages have named, taken before others of their priority where
+    the store can; a hint, and what cannot be claimed is passed over."""
 
     tasks: list[str]
     limit: int
     queues: list[str] = []
     solo: int = 0
+    named: list[int] = []
+
+
+class Unannounced(msgspec.Struct, frozen=True):
+    """A job that is due and has waited for a while, as a notice about it needs it. ``token``: of
+    its last attempt, 0 before the first; ``seconds``: since when it is due."""
+
+    job_id: int
+    queue: str
+    task: str
+    token: int
+    seconds: float
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits in the store, for whoever announces it. ``workers``: how many are active;
+    ``next_due``: in how many seconds the next scheduled job falls due."""
+
+    workers: int
+    next_due: float | None
+    jobs: list[Unannounced]
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,6 +298,16 @@ class Migration(msgspec.Struct, frozen=True):
     applied_at: float | None
 
 
+@runtime_checkable
+class Line(Protocol):
+    """A store whose waiting jobs can be announced to a messenger."""
+
+    async def waiting(self, grace: float, limit: int) -> Waiting:
+        """Return jobs that nobody has taken for ``grace`` seconds since they are due, the first of
+        each queue's line, and those that are due and in no line; ``limit`` of each kind."""
+        ...
+
+
 class Store(Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
     be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
@@ -341,6 +375,10 @@ class Store(Protocol):
 
     async def presence_off(self, me: WorkerRef, reason: str) -> None:
         """Say on this worker's row that its presence proves nothing, and why."""
+        ...
+
+    async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
+        """Say on this worker's row by what it is woken, and what is wrong with that."""
         ...
 
     async def heartbeat(self, me: WorkerRef) -> Beat:

@@ -36,6 +36,8 @@ from outlast.store.base import (
     Requeued,
     Room,
     Save,
+    Unannounced,
+    Waiting,
     WorkerRef,
     WorkerSeen,
 )
@@ -303,6 +305,16 @@ class PostgresStore:
     async def presence_off(self, me: WorkerRef, reason: str) -> None:
         """Say on this worker's row that its presence proves nothing, and why."""
         await self._fetch("presence_off", me.worker_id, reason)
+
+    async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
+        """Say on this worker's row by what it is woken, and what is wrong with that."""
+        await self._fetch("tell_wakeup", me.worker_id, words)
+
+    async def waiting(self, grace: float, limit: int) -> Waiting:
+        """Return what nobody has taken for a while."""
+        head, *rows = await self._fetch("waiting", grace, limit)
+        jobs = [Unannounced(*row) for row in rows]
+        return Waiting(workers=head["token"], next_due=head["seconds"], jobs=jobs)
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one."""

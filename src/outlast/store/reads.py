@@ -110,6 +110,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None = None
     presence: str | None = None
     presence_off: str | None = None
+    wakeup: str | None = None
 
 
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -217,6 +217,10 @@ class SqliteStore:
         """Say on this worker's row that its presence proves nothing, and why."""
         await self._write(sqlite_workers.presence_off, me, reason)
 
+    async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
+        """Say on this worker's row by what it is woken, and what is wrong with that."""
+        await self._write(sqlite_workers.tell_wakeup, me, words)
+
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease, by the lock file where there is one: then no write lock is needed."""
         return await self._connection.run(lambda: self._beat_now(me))

@@ -109,6 +109,11 @@ def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
     cursor.execute(_REGISTER["presence_off"], (reason, me.worker_id))
 
 
+def tell_wakeup(cursor: Cursor, _: float, me: WorkerRef, words: str) -> None:
+    """Say by what the worker is woken."""
+    cursor.execute(_REGISTER["tell_wakeup"], (words, me.worker_id))
+
+
 # --------------------------------------------------------------------------------- beats
 
 

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from outlast.clock import Clock
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from outlast.clock import SYSTEM, Clock
+from outlast.errors import ConfigError
+from outlast.wakeup.address import Address, parse
 from outlast.wakeup.base import Wakeup
+from outlast.wakeup.inbox import Inbox
+
+if TYPE_CHECKING:
+    from outlast.wakeup.messenger import Broker, Messenger
+
+PACKAGES = {"nats": ("nats", "NATS needs nats-py"), "amqp": ("aio_pika", "RabbitMQ needs aio-pika")}
 
 
 def open_wakeup(url: str, clock: Clock) -> Wakeup:
@@ -15,3 +27,46 @@ def open_wakeup(url: str, clock: Clock) -> Wakeup:
     from outlast.wakeup.postgres import PostgresWakeup
 
     return PostgresWakeup(url)
+
+
+def check_messenger(wakeup: str, url: str) -> Address:
+    """Return the messenger's address. ConfigError where it cannot serve the store at ``url``."""
+    address = parse(wakeup)
+    if url.startswith("sqlite:"):
+        raise ConfigError(
+            "a messenger is for jobs on PostgreSQL: a SQLite file is on one machine, where every"
+            " worker sees a commit within 20 ms. Leave wakeup= (OUTLAST_WAKEUP) away"
+        )
+    address.context()
+    return address
+
+
+def open_messenger(
+    wakeup: str,
+    url: str,
+    store_id: str,
+    *,
+    queues: list[str] | None = None,
+    clock: Clock = SYSTEM,
+) -> Messenger:
+    """Return a messenger for the store of that id, not started.
+
+    ``queues``: whose notices it receives, [] for all; None for somebody who only publishes.
+    Raises ConfigError for a URL that cannot work, and where the driver is not installed.
+    """
+    from outlast.wakeup.messenger import Messenger
+
+    address = check_messenger(wakeup, url)
+    make = functools.partial(_broker(address.kind), address, store_id, queues)
+    return Messenger(make, address.kind, inbox=None if queues is None else Inbox(), clock=clock)
+
+
+def _broker(kind: str) -> Callable[[Address, str, list[str] | None], Broker]:
+    package, why = PACKAGES[kind]
+    try:
+        from outlast.wakeup.nats import NatsBroker
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(package):
+            raise
+        raise ConfigError(f"{why}: pip install 'outlast[{kind}]'") from error
+    return NatsBroker

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from outlast.events import emit
+
+WORDS_MAX = 500  # characters of an error
+
 
 class Wakeup(Protocol):
     """Calls ``on_wake`` with a queue's name, ``cancel:WORKER_ID``, or "" for "look at all".
@@ -12,7 +16,7 @@ class Wakeup(Protocol):
     Duplicates, delays and losses cost latency, never a job.
     """
 
-    healthy: bool
+    health: Health
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
         """Begin to listen, in the running loop."""
@@ -21,3 +25,47 @@ class Wakeup(Protocol):
     async def close(self) -> None:
         """Stop listening. Safe to call twice."""
         ...
+
+
+class Health:
+    """Whether a wake-up works, and else why not: told by an event at each change.
+
+    ``kind`` is ``file``, ``notify``, ``nats`` or ``amqp``. May be changed from any thread.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.good = False
+        self.trouble: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it has been tried at all."""
+        return self.good or self.trouble is not None
+
+    def well(self) -> bool:
+        """Note that it works; return whether that is news."""
+        if self.good:
+            return False
+        self.good, self.trouble = True, None
+        emit("wakeup_ready", kind=self.kind)
+        return True
+
+    def ill(self, error: BaseException | str) -> None:
+        """Note why it does not work."""
+        text = error if isinstance(error, str) else _words(error)
+        if self.good or self.trouble is None:
+            emit("wakeup_lost", kind=self.kind, error=text)
+        self.good, self.trouble = False, text
+
+    def ended(self) -> None:
+        """Note that nobody listens any more."""
+        self.good, self.trouble = False, "closed"
+
+    def __str__(self) -> str:
+        return self.kind if self.good else f"{self.kind}: {self.trouble}"
+
+
+def _words(error: BaseException) -> str:
+    said = " ".join(str(error).split()) or "no answer in time"
+    return f"{type(error).__name__}: {said[:WORDS_MAX]}"

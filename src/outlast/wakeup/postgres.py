@@ -15,6 +15,7 @@ from typing import Any
 from outlast.clock import SYSTEM, Clock
 from outlast.store.postgres_pool import TROUBLE, Settings, check_url, connect
 from outlast.store.postgres_sql import sql
+from outlast.wakeup.base import Health
 
 CHANNEL = "outlast"
 ECHO_EVERY_SECONDS = 20.0
@@ -26,11 +27,11 @@ class PostgresWakeup:
     """Calls ``on_wake`` with what was notified: a queue, or ``cancel:`` or ``drain:`` and a
     worker's id.
 
-    ``healthy`` is true while the last echo came back; polling goes on underneath in any case.
+    It is in good health while the last echo came back; polling goes on underneath in any case.
     """
 
     def __init__(self, url: str, clock: Clock = SYSTEM) -> None:
-        self.healthy = False
+        self.health = Health("notify")
         self._settings = Settings(url=check_url(url))
         self._clock = clock
         self._on_wake: Callable[[str], None] = lambda payload: None
@@ -50,15 +51,19 @@ class PostgresWakeup:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        self.healthy = False
+        self.health.ended()
 
     async def _run(self) -> None:
         pause = BACKOFF_FIRST_SECONDS
         while True:
-            with suppress(*TROUBLE):
+            trouble: Exception = ConnectionError("the connection was lost")
+            try:
                 await self._listen()
-            pause = BACKOFF_FIRST_SECONDS if self.healthy else min(2 * pause, BACKOFF_MAX_SECONDS)
-            self.healthy = False
+            except TROUBLE as error:
+                trouble = error
+            good = self.health.good
+            pause = BACKOFF_FIRST_SECONDS if good else min(2 * pause, BACKOFF_MAX_SECONDS)
+            self.health.ill(trouble)
             await self._clock.sleep(pause * (0.5 + 0.5 * self._clock.random()))
 
     async def _listen(self) -> None:
@@ -71,8 +76,7 @@ class PostgresWakeup:
             await connection.add_listener(CHANNEL, self._heard)
             await connection.add_listener(echo_channel, self._echoed)
             while await self._echo_returns(connection, echo_channel):
-                if not self.healthy:
-                    self.healthy = True
+                if self.health.well():
                     self._on_wake("")
                 if await self._lost_within(ECHO_EVERY_SECONDS):
                     return

@@ -16,6 +16,7 @@ from contextlib import closing, suppress
 from outlast.clock import Clock
 from outlast.store import sqlite_url
 from outlast.store.sqlite_sql import statements
+from outlast.wakeup.base import Health
 
 POLL_SECONDS = 0.015
 REOPEN_SECONDS = 1.0  # after an error
@@ -26,11 +27,11 @@ class SqliteWakeup:
     """Calls ``on_wake("")`` on the loop of ``start`` soon after anybody has committed.
 
     It does not know what was committed, so it wakes for everything; several commits within one
-    look are one call. ``healthy``: the last look worked.
+    look are one call. It is in good health while the last look worked.
     """
 
     def __init__(self, url: str, clock: Clock) -> None:
-        self.healthy = False
+        self.health = Health("file")
         self._path = sqlite_url.parse(url).path
         self._clock = clock
         self._ended = threading.Event()
@@ -55,12 +56,14 @@ class SqliteWakeup:
         thread, self._thread = self._thread, None
         if thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, thread.join)
+        self.health.ended()
 
     def _watch(self) -> None:
         while not self._ended.is_set():
-            with suppress(sqlite3.Error):
+            try:
                 self._watch_connection()
-            self.healthy = False
+            except sqlite3.Error as error:
+                self.health.ill(error)
             self._ended.wait(REOPEN_SECONDS)
 
     def _watch_connection(self) -> None:
@@ -69,7 +72,7 @@ class SqliteWakeup:
             seen = None
             while not self._ended.wait(POLL_SECONDS):
                 version = connection.execute(_DATA_VERSION).fetchone()[0]
-                self.healthy = True
+                self.health.well()
                 if seen is not None and version != seen:
                     self._wake()
                 seen = version

@@ -20,7 +20,8 @@ from outlast.store.base import NewWorker, Store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.presence import PresenceLock, open_presence
 from outlast.store.sqlite import SqliteStore
-from outlast.wakeup import open_wakeup
+from outlast.wakeup import open_messenger, open_wakeup
+from outlast.wakeup.base import Wakeup
 from outlast.worker.memory import find_cgroup
 from outlast.worker.output import Lines, Output
 from outlast.worker.pool import RunnerPool
@@ -41,9 +42,12 @@ def unique_name(clock: Clock = SYSTEM) -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{int(clock.random() * 16**6):06x}"
 
 
-async def open_main_store(url: str, lease: float) -> Store:
-    """Return the store for a worker's main loop, opened."""
-    store = open_store(url, **_server_settings(url, lease, connections=2))
+async def open_main_store(url: str, lease: float, wakeup: str | None = None) -> Store:
+    """Return the store for a worker's main loop, opened. With a messenger it notifies nobody."""
+    settings = _server_settings(url, lease, connections=2)
+    if wakeup is not None:
+        settings["notify"] = False
+    store = open_store(url, **settings)
     await store.open()
     return store
 
@@ -63,6 +67,16 @@ async def open_beating_store(url: str, lease: float, lock: LockFile | None) -> S
         store.lock = lock  # its beats are written there
     await store.open()
     return store
+
+
+async def wakeup_for(
+    url: str, wakeup: str | None, store: Store, settings: WorkerSettings, clock: Clock
+) -> Wakeup:
+    """Return what tells a worker of new jobs: the messenger, or the store's own way."""
+    if wakeup is None:
+        return open_wakeup(url, clock)
+    store_id = await store.store_id()
+    return open_messenger(wakeup, url, store_id, queues=list(settings.queues), clock=clock)
 
 
 def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
@@ -106,6 +120,7 @@ async def run_worker(
     url: str,
     settings: WorkerSettings,
     *,
+    wakeup: str | None = None,
     on_line: Callable[[int, str], None] | None = None,
     clock: Clock = SYSTEM,
 ) -> None:
@@ -116,14 +131,16 @@ async def run_worker(
     when it cannot be opened.
     """
     name = settings.name or unique_name()
-    store = await open_main_store(url, settings.lease)
+    store = await open_main_store(url, settings.lease, wakeup)
     lock = lock_for(url, name)
     tether = Tether(() if lock is None else (lock.fd,))
     output = Output() if on_line is None else Lines(on_line)
     worker: Worker | None = None
     try:
         tether.start()
-        worker = await _assembled(app, url, name, settings, store, lock, tether, output, clock)
+        worker = await _assembled(
+            app, url, wakeup, name, settings, store, lock, tether, output, clock
+        )
         _obey_signals(worker)
         await worker.run()
     finally:
@@ -138,6 +155,7 @@ async def run_worker(
 async def _assembled(
     app: str,
     url: str,
+    wakeup: str | None,
     name: str,
     settings: WorkerSettings,
     store: Store,
@@ -151,7 +169,7 @@ async def _assembled(
         settings,
         store=store,
         open_beating_store=functools.partial(open_beating_store, url, settings.lease, lock),
-        wakeup=open_wakeup(url, clock),
+        wakeup=await wakeup_for(url, wakeup, store, settings, clock),
         clock=clock,
         hold_until=tether.hold_until,
         presence=presence_for(url, settings),
@@ -165,6 +183,7 @@ async def _assembled(
         url=url,
         lock=None if lock is None else lock.fd,
         shell=settings.shell,
+        wakeup=wakeup,
     )
     make = functools.partial(
         RunnerProcess,

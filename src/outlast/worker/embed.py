@@ -24,7 +24,6 @@ from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
 from outlast.store.base import CLAIMS_MAX, Answer, Room, Save
-from outlast.wakeup import open_wakeup
 from outlast.worker.ahead import Ahead, linger
 from outlast.worker.assemble import (
     lock_for,
@@ -33,6 +32,7 @@ from outlast.worker.assemble import (
     open_main_store,
     presence_for,
     unique_name,
+    wakeup_for,
 )
 from outlast.worker.deaths import crashed
 from outlast.worker.ledger import Ledger, Running
@@ -231,7 +231,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
     chosen = worker_settings(**settings)
     name = chosen.name or unique_name()
     async with contextlib.AsyncExitStack() as stack:
-        store = await open_main_store(app.url, chosen.lease)
+        store = await open_main_store(app.url, chosen.lease, app.wakeup)
         stack.push_async_callback(store.close)
         lock = lock_for(app.url, name)
         worker = Worker(
@@ -239,7 +239,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
             chosen,
             store=store,
             open_beating_store=functools.partial(open_beating_store, app.url, chosen.lease, lock),
-            wakeup=open_wakeup(app.url, clock),
+            wakeup=await wakeup_for(app.url, app.wakeup, store, chosen, clock),
             clock=clock,
             presence=presence_for(app.url, chosen),
         )

@@ -19,6 +19,7 @@ from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.base import OUTCOMES_MAX, Answer, Claimed, Exchanged, Room, Store, WorkerRef
 from outlast.store.bisect import exchange_bisecting
+from outlast.wakeup.inbox import Inbox
 from outlast.worker.ahead import WAIT_SECONDS_MAX
 from outlast.worker.alone import Alone
 from outlast.worker.base import Pool
@@ -27,6 +28,7 @@ from outlast.worker.ledger import Ledger
 T = TypeVar("T")
 
 BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
+RELAXED = 10.0  # times as long between two looks while a messenger says what is new
 LEFT_OPEN_SECONDS = 60.0  # then the transaction of an attempt that has ended was forgotten
 
 
@@ -60,6 +62,7 @@ class Exchange:
         poll: float,
         reconcile_every: float,
         patience: float,
+        inbox: Inbox | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -67,6 +70,8 @@ class Exchange:
         self._holder = holder
         self._clock = clock
         self._poll = poll
+        self._inbox = inbox or Inbox()
+        self._look_at = clock.boot()
         self._reconcile_every = reconcile_every
         self._patience = patience
         self._broken = False
@@ -95,6 +100,9 @@ class Exchange:
         ended = self._ledger.take(OUTCOMES_MAX)
         rooms = self._rooms(ended)
         if not ended and not rooms:
+            if not self._is_at_ease():
+                self._inbox.refuse()
+                self._inbox.offer(0)
             await self._reconcile_when_due()
             return min(self._poll, self._reconcile_every)
         asked_as = self._holder.me
@@ -108,7 +116,7 @@ class Exchange:
         return pause
 
     def _rooms(self, ended: list[Transition]) -> list[Room]:
-        if not self._holder.may_claim():
+        if not self._holder.may_claim() or (self._is_at_ease() and not ended):
             return []
         rooms = self._alone.rooms(
             lambda: self._pool.rooms(len(self._ledger.ended)), self._pool.room_alone
@@ -118,12 +126,17 @@ class Exchange:
             return []  # a full worker does not follow each hint of ordinary work
         return rooms
 
+    def _is_at_ease(self) -> bool:
+        """Whether a look can wait: whatever is new would be told by the messenger."""
+        return self._inbox.healthy and not self._hint and self._clock.boot() < self._look_at
+
     def _is_time_for_suspects(self) -> bool:
         return self._clock.boot() - self._asked_at >= self._poll
 
     async def _trip(self, ended: list[Transition], rooms: list[Room]) -> Exchanged:
         self._hint = False
-        self._asked_at = self._clock.boot()
+        self._asked_at = self._look_at = self._clock.boot()
+        rooms = self._inbox.named(rooms)
         try:
             async with asyncio.timeout(self._patience):
                 return await exchange_bisecting(
@@ -138,6 +151,7 @@ class Exchange:
 
     def _broke(self, ended: list[Transition]) -> None:
         self._broken = True
+        self._inbox.settle(answered=False)
         self._ledger.give_back(ended)
 
     async def _took(
@@ -145,6 +159,7 @@ class Exchange:
     ) -> float:
         for transition, answer in zip(ended, reply.answers, strict=True):
             self._ledger.answered(transition, answer)
+        self._inbox.settle(answered=True)
         self._close_what_was_left_open()
         self._start(reply.claimed, asked_as)
         for _, token in reply.cancels:
@@ -185,9 +200,12 @@ class Exchange:
             return BUSY_PAUSE_SECONDS
         asked = sum(room.limit for room in rooms if not room.solo)
         ordinary = sum(not each.solo for each in reply.claimed)
+        self._inbox.offer(asked - ordinary)
         if self._hint or self._ledger.ended or (asked and ordinary >= asked):
             return self._gather()
-        due = self._poll if reply.next_due is None else min(self._poll, reply.next_due)
+        poll = self._poll * (RELAXED if self._inbox.healthy else 1.0)
+        due = poll if reply.next_due is None else min(poll, reply.next_due)
+        self._look_at += due
         return max(0.001, min(due, self._reconcile_every))
 
     async def _reconcile_when_due(self) -> None:

@@ -25,7 +25,7 @@ UNKNOWN = "it is no longer registered as alive"
 
 
 class Reaper:
-    """The duty that cleans up after workers that are gone; ``on_reclaimed`` hears of it."""
+    """The duty that cleans up after workers that are gone; ``on_reclaimed`` hears of what."""
 
     name = "reaper"
 
@@ -33,7 +33,7 @@ class Reaper:
         self,
         store: Store,
         own_id: Callable[[], int],
-        on_reclaimed: Callable[[], None],
+        on_reclaimed: Callable[[list[Transition]], None],
         *,
         clock: Clock,
     ) -> None:
@@ -108,7 +108,7 @@ class Reaper:
                     reason=transition.message,
                 )
             if applied:
-                self._on_reclaimed()
+                self._on_reclaimed(applied)
             if len(applied) < ORPHANS_MAX:
                 return count
 

@@ -19,11 +19,14 @@ from outlast.clock import Clock
 from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
+from outlast.model.job import State
 from outlast.model.lease import Trust
-from outlast.store.base import OUTCOMES_MAX, Beat, NewWorker, Store, WorkerRef
+from outlast.model.lifecycle import Transition
+from outlast.store.base import OUTCOMES_MAX, Beat, Line, NewWorker, Store, WorkerRef
 from outlast.store.presence import PresenceLock
 from outlast.store.reads import WorkerStatus
 from outlast.wakeup.base import Wakeup
+from outlast.wakeup.messenger import Messenger
 from outlast.worker.base import Pool
 from outlast.worker.deadlines import Deadlines
 from outlast.worker.exchange import Exchange
@@ -35,12 +38,14 @@ from outlast.worker.pruner import Pruner
 from outlast.worker.reaper import Reaper
 from outlast.worker.savings import Savings
 from outlast.worker.service import Duty, Service
+from outlast.worker.sweeper import Sweeper
 from outlast.worker.watchdog import Watchdog
 
 STOP_GRACE_SECONDS = 2.0  # for attempts that a drain asks to stop
 LEAVE_SECONDS = 5.0  # for the last ends to be handed in
 PATIENCE_SECONDS_MAX = 30.0  # for one answer of the store
 REVIVE_PAUSE_SECONDS = 0.2
+WAKEUP_LOOK_SECONDS = 1.0
 _TO_WORKERS = ("cancel:", "drain:")  # wake-ups for one worker, with its id
 LOST = "the store says that it is lost"
 
@@ -72,6 +77,8 @@ class Worker:
         self._store = store
         self._open_beating_store = open_beating_store
         self._wakeup = wakeup
+        self._messenger = wakeup if isinstance(wakeup, Messenger) else None
+        self._sweeper: Sweeper | None = None
         self._clock = clock
         self._hold_until = hold_until
         self._presence = presence
@@ -112,7 +119,10 @@ class Worker:
             poll=self.settings.poll,
             reconcile_every=self.terms.heartbeat,
             patience=min(PATIENCE_SECONDS_MAX, self.terms.lease / 3),
+            inbox=None if self._messenger is None else self._messenger.inbox,
         )
+        if self._messenger is not None:
+            self._messenger.knows = lambda task: task in pool.tasks()
         self._services = {
             duty.name: Service(duty, self._clock, self.fail) for duty in (*self._duties(), *more)
         }
@@ -205,9 +215,16 @@ class Worker:
         yield Reaper(
             self._store,
             lambda: self.me.worker_id,
-            lambda: self._on_wake(""),
+            self._on_reclaimed,
             clock=self._clock,
         )
+        if self._wakeup is not None:
+            yield _WakeupTeller(self, self._wakeup)
+        if self._messenger is not None and isinstance(self._store, Line):
+            self._sweeper = Sweeper(
+                self._store, self._messenger, poll=self.settings.poll, clock=self._clock
+            )
+            yield self._sweeper
         yield Deadlines(self._store, lambda: self._on_wake(""), clock=self._clock)
         yield Pruner(
             self._store,
@@ -403,6 +420,20 @@ class Worker:
         self._exchange.hint()
         self._nudge("exchange")
 
+    def _on_reclaimed(self, applied: list[Transition]) -> None:
+        """Look for what was given back here, and tell other workers of it."""
+        self._on_wake("")
+        if self._sweeper is None:
+            return
+        for each in applied:
+            if each.state is State.QUEUED and each.delay <= 0:
+                self._sweeper.cleared(each.job_id, each.message)
+        self._nudge("sweeper")
+
+    async def tell_wakeup(self, words: str) -> None:
+        """Say on the row by what this worker is woken."""
+        await self._store.tell_wakeup(self.me, words)
+
     def _nudge(self, name: str) -> None:
         service = self._services.get(name)
         if service is not None:
@@ -455,3 +486,21 @@ class _Announcer:
 
     async def run_once(self) -> None:
         await self._worker.announce()
+
+
+class _WakeupTeller:
+    """The duty that writes to the worker's row whether its wake-ups come."""
+
+    name = "wakeup"
+
+    def __init__(self, worker: Worker, wakeup: Wakeup) -> None:
+        self._worker = worker
+        self._wakeup = wakeup
+        self._told = (0, "")
+
+    async def run_once(self) -> float:
+        now = self._worker.me.worker_id, str(self._wakeup.health)
+        if now != self._told and self._wakeup.health.known:
+            await self._worker.tell_wakeup(now[1])
+            self._told = now
+        return WAKEUP_LOOK_SECONDS

@@ -17,7 +17,8 @@
 -- position, and an index of their own, which is read lane by lane (queue, task).
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
 -- presence: the incarnation of the database under which the worker's advisory lock was taken;
--- presence_off: why there is none. cause: why the row ended.
+-- presence_off: why there is none. wakeup: by what it is woken, and what is wrong with that. cause:
+-- why the row ended.
 
 CREATE SEQUENCE outlast_token_seq CACHE 1;
 CREATE SEQUENCE outlast_position_seq CACHE 1;
@@ -124,6 +125,7 @@ CREATE TABLE outlast_workers (
     drain_requested  boolean NOT NULL DEFAULT false,
     presence         text,
     presence_off     text,
+    wakeup           text,
     lock_path        text,
     lock_device      bigint,
     lock_inode       bigint,

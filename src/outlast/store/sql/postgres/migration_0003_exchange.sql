@@ -17,6 +17,7 @@
 -- 5  Claims, by priority and position. Two claims never meet: each skips what the other holds, and
 --    a row that was claimed since the snapshot has lost its position when it is looked at again.
 --    Locking and changing are two statements, so that the second works on what the first locked.
+--    What messages have named comes first, within its priority.
 --    While the line holds jobs of other tasks, the room's own are picked by task instead, so that
 --    jobs which nobody knows slow nobody.
 --    The token is drawn while the worker's row is held, so that raise_tokens, which locks out all
@@ -254,6 +255,83 @@ BEGIN
 END
 $$;
 
+-- Lock those of the named jobs that wait in the line and that this room can take. A job is passed
+-- over while one of a larger priority stands in its queue's line: a message cannot jump that.
+-- (coalesce leaves the primary key as the only way to an id.)
+CREATE FUNCTION outlast_named_v1(p_ids bigint[], p_tasks text[], p_queues text[], p_limit integer)
+RETURNS bigint[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_ids bigint[];
+BEGIN
+    SELECT array_agg(l.id ORDER BY l.priority DESC, l.position) INTO v_ids
+    FROM (SELECT j.id, j.priority, j.position
+          FROM unnest(p_ids) AS n (id)
+          JOIN outlast_jobs j ON j.id = n.id AND coalesce(j.position, 0) > 0
+          WHERE j.task = ANY (p_tasks)
+            AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues))
+            AND j.priority >= (
+                SELECT h.priority FROM outlast_jobs h
+                WHERE h.queue = j.queue AND h.position IS NOT NULL
+                ORDER BY h.priority DESC, h.position LIMIT 1)
+          LIMIT p_limit
+          FOR NO KEY UPDATE OF j SKIP LOCKED) l;
+    RETURN v_ids;
+END
+$$;
+
+-- What waits for somebody to look: the first of each queue's line that nobody has taken for a
+-- while, and what is due and in no line: scheduled jobs that nobody has put into it, and suspects.
+-- The first row holds the number of active workers and the seconds to the next scheduled job.
+CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
+RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision)
+LANGUAGE plpgsql
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_grace interval := p_grace * interval '1 second';
+    v_line text[] := outlast_line_queues_v1();
+    v_due text[] := outlast_due_queues_v1();
+BEGIN
+    RETURN QUERY
+    SELECT NULL::bigint, NULL::text, NULL::text,
+           (SELECT count(*) FROM outlast_workers w WHERE w.status = 'active'),
+           extract(epoch FROM min(d.run_at) - v_now)::float8
+    FROM unnest(v_due) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT j.run_at FROM outlast_jobs j
+        WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+          AND j.run_at > v_now
+        ORDER BY j.run_at LIMIT 1) d;
+    RETURN QUERY
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
+    FROM unnest(v_line) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM outlast_jobs j
+        WHERE j.queue = q.queue AND j.position IS NOT NULL
+        ORDER BY j.priority DESC, j.position LIMIT p_limit) f
+    WHERE f.run_at <= v_now - v_grace
+    UNION ALL
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
+    FROM unnest(v_due) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM outlast_jobs j
+        WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+          AND j.run_at <= v_now
+        ORDER BY j.run_at LIMIT p_limit) f
+    UNION ALL
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
+    FROM (SELECT j.* FROM outlast_jobs j
+          WHERE j.state = 'queued' AND j.solo > 0
+          ORDER BY j.solo, j.queue, j.task, j.priority DESC, j.run_at LIMIT p_limit) f
+    WHERE f.run_at <= v_now;
+END
+$$;
+
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[],
@@ -371,9 +449,10 @@ BEGIN
         ORDER BY j.solo DESC LIMIT 1;
 
         FOR v_room IN
-            SELECT r.tasks, r."limit", r.queues, r.solo, cardinality(r.queues) = 0 AS everywhere
+            SELECT r.tasks, r."limit", r.queues, r.solo, cardinality(r.queues) = 0 AS everywhere,
+                   r.named
             FROM json_to_recordset(p_rooms::json)
-                 AS r (tasks text[], "limit" integer, queues text[], solo integer)
+                 AS r (tasks text[], "limit" integer, queues text[], solo integer, named bigint[])
             WHERE coalesce(r.solo, 0) <= coalesce(v_most, 0)
         LOOP
             v_left := least(v_room."limit" - v_busy, p_claims_max - v_claimed);
@@ -400,12 +479,16 @@ BEGIN
             IF cardinality(v_queues) > 1 THEN
                 v_queues := ARRAY(SELECT q FROM unnest(v_queues) AS q ORDER BY random());
             END IF;
+            IF cardinality(v_room.named) > 0 THEN v_queues := NULL::text || v_queues; END IF;
             FOREACH v_queue IN ARRAY v_queues LOOP
                 IF v_room.solo > 0 THEN  -- 6
                     v_more := outlast_next_suspects_v1(
                         v_room.solo, v_room.tasks, v_room.queues, v_left, v_now);
                     v_due := outlast_next_suspect_due_v1(
                         v_room.solo, v_room.tasks, v_room.queues, v_now);
+                ELSIF v_queue IS NULL THEN
+                    v_more := outlast_named_v1(
+                        v_room.named, v_room.tasks, v_room.queues, v_left);
                 ELSE
                     v_more := outlast_next_v1(v_queue, v_room.tasks, v_left);
                 END IF;

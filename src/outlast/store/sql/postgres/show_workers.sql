@@ -5,5 +5,6 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at,
        extract(epoch FROM w.lease_expires_at)::float8 AS lease_expires_at,
        extract(epoch FROM w.stopped_at)::float8 AS stopped_at, w.release, w.lock_path,
-       w.tags, w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off
+       w.tags, w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
+       w.wakeup
 FROM outlast_workers w ORDER BY w.id

@@ -30,7 +30,8 @@ FROM outlast_attempts WHERE job_id = ? ORDER BY token
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
        w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id), w.started_at,
        w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path, w.tags,
-       w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off
+       w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
+       w.wakeup
 FROM outlast_workers AS w ORDER BY w.id
 -- name: refusals
 -- Who tried is told by the attempt of that token.

@@ -12,7 +12,7 @@
 -- it), cohort those suspects of it that run together. Suspects wait outside of the line: they
 -- have no position, and an index of their own, which is read lane by lane (queue, task).
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
--- presence_off are PostgreSQL's. cause: why a worker's row ended.
+-- presence_off are PostgreSQL's. wakeup: by what it is woken. cause: why a worker's row ended.
 --
 -- The invariants of a state are one CASE: an IN list of more than two builds a temporary index
 -- for every row that is written, which was seen to double the cost of a claim.
@@ -143,6 +143,7 @@ CREATE TABLE outlast_workers (
     drain_requested  INTEGER NOT NULL DEFAULT 0,
     presence         TEXT,
     presence_off     TEXT,
+    wakeup           TEXT,
     lock_path        TEXT,
     lock_device      INTEGER,
     lock_inode       INTEGER,

@@ -31,3 +31,5 @@ WHERE id = ? AND status IN ('active', 'draining')
 UPDATE outlast_workers SET presence = NULL, presence_off = ? WHERE id = ?
 -- name: announce
 UPDATE outlast_workers SET tasks = ?, lacks = ? WHERE id = ?
+-- name: tell_wakeup
+UPDATE outlast_workers SET wakeup = ? WHERE id = ?

@@ -1,0 +1,152 @@
+"""The URL of a messenger: hosts, credentials, TLS and settings. No driver is needed to check it.
+
+``nats://user:password@one:4222,two:4222?replicas=3``. ``tls://`` is NATS, and ``amqps://`` is
+RabbitMQ, through TLS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from outlast.config import redacted
+from outlast.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+EXAMPLES = "nats://host:4222, nats://one,two,three?replicas=3, or amqp://user:password@host/vhost"
+_PORTS = {"nats": 4222, "tls": 4222, "amqp": 5672, "amqps": 5671}
+_KINDS = {"nats": "nats", "tls": "nats", "amqp": "amqp", "amqps": "amqp"}
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+PORT_MAX = 65_535
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """A messenger's address, checked. ``kind`` is ``nats`` or ``amqp``. ``settings`` holds what
+    the URL's query says, and only that."""
+
+    kind: str
+    tls: bool
+    hosts: list[tuple[str, int]]
+    user: str | None = None
+    password: str | None = None
+    path: str = ""
+    settings: dict[str, Any] = {}
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: no credentials."""
+        return ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return how TLS is done; None without TLS. ConfigError names a bad file."""
+        ca, cert, key = (self.settings.get(f"tls_{name}") for name in ("ca", "cert", "key"))
+        if not (self.tls or ca or cert):
+            return None
+        import ssl
+
+        try:
+            context = ssl.create_default_context(cafile=ca)
+            if cert:
+                context.load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"the TLS files of the wake-up cannot be used: {error}") from error
+        return context
+
+
+def parse(url: str) -> Address:
+    """Return the address. ConfigError says what is wrong with it."""
+    scheme, separator, rest = url.partition("://")
+    if scheme not in _KINDS or not separator:
+        raise ConfigError(f"{redacted(url)!r} is not the URL of a messenger; write {EXAMPLES}")
+    place, _, query = rest.partition("?")
+    login, _, netloc = place.rpartition("@")
+    netloc, _, path = netloc.partition("/")
+    user, _, password = login.partition(":")
+    kind = _KINDS[scheme]
+    return Address(
+        kind=kind,
+        tls=scheme in {"tls", "amqps"},
+        hosts=[_host(url, each, _PORTS[scheme]) for each in netloc.split(",")],
+        user=unquote(user) or None,
+        password=unquote(password) or None,
+        path=unquote(path),
+        settings=_settings(kind, query),
+    )
+
+
+def _host(url: str, text: str, port: int) -> tuple[str, int]:
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?", text)
+    if not found or not 0 < int(found[2] or port) <= PORT_MAX:
+        raise ConfigError(f"{redacted(url)!r} does not name hosts; write {EXAMPLES}")
+    return found[1].strip("[]"), int(found[2] or port)
+
+
+def _settings(kind: str, query: str) -> dict[str, Any]:
+    known = _KNOWN[kind]
+    found: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in known:
+            raise ConfigError(
+                f"{name!r} is no setting of a wake-up by {kind}; there are: {', '.join(known)}"
+            )
+        found[name] = known[name](name, text)
+    return found
+
+
+def _whole(least: int, most: int) -> Callable[[str, str], int]:
+    def check(name: str, text: str) -> int:
+        if not re.fullmatch(r"\d{1,18}", text) or not least <= int(text) <= most:
+            raise ConfigError(
+                f"the wake-up's {name} must be a whole number from {least} to {most}, not {text!r}"
+            )
+        return int(text)
+
+    return check
+
+
+def _word(*words: str) -> Callable[[str, str], str]:
+    def check(name: str, text: str) -> str:
+        if text not in words:
+            raise ConfigError(
+                f"the wake-up's {name} must be one of {', '.join(words)}, not {text!r}"
+            )
+        return text
+
+    return check
+
+
+def _name(name: str, text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ConfigError(
+            f"the wake-up's {name} must be 1 to 64 letters, digits, - and _, not {text!r}"
+        )
+    return text
+
+
+def _file(name: str, text: str) -> str:
+    if not text:
+        raise ConfigError(f"the wake-up's {name} must be the path of a file")
+    return text
+
+
+_TLS = {"tls_ca": _file, "tls_cert": _file, "tls_key": _file}
+_LIMITS = {"max_age": _whole(1, 10**9), "max_msgs": _whole(1, 10**12), "replicas": _whole(1, 7)}
+_KNOWN: dict[str, dict[str, Callable[[str, str], Any]]] = {
+    "nats": {
+        "stream": _name,
+        "storage": _word("file", "memory"),
+        **_LIMITS,
+        "max_bytes": _whole(1, 10**15),
+        "duplicate_window": _whole(1, 10**9),
+        "creds": _file,
+        "nkey": _file,
+        **_TLS,
+    },
+    "amqp": {**_LIMITS, **_TLS},
+}

@@ -1,0 +1,81 @@
+"""Between a messenger and the exchange: names of jobs go in, the room that is left comes out.
+
+A message is taken from the messenger only while there is room for its job, and handed to one
+exchange. Once that has been answered, whatever was claimed, the message is settled; where the
+exchange had no room after all, or broke off, the message goes back for somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from outlast.store.base import CLAIMS_MAX, Room
+
+
+class Inbox:
+    """All calls are from the worker's own loop."""
+
+    def __init__(self) -> None:
+        self.healthy = False  # while it is, looks without a hint may be rare
+        self._room = 0
+        self._has_room = asyncio.Event()
+        self._waiting: list[tuple[list[int], asyncio.Future[bool]]] = []
+        self._asked: list[asyncio.Future[bool]] = []
+
+    # -- the exchange's side
+
+    def named(self, rooms: Sequence[Room]) -> list[Room]:
+        """Return the rooms with the names that wait; without ordinary room those go back."""
+        if not self._waiting:
+            return list(rooms)
+        if not any(room.limit and not room.solo for room in rooms):
+            self.refuse()
+            return list(rooms)
+        names = sorted({name for names, _ in self._waiting for name in names})[:CLAIMS_MAX]
+        self._asked += [answer for _, answer in self._waiting]
+        self._waiting.clear()
+        return [room if room.solo else msgspec.structs.replace(room, named=names) for room in rooms]
+
+    def settle(self, *, answered: bool) -> None:
+        """Say of the names that were asked for whether the exchange was answered."""
+        _resolve(self._asked, answered=answered)
+        self._asked.clear()
+
+    def refuse(self) -> None:
+        """Give back what waits: there is no room for it."""
+        _resolve([answer for _, answer in self._waiting], answered=False)
+        self._waiting.clear()
+
+    def offer(self, room: int) -> None:
+        """Say for how many jobs there is room."""
+        self._room = min(room, CLAIMS_MAX)
+        if self._room > 0:
+            self._has_room.set()
+        else:
+            self._has_room.clear()
+
+    # -- the messenger's side
+
+    def has_room(self) -> bool:
+        """Whether there is room."""
+        return self._has_room.is_set()
+
+    async def wanted(self) -> int:
+        """Wait for room; return for how many."""
+        await self._has_room.wait()
+        return self._room
+
+    def put(self, names: list[int]) -> asyncio.Future[bool]:
+        """Hand over names of jobs. The result tells whether an exchange was answered."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((names, answer))
+        return answer
+
+
+def _resolve(answers: Sequence[asyncio.Future[bool]], *, answered: bool) -> None:
+    for answer in answers:
+        if not answer.done():
+            answer.set_result(answered)

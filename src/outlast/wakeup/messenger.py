@@ -1,0 +1,240 @@
+"""Wake-ups by a messenger (NATS, RabbitMQ): one mechanism, whoever carries the messages.
+
+The store is the only truth. A message says "look" and names a job; it is published after the
+commit, fetched only while there is room, and settled when the exchange has been answered. So a
+message that is lost, late, doubled, reordered or a year old costs latency or a look, never a job,
+and no redelivery can race a recovery. While the messenger is away workers poll as they always do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from outlast.clock import SYSTEM, Clock
+from outlast.events import emit
+from outlast.wakeup.base import Health
+from outlast.wakeup.inbox import Inbox
+from outlast.wakeup.notice import Notice, read
+
+OPEN_SECONDS = 10.0  # to connect and to check what is there
+PULL_SECONDS = 5.0  # that one wait for messages takes at most
+PUBLISH_SECONDS = 1.0  # that whoever enqueues waits at most
+HOLD_SECONDS = 30.0  # that a message is held unsettled; then it goes to somebody else
+STRANGERS_MAX = 5  # deliveries of one message to workers that do not know its task
+STRANGER_SECONDS = 0.5
+BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.25, 10.0
+
+
+class Delivery(Protocol):
+    """One message in this worker's hands."""
+
+    body: bytes
+
+    @property
+    def times(self) -> int:
+        """How often it was delivered."""
+        ...
+
+    async def ack(self) -> None:
+        """Settle it: it does not come back."""
+        ...
+
+    async def back(self, delay: float) -> None:
+        """Give it back, to be delivered again, here or elsewhere, in ``delay`` seconds."""
+        ...
+
+
+class Broker(Protocol):
+    """One connection to a messenger. Any exception means trouble: another one is made."""
+
+    async def open(self) -> None:
+        """Connect, make what is missing, check what is there."""
+        ...
+
+    async def publish(self, notices: Sequence[Notice]) -> None:
+        """Publish; return when the messenger has them all."""
+        ...
+
+    async def pull(self, room: int, seconds: float) -> Sequence[Delivery]:
+        """Wait for messages, at most ``seconds``; return up to about ``room`` of them."""
+        ...
+
+    async def rest(self) -> None:
+        """Take no more messages for now; raise if the connection does not answer."""
+        ...
+
+    async def lost(self) -> None:
+        """Return, or raise why, when the connection is lost."""
+        ...
+
+    async def close(self) -> None:
+        """Close, whatever state it is in."""
+        ...
+
+
+class Messenger:
+    """Publishes notices, and for a worker (``queues`` given to its broker) receives them.
+
+    Args:
+        make: returns a new broker, not opened.
+        inbox: where names go; None for somebody who only publishes.
+    """
+
+    def __init__(
+        self, make: Callable[[], Broker], kind: str, *, inbox: Inbox | None, clock: Clock = SYSTEM
+    ) -> None:
+        self.health = Health(kind)
+        self.inbox = inbox
+        self.knows: Callable[[str], bool] = lambda task: True
+        self._make = make
+        self._clock = clock
+        self._on_wake: Callable[[str], None] = lambda payload: None
+        self._broker: Broker | None = None
+        self._useless = asyncio.Event()  # the connection failed somebody who published
+        self._tried = asyncio.Event()  # set once the first connection stands or has failed
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, on_wake: Callable[[str], None] = lambda payload: None) -> None:
+        """Begin to connect, in the running loop. Does not wait, and raises for no outage."""
+        self._on_wake = on_wake
+        self._task = asyncio.create_task(self._run(), name="outlast-wakeup")
+
+    async def close(self) -> None:
+        """Let go. Safe to call twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        self.health.ended()
+
+    async def announce(self, notices: Sequence[Notice]) -> bool:
+        """Publish after a commit; return whether the messenger has them. Never raises: who is
+        waiting for a job's id does not care, and a sweep announces what was missed."""
+        if not notices:
+            return True
+        try:
+            async with asyncio.timeout(PUBLISH_SECONDS):
+                await self._tried.wait()
+                if self._broker is None:
+                    return False
+                await self._broker.publish(notices)
+        except Exception as error:
+            self._fell_ill(error)
+            self._broker = None  # nobody waits for it again
+            self._useless.set()
+            return False
+        return True
+
+    # -- the connection
+
+    async def _run(self) -> None:
+        pause = BACKOFF_FIRST_SECONDS
+        while True:
+            try:
+                await self._use_one()
+            except Exception as error:  # of a driver, or of what is set up there
+                pause = BACKOFF_FIRST_SECONDS if self._broker else pause
+                self._fell_ill(error)
+            self._tried.set()
+            self._broker = None
+            await self._clock.sleep(pause * (0.5 + 0.5 * self._clock.random()))
+            pause = min(2 * pause, BACKOFF_MAX_SECONDS)
+
+    async def _use_one(self) -> None:
+        broker = self._make()
+        self._useless.clear()
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await broker.open()
+            self._broker = broker
+            self._is_well()
+            self._tried.set()
+            await _first_of(self._serve(broker), broker.lost(), self._failed())
+        finally:
+            with suppress(Exception):
+                async with asyncio.timeout(OPEN_SECONDS):
+                    await broker.close()
+
+    async def _failed(self) -> None:
+        await self._useless.wait()
+        raise ConnectionError(self.health.trouble or "a message could not be published")
+
+    def _is_well(self) -> None:
+        if self.inbox is not None:
+            self.inbox.healthy = True
+        if self.health.well():
+            self._on_wake("")  # whatever was missed meanwhile
+
+    def _fell_ill(self, error: Exception) -> None:
+        if self.inbox is not None:
+            self.inbox.healthy = False
+        was_good = self.health.good
+        self.health.ill(error)
+        if was_good:
+            self._on_wake("")  # from now on by polling
+
+    # -- messages
+
+    async def _serve(self, broker: Broker) -> None:
+        if self.inbox is None:
+            await asyncio.Event().wait()
+            return
+        while True:
+            if not self.inbox.has_room():
+                await broker.rest()
+            try:
+                async with asyncio.timeout(PULL_SECONDS):
+                    room = await self.inbox.wanted()
+            except TimeoutError:
+                continue
+            deliveries = await broker.pull(room, PULL_SECONDS)
+            self._is_well()
+            if deliveries:
+                await self._settle(deliveries, self.inbox)
+
+    async def _settle(self, deliveries: Sequence[Delivery], inbox: Inbox) -> None:
+        """Hand over what is for this worker; settle each message by what came of it."""
+        mine: list[tuple[Delivery, Notice]] = []
+        for delivery in deliveries:
+            notice = await self._opened(delivery)
+            if notice is not None:
+                mine.append((delivery, notice))
+        if not mine:
+            return
+        answer = inbox.put([notice.job_id for _, notice in mine])
+        self._on_wake(mine[0][1].queue)
+        done, _ = await asyncio.wait([answer], timeout=HOLD_SECONDS)
+        answered = bool(done) and answer.result()
+        for delivery, _ in mine:
+            await (delivery.ack() if answered else delivery.back(0.0))
+
+    async def _opened(self, delivery: Delivery) -> Notice | None:
+        """Return the notice, or settle what is none, or is for workers that know its task."""
+        try:
+            notice = read(delivery.body)
+        except ValueError as error:
+            emit("notice_rejected", kind=self.health.kind, error=str(error))
+            await delivery.ack()
+            return None
+        if notice.task and not self.knows(notice.task) and delivery.times < STRANGERS_MAX:
+            await delivery.back(STRANGER_SECONDS)
+            return None
+        return notice
+
+
+async def _first_of(*coroutines: Coroutine[None, None, None]) -> None:
+    """Wait for the first to end, end the others; raise what it raised."""
+    waits = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    for wait in done:
+        wait.result()
+    raise ConnectionError("the connection was lost")

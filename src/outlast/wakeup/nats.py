@@ -1,0 +1,357 @@
+"""NATS JetStream: one durable stream for each store, one durable pull consumer for each queue.
+
+The stream keeps notices for a bounded time, as a file, and forgets the oldest first: they are
+hints. It is made and checked at each connection, so a server that has lost its data, or a stream
+that was deleted, is mended by whoever notices first. A pull is one request with the room as its
+bound; the server shows every two seconds that it is still at it, so that a silent network or a
+consumer without a leader is noticed at once and the next connection looks for another server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from nats.aio.client import Client
+from nats.errors import NoServersError
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+from nats.js.errors import NotFoundError
+
+from outlast.errors import ConfigError
+from outlast.wakeup.address import Address
+from outlast.wakeup.messenger import HOLD_SECONDS
+from outlast.wakeup.notice import Notice
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+CONNECT_SECONDS = 3
+DIAL_SECONDS = 7.0  # to find a server that answers among all
+BEAT_SECONDS = 2.0  # between two signs of life of a server while a pull waits
+PENDING_MAX = 256  # messages that are published before the first of them is confirmed
+DELIVERIES_MAX = 20  # of one message that is never settled
+IDLE_CONSUMER_SECONDS = 7 * 86_400.0  # then the server forgets the consumer of a queue
+DEFAULTS: dict[str, Any] = {
+    "storage": "file",
+    "replicas": 1,
+    "max_age": 3_600,
+    "max_msgs": 1_000_000,
+    "max_bytes": -1,
+    "duplicate_window": 120,
+}
+SILENCE_SECONDS = 2.5 * BEAT_SECONDS  # of a consumer that was asked; then another connection
+BACK_SECONDS = 0.1  # before a message that was given back comes again
+_ENDS = {"404", "408"}  # a request has ended: nothing there, or its time is over
+_NANO = 1_000_000_000
+_PLAIN = re.compile(r"(?!x-)[A-Za-z0-9_-]{1,64}")
+
+
+def token_of(queue: str) -> str:
+    """Return a queue's name as NATS can have it in subjects and names of consumers."""
+    if _PLAIN.fullmatch(queue):
+        return queue
+    return f"x-{hashlib.sha256(queue.encode()).hexdigest()[:32]}"
+
+
+class NatsBroker:
+    """One connection. ``queues``: None publishes only, [] receives for all queues."""
+
+    def __init__(self, address: Address, store_id: str, queues: list[str] | None) -> None:
+        self._address = address
+        self._queues = queues
+        self._settings = DEFAULTS | address.settings
+        self._stream = address.settings.get("stream", f"OUTLAST_{store_id}")
+        self._root = f"outlast.{store_id}.jobs"
+        self._client = Client()
+        self._closed = asyncio.Event()
+        self._pulls: list[_Pull] = []
+        self._news = asyncio.Event()
+        self._said: Exception | None = None
+
+    async def open(self) -> None:
+        """Connect, make the stream and the consumers where they are missing, and check them."""
+        await self._connect()
+        self._js = self._client.jetstream()
+        await self._ensure_stream()
+        for durable, subject in self._consumers():
+            await self._ensure_consumer(durable, subject)
+            pull = _Pull(self._client, self._stream, durable, self._news)
+            await pull.open()
+            self._pulls.append(pull)
+
+    async def _connect(self) -> None:
+        scheme = "tls" if self._address.tls else "nats"
+        hosts = [f"{scheme}://{_bracketed(host)}:{port}" for host, port in self._address.hosts]
+        user, password = self._address.user, self._address.password
+        login: dict[str, Any] = {"user": user, "password": password}
+        if user and password is None:
+            login = {"token": user}
+        try:
+            async with asyncio.timeout(DIAL_SECONDS):
+                await self._dial(hosts, login)
+        except (NoServersError, TimeoutError):
+            raise self._said or ConnectionError("no server can be reached") from None
+        self._client.options["allow_reconnect"] = False
+
+    async def _dial(self, hosts: list[str], login: dict[str, Any]) -> None:
+        await self._client.connect(
+            hosts,
+            name="outlast",
+            connect_timeout=CONNECT_SECONDS,
+            # one round over all servers; afterwards Messenger makes a new connection, and checks
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            ping_interval=5,
+            max_outstanding_pings=2,
+            tls=self._address.context(),
+            user_credentials=self._settings.get("creds"),
+            nkeys_seed=self._settings.get("nkey"),
+            error_cb=self._failed,
+            disconnected_cb=self._gone,
+            closed_cb=self._gone,
+            **login,
+        )
+
+    async def _failed(self, error: Exception) -> None:
+        """Remember why; the driver says at the end only that no server is left."""
+        self._said = error
+
+    async def _gone(self) -> None:
+        self._closed.set()
+
+    def _consumers(self) -> list[tuple[str, str]]:
+        if self._queues is None:
+            return []
+        if not self._queues:
+            return [("all", f"{self._root}.>")]
+        return [(f"q-{token_of(each)}", f"{self._root}.{token_of(each)}") for each in self._queues]
+
+    async def _ensure_stream(self) -> None:
+        try:
+            info = await self._js.stream_info(self._stream)
+        except NotFoundError:
+            info = await self._js.add_stream(self._wanted_stream())
+        self._check(info.config)
+
+    def _wanted_stream(self) -> StreamConfig:
+        chosen = self._settings
+        return StreamConfig(
+            name=self._stream,
+            description="Outlast: which jobs to look at. The truth is in the store.",
+            subjects=[f"{self._root}.>"],
+            retention=RetentionPolicy.LIMITS,
+            discard=DiscardPolicy.OLD,
+            storage=StorageType(chosen["storage"]),
+            num_replicas=chosen["replicas"],
+            max_age=chosen["max_age"],
+            max_msgs=chosen["max_msgs"],
+            max_bytes=chosen["max_bytes"],
+            duplicate_window=min(chosen["duplicate_window"], chosen["max_age"]),
+        )
+
+    def _check(self, found: StreamConfig) -> None:
+        """Raise ConfigError where the stream is another than the one that is asked for."""
+        shown = {
+            "storage": StorageType(found.storage or "file").value,
+            "replicas": found.num_replicas,
+            "max_age": found.max_age,
+            "max_msgs": found.max_msgs,
+            "max_bytes": found.max_bytes,
+            "duplicate_window": found.duplicate_window,
+        }
+        for name, value in self._address.settings.items():
+            if name in shown and shown[name] != value:
+                raise ConfigError(
+                    f"the stream {self._stream} has {name}={shown[name]}, and the wake-up's URL"
+                    f" says {value}: edit the stream, or name another one with stream="
+                )
+        if f"{self._root}.>" not in (found.subjects or []):
+            raise ConfigError(
+                f"the stream {self._stream} does not take the subject {self._root}.>:"
+                " add it there, or name another stream with stream="
+            )
+        if found.retention not in {None, RetentionPolicy.LIMITS, RetentionPolicy.LIMITS.value}:
+            raise ConfigError(
+                f"the stream {self._stream} keeps messages by {found.retention}, which allows one"
+                " consumer for each subject only: it has to be limits"
+            )
+
+    async def _ensure_consumer(self, durable: str, subject: str) -> None:
+        try:
+            info = await self._js.consumer_info(self._stream, durable)
+        except NotFoundError:
+            info = await self._js.add_consumer(self._stream, _wanted_consumer(durable, subject))
+        if info.config.filter_subject != subject or info.config.deliver_subject:
+            raise ConfigError(
+                f"the consumer {durable} of the stream {self._stream} is not Outlast's: delete it,"
+                " or name another stream with stream="
+            )
+
+    async def publish(self, notices: Sequence[Notice]) -> None:
+        """Publish; return when the stream has them all."""
+        for start in range(0, len(notices), PENDING_MAX):
+            batch = notices[start : start + PENDING_MAX]
+            await asyncio.gather(*(self._publish(notice) for notice in batch))
+
+    async def _publish(self, notice: Notice) -> None:
+        subject = f"{self._root}.{token_of(notice.queue)}"
+        headers = {"Nats-Msg-Id": notice.id}
+        await self._js.publish(subject, notice.body(), stream=self._stream, headers=headers)
+
+    async def pull(self, room: int, seconds: float) -> list[NatsDelivery]:
+        """Ask every consumer that is not asked yet; return what has come, [] to be called again."""
+        for each in self._pulls:
+            await each.ask(room, seconds)
+        while True:
+            self._news.clear()
+            found = [message for each in self._pulls for message in each.take()]
+            if found or not all(each.is_asked() for each in self._pulls):
+                return found
+            async with asyncio.timeout(SILENCE_SECONDS):
+                await self._news.wait()
+
+    async def rest(self) -> None:
+        """Give back what comes from now on, and what has come; see whether the server answers."""
+        for each in self._pulls:
+            await each.rest()
+        await self._client.flush(CONNECT_SECONDS)
+
+    async def lost(self) -> None:
+        """Return when the connection is lost."""
+        await self._closed.wait()
+
+    async def close(self) -> None:
+        """Close, whatever state it is in."""
+        with suppress(Exception):
+            await self._client.close()
+
+
+class _Pull:
+    """Requests for the messages of one consumer, one at a time.
+
+    A request stays with the server until its time is over or it has brought what it may: the next
+    wait goes on with it instead of asking for more.
+    """
+
+    def __init__(self, client: Client, stream: str, durable: str, news: asyncio.Event) -> None:
+        self._client = client
+        self._durable = durable
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
+        self._news = news
+        self._here: list[NatsDelivery] = []
+        self._left = 0  # messages that the request under way may still bring
+        self._heard_at = 0.0
+        self._resting = False
+        self._trouble: str | None = None
+
+    async def open(self) -> None:
+        """Be ready for answers."""
+        self._inbox = self._client.new_inbox()
+        await self._client.subscribe(self._inbox, cb=self._heard)
+
+    def is_asked(self) -> bool:
+        """Whether a request is under way. ConnectionError when nothing is heard of it."""
+        if self._trouble is not None:
+            raise ConnectionError(f"the consumer {self._durable}: {self._trouble}")
+        if self._left > 0 and _now() - self._heard_at > SILENCE_SECONDS:
+            raise ConnectionError(f"the consumer {self._durable} shows no sign of life")
+        return self._left > 0
+
+    async def ask(self, room: int, seconds: float) -> None:
+        """Ask for messages, unless a request is under way."""
+        self._resting = False
+        if self.is_asked():
+            return
+        wish = {
+            "batch": room,
+            "expires": int(seconds * _NANO),
+            "idle_heartbeat": int(BEAT_SECONDS * _NANO),
+        }
+        self._left, self._heard_at = room, _now()
+        await self._client.publish(self._subject, json.dumps(wish).encode(), self._inbox)
+
+    def take(self) -> list[NatsDelivery]:
+        """Return what has come."""
+        found, self._here = self._here, []
+        return found
+
+    async def rest(self) -> None:
+        """Give back what has come, and what comes until the next request."""
+        self._resting = True
+        for message in self.take():
+            await message.back(BACK_SECONDS)
+
+    async def _heard(self, message: Msg) -> None:
+        self._heard_at = _now()
+        status = (message.headers or {}).get("Status")
+        if status is None:
+            self._left -= 1
+            await self._came(NatsDelivery(message))
+        elif status in _ENDS:
+            self._left = 0
+        elif status != "100":  # a sign of life
+            said = (message.headers or {}).get("Description", "")
+            self._trouble = f"{status} {said}".strip()
+        self._news.set()
+
+    async def _came(self, message: NatsDelivery) -> None:
+        if self._resting:
+            await message.back(BACK_SECONDS)
+        else:
+            self._here.append(message)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class NatsDelivery:
+    """One message of a pull."""
+
+    def __init__(self, message: Msg) -> None:
+        self._message = message
+        self.body = bytes(message.data)
+
+    @property
+    def times(self) -> int:
+        """How often it was delivered."""
+        return self._message.metadata.num_delivered or 1
+
+    async def ack(self) -> None:
+        """Settle it."""
+        await self._message.ack()
+
+    async def back(self, delay: float) -> None:
+        """Give it back."""
+        await self._message.nak(max(delay, BACK_SECONDS))
+
+
+def _wanted_consumer(durable: str, subject: str) -> ConsumerConfig:
+    return ConsumerConfig(
+        durable_name=durable,
+        description="Outlast: workers of one queue, or of all",
+        deliver_policy=DeliverPolicy.NEW,  # what waits already is found in the store
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=2 * HOLD_SECONDS,
+        max_deliver=DELIVERIES_MAX,
+        max_ack_pending=10_000,
+        filter_subject=subject,
+        inactive_threshold=IDLE_CONSUMER_SECONDS,
+    )
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,81 @@
+"""What a messenger carries: "look at queue Q, at job J". A hint, never a claim: the store decides.
+
+A notice names the job, and the token of its last attempt, so that each way into the queue has a
+name of its own: the messenger drops the same notice published twice. What comes in may have been
+written by anybody; it is bounded and checked, and what is wrong with it costs one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from outlast.store.base import Enqueued, NewJob, Unannounced
+
+BODY_MAX = 16_384  # bytes
+REASON_MAX = 500  # characters
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Text = Annotated[str, msgspec.Meta(max_length=1_000)]
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message. ``token``: of the job's last attempt, 0 before the first. ``cleared``: the job
+    was taken from a worker that is gone, for ``clear_reason``. ``repeat``: the how-manieth time it
+    is announced while it waits; 0 where it was announced as it became due."""
+
+    job_id: Positive
+    queue: Text = ""
+    task: Text = ""
+    token: int = 0
+    cleared: bool = False
+    clear_reason: str = ""
+    repeat: int = 0
+
+    @property
+    def id(self) -> str:
+        """By which the messenger knows a duplicate."""
+        return f"{self.job_id}-{self.token}-{self.repeat}"
+
+    def body(self) -> bytes:
+        """Return the message as JSON."""
+        return _encode(self)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Notice).decode
+
+
+def read(body: bytes) -> Notice:
+    """Return the notice in a message's body. ValueError says why there is none."""
+    if len(body) > BODY_MAX:
+        raise ValueError(f"{len(body)} bytes, and a notice has at most {BODY_MAX}")
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
+def notices_of(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Notice]:
+    """Return the notices of jobs that have just been stored: new ones that are due."""
+    return [
+        Notice(job_id=one.job_id, queue=job.queue, task=job.task)
+        for job, one in zip(jobs, stored, strict=True)
+        if one.created and job.delay <= 0 and job.run_at is None
+    ]
+
+
+def notice_of(job: Unannounced, reason: str | None, repeat: int) -> Notice:
+    """Return the notice of a job that waits unannounced, or was cleared for ``reason``."""
+    cleared = reason is not None
+    return Notice(
+        job_id=job.job_id,
+        queue=job.queue,
+        task=job.task,
+        token=job.token,
+        cleared=cleared,
+        clear_reason=(reason or "")[:REASON_MAX],
+        repeat=repeat,
+    )

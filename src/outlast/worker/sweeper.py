@@ -1,0 +1,62 @@
+"""Announces what waits unannounced: the other half of a messenger that may lose anything.
+
+A message can be lost after the commit, a job be stored by a transaction of the user's own, which
+nobody publishes for, or fall due; a stream can be deleted. So the workers together look, once in
+a poll interval however many they are, at what has waited for a while, and publish it again.
+The store has the last word as ever; what is announced in vain is acknowledged and forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+
+from outlast.clock import Clock
+from outlast.store.base import Line, Unannounced
+from outlast.wakeup.messenger import Messenger
+from outlast.wakeup.notice import Notice, notice_of
+
+GRACE_SECONDS = 1.0  # for the notice of whoever has enqueued
+SWEEP_MAX = 100  # jobs of a queue in one sweep: the first of its line
+REPEAT_SECONDS = 5.0  # a job is announced again after twice this time, and each time in twice
+PAUSE_MIN, PAUSE_MAX = 0.01, 60.0
+
+
+class Sweeper:
+    """The duty that publishes what nobody has taken, and what was taken from dead workers."""
+
+    name = "sweeper"
+
+    def __init__(self, store: Line, messenger: Messenger, *, poll: float, clock: Clock) -> None:
+        self._store = store
+        self._messenger = messenger
+        self._poll = poll
+        self._clock = clock
+        self._cleared: dict[int, str] = {}
+
+    def cleared(self, job_id: int, reason: str) -> None:
+        """Note a job that was taken from a dead worker: announced by the next sweep, with why."""
+        self._cleared[job_id] = reason
+
+    async def run_once(self) -> float:
+        """Sweep once; return the seconds until this worker's next turn."""
+        if not self._messenger.health.good:
+            return self._poll
+        cleared, self._cleared = self._cleared, {}
+        grace = 0.0 if cleared else GRACE_SECONDS
+        found = await self._store.waiting(grace, SWEEP_MAX)
+        notices = [self._notice(job, cleared.get(job.job_id)) for job in found.jobs]
+        await self._messenger.announce(notices)
+        turn = self._poll * max(1, found.workers) * (0.5 + self._clock.random())
+        due = math.inf if found.next_due is None else found.next_due
+        return max(PAUSE_MIN, min(turn, due, PAUSE_MAX))
+
+    @staticmethod
+    def _notice(job: Unannounced, reason: str | None) -> Notice:
+        return notice_of(job, reason, repeat_of(job.seconds))
+
+
+def repeat_of(seconds: float) -> int:
+    """Return the how-manieth announcement is due after so many seconds of waiting: more and more
+    rarely, so that a long line costs the messenger little. All workers agree on it, and so the
+    messenger drops what several of them publish."""
+    return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))

@@ -1,0 +1,139 @@
+"""What the tests of messengers share: an application, its workers, and looks at what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import nats
+from nats.js import JetStreamContext
+
+import outlast
+from outlast.events import subscribe
+from outlast.store.postgres import PostgresStore
+from outlast.verify import verify
+from outlast.worker.worker import Worker
+
+DEADLINE = 60.0
+NEVER = 3_600.0  # seconds between two looks: whatever is found was found by a message
+
+
+class Shop:
+    """One application; ``ran`` counts the starts of each job."""
+
+    def __init__(self, url: str, wakeup: str, store: PostgresStore) -> None:
+        self.url, self.wakeup, self.store = url, wakeup, store
+        self.app = outlast.App(url, wakeup=wakeup)
+        self.ran: Counter[int] = Counter()
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.gate = asyncio.Event()
+
+        @self.app.task
+        async def work(value: int = 0) -> int:
+            self.ran[outlast.current().job_id] += 1
+            return value
+
+        @self.app.task
+        async def held() -> None:
+            self.ran[outlast.current().job_id] += 1
+            await self.gate.wait()
+
+        self.work, self.held = work, held
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, url: str, wakeup: str) -> AsyncIterator[Shop]:
+        store = PostgresStore(url, connections=2, notify=False)
+        await store.open()
+        shop = cls(url, wakeup, store)
+        unsubscribe = subscribe(lambda name, fields: shop.told.append((name, fields)))
+        try:
+            yield shop
+            checked = await verify(store.inspector)
+            assert not checked.violations
+        finally:
+            unsubscribe()
+            await shop.app.close()
+            await store.close()
+
+    @contextlib.asynccontextmanager
+    async def worker(
+        self, app: outlast.App | None = None, **settings: Any
+    ) -> AsyncIterator[Worker]:
+        """A worker that looks by itself as good as never, once its messenger is ready."""
+        chosen = {"poll": NEVER, "drain_timeout": 1.0, "presence": False} | settings
+        async with (app or self.app).worker(**chosen) as worker:
+            yield worker
+
+    @contextlib.asynccontextmanager
+    async def ready_worker(self, **settings: Any) -> AsyncIterator[Worker]:
+        async with self.worker(**settings) as worker:
+            await self.until(lambda: is_at_ease(worker), "a worker that waits for messages")
+            yield worker
+
+    async def stream(self) -> str:
+        return f"OUTLAST_{await self.store.store_id()}"
+
+    async def subject(self, queue: str = "default") -> str:
+        return f"outlast.{await self.store.store_id()}.jobs.{queue}"
+
+    async def completed(self, count: int) -> None:
+        """Wait until so many jobs have been completed."""
+
+        async def all_done() -> bool:
+            listed = await self.store.inspector.figures()
+            return sum(one.number for one in listed.ended if one.state == "completed") >= count
+
+        await self.until_async(all_done, f"{count} completed jobs")
+
+    async def until(self, done: Callable[[], bool], what: str) -> None:
+        async def there() -> bool:
+            return done()
+
+        await self.until_async(there, what)
+
+    async def until_async(self, done: Callable[[], Awaitable[bool]], what: str) -> None:
+        end = time.monotonic() + DEADLINE
+        while not await done():
+            assert time.monotonic() < end, f"waited {DEADLINE:g} s for {what}: {self.told[-20:]}"
+            await asyncio.sleep(0.02)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [fields for told, fields in self.told if told == name]
+
+
+def is_at_ease(worker: Worker) -> bool:
+    """Whether it waits for messages, and looks for no other reason."""
+    inbox = worker._exchange._inbox
+    return inbox.healthy and worker._exchange._is_at_ease() and inbox.has_room()
+
+
+async def sweep(worker: Worker) -> None:
+    """Let the worker announce now what waits."""
+    assert worker._sweeper is not None
+    await worker._sweeper.run_once()
+
+
+@contextlib.asynccontextmanager
+async def jetstream(url: str) -> AsyncIterator[JetStreamContext]:
+    """A connection of the test's own."""
+    client = await nats.connect(url)
+    try:
+        yield client.jetstream()
+    finally:
+        await client.close()
+
+
+async def published(shop: Shop, url: str) -> list[dict[str, Any]]:
+    """Return what the stream holds."""
+    async with jetstream(url) as js:
+        name = await shop.stream()
+        state = (await js.stream_info(name)).state
+        numbers = range(state.first_seq, state.last_seq + 1) if state.messages else ()
+        bodies = [(await js.get_msg(name, number)).data for number in numbers]
+        return [json.loads(body or b"null") for body in bodies]

@@ -1,0 +1,229 @@
+"""NATS JetStream as wake-up, on a real server: what is woken, by what, and what it may not cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import asyncpg
+import nats
+import pytest
+
+import outlast
+from outlast.model.job import Policy
+from outlast.store.base import NewJob, Room
+from outlast.worker.worker import Worker
+from tests.conformance.kit import new_worker
+from tests.messengers.kit import Shop, jetstream, published, sweep
+from tests.nats_server import NatsServer
+
+ODD = "päper.>*|~"  # a queue's name that NATS could not have in a subject
+
+
+async def test_a_message_brings_a_job_to_an_idle_worker(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    async with shop.ready_worker():
+        job = await shop.work.enqueue(7)
+        assert await job.result(timeout=30) == 7
+        assert [message["job_id"] for message in await published(shop, nats_server.url)] == [job.id]
+        await all_settled(shop, nats_server, "all")
+
+
+async def test_enqueuing_without_a_loop_tells_the_messenger_too(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    async with shop.ready_worker():
+        job = await asyncio.to_thread(shop.work.enqueue_sync, 7)
+        assert await job.result(timeout=30) == 7
+    await asyncio.to_thread(shop.app.close_sync)
+
+
+async def test_many_jobs_come_by_messages_within_the_room_there_is(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    async with shop.ready_worker(concurrency=5), shop.ready_worker(concurrency=5):
+        await shop.app.enqueue_many([shop.work.call(number) for number in range(300)])
+        await shop.completed(300)
+        await all_settled(shop, nats_server, "all")
+    assert set(shop.ran.values()) == {1}
+
+
+async def test_nothing_is_published_before_the_commit_and_a_sweep_finds_it_after(
+    shop: Shop, nats_server: NatsServer, pg_url: str
+) -> None:
+    async with shop.ready_worker() as worker:
+        connection = await asyncpg.connect(pg_url)
+        try:
+            async with connection.transaction():
+                await shop.work.using(connection=connection).enqueue(1)
+                await sweep(worker)
+                assert await published(shop, nats_server.url) == []
+        finally:
+            await connection.close()
+        await swept_until_completed(shop, worker, 1)
+
+
+@pytest.mark.parametrize("delay", [0.0, 1.5])
+async def test_a_sweep_announces_what_nobody_has_published(
+    shop: Shop, nats_server: NatsServer, delay: float
+) -> None:
+    async with shop.ready_worker() as worker:
+        await shop.store.enqueue([NewJob(task="work", args="{}", delay=delay)])
+        await swept_until_completed(shop, worker, 1)
+        assert {message["task"] for message in await published(shop, nats_server.url)} == {"work"}
+
+
+async def test_sweeps_of_several_workers_publish_a_job_once(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    async with (
+        shop.ready_worker(queues=["other"]) as one,
+        shop.ready_worker(queues=["other"]) as two,
+    ):
+        await shop.store.enqueue([NewJob(task="work", args="{}")])
+
+        async def announced() -> bool:
+            await sweep(one)
+            await sweep(two)
+            return len(await published(shop, nats_server.url)) > 0
+
+        await shop.until_async(announced, "an announcement")
+        assert len(await published(shop, nats_server.url)) == 1
+
+
+async def test_a_worker_of_some_queues_hears_of_them_alone(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    async with shop.ready_worker(queues=["mail", ODD]):
+        odd = await shop.work.using(queue=ODD).enqueue(1)
+        mail = await shop.work.using(queue="mail").enqueue(2)
+        assert [await odd.result(timeout=30), await mail.result(timeout=30)] == [1, 2]
+        other = await shop.work.using(queue="other").enqueue(3)
+        async with shop.ready_worker():  # of all queues, by a consumer of its own
+            assert await other.result(timeout=30) == 3
+
+
+async def test_a_message_goes_on_to_the_worker_that_knows_its_task(shop: Shop) -> None:
+    newer = outlast.App(shop.url, wakeup=shop.wakeup)
+
+    @newer.task
+    async def novelty() -> str:
+        return "new"
+
+    async with shop.ready_worker(), shop.ready_worker(app=newer):
+        jobs = [await novelty.enqueue() for _ in range(5)]
+        assert [await job.result(timeout=30) for job in jobs] == ["new"] * 5
+    await newer.close()
+
+
+async def test_a_reclaimed_job_is_published_again_with_the_reason(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """MISSION A6: cleared and clear_reason."""
+    dead = await shop.store.register(new_worker("dead", heartbeat=0.125, lease=0.5))
+    await shop.store.enqueue([NewJob(task="work", args="{}", policy=Policy(backoff_first=0.0))])
+    (claimed,) = (await shop.store.exchange(dead, [], [Room(["work"], 1)])).claimed
+    async with shop.ready_worker(concurrency=1) as worker:
+        await shop.held.enqueue()  # so that the job is for somebody else
+        await shop.until(lambda: len(shop.ran) == 1, "a worker that is full")
+        await shop.until(lambda: bool(shop.events("job_reenqueued")), "the reclaim")
+
+        async def told() -> bool:
+            await sweep(worker)
+            return any("cleared" in each for each in await published(shop, nats_server.url))
+
+        await shop.until_async(told, "the announcement of the cleared job")
+        cleared = [m for m in await published(shop, nats_server.url) if "cleared" in m]
+        assert [(each["job_id"], each["cleared"]) for each in cleared] == [(claimed.job_id, True)]
+        assert "worker dead is gone" in cleared[0]["clear_reason"]
+        shop.gate.set()
+
+
+async def test_ten_thousand_duplicate_and_stale_messages_harm_nothing(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """MISSION A7: no job claimed twice, none lost, all acknowledged."""
+    stale = await shop.app.enqueue_many([shop.work.call(number) for number in range(50)])
+    async with shop.worker():
+        await shop.completed(50)
+    ids = [job.id for job in stale]
+    async with shop.ready_worker(), shop.ready_worker():
+        subject = await shop.subject()
+        client = await nats.connect(nats_server.url)
+        fresh: list[int] = []
+        for round_ in range(100):
+            if round_ % 10 == 0:
+                jobs = await shop.app.enqueue_many([shop.work.call(0) for _ in range(10)])
+                fresh += [job.id for job in jobs]
+            known = [*ids, *fresh]
+            for _ in range(100):
+                body = json.dumps({"job_id": random.choice(known), "queue": "default"})
+                await client.publish(subject, body.encode())
+        await client.flush()
+        await client.close()
+        await shop.completed(150)
+        await all_settled(shop, nats_server, "all", at_least=10_000)
+    assert len(shop.ran) == 150
+    assert set(shop.ran.values()) == {1}
+
+
+NO_NOTICES = [
+    b"",
+    b"not json",
+    b"[1, 2",
+    b'{"job": 1}',
+    b'{"job_id": "1"}',
+    b'{"job_id": 0}',
+    b'{"job_id": 99999999999999999999}',
+    b"[" * 10_000,
+    b'{"job_id": 1, "queue": "' + b"x" * 900_000 + b'"}',
+    b"\xff\xfe\x00",
+]
+UNKNOWN = [b'{"job_id": 123456789}', b'{"job_id": 9223372036854775807, "queue": "nobody"}']
+
+
+async def test_what_is_no_notice_or_names_no_job_is_acknowledged(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    async with shop.ready_worker():
+        async with jetstream(nats_server.url) as js:
+            for body in NO_NOTICES + UNKNOWN:
+                await js.publish(await shop.subject(), body)
+        await all_settled(shop, nats_server, "all", at_least=len(NO_NOTICES + UNKNOWN))
+        assert len(shop.events("notice_rejected")) == len(NO_NOTICES)
+        assert not shop.events("duty_failed")
+        job = await shop.work.enqueue(3)
+        assert await job.result(timeout=30) == 3
+
+
+async def test_a_full_worker_takes_no_messages(shop: Shop, nats_server: NatsServer) -> None:
+    async with shop.ready_worker(concurrency=1):
+        await shop.held.enqueue()
+        await shop.until(lambda: len(shop.ran) == 1, "a worker that is full")
+        jobs = await shop.app.enqueue_many([shop.work.call(n) for n in range(3)])
+        async with shop.ready_worker(concurrency=1):
+            assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
+        shop.gate.set()
+
+
+async def all_settled(shop: Shop, server: NatsServer, durable: str, *, at_least: int = 1) -> None:
+    """Wait until every message has been delivered and acknowledged."""
+    async with jetstream(server.url) as js:
+
+        async def settled() -> bool:
+            info = await js.consumer_info(await shop.stream(), durable)
+            delivered = info.ack_floor.consumer_seq if info.ack_floor else 0
+            return not info.num_ack_pending and not info.num_pending and delivered >= at_least
+
+        await shop.until_async(settled, "all messages to be acknowledged")
+
+
+async def swept_until_completed(shop: Shop, worker: Worker, count: int) -> None:
+    async def done() -> bool:
+        await sweep(worker)
+        listed = await shop.store.inspector.figures()
+        return sum(one.number for one in listed.ended if one.state == "completed") >= count
+
+    await shop.until_async(done, "what was swept to be completed")

@@ -1,0 +1,226 @@
+"""What becomes of jobs when NATS is down, wiped, foreign or wrong: latency, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.js.api import RetentionPolicy, StreamConfig
+
+from outlast.errors import ConfigError
+from outlast.store.base import NewJob
+from outlast.wakeup import check_messenger
+from outlast.wakeup.address import parse
+from outlast.wakeup.nats import NatsBroker
+from tests.messengers.kit import Shop, jetstream, sweep
+from tests.nats_server import NatsCluster, NatsServer, missing
+
+NOWHERE = "nats://127.0.0.1:1"
+POLL = 0.2
+
+
+@pytest.fixture(autouse=True)
+def a_server_to_start() -> None:
+    why = missing()
+    if why:
+        pytest.skip(why)
+
+
+@pytest.fixture
+def own_server() -> Iterator[NatsServer]:
+    """A server that the test may harm."""
+    with NatsServer() as server:
+        yield server
+
+
+async def wakeup_on_row(shop: Shop) -> str | None:
+    rows = [row for row in await shop.store.inspector.workers() if row.status == "active"]
+    return rows[-1].wakeup if rows else None
+
+
+async def until_row_says(shop: Shop, words: str) -> None:
+    async def told() -> bool:
+        return words in f"{await wakeup_on_row(shop)}$".lower()
+
+    await shop.until_async(told, f"a row that says {words}")
+
+
+async def test_a_server_that_dies_and_comes_back_empty_costs_latency_only(
+    pg_url: str, own_server: NatsServer
+) -> None:
+    async with Shop.opened(pg_url, own_server.url) as shop, shop.ready_worker(poll=POLL) as worker:
+        await until_row_says(shop, "nats$")
+        assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
+        own_server.kill(wipe=True)
+        jobs = [await shop.work.enqueue(number) for number in range(3)]  # neither slow nor refused
+        assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
+        await until_row_says(shop, "nats: ")
+        assert {each["kind"] for each in shop.events("wakeup_lost")} == {"nats"}
+        assert not worker._exchange._is_at_ease()
+        own_server.start()
+        await shop.until(lambda: worker._exchange._inbox.healthy, "a messenger that is back")
+        await until_row_says(shop, "nats$")
+        async with jetstream(own_server.url) as js:  # made anew
+            await js.consumer_info(await shop.stream(), "all")
+        assert await (await shop.work.enqueue(5)).result(timeout=30) == 5
+        assert worker._exchange._inbox.healthy
+        await shop.completed(5)
+
+
+async def test_what_was_enqueued_while_it_was_down_is_announced_by_a_sweep(
+    pg_url: str, own_server: NatsServer
+) -> None:
+    async with Shop.opened(pg_url, NOWHERE) as shop:
+        lost = await shop.work.enqueue(1)  # nobody has heard of it
+        shop.wakeup = own_server.url
+    async with Shop.opened(pg_url, own_server.url) as shop, shop.ready_worker() as worker:
+        assert await (await shop.app.get(lost.id)).result(timeout=30) == 1
+        unheard = (await shop.store.enqueue([NewJob(task="work", args="{}")]))[0].job_id
+
+        async def done() -> bool:
+            await sweep(worker)
+            row = await shop.store.inspector.job(unheard)
+            return row is not None and row.state == "completed"
+
+        await shop.until_async(done, "the job that nobody had announced")
+
+
+async def test_a_stream_that_is_deleted_is_made_anew(pg_url: str, own_server: NatsServer) -> None:
+    async with Shop.opened(pg_url, own_server.url) as shop, shop.ready_worker() as worker:
+        name = await shop.stream()
+        async with jetstream(own_server.url) as js:
+            await js.delete_stream(name)
+            await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be noticed")
+            await shop.until(lambda: worker._exchange._inbox.healthy, "a stream that is back")
+            assert (await js.stream_info(name)).config.name == name
+        await (await shop.work.enqueue(1)).result(timeout=30)
+
+
+async def test_the_leader_of_a_cluster_is_killed_under_load(pg_url: str) -> None:
+    with NatsCluster() as cluster:
+        url = f"{cluster.url}?replicas=3"
+        async with (
+            Shop.opened(pg_url, url) as shop,
+            shop.ready_worker(poll=POLL) as one,
+            shop.ready_worker(poll=POLL) as two,
+        ):
+            jobs = 0
+
+            async def load(count: int) -> None:
+                nonlocal jobs
+                for _ in range(count):
+                    await shop.work.enqueue(1)
+                    jobs += 1
+
+            await load(50)
+            await shop.completed(50)
+            leader = cluster.leader_of(await shop.stream())
+            assert leader is not None
+            loading = asyncio.create_task(load(200))
+            await shop.completed(60)
+            leader.kill()
+            await loading
+            await shop.completed(jobs)
+            inboxes = [worker._exchange._inbox for worker in (one, two)]
+            await shop.until(lambda: all(each.healthy for each in inboxes), "another leader")
+            await load(20)
+            await shop.completed(jobs)
+        assert set(shop.ran.values()) == {1}
+        assert len(shop.ran) == jobs
+
+
+async def test_wrong_credentials_are_told_and_jobs_run_by_polling(pg_url: str) -> None:
+    with NatsServer('authorization { user: "eve", password: "s3cret" }') as server:
+        place = f"127.0.0.1:{server.port}"
+        async with (
+            Shop.opened(pg_url, f"nats://eve:wrong@{place}") as shop,
+            shop.worker(poll=POLL),
+        ):
+            await until_row_says(shop, "authorization")
+            assert "wrong" not in str(await wakeup_on_row(shop))
+            assert await (await shop.work.enqueue(2)).result(timeout=30) == 2
+        async with Shop.opened(pg_url, f"nats://eve:s3cret@{place}") as shop, shop.ready_worker():
+            assert await (await shop.work.enqueue(3)).result(timeout=30) == 3
+
+
+async def test_a_stream_with_other_settings_is_told_and_left_alone(
+    pg_url: str, nats_server: NatsServer
+) -> None:
+    async with Shop.opened(pg_url, f"{nats_server.url}?storage=file") as shop:
+        async with jetstream(nats_server.url) as js:
+            subjects = [await shop.subject(">")]
+            await js.add_stream(name=await shop.stream(), subjects=subjects, storage="memory")
+        async with shop.worker(poll=POLL):
+            await until_row_says(shop, "storage=memory, and the wake-up's url says file")
+            assert await (await shop.work.enqueue(2)).result(timeout=30) == 2
+
+
+@pytest.mark.parametrize(
+    ("made", "query", "said"),
+    [
+        ({"max_age": 60}, "max_age=120", "max_age=60"),
+        ({"num_replicas": 1}, "replicas=3", "replicas=1"),
+        ({"retention": RetentionPolicy.WORK_QUEUE}, "", "has to be limits"),
+        ({"subjects": ["elsewhere.>"]}, "", "does not take the subject"),
+    ],
+)
+async def test_a_stream_that_cannot_be_used_says_what_to_mend(
+    nats_server: NatsServer, made: dict[str, Any], query: str, said: str
+) -> None:
+    store_id = f"test{hash(said)}"
+    async with jetstream(nats_server.url) as js:
+        config = {"name": f"OUTLAST_{store_id}", "subjects": [f"outlast.{store_id}.jobs.>"]}
+        await js.add_stream(StreamConfig(**(config | made)))
+        broker = NatsBroker(parse(f"{nats_server.url}?{query}"), store_id, [])
+        with pytest.raises(ConfigError, match=said):
+            await broker.open()
+        await broker.close()
+        await js.delete_stream(f"OUTLAST_{store_id}")
+
+
+async def test_tls_with_a_certificate_of_ones_own(pg_url: str, tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(  # noqa: ASYNC221  (it takes an instant)
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with NatsServer(f'tls {{ cert_file: "{cert}", key_file: "{key}" }}') as server:
+        place = f"tls://127.0.0.1:{server.port}"
+        url = f"{place}?tls_ca={cert}"
+        async with Shop.opened(pg_url, url) as shop, shop.ready_worker():
+            assert await (await shop.work.enqueue(3)).result(timeout=30) == 3
+        async with Shop.opened(pg_url, place) as shop, shop.worker(poll=POLL):
+            await until_row_says(shop, "certificate_verify_failed")
+
+
+@pytest.mark.parametrize(
+    ("wakeup", "said"),
+    [
+        ("http://broker", "not the URL of a messenger"),
+        ("nats:broker", "not the URL of a messenger"),
+        ("nats://", "does not name hosts"),
+        ("nats://broker:99999", "does not name hosts"),
+        ("nats://bro ker", "does not name hosts"),
+        ("nats://broker?replica=3", "'replica' is no setting"),
+        ("nats://broker?replicas=many", "whole number from 1 to"),
+        ("nats://broker?storage=tape", "one of file, memory"),
+        ("nats://broker?stream=a.b", "letters, digits"),
+        ("nats://broker?tls_ca=/nowhere.pem", "TLS files"),
+        ("nats://u:secret@broker?nix=1", "is no setting"),
+    ],
+)
+def test_a_url_that_cannot_work_is_refused(wakeup: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        check_messenger(wakeup, "postgresql://localhost/jobs")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_messenger_for_a_file_is_refused() -> None:
+    with pytest.raises(ConfigError, match="for jobs on PostgreSQL"):
+        check_messenger("nats://broker", "sqlite:///jobs.db")
