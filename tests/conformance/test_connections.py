@@ -166,7 +166,7 @@ async def test_a_job_exists_once_the_caller_has_committed(shop: Shop, caller: Ca
     woken = asyncio.Event()
     wakeup = open_wakeup(shop.url, SYSTEM)
     await wakeup.start(lambda _: woken.set())
-    await until(lambda: wakeup.healthy)
+    await until(lambda: wakeup.health.good)
     await write(caller)
     job = await caller.enqueue(shop.mail, "a")
     assert await shop.jobs() == []

@@ -9,15 +9,18 @@ The store has the last word as ever; what is announced in vain is acknowledged a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from outlast.clock import Clock
-from outlast.store.base import Line, Unannounced
+from outlast.store.base import Line, Store, Unannounced, WorkerRef
+from outlast.wakeup.base import Wakeup
 from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import Notice, notice_of
 
 GRACE_SECONDS = 1.0  # for the notice of whoever has enqueued
 SWEEP_MAX = 100  # jobs of a queue in one sweep: the first of its line
 REPEAT_SECONDS = 5.0  # a job is announced again after twice this time, and each time in twice
+LOOK_SECONDS = 1.0  # at the health of the wake-up
 PAUSE_MIN, PAUSE_MAX = 0.01, 60.0
 
 
@@ -60,3 +63,24 @@ def repeat_of(seconds: float) -> int:
     rarely, so that a long line costs the messenger little. All workers agree on it, and so the
     messenger drops what several of them publish."""
     return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))
+
+
+class WakeupTeller:
+    """The duty that writes to the worker's row whether its wake-ups come."""
+
+    name = "wakeup"
+
+    def __init__(self, wakeup: Wakeup, store: Store, me: Callable[[], WorkerRef]) -> None:
+        self._wakeup = wakeup
+        self._store = store
+        self._me = me
+        self._told = (0, "")
+
+    async def run_once(self) -> float:
+        """Write it, if it has changed."""
+        me = self._me()
+        now = me.worker_id, str(self._wakeup.health)
+        if now != self._told and self._wakeup.health.known:
+            await self._store.tell_wakeup(me, now[1])
+            self._told = now
+        return LOOK_SECONDS

@@ -38,14 +38,13 @@ from outlast.worker.pruner import Pruner
 from outlast.worker.reaper import Reaper
 from outlast.worker.savings import Savings
 from outlast.worker.service import Duty, Service
-from outlast.worker.sweeper import Sweeper
+from outlast.worker.sweeper import Sweeper, WakeupTeller
 from outlast.worker.watchdog import Watchdog
 
 STOP_GRACE_SECONDS = 2.0  # for attempts that a drain asks to stop
 LEAVE_SECONDS = 5.0  # for the last ends to be handed in
 PATIENCE_SECONDS_MAX = 30.0  # for one answer of the store
 REVIVE_PAUSE_SECONDS = 0.2
-WAKEUP_LOOK_SECONDS = 1.0
 _TO_WORKERS = ("cancel:", "drain:")  # wake-ups for one worker, with its id
 LOST = "the store says that it is lost"
 
@@ -219,7 +218,7 @@ class Worker:
             clock=self._clock,
         )
         if self._wakeup is not None:
-            yield _WakeupTeller(self, self._wakeup)
+            yield WakeupTeller(self._wakeup, self._store, lambda: self.me)
         if self._messenger is not None and isinstance(self._store, Line):
             self._sweeper = Sweeper(
                 self._store, self._messenger, poll=self.settings.poll, clock=self._clock
@@ -430,10 +429,6 @@ class Worker:
                 self._sweeper.cleared(each.job_id, each.message)
         self._nudge("sweeper")
 
-    async def tell_wakeup(self, words: str) -> None:
-        """Say on the row by what this worker is woken."""
-        await self._store.tell_wakeup(self.me, words)
-
     def _nudge(self, name: str) -> None:
         service = self._services.get(name)
         if service is not None:
@@ -486,21 +481,3 @@ class _Announcer:
 
     async def run_once(self) -> None:
         await self._worker.announce()
-
-
-class _WakeupTeller:
-    """The duty that writes to the worker's row whether its wake-ups come."""
-
-    name = "wakeup"
-
-    def __init__(self, worker: Worker, wakeup: Wakeup) -> None:
-        self._worker = worker
-        self._wakeup = wakeup
-        self._told = (0, "")
-
-    async def run_once(self) -> float:
-        now = self._worker.me.worker_id, str(self._wakeup.health)
-        if now != self._told and self._wakeup.health.known:
-            await self._worker.tell_wakeup(now[1])
-            self._told = now
-        return WAKEUP_LOOK_SECONDS

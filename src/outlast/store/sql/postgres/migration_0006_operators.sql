@@ -99,3 +99,80 @@ BEGIN
     WHERE last_value <= p_above;
 END
 $$;
+
+-- Lock those of the named jobs that wait in the line and that this room can take. A job is passed
+-- over while one of a larger priority stands in its queue's line: a message cannot jump that.
+-- (coalesce leaves the primary key as the only way to an id.)
+CREATE FUNCTION outlast_named_v1(p_ids bigint[], p_tasks text[], p_queues text[], p_limit integer)
+RETURNS bigint[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_ids bigint[];
+BEGIN
+    SELECT array_agg(l.id ORDER BY l.priority DESC, l.position) INTO v_ids
+    FROM (SELECT j.id, j.priority, j.position
+          FROM unnest(p_ids) AS n (id)
+          JOIN outlast_jobs j ON j.id = n.id AND coalesce(j.position, 0) > 0
+          WHERE j.task = ANY (p_tasks)
+            AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues))
+            AND j.priority >= (
+                SELECT h.priority FROM outlast_jobs h
+                WHERE h.queue = j.queue AND h.position IS NOT NULL
+                ORDER BY h.priority DESC, h.position LIMIT 1)
+          LIMIT p_limit
+          FOR NO KEY UPDATE OF j SKIP LOCKED) l;
+    RETURN v_ids;
+END
+$$;
+
+-- What waits for somebody to look: the first of each queue's line that nobody has taken for a
+-- while, and what is due and in no line: scheduled jobs that nobody has put into it, and suspects.
+-- The first row holds the number of active workers and the seconds to the next scheduled job.
+CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
+RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision)
+LANGUAGE plpgsql
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_grace interval := p_grace * interval '1 second';
+    v_line text[] := outlast_line_queues_v1();
+    v_due text[] := outlast_due_queues_v1();
+BEGIN
+    RETURN QUERY
+    SELECT NULL::bigint, NULL::text, NULL::text,
+           (SELECT count(*) FROM outlast_workers w WHERE w.status = 'active'),
+           extract(epoch FROM min(d.run_at) - v_now)::float8
+    FROM unnest(v_due) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT j.run_at FROM outlast_jobs j
+        WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+          AND j.run_at > v_now
+        ORDER BY j.run_at LIMIT 1) d;
+    RETURN QUERY
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
+    FROM unnest(v_line) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM outlast_jobs j
+        WHERE j.queue = q.queue AND j.position IS NOT NULL
+        ORDER BY j.priority DESC, j.position LIMIT p_limit) f
+    WHERE f.run_at <= v_now - v_grace
+    UNION ALL
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
+    FROM unnest(v_due) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM outlast_jobs j
+        WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+          AND j.run_at <= v_now
+        ORDER BY j.run_at LIMIT p_limit) f
+    UNION ALL
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
+    FROM (SELECT j.* FROM outlast_jobs j
+          WHERE j.state = 'queued' AND j.solo > 0
+          ORDER BY j.solo, j.queue, j.task, j.priority DESC, j.run_at LIMIT p_limit) f
+    WHERE f.run_at <= v_now;
+END
+$$;
