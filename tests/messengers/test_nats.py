@@ -11,11 +11,10 @@ import nats
 import pytest
 
 import outlast
-from outlast.model.job import Policy
-from outlast.store.base import NewJob, Room
+from outlast.store.base import NewJob
 from outlast.worker.worker import Worker
-from tests.conformance.kit import new_worker
-from tests.messengers.kit import Shop, jetstream, published, sweep
+from tests.conformance.kit import Hands
+from tests.messengers.kit import NEVER, Shop, jetstream, published, sweep
 from tests.nats_server import NatsServer
 
 ODD = "päper.>*|~"  # a queue's name that NATS could not have in a subject
@@ -122,12 +121,13 @@ async def test_a_reclaimed_job_is_published_again_with_the_reason(
     shop: Shop, nats_server: NatsServer
 ) -> None:
     """MISSION A6: cleared and clear_reason."""
-    dead = await shop.store.register(new_worker("dead", heartbeat=0.125, lease=0.5))
-    await shop.store.enqueue([NewJob(task="work", args="{}", policy=Policy(backoff_first=0.0))])
-    (claimed,) = (await shop.store.exchange(dead, [], [Room(["work"], 1)])).claimed
     async with shop.ready_worker(concurrency=1) as worker:
         await shop.held.enqueue()  # so that the job is for somebody else
         await shop.until(lambda: len(shop.ran) == 1, "a worker that is full")
+        hands = await Hands.on(shop.store, "dead", lease=NEVER)
+        await shop.store.enqueue([NewJob(task="work", args="{}")])
+        (claimed,) = await hands.claim(1, tasks=["work"])
+        await hands.vanish()
         await shop.until(lambda: bool(shop.events("job_reenqueued")), "the reclaim")
 
         async def told() -> bool:
