@@ -1,0 +1,39 @@
+"""The page of the mission names tests, examples and rows that exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from outlast.worker.assemble import unique_name
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "mission.md").read_text()
+ROWS = [line for line in PAGE.splitlines() if re.match(r"\| [A-E]\d+ \|", line)]
+ASKED = {"A": 12, "B": 7, "C": 7, "D": 7, "E": 4}
+
+
+def test_each_row_of_the_mission_is_there_once() -> None:
+    asked = [f"{letter}{number + 1}" for letter, count in ASKED.items() for number in range(count)]
+    assert [row.split("|")[1].strip() for row in ROWS] == asked
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
+def test_what_a_row_is_shown_by_exists(row: str) -> None:
+    shown_by = row.split(" | ")[3]
+    for path, name in re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", shown_by):
+        assert (ROOT / path).is_file(), path
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), name
+    for folder in re.findall(r"`(examples/\w+)`", shown_by):
+        assert (ROOT / folder / "README.md").is_file(), folder
+    assert "`" in shown_by or "**Open**" in row, "neither shown nor said to be open"
+
+
+def test_a_worker_has_a_name_of_its_own() -> None:
+    first, second = unique_name(), unique_name()
+    assert first.startswith(f"{socket.gethostname()}-{os.getpid()}-")
+    assert first != second
