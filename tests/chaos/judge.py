@@ -22,24 +22,27 @@ INTERRUPTED = {"lost_worker", "lost_lease", "bystander", "signalled"}
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """All that is known of a run. ``effects``: (job, token). ``outcomes``: why attempts were
-    closed, by token. Times are on CLOCK_BOOTTIME."""
+    """All that is known of a run. ``effects``: (job, token). ``closed``: why and when attempts
+    were closed, by token. Times are on CLOCK_BOOTTIME."""
 
     accepted: set[int]
     journal: list[Entry]
     faults: list[Entry]
     jobs: list[JobRow]
     effects: list[tuple[int, int]]
-    outcomes: dict[int, str]
+    closed: dict[int, tuple[str, float]]
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds from a fault to the next start of what it had interrupted."""
+    """Seconds from a fault until what it had interrupted was closed, and until it had begun again
+    (it waits in the line for that)."""
 
     event: str
     number: int
-    median: float
-    longest: float
+    noticed: float
+    noticed_max: float
+    begun: float
+    begun_max: float
 
 
 def violations(run: Run) -> Iterator[str]:
@@ -132,23 +135,29 @@ def done_twice(run: Run) -> int:
 
 
 def recoveries(run: Run) -> list[Recovery]:
-    """Return how long it took until what a fault had interrupted had begun again, by fault."""
-    spans: dict[str, list[float]] = defaultdict(list)
+    """Return how long it took to notice and to begin again, by fault: medians and maxima."""
+    spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
     begun = _by_job(run, "start")
     for start in _of(run, "start"):
         hits = [fault for fault in run.faults if _interrupts(fault, start)]
         again = [each["at"] for each in begun[start["job"]] if each["token"] > start["token"]]
-        if hits and again and run.outcomes.get(start["token"]) in INTERRUPTED:
-            spans[hits[0]["event"]].append(min(again) - hits[0]["at"])
-    return [
-        Recovery(
-            event=event,
-            number=len(values),
-            median=statistics.median(values),
-            longest=max(values),
-        )
-        for event, values in sorted(spans.items())
-    ]
+        outcome, closed_at = run.closed.get(start["token"], ("", 0.0))
+        if hits and again and outcome in INTERRUPTED:
+            at = hits[0]["at"]
+            spans[hits[0]["event"]].append((closed_at - at, min(again) - at))
+    return [_recovery(event, values) for event, values in sorted(spans.items())]
+
+
+def _recovery(event: str, values: list[tuple[float, float]]) -> Recovery:
+    noticed, begun = zip(*values, strict=True)
+    return Recovery(
+        event=event,
+        number=len(values),
+        noticed=statistics.median(noticed),
+        noticed_max=max(noticed),
+        begun=statistics.median(begun),
+        begun_max=max(begun),
+    )
 
 
 def _interrupts(fault: Entry, start: Entry) -> bool:

@@ -32,7 +32,7 @@ from tests.chaos.crew import Crew, Member
 from tests.chaos.disk import Disk
 from tests.chaos.enqueuer import BRAKE
 from tests.chaos.nemesis import Ground, Nemesis
-from tests.crash.harness import ROOT, Scene
+from tests.crash.harness import ROOT, Scene, boot
 from tests.crash.payments import EFFECTS
 from tests.crash.proxy import Proxy, proxied
 from tests.servers import PostgresServer
@@ -237,14 +237,14 @@ class Chaos:
     async def _judge(self, ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
         scene, inspector = ground.scene, ground.scene.store.inspector
         jobs = await self._jobs(scene)
-        outcomes = await self._outcomes(scene)
+        closed = await self._closed(scene)
         run = judge.Run(
             accepted={line["job"] for line in lines_of(scene.folder, "ledger-*")},
             journal=list(lines_of(scene.folder, "journal")),
             faults=list(lines_of(scene.folder, "faults")),
             jobs=jobs,
             effects=await self._effects(scene.url),
-            outcomes=outcomes,
+            closed=closed,
         )
         refusals = await inspector.refusals(limit=1_000)
         code, verified = await asyncio.to_thread(self._verify, scene.url)
@@ -261,7 +261,7 @@ class Chaos:
             done=nemesis.done,
             phases=nemesis.phases,
             events=events,
-            outcomes=Counter(outcomes.values()),
+            outcomes=Counter(outcome for outcome, _ in closed.values()),
             recoveries=judge.recoveries(run),
             accepted=len(run.accepted),
             attempts=sum(line["event"] == "start" for line in run.journal),
@@ -281,14 +281,16 @@ class Chaos:
             jobs += page
         return jobs
 
-    async def _outcomes(self, scene: Scene) -> dict[int, str]:
-        outcomes: dict[int, str] = {}
+    async def _closed(self, scene: Scene) -> dict[int, tuple[str, float]]:
+        closed: dict[int, tuple[str, float]] = {}
         after: int | None = 0
+        to_boot = boot() - time.time()
         while after is not None:
             page = await scene.store.inspector.history(after)
-            outcomes |= {each.token: each.outcome for job in page.jobs for each in job.attempts}
+            for each in (attempt for job in page.jobs for attempt in job.attempts):
+                closed[each.token] = each.outcome, each.ended_at + to_boot
             after = page.next_after
-        return outcomes
+        return closed
 
     async def _effects(self, url: str) -> list[tuple[int, int]]:
         query = "SELECT job, token FROM effects"

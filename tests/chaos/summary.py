@@ -58,8 +58,9 @@ def told(plan: Plan, verdict: Verdict) -> list[str]:
         ),
         f"done twice outside of the store (allowed): {verdict.done_twice}",
         *(
-            f"begun again after {each.event}: {each.number} attempts,"
-            f" median {each.median:.2f} s, longest {each.longest:.2f} s"
+            f"{each.event}: {each.number} attempts interrupted, closed after"
+            f" {each.noticed:.1f} s (at most {each.noticed_max:.1f}), begun again after"
+            f" {each.begun:.1f} s (at most {each.begun_max:.1f})"
             for each in verdict.recoveries
         ),
         f"quiet: all terminal after {verdict.quiet_seconds:.1f} s",

@@ -69,9 +69,12 @@ def _show(verified: Verified, where: str) -> None:
         out.print(f"{word}  job {finding.job_id}  {finding.rule}: {finding.sentence}", markup=False)
         if not finding.doubt:
             out.print(f"    {promise_of(finding.rule)}", style="dim", markup=False)
+    out.print(f"{where}: {verdict(verified)}", markup=False)
+
+
+def verdict(verified: Verified) -> str:
+    """Return in one line what was looked at and whether all of it holds."""
     looked = f"{count_of(verified.jobs, 'job')}, {count_of(verified.attempts, 'closed attempt')}"
-    held = f"{len(RULES) + 1} rules"
     if verified.violations:
-        out.print(f"{where}: {count_of(len(verified.violations), 'violation')} ({looked})")
-    else:
-        out.print(f"{where}: {looked}: {held} hold")
+        return f"{count_of(len(verified.violations), 'violation')} ({looked})"
+    return f"{looked}: {len(RULES) + 1} rules hold"

@@ -30,10 +30,12 @@ from outlast.cli.demo.picture import Interruption, load_drawing, write_numbers, 
 from outlast.cli.demo.show import Show, show_on, timeline
 from outlast.cli.demo.story import Ending, Plan, Story
 from outlast.cli.demo.watch import Watch
-from outlast.cli.errors import NotSoError, say
+from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
+from outlast.cli.verify import verdict
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.store.sqlite_url import UNSAFE, parse
+from outlast.verify import Verified, verify
 from outlast.words import span
 
 SHOW_SECONDS = 4.0
@@ -71,7 +73,8 @@ def demo(
     The job counts the lines of code by language through the history of a git repository, and
     saves a checkpoint every few commits. Two workers are started; the one that runs the job is
     killed with kill -9 at about half, with everything below it. The other one notices and goes on
-    from the last checkpoint. What comes out is a picture of how the repository grew.
+    from the last checkpoint. What comes out is a picture of how the repository grew, and what
+    `outlast verify` says of the store: exit code 1 if it finds a violation.
 
     Examples:
         outlast demo
@@ -196,11 +199,12 @@ async def _play(plan: Plan, folder: Path, console: Console) -> int:
             _introduce(console, plan)
             ending = await _told(story, crew, show)
             _write(folder, ending)
+            verified = await verify(store.inspector)
         except asyncio.CancelledError:
             say("interrupted: the workers are gone, and all below them")
             return 128 + caught[0]
-    _conclude(console, plan, folder, ending)
-    return 0
+    _conclude(console, plan, folder, ending, verified)
+    return NOT_SO if verified.violations else DONE
 
 
 async def _told(story: Story, crew: Crew, show: Show) -> Ending:
@@ -268,14 +272,16 @@ def _write(folder: Path, ending: Ending) -> None:
         raise NotSoError(f"{folder}: {error.strerror or error}") from error
 
 
-def _conclude(console: Console, plan: Plan, folder: Path, ending: Ending) -> None:
-    """The attempts, what they mean, and where everything is."""
+def _conclude(
+    console: Console, plan: Plan, folder: Path, ending: Ending, verified: Verified
+) -> None:
+    """The attempts, what they mean, whether the whole store is in order, where everything is."""
     kept = f"{ending.resumed_from} of {plan.goal} commits were not done twice"
     noticed = f"the death was noticed after {span(ending.noticed_after)}"
     console.print(timeline(ending.look, width=console.width))
     last = Text.assemble(("Completed in 2 attempts", "bold green"), f": {kept}; {noticed}.")
     console.print(last, soft_wrap=True)
-    for what, where in _traces(folder, ending).items():
+    for what, where in {**_traces(folder, ending), "verify": verdict(verified)}.items():
         console.print(Text.assemble((f"  {what:<10}", "dim"), where), soft_wrap=True)
 
 
