@@ -39,7 +39,7 @@ from tests.servers import PostgresServer
 
 MARK = "OUTLAST_CHAOS"  # in the environment of all that is started
 ENQUEUERS = 2
-BACKLOG_MAX = 80  # unfinished jobs: then the enqueuers wait
+BACKLOG_MAX = 25  # unfinished jobs: then the enqueuers wait
 READY_SECONDS = 120.0  # for all workers to start
 QUIET_SECONDS = 180.0  # until everything has to be terminal
 DRAIN_SECONDS = 60.0

@@ -167,7 +167,7 @@ def any_call(rng: random.Random) -> Any:
 
 
 _CALLS = {
-    quick: (30, lambda rng: (rng.uniform(0, 0.3),)),
+    quick: (30, lambda rng: (rng.random() * rng.choice([0.3, 0.3, 0.3, 6]),)),
     plain: (12, lambda rng: (rng.uniform(0.05, 1),)),
     steps: (12, lambda rng: (rng.randint(2, 30), rng.uniform(0.05, 0.3))),
     plain_steps: (8, lambda rng: (rng.randint(2, 20), rng.uniform(0.05, 0.3))),

@@ -182,11 +182,11 @@ def check_words(said: str, resumed: int, goal: int) -> None:
     assert f"goes on from commit {resumed}, " in said
     kept = f"{resumed} of {goal} commits were not done twice"
     assert f"Completed in 2 attempts: {kept}" in said
-    attempts = [line.split() for line in said.splitlines() if line[:2] in {" 1", " 2"}]
+    attempts = [line.split() for line in said.splitlines() if line[:3] in {" 1 ", " 2 "}]
     assert [each[0] for each in attempts] == ["1", "2"]
     assert [each[3] for each in attempts] == ["lost_worker", "completed"]
     assert attempts[0][2] != attempts[1][2], "one worker cannot have run both"
-    assert "verify     1 job, 1 closed attempt: 10 rules hold" in said
+    assert "verify    1 job, 1 closed attempt: 10 rules hold" in said
 
 
 def test_two_commits_are_enough_and_the_demo_says_that_it_slows_itself(tmp_path):
