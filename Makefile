@@ -87,12 +87,12 @@ model: $(DEV) ## explore the model, held against the code: make model STATES="60
 	$(BIN)/python -m tests.model $(STATES)
 
 .PHONY: sim
-sim: $(DEV) ## simulate faults on a virtual clock: make sim SEEDS="1 500"
-	$(BIN)/python -m tests.sim $(or $(SEEDS),1 200)
+sim: $(DEV) ## simulate faults on a virtual clock: make sim SEEDS="1 500" JOBS=2
+	JOBS=$(JOBS) $(BIN)/python -m tests.sim $(or $(SEEDS),1 200)
 
 .PHONY: twins
 twins: $(DEV) ## take one guard away at a time: the simulation has to notice
-	$(BIN)/python -m tests.sim.twins $(ARGS)
+	$(BIN)/python -m tests.sim.caught $(ARGS)
 
 .PHONY: chaos
 chaos: $(DEV) ## real workers in a storm of faults: make chaos STORE=sqlite SECONDS=600 SEED=7

@@ -1,6 +1,7 @@
 """``python -m tests.sim FIRST [LAST]``: live through seeds; exit 1 at the first violation.
 
-``python -m tests.sim --story SEED`` prints every event of one seed.
+``python -m tests.sim --story SEED`` prints every event of one seed. ``JOBS=2`` in the environment:
+two processes at a time.
 """
 
 from __future__ import annotations
@@ -8,60 +9,47 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter
 
-from tests.sim.world import World, total
-
-ROUNDS_WITHOUT_FAULTS = 10  # each tenth seed is quiet: then nothing may be reclaimed
+from tests.sim.chunks import Figures, live_through, live_through_all, story_of
 
 
-def main(first: int, last: int) -> int:
-    """Return the exit code."""
-    faults: list[Counter[str]] = []
-    virtual, started = 0.0, time.monotonic()
-    for seed in range(first, last + 1):
-        world = World(seed, faults=seed % ROUNDS_WITHOUT_FAULTS != 0)
-        keep.append(world)
-        world.run()
-        virtual += world.loop.now - 1_000
-        faults.append(world.plan.seen)
-        if world.witness.violations:
-            tell(world)
+def main(first: int, last: int, jobs: int) -> int:
+    """Live through seeds and print the figures; return the exit code."""
+    whole, started = Figures(), time.monotonic()
+    for figures in live_through_all(first, last, jobs):
+        whole.add(figures)
+        if whole.failure:
+            print(whole.failure)
             return 1
-        if last > first:
-            print(f"seed {seed} of {last}", end="\r", file=sys.stderr)
+        print(f"{whole.seeds} of {last - first + 1} seeds", end="\r", file=sys.stderr, flush=True)
     spent = time.monotonic() - started
-    print(f"{last - first + 1} seeds, {virtual / 3600:.2f} simulated hours in {spent:.1f} s")
-    print(", ".join(f"{name} {count}" for name, count in total(faults).most_common()))
+    print(
+        f"{whole.seeds} seeds, 0 violations: {whole.hours:.2f} simulated hours in {spent:.0f} s"
+        f" ({whole.hours / spent:.4f} per second), {whole.events} events;"
+        f" all jobs ended at most {whole.quiet_seconds_max:.0f} virtual s after the last fault"
+    )
+    print(f"{whole.faults.total()} faults:")
+    for name, count in whole.faults.most_common():
+        print(f"  {count:9} {name}")
     return 0
-
-
-def tell(world: World) -> None:
-    """Print the story of a failure, and how to live through it again."""
-    print(f"seed {world.seed}: {len(world.witness.violations)} violations")
-    for sentence in world.witness.violations:
-        print(f"  {sentence}")
-    print("the last events:")
-    for line in world.witness.events:
-        print(f"  {line}")
-    print(f"again: python -m tests.sim {world.seed}")
-    print(f"all of it: python -m tests.sim --story {world.seed}")
 
 
 def story(seed: int) -> int:
     """Print everything that happens in one seed; return the exit code."""
-    world = World(seed, faults=seed % ROUNDS_WITHOUT_FAULTS != 0, memory=None)
-    keep.append(world)
-    world.run()
-    for line in world.witness.events:
+    world = live_through(seed, memory=None)
+    for line in world.witness.story():
         print(line)
-    return 1 if world.witness.violations else 0
+    if world.witness.violations:
+        print(story_of(world).partition("the last events:")[0])
+        return 1
+    return 0
 
-
-keep: list[World] = []  # killed processes are never unwound
 
 if __name__ == "__main__":
     numbers = [int(each) for each in sys.argv[1:] if each != "--story"] or [1]
-    code = story(numbers[0]) if "--story" in sys.argv else main(numbers[0], numbers[-1])
+    if "--story" in sys.argv:
+        code = story(numbers[0])
+    else:
+        code = main(numbers[0], numbers[-1], int(os.environ.get("JOBS") or 1) or 1)
     sys.stdout.flush()
     os._exit(code)

@@ -1,7 +1,8 @@
-"""A store that fails as real ones do, from the seed: around every call of a real store.
+"""What can go wrong with a call to a store, drawn from the seed: around every call of a real one.
 
-Lost before it was done, done but not told, done later than the caller believes, slow. After the
-faults are switched off it only takes its time.
+Lost before it was done, done but not told, done later than the caller believes, slow; the store
+away for everybody, or for one worker only; its disk full; the caller killed before or after. After
+the faults are switched off a call only takes its time.
 """
 
 from __future__ import annotations
@@ -15,35 +16,44 @@ from outlast.errors import StoreUnavailable
 from outlast.store.base import Store
 from tests.sim.loop import OUTSIDE, PROCESS
 
-VERBS = frozenset(
-    {
-        "announce", "cancel", "checkpoint", "discard", "enqueue", "exchange", "heartbeat",
-        "observe", "overdue", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
-        "reconnect", "register", "request_drain", "requeue", "set_status", "superseded",
-    }
-)  # fmt: skip
+READS = frozenset({"observe", "overdue", "superseded"})
+VERBS = READS | {
+    "announce", "cancel", "checkpoint", "discard", "enqueue", "exchange", "heartbeat",
+    "presence_off", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
+    "reconnect", "register", "request_drain", "requeue", "set_status",
+}  # fmt: skip
+FAULTS = {
+    "request lost": 0.25,
+    "reply lost": 0.25,
+    "done late": 0.15,
+    "slow": 0.3,
+    "reply slow": 0.3,
+}
 
 
 class Plan:
-    """How likely each fault is, per call. ``on`` False: none at all."""
+    """How likely each fault is. A seed has a few kinds of them, not all: so each gets its turn.
 
-    def __init__(self, chance: Callable[[], float]) -> None:
+    ``on`` False: none at all. ``seen`` counts, by kind.
+    """
+
+    def __init__(self, chance: Callable[[], float], theme: str | None) -> None:
         self.chance = chance
         self.on = True
-        self.outage_until = 0.0
-        self.rates = {
-            "request lost": 0.25 * chance() ** 3,
-            "reply lost": 0.25 * chance() ** 3,
-            "done late": 0.10 * chance() ** 3,
-            "slow": 0.30 * chance() ** 2,
-            "reply slow": 0.30 * chance() ** 2,
-        }
         self.seen: Counter[str] = Counter()
+        self.outage_until = 0.0
+        self.disk_is_full = False
+        rare = 1.0 if theme == "calls" else 3.0 if theme is None else 6.0
+        self.rates = {
+            fault: most * chance() ** rare if chance() < 0.5 else 0.0
+            for fault, most in FAULTS.items()
+        }
+        self.wake_lost = chance() if chance() < 0.5 else 0.1
+        self.slow_disk = 0.2 * chance() if theme == "slow disk" or chance() < 0.2 else 0.0
+        self.crash_rate = 0.01 * chance() ** 2 if chance() < 0.4 else 0.0
 
     def drawn(self) -> str | None:
         """Return the fault of one call, or None."""
-        if not self.on:
-            return None
         dice = self.chance()
         for fault, rate in self.rates.items():
             if dice < rate:
@@ -52,51 +62,103 @@ class Plan:
             dice -= rate
         return None
 
+    def crashes(self) -> bool:
+        """Whether whoever is about to do something dies of it."""
+        return self.on and self.crash_rate > 0 and self.chance() < self.crash_rate
 
-class FaultyStore:
-    """Looks like the store that it wraps; ``witness`` sees each verb that is really done."""
+    def thread_delay(self) -> float:
+        """Return for how many seconds the work of a thread waits: now and then, a slow disk."""
+        if not self.on or self.slow_disk == 0 or self.chance() >= self.slow_disk:
+            return 0.0
+        self.seen["slow disk"] += 1
+        return 1.5 * self.chance() ** 2
 
-    def __init__(self, store: Store, plan: Plan, witness: Any) -> None:
-        self._store = store
-        self._plan = plan
-        self._witness = witness
+    def stop(self) -> None:
+        """Let there be no faults any more."""
+        self.on = False
+        self.outage_until = 0.0
+        self.disk_is_full = False
 
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._store, name)
-        if name not in VERBS:
-            return real
 
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await self._call(name, real, args, kwargs)
+class Faults:
+    """Does calls, with whatever the plan has for them; ``watch`` does a verb and judges it."""
 
-        return call
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._plan: Plan = world.plan
 
-    async def _call(self, name: str, real: Any, args: Any, kwargs: Any) -> Any:
+    async def call(self, name: str, real: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do one call, or not, or not yet, or not tell."""
         plan, chance = self._plan, self._plan.chance
-        loop = asyncio.get_running_loop()
+        owner = PROCESS.get().owner
         await asyncio.sleep(0.002 * chance())
-        if plan.on and loop.time() < plan.outage_until:
-            plan.seen["outage"] += 1
-            raise StoreUnavailable("simulated: the store is away")
-        fault = plan.drawn()
-        if fault == "slow":
-            await asyncio.sleep(8.0 * chance() ** 3)
-        if fault == "request lost":
-            await asyncio.sleep(2.0 * chance() ** 3)
-            raise StoreUnavailable("simulated: the request was lost")
+        if not plan.on:
+            return await self._done(name, real, args, kwargs)
+        await self._may_die(owner)
+        fault = await self._before(name, owner)
+        if fault is not None and name == "heartbeat":
+            owner.is_unwell(fault)
         if fault == "done late":
             self._do_later(15.0 * chance() ** 3, name, real, args, kwargs)
             raise StoreUnavailable("simulated: broke off, and is done later")
         reply = await self._done(name, real, args, kwargs)
+        await self._may_die(owner)
         if fault == "reply lost":
             raise StoreUnavailable("simulated: the reply was lost")
         if fault == "reply slow":
             await asyncio.sleep(12.0 * chance() ** 2)
-        await asyncio.sleep(0.002 * chance())
+        if name == "heartbeat" and owner.link_dies:
+            await self._dying_link(owner)
         return reply
 
+    async def _before(self, name: str, owner: Any) -> str | None:
+        plan, chance = self._plan, self._plan.chance
+        self._in_the_way(name, owner)
+        fault = plan.drawn()
+        if fault == "slow":
+            await asyncio.sleep(8.0 * chance() ** 3)
+        if fault == "request lost":
+            if name == "heartbeat":
+                owner.is_unwell(fault)
+            await asyncio.sleep(2.0 * chance() ** 3)
+            raise StoreUnavailable("simulated: the request was lost")
+        return fault
+
+    def _in_the_way(self, name: str, owner: Any) -> None:
+        """Raise where the store is away, for all or for this one, or has no room."""
+        plan, now = self._plan, self._world.loop.now
+        if now < plan.outage_until:
+            plan.seen["call in an outage"] += 1
+            raise StoreUnavailable("simulated: the store is away")
+        if owner is not None and now < owner.cut_until:
+            plan.seen["call while cut off"] += 1
+            owner.is_unwell("cut off")
+            raise StoreUnavailable("simulated: this worker is cut off")
+        if plan.disk_is_full and name not in READS and plan.chance() < 0.5:
+            plan.seen["call with a full disk"] += 1
+            if name == "heartbeat":
+                owner.is_unwell("disk full")
+            raise StoreUnavailable("simulated: the disk is full")
+
+    async def _may_die(self, owner: Any) -> None:
+        if owner is None or owner.ended or not self._plan.crashes():
+            return
+        self._plan.seen["worker killed at a call"] += 1
+        owner.kill_tree() if self._plan.chance() < 0.5 else owner.kill()
+        self._world.replace()
+        never = asyncio.get_running_loop().create_future()
+        self._world.keep(never)
+        await never  # this process is dead
+
+    async def _dying_link(self, owner: Any) -> None:
+        """Let this reply take almost as long as it may; after it nothing gets through."""
+        owner.link_dies = False
+        owner.is_unwell("its link dies")
+        await asyncio.sleep(owner.lease * (0.2 + 0.12 * self._plan.chance()))
+        owner.cut_until = self._world.loop.now + owner.lease * (0.9 + 0.6 * self._plan.chance())
+
     async def _done(self, name: str, real: Any, args: Any, kwargs: Any) -> Any:
-        return await self._witness.watch(name, real, args, kwargs)
+        return await self._world.witness.watch(name, real, args, kwargs or {})
 
     def _do_later(self, delay: float, name: str, real: Any, args: Any, kwargs: Any) -> None:
         async def late() -> None:
@@ -106,16 +168,31 @@ class FaultyStore:
             except StoreUnavailable:
                 return
 
-        _outside(late())
+        self._world.keep(_outside(late()))
 
 
-_late: list[asyncio.Future[None]] = []  # kept: nobody else waits for them
+class FaultyStore:
+    """Looks like the store that it wraps."""
+
+    def __init__(self, store: Store, faults: Faults) -> None:
+        self._store = store
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+        if name not in VERBS:
+            return real
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._faults.call(name, real, args, kwargs)
+
+        return call
 
 
-def _outside(coroutine: Awaitable[None]) -> None:
+def _outside(coroutine: Awaitable[None]) -> asyncio.Future[None]:
     """Run it as the server would: whatever becomes of the caller."""
     token = PROCESS.set(OUTSIDE)
     try:
-        _late.append(asyncio.ensure_future(coroutine))
+        return asyncio.ensure_future(coroutine)
     finally:
         PROCESS.reset(token)

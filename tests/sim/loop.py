@@ -1,21 +1,22 @@
 """An event loop without a clock and without chance: time jumps, and every run is the same.
 
 Nothing ever waits. When no callback is ready, time jumps to the next timer. What production runs
-on threads (SQLite) runs inline, in the loop's own thread.
+on threads (SQLite) runs in the loop's own thread, at once or, drawn from the seed, a moment later.
 
 Each callback belongs to the simulated *process* in whose context it was made. A process can be
-stopped (its callbacks wait, as under SIGSTOP) or killed (they never run: nothing is unwound, no
-``finally`` is reached, as under SIGKILL). Within a process callbacks keep their order; which
-process goes next is drawn from the seed.
+stopped (its callbacks wait, as under SIGSTOP), put to sleep with its host (its timers wait, too:
+the loop's clock is CLOCK_MONOTONIC) or killed (they never run: nothing is unwound, no ``finally``
+is reached, as under SIGKILL). Within a process callbacks keep their order; which process goes next
+is drawn from the seed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import Context, ContextVar, copy_context
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from outlast.clock import seeded
@@ -24,19 +25,30 @@ STEPS_MAX = 3_000_000  # of one run: a loop that never ends is a finding
 
 
 class Process:
-    """What can be stopped and killed. ``name`` is for people."""
+    """What can be stopped and killed. ``name`` is for people; ``slept``: seconds, in all, that its
+    host was suspended."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ready: deque[asyncio.Handle] = deque()
-        self.stopped = False
+        self.ready: deque[Call] = deque()
+        self.stops = 0  # reasons for which it stands still
         self.killed = False
+        self.slept = 0.0
+        self.owner: Any = None  # the simulated worker whose main process it is
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it stands still."""
+        return self.stops > 0
 
     def __repr__(self) -> str:
         return self.name
 
 
 OUTSIDE = Process("outside")
+AROUND: ContextVar[Any] = ContextVar(
+    "around", default=None
+)  # looks before and after a thread's work
 PROCESS: ContextVar[Process] = ContextVar("process", default=OUTSIDE)
 
 
@@ -44,82 +56,166 @@ class Stuck(AssertionError):
     """Nothing is left that could ever run, or far too much of it."""
 
 
-class SimLoop(asyncio.BaseEventLoop):
-    """Runs callbacks of simulated processes in virtual time, in an order drawn from ``seed``."""
+class Call:
+    """A callback that waits for its turn: what asyncio calls a handle."""
 
-    _scheduled: list[Any]  # the base class's heap of timers
+    __slots__ = ("args", "callback", "context", "dropped", "due", "process")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, due: float
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.process = context.get(PROCESS, OUTSIDE)
+        self.due = due
+        self.dropped = False
+
+    def cancel(self) -> None:
+        """Never run it."""
+        self.dropped = True
+
+    def cancelled(self) -> bool:
+        """Whether it never runs."""
+        return self.dropped
+
+    def when(self) -> float:
+        """When it is due, on its process's own clock."""
+        return self.due - self.process.slept
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Runs callbacks of simulated processes in virtual time, in an order drawn from ``seed``.
+
+    ``thread_delay`` returns for how many seconds a thread's work waits for its turn; 0: not at all.
+    """
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.chance = seeded(seed)
         self.now = 1_000.0
         self.steps = 0
+        self.thread_delay: Callable[[], float] = lambda: 0.0
         self._waiting: list[Process] = []
+        self._timers: list[tuple[float, int, Call]] = []
+        self._made = 0
 
     def time(self) -> float:
-        """Virtual seconds."""
-        return self.now
+        """Virtual seconds on the clock of the process that asks: it stands still in a suspend."""
+        return self.now - PROCESS.get().slept
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(
-            callback, args, self, copy_context() if context is None else context
-        )
-        self._add(handle)
-        return handle
+    ) -> Call:
+        call = Call(callback, args, copy_context() if context is None else context, 0.0)
+        process = call.process
+        if not process.ready:
+            self._waiting.append(process)
+        process.ready.append(call)
+        return call
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is only one thread
 
-    def _add(self, handle: asyncio.Handle) -> None:
-        process = handle._context.get(PROCESS, OUTSIDE)  # type: ignore[attr-defined]
-        if not process.ready:
-            self._waiting.append(process)
-        process.ready.append(handle)
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any,
+        context: Context | None = None,
+    ) -> Call:  # fmt: skip
+        call = Call(callback, args, copy_context() if context is None else context, when)
+        call.due = due = when + call.process.slept
+        self._made += 1
+        heappush(self._timers, (due, self._made, call))
+        return call
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any,
+        context: Context | None = None,
+    ) -> Call:  # fmt: skip
+        due = self.now + delay
+        call = Call(callback, args, copy_context() if context is None else context, due)
+        self._made += 1
+        heappush(self._timers, (due, self._made, call))
+        return call
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run it here and now: simulated threads take no time and never overlap."""
+        """Run it here, now or a little later: simulated threads never overlap."""
         future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except BaseException as error:
-            future.set_exception(error)
+        around = AROUND.get()
+
+        def run() -> None:
+            try:
+                if around is not None:
+                    around.before()
+                result = func(*args)
+                if around is not None:
+                    around.after(result)
+            except BaseException as error:
+                if not future.done():  # its caller may have given up
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+
+        delay = self.thread_delay()
+        if delay > 0:
+            self.call_later(delay, run)
+        else:
+            run()
         return future
 
     def _run_once(self) -> None:
+        """Take steps until somebody stops the loop."""
+        waiting, chance = self._waiting, self.chance
+        while not self._stopping:  # type: ignore[attr-defined]
+            self._wake_the_due()
+            if len(waiting) == 1:
+                process = waiting[0]
+                runnable = not process.stops
+            else:
+                able = [process for process in waiting if not process.stops]
+                runnable = bool(able)
+                process = able[int(chance() * len(able))] if able else OUTSIDE
+            if runnable:
+                self._step(process)
+            else:
+                self._jump()
+
+    def _wake_the_due(self) -> None:
+        timers, now = self._timers, self.now
+        while timers and timers[0][0] <= now:
+            call = heappop(timers)[2]
+            if call.dropped:
+                continue
+            process = call.process
+            if not process.ready:
+                self._waiting.append(process)
+            process.ready.append(call)
+
+    def _step(self, process: Process) -> None:
         self.steps += 1
         if self.steps > STEPS_MAX:
             raise Stuck(f"{STEPS_MAX} steps and no end")
-        self._collect_due()
-        runnable = [process for process in self._waiting if not process.stopped]
-        if not runnable:
-            self._jump()
-            return
-        process = runnable[int(self.chance() * len(runnable))]
-        handle = process.ready.popleft()
+        call = process.ready.popleft()
         if not process.ready:
             self._waiting.remove(process)
-        if not (process.killed or handle.cancelled()):
-            handle._run()
-
-    def _collect_due(self) -> None:
-        while self._scheduled and self._scheduled[0].when() <= self.now:
-            timer = heapq.heappop(self._scheduled)
-            timer._scheduled = False
-            if not timer.cancelled():
-                self._add(timer)
+        if process.killed or call.dropped:
+            return
+        try:
+            call.context.run(call.callback, *call.args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            told = f"exception in {call.callback!r}"
+            self.call_exception_handler({"message": told, "exception": error})
 
     def _jump(self) -> None:
-        while self._scheduled and self._scheduled[0].cancelled():
-            heapq.heappop(self._scheduled)._scheduled = False
-        if not self._scheduled:
+        timers = self._timers
+        while timers and timers[0][2].dropped:
+            heappop(timers)
+        if not timers:
             raise Stuck("nothing is left that could ever run")
-        self.now = max(self.now, self._scheduled[0].when())
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing: cancelled timers are dropped when their time has come."""
+        self.now = max(self.now, timers[0][0])
 
     def _process_events(self, event_list: Any) -> None:
         """Nothing: there are no sockets."""
@@ -130,4 +226,14 @@ class SimLoop(asyncio.BaseEventLoop):
     def kill(self, process: Process) -> None:
         """Let none of the process's callbacks ever run again."""
         process.killed = True
-        process.stopped = False
+        process.stops = 0
+
+    def oversleep(self, processes: Collection[Process], seconds: float) -> None:
+        """Let the clock of these processes stand still for so long: their timers are due later."""
+        for process in processes:
+            process.slept += seconds
+        for at, (due, made, call) in enumerate(self._timers):
+            if call.process in processes and not call.dropped:
+                call.due = due + seconds
+                self._timers[at] = (call.due, made, call)
+        heapify(self._timers)

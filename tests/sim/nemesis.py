@@ -1,123 +1,223 @@
-"""What happens to the world while faults are on."""
+"""What happens to the world while faults are on.
+
+A seed has a few kinds of deeds, not all of them: where everything happens, what needs three of one
+kind in a row never does. Half of the seeds have a *theme*: one kind of trouble, and much of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
+
+from tests.sim.loop import Process
+
+Deed = Callable[[Any], bool]
+
+
+THEMES = {
+    "pauses": ["worker stopped alone", "worker stopped alone", "tree stopped"],
+    "cuts": ["worker cut off", "link dies slowly"],
+    "outages": ["store away", "disk full"],
+    "suspends": ["host suspended"],
+    "presence": ["presence session ended", "database restarted"],
+    "deaths": ["runner killed", "worker killed", "tree killed", "host without power"],
+    "operators": ["job cancelled", "job requeued", "worker killed"],
+    "calls": ["worker drained"],  # most of the trouble is with the calls themselves
+    "slow disk": ["tree killed"],
+}
+
+
+def theme_of(seed: int) -> str | None:
+    """Return the theme of a seed; every second one has none."""
+    names = list(THEMES)
+    return names[seed // 2 % len(names)] if seed % 2 else None
 
 
 async def torment(world: Any, until: asyncio.Task[None]) -> None:
     """Do harm now and then, until everything is enqueued and a while longer."""
+    deeds = _chosen(world.chance) if world.theme is None else THEMES[world.theme]
+    pace = 1.0 + (6.0 if world.theme is None else 3.0) * world.chance()
+    idle = 0.3 * world.chance()  # how often nothing happens
+    least = world.loop.now + 2.5 * world.lease
     end = None
     while end is None or world.loop.now < end:
         if end is None and until.done():
-            end = world.loop.now + 20 * world.chance()
-        await asyncio.sleep(0.3 + 6.0 * world.chance() ** 2)
-        if world.chance() < 0.25:
-            continue  # sometimes nothing happens
-        deeds = list(DEEDS)
+            end = max(least, world.loop.now + world.lease * world.chance())
+        await asyncio.sleep(0.3 + pace * world.chance() ** 2)
         name = deeds[int(world.chance() * len(deeds))]
-        if await DEEDS[name](world):
+        if world.chance() >= idle and DEEDS[name](world):
             world.plan.seen[name] += 1
             world.witness.note(f"NEMESIS {name}", {})
+
+
+def _chosen(chance: Callable[[], float]) -> list[str]:
+    share = 0.1 + 0.5 * chance()
+    chosen = [name for name in DEEDS if chance() < share]
+    return chosen or [list(DEEDS)[int(chance() * len(DEEDS))]]
 
 
 def _one(world: Any, things: list[Any]) -> Any:
     return things[int(world.chance() * len(things))] if things else None
 
 
-async def _kill_runner(world: Any) -> bool:
+def _a_worker(world: Any) -> Any:
+    return _one(world, [each for each in world.alive() if not each.process.stopped])
+
+
+def _about_a_lease(world: Any) -> float:
+    """Return seconds, mostly a little more or less than a lease."""
+    if world.chance() < 0.6:
+        return float(world.lease * (0.8 + 0.8 * world.chance()))
+    return float(0.5 + 2.5 * world.lease * world.chance() ** 2)
+
+
+def _kill_runner(world: Any) -> bool:
     runner = _one(world, [each for worker in world.alive() for each in worker.runners])
     if runner is None:
         return False
-    world.witness.killed_from_outside |= runner.tokens  # charged, if it was alone: that is the rule
-    runner.die(exit_code=None, signal="SIGKILL")
+    runner.killed_from_outside()
     return True
 
 
-async def _kill_worker(world: Any) -> bool:
+def _kill_worker(world: Any) -> bool:
     worker = _one(world, world.alive())
     if worker is None:
         return False
-    _take_the_blame(world, worker)
     worker.kill()
-    _replace(world)
+    world.replace()
     return True
 
 
-async def _kill_tree(world: Any) -> bool:
+def _kill_tree(world: Any) -> bool:
     worker = _one(world, world.alive())
     if worker is None:
         return False
-    _take_the_blame(world, worker)
     worker.kill_tree()
-    _replace(world)
+    world.replace()
     return True
 
 
-def _take_the_blame(world: Any, worker: Any) -> None:
-    """What was alone in its worker, since it had lost two, is charged with its death: the rule."""
-    for runner in worker.runners:
-        world.witness.killed_from_outside |= runner.tokens
-
-
-def _replace(world: Any) -> None:
-    world.loop.call_later(0.1 + 5.0 * world.chance(), world.add_worker)
-
-
-async def _drain_worker(world: Any) -> bool:
-    worker = _one(world, world.alive())
-    if worker is None or worker.process.stopped:
+def _drain_worker(world: Any) -> bool:
+    worker = _a_worker(world)
+    if worker is None:
         return False
     worker.drain()
-    _replace(world)
+    world.replace()
     return True
 
 
-async def _stop(world: Any, *, tree: bool) -> bool:
-    worker = _one(world, world.alive())
-    if worker is None or worker.process.stopped:
+def _stop_tree(world: Any) -> bool:
+    worker = _a_worker(world)
+    if worker is None:
         return False
-    worker.set_stopped(True, tree=tree)
-    about_a_lease = world.chance() < 0.6
-    seconds = 8.0 + 8.0 * world.chance() if about_a_lease else 0.5 + 25.0 * world.chance() ** 2
-    world.loop.call_later(seconds, lambda: worker.set_stopped(False, tree=tree))
+    worker.stop(_about_a_lease(world), tree=True)
     return True
 
 
-async def _stop_tree(world: Any) -> bool:
-    return await _stop(world, tree=True)
+def _stop_worker_alone(world: Any) -> bool:
+    worker = _a_worker(world)
+    if worker is None:
+        return False
+    worker.stop(_about_a_lease(world), tree=False)
+    return True
 
 
-async def _stop_worker_alone(world: Any) -> bool:
-    return await _stop(world, tree=False)
-
-
-async def _stop_runner(world: Any) -> bool:
+def _stop_runner(world: Any) -> bool:
     runner = _one(world, [each for worker in world.alive() for each in worker.runners])
     if runner is None:
         return False
-    runner.process.stopped = True
+    process: Process = runner.process
+    process.stops += 1
 
     def go_on() -> None:
-        runner.process.stopped = False
+        process.stops = max(0, process.stops - 1)
 
     world.loop.call_later(0.5 + 10.0 * world.chance(), go_on)
     return True
 
 
-async def _outage(world: Any) -> bool:
-    world.plan.outage_until = world.loop.now + 0.5 + 25.0 * world.chance() ** 2
+def _cut_worker_off(world: Any) -> bool:
+    worker = _one(world, world.alive())
+    if worker is None:
+        return False
+    worker.cut_until = world.loop.now + _about_a_lease(world)
+    worker.is_unwell("cut off")
     return True
 
 
-async def _step_the_clock(world: Any) -> bool:
-    world.wall_step += 7_200.0 * (world.chance() - 0.5)
-    world.wall_step_max = max(world.wall_step_max, world.wall_step)
+def _let_a_link_die(world: Any) -> bool:
+    worker = _one(world, world.alive())
+    if worker is None:
+        return False
+    worker.link_dies = True
     return True
 
 
-async def _unlink_a_lock(world: Any) -> bool:
+def _suspend_host(world: Any) -> bool:
+    host = _one(world, [each for each in world.hosts if not each.suspended and each.workers()])
+    if host is None:
+        return False
+    host.suspend(_about_a_lease(world))
+    return True
+
+
+def _cut_the_power(world: Any) -> bool:
+    host = _one(world, [each for each in world.hosts if each.workers()])
+    if host is None:
+        return False
+    count = len(host.workers())
+    host.cut_the_power()
+    for _ in range(count):
+        world.replace()
+    return True
+
+
+def _outage(world: Any) -> bool:
+    world.plan.outage_until = world.loop.now + _about_a_lease(world)
+    return True
+
+
+def _restart_the_database(world: Any) -> bool:
+    if world.database is None:
+        return False
+    world.database.restart()
+    world.plan.outage_until = world.loop.now + 3.0 * world.chance() ** 2
+    return True
+
+
+def _end_a_session(world: Any) -> bool:
+    lock = _one(world, [each.presence for each in world.alive() if each.presence is not None])
+    if lock is None:
+        return False
+    world.database.end_session(lock, tell=world.chance() < 0.7)
+    return True
+
+
+def _fill_the_disk(world: Any) -> bool:
+    world.disk.fill()
+    world.plan.disk_is_full = True
+
+    def make_room() -> None:
+        world.disk.make_room()
+        world.plan.disk_is_full = False
+
+    world.loop.call_later(0.5 + 0.8 * world.lease * world.chance() ** 2, make_room)
+    return True
+
+
+def _step_a_host_clock(world: Any) -> bool:
+    host = _one(world, world.hosts)
+    host.step(7_200.0 * (world.chance() - 0.5))
+    return True
+
+
+def _step_the_store_clock(world: Any) -> bool:
+    world.store_host.step(7_200.0 * (world.chance() - 0.5))
+    return True
+
+
+def _unlink_a_lock(world: Any) -> bool:
     worker = _one(world, [each for each in world.alive() if each.lock is not None])
     if worker is None:
         return False
@@ -125,35 +225,28 @@ async def _unlink_a_lock(world: Any) -> bool:
     return True
 
 
-async def _cancel(world: Any) -> bool:
+def _cancel(world: Any) -> bool:
     job_id = _one(world, sorted(world.witness.accepted))
     if job_id is None:
         return False
-    try:
-        await world.client.cancel([job_id])
-    except Exception:
-        return False
+    world.keep(asyncio.ensure_future(world.cancel(job_id)))
     return True
 
 
-async def _requeue(world: Any) -> bool:
+def _requeue(world: Any) -> bool:
     job_id = _one(world, sorted(world.witness.accepted))
     if job_id is None:
         return False
-    try:
-        await world.client.requeue([job_id])
-    except Exception:
-        return False
+    world.keep(asyncio.ensure_future(world.requeue(job_id)))
     return True
 
 
-async def _add_worker(world: Any) -> bool:
-    if len(world.alive()) < 4:
-        world.add_worker()
+def _add_worker(world: Any) -> bool:
+    world.add_worker()
     return True
 
 
-DEEDS = {
+DEEDS: dict[str, Deed] = {
     "runner killed": _kill_runner,
     "worker killed": _kill_worker,
     "tree killed": _kill_tree,
@@ -161,8 +254,16 @@ DEEDS = {
     "tree stopped": _stop_tree,
     "worker stopped alone": _stop_worker_alone,
     "runner stopped": _stop_runner,
+    "worker cut off": _cut_worker_off,
+    "link dies slowly": _let_a_link_die,
+    "host suspended": _suspend_host,
+    "host without power": _cut_the_power,
     "store away": _outage,
-    "wall clock stepped": _step_the_clock,
+    "database restarted": _restart_the_database,
+    "presence session ended": _end_a_session,
+    "disk full": _fill_the_disk,
+    "host clock stepped": _step_a_host_clock,
+    "store clock stepped": _step_the_store_clock,
     "lock file unlinked": _unlink_a_lock,
     "job cancelled": _cancel,
     "job requeued": _requeue,

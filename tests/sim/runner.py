@@ -49,7 +49,7 @@ class SimRunner(RunnerProcess):
             SETTINGS, clock=owner.clock, on_frame=on_frame, on_death=on_death,
             on_output=lambda _pid, _data: None, on_failure=owner.failed,
         )  # fmt: skip
-        self._owner = owner
+        self.owner = owner
         self._world = owner.world
         self._to_worker = Unpacker(TO_WORKER)
         self._to_runner = Unpacker(TO_RUNNER)
@@ -65,7 +65,7 @@ class SimRunner(RunnerProcess):
         return loop
 
     async def start(self) -> None:
-        self._owner.runners.append(self)
+        self.owner.runners.append(self)
         self._worker_context = copy_context()
         context = copy_context()
         context.run(PROCESS.set, self.process)
@@ -86,14 +86,23 @@ class SimRunner(RunnerProcess):
         return self.dead
 
     def send(self, frame: Any) -> None:
-        if self.dead:
+        if self.dead or self._dies_at_a_frame():
             return
         for copy in self._to_runner.feed(pack(frame)):
             self.loop.call_soon(self._channel.took, copy, context=self._context)
 
     def _tell_worker(self, frame: Any) -> None:
+        if self.dead:
+            return
         for copy in self._to_worker.feed(pack(frame)):
             self.loop.call_soon(self._on_frame, self, copy, context=self._worker_context)
+        self._dies_at_a_frame()
+
+    def _dies_at_a_frame(self) -> bool:
+        if self._world.plan.crashes():
+            self._world.plan.seen["runner killed at a frame"] += 1
+            self.killed_from_outside()
+        return self.dead
 
     def kill(self, reason: str | None = None) -> None:
         if not self.dead:
@@ -123,7 +132,12 @@ class SimRunner(RunnerProcess):
             self._on_death, self, death,
             context=self._worker_context,
         )  # fmt: skip
-        self._owner.runner_died(self)
+        self.owner.runner_died(self)
+
+    def killed_from_outside(self) -> None:
+        """Die of kill -9; charged if it was alone, though it did nothing: that is the rule."""
+        self._world.witness.killed_from_outside |= self.tokens
+        self.die(exit_code=None, signal="SIGKILL")
 
     async def crash(self) -> None:
         """Die of a signal, from inside."""

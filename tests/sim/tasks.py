@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 import outlast
+from outlast.model.job import Policy
+from outlast.store.base import NewJob
 
 app = outlast.App("sqlite:///never-opened.db")
 RUNNER: ContextVar[Any] = ContextVar("runner")
@@ -60,3 +64,29 @@ async def poison() -> None:
     """Take the runner down, always."""
     RUNNER.get().step(outlast.current())
     await RUNNER.get().crash()
+
+
+_PATIENT = Policy(retries=4, max_losses=40, backoff_first=0.2, backoff_max=2.0)
+_LIMITED = Policy(retries=1, max_losses=40, backoff_first=0.2, backoff_max=2.0, timeout=6.0)
+
+
+def drawn(chance: Callable[[], float], index: int, *, poisons: bool, themed: bool) -> NewJob:
+    """Return some job: with ``poisons`` it may take its runner down; ``themed``: often long."""
+    dice = chance()
+    if poisons and dice < 0.05:
+        return NewJob(task="poison", key=f"k{index}", policy=_PATIENT)
+    if dice < 0.12:
+        args: dict[str, object] = {"seconds": 10.0 * chance()}
+        return NewJob(task="stubborn", args=json.dumps(args), key=f"k{index}", policy=_LIMITED)
+    endings = ["complete", "complete", "error", "snooze", "retry", "crash" if poisons else "retry"]
+    long = chance() < (0.6 if themed else 0.25)  # longer than a lease
+    args = {
+        "steps": 8 + int(12 * chance()) if long else 1 + int(6 * chance()),
+        "pause": 0.5 + 0.7 * chance() if long else 2.0 * chance() ** 2,
+        "ending": endings[int(len(endings) * chance())],
+        "saves": chance() < 0.5,
+    }
+    return NewJob(
+        task="work", args=json.dumps(args), key=f"k{index}", policy=_PATIENT,
+        delay=3.0 * chance() if chance() < 0.2 else 0.0,
+    )  # fmt: skip

@@ -1,14 +1,11 @@
 """Broken twins: versions of the code with one guard taken away, which the checkers must catch.
 
-``python -m tests.sim.twins [SEEDS]`` lives through seeds with each twin until a checker speaks,
-and prints which seed and which checker. A twin that nobody catches is a hole in the proof.
+Each names the guard that it lacks; ``tests/sim/caught.py`` lives through seeds with them. A twin
+that nobody catches is a hole in the proof.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -17,16 +14,16 @@ from unittest import mock
 import msgspec
 
 from outlast.model.crash import Charge, CrashKind
-from outlast.model.lease import DeathCause, Observer
+from outlast.model.lease import DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
-from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs
+from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
 from outlast.store.base import Answer
 from outlast.worker import deaths, exchange, ledger, reaper
 from outlast.worker import worker as worker_room
+from tests.sim import host as host_room
 from tests.sim import world as world_room
-from tests.sim.world import World
-
-SEEDS = 60  # in which every twin has to be caught
+from tests.sim.loop import PROCESS
+from tests.sim.presence import Database
 
 Patch = AbstractContextManager[Any]
 TWINS: dict[str, Callable[[], Iterable[Patch]]] = {}
@@ -143,11 +140,12 @@ def _blame() -> Iterable[Patch]:
 @twin("the store's clock judges")
 def _store_clock() -> Iterable[Patch]:
     def expired(self: Any, now: float, signs: Any) -> list[Any]:
-        current = world_room.current
-        with sqlite3.connect(f"{current.folder}/sim.db") as file:
-            rows = dict(file.execute("SELECT id, lease_expires_at FROM outlast_workers").fetchall())
-        file.close()
-        wall = 1_700_000_000.0 + current.loop.now + current.wall_step
+        world = world_room.current
+        look = world.disk.look()
+        sql = "SELECT id, lease_expires_at FROM outlast_workers"
+        rows = dict(look.execute(sql).fetchall())
+        look.close()
+        wall = host_room.StoreClock(world, world.store_host).wall()
         return [sign for sign in signs if rows.get(sign.worker_id, wall) < wall]
 
     yield mock.patch.object(Observer, "look", expired)
@@ -180,45 +178,79 @@ def _cancel() -> Iterable[Patch]:
 
 @twin("runners without a tether")
 def _tether() -> Iterable[Patch]:
-    yield mock.patch.object(world_room.SimTether, "_end_groups")
+    yield mock.patch.object(host_room.SimTether, "_end_groups")
 
 
 @twin("attempts go on after the lease")
 def _no_fence() -> Iterable[Patch]:
     yield mock.patch.object(worker_room.Worker, "lose_lease")
-    yield mock.patch.object(world_room.SimTether, "hold_until")
+    yield mock.patch.object(host_room.SimTether, "hold_until")
 
 
-def caught(name: str, seeds: int) -> tuple[int, str] | None:
-    """Return the first seed in which a checker speaks, and what it says."""
-    for seed in range(1, seeds + 1):
-        world = World(seed, faults=seed % 10 != 0)
-        keep.append(world)
-        with ExitStack() as patches:
-            for patch in TWINS[name]():
-                patches.enter_context(patch)
-            world.run()
-        if world.witness.violations:
-            return seed, world.witness.violations[0]
-    return None
+@twin("a reclaim by id alone")
+def _by_id() -> Iterable[Patch]:
+    real = sqlite_exchange.apply
+
+    def by_id(cursor: Any, now: float, ended: Any) -> int:
+        with ExitStack() as stack:
+            for patch in _end():
+                stack.enter_context(patch)
+            return real(cursor, now, ended)
+
+    yield mock.patch.object(sqlite_workers, "apply", by_id)
 
 
-keep: list[World] = []
+@twin("a reap that does not look again")
+def _hasty() -> Iterable[Patch]:
+    def hasty(cursor: Any, now: float, gone: Any, cause: DeathCause) -> bool:
+        values = {"now": now, "cause": cause.value, "id": gone.worker_id}
+        marked = cursor.execute(sqlite_workers._REAP["mark_lost"], values)
+        return bool(marked.rowcount == 1)
+
+    yield mock.patch.object(sqlite_workers, "reap", hasty)
 
 
-def main(seeds: int, only: list[str]) -> int:
-    """Print the table; return 1 if a twin was not caught."""
-    missed = 0
-    for name in only or TWINS:
-        found = caught(name, seeds)
-        missed += found is None
-        seed, sentence = found or (0, f"NOT CAUGHT within {seeds} seeds")
-        print(f"{name:45} {seed or '-':>4}  {sentence[:110]}", flush=True)
-    return 1 if missed else 0
+@twin("presence judged in one look")
+def _one_look() -> Iterable[Patch]:
+    yield mock.patch.object(PresenceObserver, "_is_gone", return_value=True)
 
 
-if __name__ == "__main__":
-    given = sys.argv[1:]
-    code = main(int(given[0]) if given else SEEDS, given[1:])
-    sys.stdout.flush()
-    os._exit(code)
+@twin("presence judged across a restart of the database")
+def _other_run() -> Iterable[Patch]:
+    def ever(self: Any, worker_id: int) -> bool:
+        return worker_id in self._noted
+
+    def same_beat(now: float, before: Any, sign: Any) -> bool:
+        return bool(before.beat == sign.beat)
+
+    yield mock.patch.object(Database, "_is_of_this_run", ever)
+    yield mock.patch.object(PresenceObserver, "_goes_on", staticmethod(same_beat))
+
+
+@twin("trust on a clock that stands still in a suspend")
+def _monotonic() -> Iterable[Patch]:
+    real = host_room.HostClock.boot
+
+    def monotonic(self: Any) -> float:
+        return real(self) - PROCESS.get().slept
+
+    yield mock.patch.object(host_room.HostClock, "boot", monotonic)
+
+
+@twin("a claim is started though the lease was lost meanwhile")
+def _late_claim() -> Iterable[Patch]:
+    def start(self: Any, claimed: Any, asked_as: Any) -> None:
+        self._pool.place([self._ledger.claim(each) for each in claimed])
+
+    yield mock.patch.object(exchange.Exchange, "_start", start)
+
+
+@twin("no polling under the wake-ups")
+def _no_polling() -> Iterable[Patch]:
+    real = exchange.Exchange.run_once
+
+    async def once(self: Any) -> float | None:
+        pause = await real(self)
+        return None if pause is not None and pause >= self._poll else pause
+
+    yield mock.patch.object(exchange.Exchange, "run_once", once)

@@ -6,29 +6,47 @@ has one thread, nothing can happen between its look and the verb.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
+from outlast.model.lease import DeathCause
+from outlast.model.lifecycle import Transition
 from outlast.store.base import Answer
+from tests.sim.loop import AROUND
 
 RESUMED_SECONDS = 1.0  # after a stop of everything, runners may take a step before they are ended
 LAST = 60  # events that a failure shows
+JUDGED = frozenset({"exchange", "checkpoint", "progress", "reclaim", "reap"})
+WELL_LEASES = 2.0  # without trouble of its own for so long, a worker must not be found gone
 
 
-class Violation(AssertionError):
-    """Something that Outlast never does."""
+class Verb:
+    """One verb while it is done: ``before`` and ``after`` are called in its very instant."""
+
+    def __init__(self, witness: Witness, name: str, args: Any) -> None:
+        self._witness = witness
+        self._name = name
+        self._args = args
+        self._held: dict[int, int] = {}
+
+    def before(self) -> None:
+        """Look who holds what."""
+        self._held = self._witness.current()
+
+    def after(self, reply: Any) -> None:
+        """Judge."""
+        self._witness.judge(self._name, self._args, reply, self._held)
 
 
 class Witness:
     """``violations`` is empty after a run in which every guarantee was kept."""
 
-    def __init__(self, path: str, now: Callable[[], float], *, memory: int | None = LAST) -> None:
-        self._rows = sqlite3.connect(path, isolation_level=None)
-        self._now = now
+    def __init__(self, world: Any, *, memory: int | None = LAST) -> None:
+        self._world = world
+        self._rows = world.disk.look()
         self.violations: list[str] = []
-        self.events: deque[str] = deque(maxlen=memory)
+        self.events: deque[tuple[float, str, dict[str, Any]]] = deque(maxlen=memory)
         self.counts: Counter[str] = Counter()
         self.accepted: set[int] = set()  # jobs whose enqueue has returned
         self.completed: dict[int, int] = {}  # job -> the token whose completion was accepted
@@ -37,11 +55,10 @@ class Witness:
         self._saved: dict[int, str | None] = {}  # job -> the checkpoint that was accepted last
         self._numbers: dict[int, int] = {}  # token -> the number of its last accepted checkpoint
         self._stepped: dict[int, int] = {}  # job -> the highest token that has run user code
-        self.forgiven_until: dict[str, float] = {}  # worker -> when its late steps count again
+        self._forgiven: dict[str, float] = {}  # worker -> when its late steps count again
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._rows.close()
+    def _now(self) -> float:
+        return float(self._world.loop.now)
 
     def wrong(self, rule: str, sentence: str) -> None:
         """Note a violation."""
@@ -51,30 +68,47 @@ class Witness:
     def note(self, name: str, fields: dict[str, Any]) -> None:
         """Keep an event for the story of a failure."""
         self.counts[name] += 1
-        shown = " ".join(f"{key}={value}" for key, value in fields.items())
-        self.events.append(f"{self._now():10.3f}  {name} {shown}"[:300])
+        self.events.append((self._now(), name, fields))
+
+    def story(self) -> Iterator[str]:
+        """Yield the events that are kept, a line each."""
+        for when, name, fields in self.events:
+            shown = " ".join(f"{key}={value}" for key, value in fields.items())
+            yield f"{when:10.3f}  {name} {shown}"[:300]
 
     async def watch(self, name: str, real: Any, args: Any, kwargs: Any) -> Any:
-        """Do the verb, and check what it answered against the tables before it."""
+        """Do the verb; what it does to the tables is judged in the instant in which it does it."""
         self.counts[f"store.{name}"] += 1
-        before = self._current()
-        reply = await real(*args, **kwargs)
-        if name == "exchange":
-            self._exchanged(args[1], reply, before)
-        elif name == "checkpoint":
-            self._fenced(name, args[0], reply, before)
-            self._kept(args[0], reply)
-        elif name == "reclaim":
-            for transition in reply:
-                if before.get(transition.job_id) != transition.token:
-                    self.wrong("fenced", f"reclaimed {transition.job_id} of another token")
-        return reply
+        mark = AROUND.set(Verb(self, name, args) if name in JUDGED else None)
+        try:
+            return await real(*args, **kwargs)
+        finally:
+            AROUND.reset(mark)
 
-    def _current(self) -> dict[int, int]:
+    def judge(self, name: str, args: Any, reply: Any, before: dict[int, int]) -> None:
+        """Hold the answer of a verb against the tables before it."""
+        if name == "exchange":
+            self._exchanged(args[0], args[1], reply, before)
+        elif name == "reap":
+            self._reaped(reply, *args)
+        elif name == "reclaim":
+            for one in reply:
+                if isinstance(one, Transition) and before.get(one.job_id) != one.token:
+                    self.wrong(
+                        "fenced", f"reclaimed {one.job_id} of another token than {one.token}"
+                    )
+        else:
+            self._fenced(name, args[0], reply, before)
+            if name == "checkpoint":
+                self._kept(args[0], reply)
+
+    def current(self) -> dict[int, int]:
         sql = "SELECT id, token FROM outlast_jobs WHERE worker_id IS NOT NULL"
         return dict(self._rows.execute(sql).fetchall())
 
-    def _exchanged(self, ended: Any, reply: Any, before: dict[int, int]) -> None:
+    def _exchanged(self, me: Any, ended: Any, reply: Any, before: dict[int, int]) -> None:
+        if reply.claimed and not self._stands(me):
+            self.wrong("only the living claim", f"worker {me.worker_id} at epoch {me.epoch}")
         self._fenced("exchange", ended, reply.answers, before)
         for end, answer in zip(ended, reply.answers, strict=True):
             if answer is Answer.ACCEPTED and end.state == "completed":
@@ -95,6 +129,22 @@ class Witness:
 
         self._refused_nobodys_own(ended, reply.answers)
         self._handed_on(reply.claimed)
+
+    def _stands(self, me: Any) -> bool:
+        sql = "SELECT status = 'active' FROM outlast_workers WHERE id = ? AND epoch = ?"
+        row = self._rows.execute(sql, (me.worker_id, me.epoch)).fetchone()
+        return row is not None and bool(row[0])
+
+    def _reaped(self, done: bool, gone: Any, cause: DeathCause = DeathCause.SILENCE) -> None:
+        """Nobody is found gone who lives, and had no trouble of its own."""
+        owner = self._world.owner_of(gone.worker_id)
+        if not done or owner is None:
+            return
+        well = owner.well_for > WELL_LEASES * gone.lease
+        if well or cause in {DeathCause.LOCK_FILE, DeathCause.RESTARTED}:
+            self.wrong("no false reclaim", f"{owner.name} lives, and was reaped for {cause.value}")
+        elif cause is DeathCause.PRESENCE:  # cut off or stopped, and its session ended: documented
+            self.forgive(owner.name, gone.lease)
 
     def _refused_nobodys_own(self, ended: Any, answers: Any) -> None:
         """The same end written twice is ``already``, not a refusal."""
@@ -132,13 +182,16 @@ class Witness:
                     "fenced", f"{verb} of job {write.job_id} under {write.token}, held by {held}"
                 )
 
-    def stepped(self, worker: str, job_id: int, token: int, *, may_double: bool = False) -> None:
+    def stepped(self, worker: str, job_id: int, token: int) -> None:
         """See one step of user code: nobody may go on once a later attempt has begun."""
         latest = self._stepped.get(job_id, 0)
         self._stepped[job_id] = max(latest, token)
-        late = token < latest and self._now() >= self.forgiven_until.get(worker, 0.0)
-        if late and not may_double:
+        if token < latest and self._now() >= self._forgiven.get(worker, 0.0):
             self.wrong("the loser stops", f"job {job_id} went on under {token}, after {latest}")
+
+    def forgive(self, worker: str, seconds: float) -> None:
+        """Let the late steps of a worker's attempts not count for so long."""
+        self._forgiven[worker] = max(self._forgiven.get(worker, 0.0), self._now() + seconds)
 
     def unfinished(self) -> list[tuple[int, str]]:
         """Return accepted jobs that have not ended, or that are gone."""
@@ -150,7 +203,24 @@ class Witness:
             if rows.get(job_id) not in ended
         )
 
-    def happened(self, event: str) -> bool:
+    def judge_the_whole(self) -> None:
+        """Judge what can be seen only at the end; let go of the file."""
+        for job_id in self._world.innocent:
+            if failures := self._failures_of(job_id):
+                self.wrong("blame", f"job {job_id} never fails, and has {failures} failures")
+        if not self._world.faulty:
+            for name in ("worker_reaped", "lease_lost", "job_reenqueued", "claim_reconciled"):
+                if self._happened(name):
+                    self.wrong("no false reclaim", f"{name} in a world without faults")
+        self._rows.close()
+
+    def worker_of(self, job_id: int) -> int | None:
+        """Return the id of the worker that a job runs on."""
+        sql = "SELECT worker_id FROM outlast_jobs WHERE id = ?"
+        row = self._rows.execute(sql, (job_id,)).fetchone()
+        return None if row is None else row[0]
+
+    def _happened(self, event: str) -> bool:
         """Whether any worker has told of this event."""
         return any(name.endswith(f"] {event}") for name in self.counts)
 
@@ -159,7 +229,7 @@ class Witness:
         sql = "SELECT token FROM outlast_jobs WHERE worker_id = ?"
         self.killed_from_outside |= {row[0] for row in self._rows.execute(sql, (worker_id,))}
 
-    def failures_of(self, job_id: int) -> int:
+    def _failures_of(self, job_id: int) -> int:
         """Return how many attempts of a job were charged to it (not by a nemesis)."""
         sql = "SELECT token FROM outlast_attempts WHERE job_id = ? AND charge = 'failure'"
         tokens = {row[0] for row in self._rows.execute(sql, (job_id,))}

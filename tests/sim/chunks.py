@@ -1,0 +1,127 @@
+"""Lives through many seeds, a few at a time in a forked process: what a seed has killed is never
+unwound, and goes away with the process that lived through it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sim.world import World
+
+CHUNK = 20  # seeds in one process
+
+keep: list[World] = []
+
+
+@dataclass
+class Figures:
+    """What was lived through. ``failure`` is the story of the first violation."""
+
+    seeds: int = 0
+    hours: float = 0.0
+    events: int = 0
+    quiet_seconds_max: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    failure: str = ""
+
+    def add(self, other: Figures) -> None:
+        """Add the figures of others."""
+        self.seeds += other.seeds
+        self.hours += other.hours
+        self.events += other.events
+        self.quiet_seconds_max = max(self.quiet_seconds_max, other.quiet_seconds_max)
+        self.faults.update(other.faults)
+        self.failure = self.failure or other.failure
+
+
+def live_through(seed: int, *, memory: int | None = 60) -> World:
+    """Live through one seed in this process, which then has to end without unwinding."""
+    gc.disable()  # what was killed must not be collected: that would unwind it
+    world = World(seed, memory=memory)
+    keep.append(world)
+    world.run()
+    return world
+
+
+def figures_of(world: World) -> Figures:
+    """Return the figures of one seed."""
+    return Figures(
+        seeds=1,
+        hours=(world.loop.now - 1_000) / 3600,
+        events=sum(world.witness.counts.values()),
+        quiet_seconds_max=world.quiet_took,
+        faults=world.plan.seen,
+        failure=story_of(world) if world.witness.violations else "",
+    )
+
+
+def story_of(world: World) -> str:
+    """Return what happened in a failure, and how to live through it again."""
+    lines = [f"seed {world.seed}: {len(world.witness.violations)} violations"]
+    lines += [f"  {sentence}" for sentence in world.witness.violations]
+    lines += ["the last events:", *(f"  {line}" for line in world.witness.story())]
+    lines += [f"again: python -m tests.sim {world.seed}"]
+    lines += [f"all of it: python -m tests.sim --story {world.seed}"]
+    return "\n".join(lines)
+
+
+def live_through_all(first: int, last: int, jobs: int) -> Iterator[Figures]:
+    """Yield the figures of each chunk of seeds, ``jobs`` processes at a time."""
+    waiting = list(range(first, last + 1, CHUNK))
+    running: dict[int, int] = {}  # process -> its pipe
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            begin = waiting.pop(0)
+            end = min(last, begin + CHUNK - 1)
+            pid, pipe = forked(lambda begin=begin, end=end: vars(_chunk(begin, end)))  # type: ignore[misc]
+            running[pid] = pipe
+        pid = next(iter(running))
+        told = answer_of(pid, running.pop(pid))
+        yield Figures(**{**told, "faults": Counter(told["faults"])})
+
+
+def _chunk(first: int, last: int) -> Figures:
+    whole = Figures()
+    for seed in range(first, last + 1):
+        whole.add(figures_of(live_through(seed)))
+        if whole.failure:
+            break
+    return whole
+
+
+def forked(job: Callable[[], Any]) -> tuple[int, int]:
+    """Do a job in a process of its own; return the process and the pipe of its answer."""
+    read, write = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        os.close(write)
+        return pid, read
+    code = 1
+    try:
+        os.close(read)
+        with os.fdopen(write, "w") as pipe:
+            json.dump(job(), pipe)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def answer_of(pid: int, pipe: int) -> Any:
+    """Return what a forked process has answered. Raises RuntimeError if it died."""
+    with os.fdopen(pipe) as file:
+        text = file.read()
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise RuntimeError(f"a process of the simulation died: {os.waitstatus_to_exitcode(status)}")
+    return json.loads(text)

@@ -1,0 +1,65 @@
+"""What the SQLite store of one world is written to, and how much room there is.
+
+Most worlds have their database in memory (SQLite's own ``memdb``: the same locks and transactions,
+without a system call); each tenth has a file in WAL mode, as in production. Where the disk is full,
+SQLite itself says so, in the middle of whatever statement needs another page.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from outlast.store import sqlite_connection
+
+PAGES_MAX = 1_073_741_823  # SQLite's own limit
+_open_file = sqlite_connection._connected
+
+
+class Disk:
+    """The database of one world. ``connected`` stands in for the store's own way to open it."""
+
+    def __init__(self, folder: Path, *, file: bool) -> None:
+        self.path = folder / "sim.db"
+        self._name = None if file else f"file:/{folder.name}?vfs=memdb"
+        self._open: list[sqlite3.Connection] = []
+        self._pages_max = PAGES_MAX
+
+    def connected(self, path: Path, mode: str) -> sqlite3.Connection:
+        """Open the database once more."""
+        connection = _open_file(path, mode) if self._name is None else self._in_memory()
+        self._open.append(connection)
+        if self._pages_max != PAGES_MAX:
+            connection.execute(f"PRAGMA max_page_count = {self._pages_max}")
+        return connection
+
+    def look(self) -> sqlite3.Connection:
+        """Return a connection for somebody who only looks, which never fails."""
+        return (
+            sqlite3.connect(str(self.path), isolation_level=None)
+            if self._name is None
+            else self._in_memory()
+        )
+
+    def _in_memory(self) -> sqlite3.Connection:
+        assert self._name is not None
+        return sqlite3.connect(
+            self._name, uri=True, isolation_level=None, check_same_thread=False,
+            cached_statements=256,
+        )  # fmt: skip
+
+    def fill(self) -> None:
+        """Let there be no room for another page."""
+        self._limit(1)  # SQLite makes that the present number of pages
+
+    def make_room(self) -> None:
+        """Let there be room again."""
+        self._limit(PAGES_MAX)
+
+    def _limit(self, pages: int) -> None:
+        self._pages_max = pages
+        for connection in list(self._open):
+            try:
+                connection.execute(f"PRAGMA max_page_count = {pages}")
+            except sqlite3.ProgrammingError:  # closed meanwhile
+                self._open.remove(connection)

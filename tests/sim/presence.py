@@ -1,0 +1,129 @@
+"""Presence as PostgreSQL gives it: a lock that a session holds, under one run of the database.
+
+The duty (``worker/presence.py``), the observer and the reaper are the production code; this is
+what the server does for them (``sql/postgres/presence_hold.sql``, ``observe.sql``, ``reap.sql``),
+above a store on SQLite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from outlast.model.lease import DeathCause, Presence
+from outlast.store.base import WorkerRef, WorkerSeen
+
+
+class SimPresence:
+    """The ``PresenceLock`` of one worker: its session, while there is one."""
+
+    def __init__(self, owner: Any) -> None:
+        self.on_lost: Callable[[], None] = lambda: None
+        self.owner = owner
+        self.connected = False
+
+    async def hold(self, worker_id: int) -> str | None:
+        """Take the lock or prove that this session has it; say so on the row."""
+        try:
+            reason: str | None = await self.owner.world.faults.call(
+                "hold", self._hold, (worker_id,)
+            )
+        except BaseException:
+            self.owner.world.database.end_session(self, tell=False)
+            raise
+        return reason
+
+    async def _hold(self, worker_id: int) -> str | None:
+        self.connected = True
+        reason: str | None = self.owner.world.database.hold(self, worker_id)
+        return reason
+
+    async def release(self) -> None:
+        """End the session."""
+        self.owner.world.database.end_session(self, tell=False)
+
+
+class Database:
+    """The sessions of one database server; ``incarnation`` names its present run."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self.incarnation = 1
+        self._holders: dict[int, SimPresence] = {}  # worker -> whose session has its lock
+        self._noted: dict[int, str] = {}  # worker -> the incarnation on its row
+
+    def hold(self, lock: SimPresence, worker_id: int) -> str | None:
+        """Take the lock for this session; then note it on the row."""
+        holder = self._holders.setdefault(worker_id, lock)
+        if holder is not lock:
+            return "another session holds the lock"
+        self._noted[worker_id] = str(self.incarnation)
+        return None
+
+    def off(self, me: WorkerRef) -> None:
+        """Note that this worker's presence proves nothing."""
+        self._noted.pop(me.worker_id, None)
+
+    def end_session(self, lock: SimPresence, *, tell: bool) -> None:
+        """Let go of what the session held; with ``tell`` its owner's process hears of it."""
+        self._holders = {key: each for key, each in self._holders.items() if each is not lock}
+        if lock.connected and tell:
+            self._world.loop.call_soon(lock.on_lost, context=lock.owner.context())
+        lock.connected = False
+
+    def end_session_later(self, lock: SimPresence, after: float) -> None:
+        """Notice only after so many seconds that the other end is gone."""
+        if after > 0:
+            self._world.loop.call_later(after, lambda: self.end_session(lock, tell=False))
+        else:
+            self.end_session(lock, tell=False)
+
+    def restart(self) -> None:
+        """Be another incarnation, which knows nobody's lock."""
+        self.incarnation += 1
+        for lock in set(self._holders.values()):
+            self.end_session(lock, tell=True)
+
+    def shown(self, worker_id: int) -> Presence:
+        """Return what a look shows of one worker."""
+        if not self._is_of_this_run(worker_id):
+            return Presence.UNKNOWN
+        return Presence.HELD if worker_id in self._holders else Presence.ABSENT
+
+    def _is_of_this_run(self, worker_id: int) -> bool:
+        return self._noted.get(worker_id) == str(self.incarnation)
+
+    def seen(self, each: WorkerSeen) -> WorkerSeen:
+        """Return a look at a worker with its presence."""
+        return msgspec.structs.replace(
+            each, presence=self.shown(each.worker_id), incarnation=self._noted.get(each.worker_id)
+        )
+
+
+class ServedStore:
+    """A store whose looks show presence, and whose reap looks at it again."""
+
+    def __init__(self, store: Any, database: Database) -> None:
+        self._store = store
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def observe(self) -> list[WorkerSeen]:
+        """Return one look at all live workers."""
+        return [self._database.seen(each) for each in await self._store.observe()]
+
+    async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
+        """Mark a worker lost; for want of presence only if that is absent still."""
+        absent = self._database.shown(gone.worker_id) is Presence.ABSENT
+        if cause is DeathCause.PRESENCE and not absent:
+            return False
+        return bool(await self._store.reap(gone, cause))
+
+    async def presence_off(self, me: WorkerRef, reason: str) -> None:
+        """Say that the presence proves nothing."""
+        await self._store.presence_off(me, reason)
+        self._database.off(me)
