@@ -38,6 +38,10 @@ lease-mail: $(DEV) ## example: a split brain of each kind, and the audit trail t
 shell-queue: $(DEV) ## example: commands as jobs on one file; a worker dies, a job is poison
 	$(BIN)/python -m examples.shell_queue
 
+.PHONY: automation-registry
+automation-registry: $(DEV) ## example: workers with capabilities, and how each end of one is noticed
+	$(BIN)/python -m examples.automation_registry
+
 .PHONY: test
 test: $(DEV) ## run the tests that need only Python, git and make
 	$(PYTEST) -m "not pgbouncer and not rabbitmq and not browser" $(ARGS)

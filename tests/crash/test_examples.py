@@ -15,8 +15,11 @@ SECONDS = 540.0  # that one may take on a loaded machine; it takes about 15
 @pytest.mark.timeout(SECONDS + 20)
 @pytest.mark.parametrize(
     ("example", "rows"),
-    [("shell_queue", ["D1", "D2", "D3", "D4", "D5", "D7"])],
-    ids=lambda each: each if isinstance(each, str) else "",
+    [
+        ("shell_queue", ["D1", "D2", "D3", "D4", "D5", "D7"]),
+        ("automation_registry", ["B1", "B2", "B3", "B4", "B5", "B6", "B7"]),
+    ],
+    ids=["shell_queue", "automation_registry"],
 )
 def test_an_example_keeps_what_it_promises(example: str, rows: list[str]) -> None:
     done = subprocess.run(
