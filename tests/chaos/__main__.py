@@ -17,19 +17,25 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.disk import own_mounts
-from tests.chaos.run import MARK, Chaos, Plan, Verdict
+from tests.chaos.run import MARK, WAKEUP, Chaos, Plan
 from tests.chaos.summary import told
+from tests.chaos.verdict import Verdict
 
 
 def main() -> int:
     """Run, tell, and keep or remove the folder; return the exit code."""
     plan = planned(arguments().parse_args())
     os.environ[MARK] = plan.folder.name
+    if plan.wakeup:
+        os.environ[WAKEUP] = plan.wakeup
     try:
         verdict = asyncio.run(interruptible(Chaos(plan)))
     except asyncio.CancelledError:
         print("interrupted: nothing is left running", file=sys.stderr)
         return 130
+    except BaseException:
+        print(f"kept: {plan.folder}\nagain: {plan.command()}")
+        raise
     lines = told(plan, verdict)
     (plan.folder / "summary").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

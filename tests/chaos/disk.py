@@ -7,6 +7,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
@@ -15,7 +16,9 @@ CHUNK = 64 * 1024
 
 def own_mounts() -> bool:
     """Let this process and its children have mounts of their own; whether they may mount."""
-    if os.geteuid() != 0 or ctypes.CDLL(None).unshare(_NEW_MOUNTS) != 0:
+    if not sys.platform.startswith("linux") or os.geteuid() != 0:
+        return False
+    if ctypes.CDLL(None).unshare(_NEW_MOUNTS) != 0:
         return False
     return _mount("--make-rprivate", "/")
 

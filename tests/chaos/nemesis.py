@@ -1,4 +1,4 @@
-"""What is done to workers, database, network and disk: in phases, each with a mix of its own.
+"""The storm: phases, each with a mix of deeds of its own, every fourth one calm.
 
 All choices come from one seed: the same seed makes the same plan. What the processes do meanwhile
 is up to the machine, so a replay is the same storm, not the same instant.
@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import signal
-import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 import msgspec
 import psutil
 
-from tests.chaos.crew import LEASE, Crew, Member, send
+from tests.chaos.crew import Crew, Member
 from tests.chaos.disk import Disk
 from tests.crash.harness import Scene, boot
 from tests.crash.proxy import Proxy
@@ -74,12 +71,12 @@ Deed = Callable[["Nemesis", random.Random], Awaitable[bool]]
 class Nemesis:
     """Does harm for a while, then undoes what can be undone."""
 
-    def __init__(self, ground: Ground, seed: int, only: str | None = None) -> None:
+    def __init__(self, ground: Ground, deeds: Mapping[str, Deed], seed: int) -> None:
         self.ground = ground
         self.crew = ground.crew
         self.done: Counter[str] = Counter()
         self.phases: Counter[str] = Counter()
-        self.deeds = {name: deed for name, deed in deeds_on(ground).items() if (only or "") in name}
+        self._deeds = deeds
         self._rng = random.Random(seed)
         self._log = ground.scene.folder / "faults"
         self.database = asyncio.Lock()  # one fault of the whole database at a time
@@ -89,7 +86,7 @@ class Nemesis:
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         doing: list[asyncio.Task[None]] = []
-        for phase in phases(self._rng, seconds, list(self.deeds)):
+        for phase in phases(self._rng, seconds, list(self._deeds)):
             self.phases["faults" if phase.steps else "calm"] += 1
             for step in phase.steps:
                 await asyncio.sleep(began_at + step.at - loop.time())
@@ -98,7 +95,7 @@ class Nemesis:
         await asyncio.gather(*doing)
 
     async def _do(self, step: Step) -> None:
-        if await self.deeds[step.name](self, random.Random(step.seed)):
+        if await self._deeds[step.name](self, random.Random(step.seed)):
             self.done[step.name] += 1
 
     def tell(self, event: str, **fields: object) -> None:
@@ -114,248 +111,3 @@ class Nemesis:
         """Return a live member that is left in peace just now."""
         there = self.crew.alive()
         return rng.choice(there) if there else None
-
-
-def how_long(rng: random.Random) -> float:
-    """Return seconds: a moment, or about a lease."""
-    if rng.random() < 0.5:
-        return rng.uniform(0.1, 2)
-    return LEASE * rng.uniform(0.8, 1.8)
-
-
-# --- processes --------------------------------------------------------------------------------
-
-
-async def kill_worker(nemesis: Nemesis, rng: random.Random) -> bool:
-    return _kill(nemesis, rng, "worker killed", tree=False)
-
-
-async def kill_tree(nemesis: Nemesis, rng: random.Random) -> bool:
-    return _kill(nemesis, rng, "tree killed", tree=True)
-
-
-def _kill(nemesis: Nemesis, rng: random.Random, event: str, *, tree: bool) -> bool:
-    member = nemesis.some(rng)
-    if member is None:
-        return False
-    runners, _ = member.below()
-    nemesis.hit(event, member, runners)
-    member.kill(tree=tree)
-    return True
-
-
-async def kill_runner(nemesis: Nemesis, rng: random.Random) -> bool:
-    member = nemesis.some(rng)
-    runners = member.below()[0] if member else []
-    if member is None or not runners:
-        return False
-    runner = rng.choice(runners)
-    nemesis.hit("runner killed", member, [runner])
-    send(runner, signal.SIGKILL)
-    return True
-
-
-async def kill_tether(nemesis: Nemesis, rng: random.Random) -> bool:
-    member = nemesis.some(rng)
-    tether = member.below()[1] if member else None
-    if tether is None:
-        return False
-    send(tether, signal.SIGKILL)
-    return True
-
-
-async def drain(nemesis: Nemesis, rng: random.Random) -> bool:
-    member = nemesis.some(rng)
-    if member is None:
-        return False
-    member.drain()
-    return True
-
-
-async def pause_worker(nemesis: Nemesis, rng: random.Random) -> bool:
-    return await _pause(nemesis, rng, "worker paused")
-
-
-async def pause_tree(nemesis: Nemesis, rng: random.Random) -> bool:
-    return await _pause(nemesis, rng, "tree paused")
-
-
-async def pause_runner(nemesis: Nemesis, rng: random.Random) -> bool:
-    return await _pause(nemesis, rng, "runner paused")
-
-
-async def pause_without_tether(nemesis: Nemesis, rng: random.Random) -> bool:
-    return await _pause(nemesis, rng, "tether killed and worker paused")
-
-
-async def _pause(nemesis: Nemesis, rng: random.Random, event: str) -> bool:
-    member = nemesis.some(rng)
-    if member is None or member.process is None:
-        return False
-    runners, tether = member.below()
-    worker, tree = member.process.pid, [each.pid for each in member.process.tree()]
-    if event == "runner paused":
-        runners = [rng.choice(runners)] if runners else []
-    targets = {
-        "worker paused": [worker],
-        "tether killed and worker paused": [worker],
-        "tree paused": tree,
-        "runner paused": [runner.pid for runner in runners],
-    }[event]
-    member.busy = True
-    try:
-        if event.startswith("tether") and tether is not None:
-            send(tether, signal.SIGKILL)
-        await nemesis.ground.scene.stop(lambda number: _send_all(targets, number))
-        seconds = how_long(rng)
-        if seconds > LEASE:
-            nemesis.hit(event, member, runners)
-        await asyncio.sleep(seconds)
-    finally:
-        _send_all(targets, signal.SIGCONT)
-        member.busy = False
-    return True
-
-
-def _send_all(targets: list[int], number: int) -> None:
-    for target in targets:
-        send(target, number)
-
-
-async def unlink_lock(nemesis: Nemesis, rng: random.Random) -> bool:
-    """As a cleaner of old files: from now on the worker looks like one on another host."""
-    locks = [*nemesis.ground.scene.lock_files(), *_locks_beside(nemesis.ground.scene.url)]
-    if not locks:
-        return False
-    rng.choice(locks).unlink(missing_ok=True)
-    return True
-
-
-def _locks_beside(url: str) -> list[Path]:
-    return sorted(Path(f"{url.removeprefix('sqlite:///')}-locks").glob("*.lock"))
-
-
-# --- the network ------------------------------------------------------------------------------
-
-
-async def cut(nemesis: Nemesis, rng: random.Random) -> bool:
-    """Reset all connections of one member, or of the clients."""
-    await rng.choice(nemesis.ground.proxies).cut()
-    return True
-
-
-async def swallow(nemesis: Nemesis, rng: random.Random) -> bool:
-    """Hold all bytes, one's own or everybody's; in the end pass them on, or reset."""
-    everybody = rng.random() < 0.2
-    proxies = nemesis.ground.proxies if everybody else [rng.choice(nemesis.ground.proxies)]
-    for proxy in proxies:
-        proxy.hold()
-    await asyncio.sleep(how_long(rng))
-    for proxy in proxies:
-        if rng.random() < 0.3:
-            await proxy.cut()
-        proxy.release()
-    return True
-
-
-# --- the database -----------------------------------------------------------------------------
-
-
-def restart(mode: str) -> Deed:
-    async def do(nemesis: Nemesis, rng: random.Random) -> bool:
-        server = nemesis.ground.server
-        assert server is not None
-        if nemesis.database.locked():
-            return False
-        async with nemesis.database:
-            stop = server.kill if mode == "kill" else lambda: server.stop(mode)  # type: ignore[arg-type]
-            await asyncio.to_thread(stop)
-            await asyncio.sleep(rng.choice([0, 0, rng.uniform(0, 5)]))
-            await asyncio.to_thread(server.start)
-        return True
-
-    return do
-
-
-async def terminate(nemesis: Nemesis, rng: random.Random) -> bool:
-    """End a part of the sessions, as an operator or a failing pooler does."""
-    server = nemesis.ground.server
-    assert server is not None
-    if nemesis.database.locked():
-        return False
-    async with nemesis.database:
-        await asyncio.to_thread(
-            server.sql,
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-            f" WHERE pid <> pg_backend_pid() AND datname <> '' AND random() < {rng.random():.2f}",
-        )
-    return True
-
-
-async def hold_write_lock(nemesis: Nemesis, rng: random.Random) -> bool:
-    """Hold SQLite's one write lock, as a user's own long transaction does."""
-    path = nemesis.ground.scene.url.removeprefix("sqlite:///")
-    seconds = how_long(rng) * 0.6
-
-    def begin() -> sqlite3.Connection | None:
-        file = sqlite3.connect(path, isolation_level=None, timeout=5, check_same_thread=False)
-        try:
-            file.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            file.close()
-            return None
-        return file
-
-    file = await asyncio.to_thread(begin)
-    if file is None:
-        return False
-    await asyncio.sleep(seconds)
-    file.execute("ROLLBACK")
-    file.close()
-    return True
-
-
-async def fill_disk(nemesis: Nemesis, rng: random.Random) -> bool:
-    """Leave no room under the database for a while. PostgreSQL may well go down by that."""
-    disk, server = nemesis.ground.disk, nemesis.ground.server
-    assert disk is not None
-    if nemesis.database.locked():
-        return False
-    async with nemesis.database:
-        disk.fill()
-        await asyncio.sleep(rng.uniform(0.5, 6))
-        disk.free()
-        if server is not None and not server.running:
-            nemesis.done["database down for want of disk"] += 1
-            await asyncio.to_thread(server.start)
-    return True
-
-
-PROCESSES: dict[str, Deed] = {
-    "worker killed": kill_worker,
-    "tree killed": kill_tree,
-    "runner killed": kill_runner,
-    "tether killed": kill_tether,
-    "worker drained": drain,
-    "worker paused": pause_worker,
-    "tree paused": pause_tree,
-    "runner paused": pause_runner,
-    "tether killed and worker paused": pause_without_tether,
-    "lock file unlinked": unlink_lock,
-}
-POSTGRES: dict[str, Deed] = {
-    "connections cut": cut,
-    "bytes held": swallow,
-    "sessions terminated": terminate,
-    "database restarted": restart("fast"),
-    "database stopped at once": restart("immediate"),
-    "database killed": restart("kill"),
-}
-SQLITE: dict[str, Deed] = {"write lock held": hold_write_lock}
-
-
-def deeds_on(ground: Ground) -> dict[str, Deed]:
-    """Return what can be done here."""
-    store = SQLITE if ground.server is None else POSTGRES
-    disk: dict[str, Deed] = {} if ground.disk is None else {"disk filled": fill_disk}
-    return PROCESSES | store | disk

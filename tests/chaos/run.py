@@ -1,10 +1,9 @@
-"""One chaos run: the stage is set, the storm passes, everything has to end, and is judged."""
+"""One chaos run: the stage is set, the storm passes, everything has to end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import random
 import shlex
@@ -14,8 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +24,19 @@ import psutil
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED
 from outlast.store import open_store
-from outlast.store.reads import JobFilter, JobRow
-from tests.chaos import judge
 from tests.chaos.crew import Crew, Member
+from tests.chaos.deeds import deeds_on
 from tests.chaos.disk import Disk
 from tests.chaos.enqueuer import BRAKE
 from tests.chaos.nemesis import Ground, Nemesis
-from tests.crash.harness import ROOT, Scene, boot
+from tests.chaos.verdict import Verdict, verdict_of
+from tests.crash.harness import ROOT, Scene
 from tests.crash.payments import EFFECTS
 from tests.crash.proxy import Proxy, proxied
 from tests.servers import PostgresServer
 
 MARK = "OUTLAST_CHAOS"  # in the environment of all that is started
+WAKEUP = "OUTLAST_TEST_WAKEUP"  # the same, for the applications' wakeup=
 ENQUEUERS = 2
 BACKLOG_MAX = 25  # unfinished jobs: then the enqueuers wait
 READY_SECONDS = 120.0  # for all workers to start
@@ -45,7 +44,6 @@ QUIET_SECONDS = 180.0  # until everything has to be terminal
 DRAIN_SECONDS = 60.0
 DISK_MEGABYTES = {"sqlite": 64, "postgres": 256}
 SERVER = {"max_wal_size": "64MB", "min_wal_size": "32MB"}  # on a small disk
-PAGE = 500
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,27 +68,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join([start, *more])
 
 
-class Verdict(msgspec.Struct, kw_only=True):
-    """What came of it. ``events``: what the workers' logs tell, by name."""
-
-    violations: list[str]
-    jobs: Counter[str]
-    tasks: Counter[str]
-    done: Counter[str]
-    phases: Counter[str]
-    events: Counter[str]
-    outcomes: Counter[str]
-    recoveries: list[judge.Recovery]
-    accepted: int
-    attempts: int
-    done_twice: int
-    refused: Counter[str]
-    late_by: float
-    worker_starts: int
-    quiet_seconds: float
-    verified: str
-
-
 class Chaos:
     """Plays one plan."""
 
@@ -107,7 +84,7 @@ class Chaos:
 
     async def _play(self, ground: Ground) -> Verdict:
         plan, crew = self._plan, ground.crew
-        nemesis = Nemesis(ground, plan.seed, plan.only)
+        nemesis = Nemesis(ground, deeds_on(ground, plan.only), plan.seed)
         enqueuers = [self._enqueuer(number) for number in range(ENQUEUERS)]
         crew.begin()
         await ground.scene.until(crew.is_ready, "workers that are ready", READY_SECONDS)
@@ -122,7 +99,7 @@ class Chaos:
         crew.odd += [f"an enqueuer ended with code {code}" for code in codes if code]
         quiet = await self._until_all_ended(ground.scene)
         await crew.end(DRAIN_SECONDS)
-        return await self._judge(ground, nemesis, quiet)
+        return await verdict_of(ground, nemesis, quiet)
 
     # --- the stage -----------------------------------------------------------------------------
 
@@ -197,7 +174,7 @@ class Chaos:
                     str(plan.seed),
                 ],
                 cwd=ROOT,
-                env={**os.environ, "OUTLAST_URL": self._clients_url, **wakeup(plan)},
+                env={**os.environ, "OUTLAST_URL": self._clients_url},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -231,119 +208,6 @@ class Chaos:
                 return spent
             await asyncio.sleep(0.2)
         return QUIET_SECONDS
-
-    # --- the verdict ---------------------------------------------------------------------------
-
-    async def _judge(self, ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
-        scene, inspector = ground.scene, ground.scene.store.inspector
-        jobs = await self._jobs(scene)
-        closed = await self._closed(scene)
-        run = judge.Run(
-            accepted={line["job"] for line in lines_of(scene.folder, "ledger-*")},
-            journal=list(lines_of(scene.folder, "journal")),
-            faults=list(lines_of(scene.folder, "faults")),
-            jobs=jobs,
-            effects=await self._effects(scene.url),
-            closed=closed,
-        )
-        refusals = await inspector.refusals(limit=1_000)
-        code, verified = await asyncio.to_thread(self._verify, scene.url)
-        events = Counter(line["event"] for line in log_lines(scene.folder))
-        return Verdict(
-            violations=[
-                *judge.violations(run),
-                *ground.crew.odd,
-                *([verified] if code else []),
-                *(f"a duty failed: {line}" for line in failed_duties(scene.folder)),
-            ],
-            jobs=Counter(job.state.value for job in jobs),
-            tasks=Counter(job.task for job in jobs),
-            done=nemesis.done,
-            phases=nemesis.phases,
-            events=events,
-            outcomes=Counter(outcome for outcome, _ in closed.values()),
-            recoveries=judge.recoveries(run),
-            accepted=len(run.accepted),
-            attempts=sum(line["event"] == "start" for line in run.journal),
-            done_twice=judge.done_twice(run),
-            refused=Counter(each.verb for each in refusals),
-            late_by=max((each.late_by or 0 for each in refusals), default=0.0),
-            worker_starts=ground.crew.starts,
-            quiet_seconds=quiet,
-            verified=verified.splitlines()[-1] if verified else "",
-        )
-
-    async def _jobs(self, scene: Scene) -> list[JobRow]:
-        jobs: list[JobRow] = []
-        while page := await scene.store.inspector.jobs(
-            JobFilter(limit=PAGE, before_id=jobs[-1].id if jobs else None)
-        ):
-            jobs += page
-        return jobs
-
-    async def _closed(self, scene: Scene) -> dict[int, tuple[str, float]]:
-        closed: dict[int, tuple[str, float]] = {}
-        after: int | None = 0
-        to_boot = boot() - time.time()
-        while after is not None:
-            page = await scene.store.inspector.history(after)
-            for each in (attempt for job in page.jobs for attempt in job.attempts):
-                closed[each.token] = each.outcome, each.ended_at + to_boot
-            after = page.next_after
-        return closed
-
-    async def _effects(self, url: str) -> list[tuple[int, int]]:
-        query = "SELECT job, token FROM effects"
-        if url.startswith("sqlite"):
-            with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
-                return [(job, token) for job, token in file.execute(query)]
-        connection = await asyncpg.connect(url)
-        rows = await connection.fetch(query)
-        await connection.close()
-        return [(row["job"], row["token"]) for row in rows]
-
-    def _verify(self, url: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "outlast", "verify", "--url", url],
-            cwd=ROOT,
-            env={**os.environ, "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, (done.stdout + done.stderr).strip()
-
-
-def wakeup(plan: Plan) -> dict[str, str]:
-    """Return what tells the application its wake-up."""
-    return {"OUTLAST_TEST_WAKEUP": plan.wakeup} if plan.wakeup else {}
-
-
-def lines_of(folder: Path, pattern: str) -> Iterator[dict[str, Any]]:
-    """Return the lines of files of JSON objects; one that a kill has cut short is left out."""
-    for path in sorted(folder.glob(pattern)):
-        for line in path.read_text(errors="replace").splitlines():
-            with contextlib.suppress(json.JSONDecodeError):
-                yield json.loads(line)
-
-
-def log_lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """Return what the workers said that is an event."""
-    return (
-        line
-        for line in lines_of(folder, "worker-*.log")
-        if isinstance(line, dict) and "event" in line
-    )
-
-
-def failed_duties(folder: Path) -> Iterator[str]:
-    """Return each kind of error that a duty has raised: none of them should ever be."""
-    seen = Counter(
-        f"{line['duty']}: {line['error']}"
-        for line in log_lines(folder)
-        if line["event"] == "duty_failed"
-    )
-    return (f"{number}x {error}" for error, number in seen.most_common(10))
 
 
 def end_marked() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.chaos.run import Plan, Verdict
+from tests.chaos.run import Plan
+from tests.chaos.verdict import Verdict
 
 SHOWN = 30  # violations
 LOG_EVENTS = (

@@ -1,0 +1,159 @@
+"""Reads what a chaos run has left, in the store, in files and in logs, and has it judged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from outlast.store.reads import JobFilter, JobRow
+from tests.chaos import judge
+from tests.chaos.nemesis import Ground, Nemesis
+from tests.crash.harness import ROOT, Scene, boot
+
+PAGE = 500
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    """What came of it. ``events``: what the workers' logs tell, by name."""
+
+    violations: list[str]
+    jobs: Counter[str]
+    tasks: Counter[str]
+    done: Counter[str]
+    phases: Counter[str]
+    events: Counter[str]
+    outcomes: Counter[str]
+    recoveries: list[judge.Recovery]
+    accepted: int
+    attempts: int
+    done_twice: int
+    refused: Counter[str]
+    late_by: float
+    worker_starts: int
+    quiet_seconds: float
+    verified: str
+
+
+async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
+    """Read what is left of a run and judge it; ``quiet``: seconds until all had ended."""
+    scene, inspector = ground.scene, ground.scene.store.inspector
+    jobs = await _jobs(scene)
+    closed = await _closed(scene)
+    run = judge.Run(
+        accepted={line["job"] for line in lines_of(scene.folder, "ledger-*")},
+        journal=list(lines_of(scene.folder, "journal")),
+        faults=list(lines_of(scene.folder, "faults")),
+        jobs=jobs,
+        effects=await _effects(scene.url),
+        closed=closed,
+    )
+    refusals = await inspector.refusals(limit=1_000)
+    code, verified = await asyncio.to_thread(_verify, scene.url)
+    events = Counter(line["event"] for line in log_lines(scene.folder))
+    return Verdict(
+        violations=[
+            *judge.violations(run),
+            *ground.crew.odd,
+            *([verified] if code else []),
+            *(f"a duty failed: {line}" for line in failed_duties(scene.folder)),
+        ],
+        jobs=Counter(job.state.value for job in jobs),
+        tasks=Counter(job.task for job in jobs),
+        done=nemesis.done,
+        phases=nemesis.phases,
+        events=events,
+        outcomes=Counter(outcome for outcome, _ in closed.values()),
+        recoveries=judge.recoveries(run),
+        accepted=len(run.accepted),
+        attempts=sum(line["event"] == "start" for line in run.journal),
+        done_twice=judge.done_twice(run),
+        refused=Counter(each.verb for each in refusals),
+        late_by=max((each.late_by or 0 for each in refusals), default=0.0),
+        worker_starts=ground.crew.starts,
+        quiet_seconds=quiet,
+        verified=verified.splitlines()[-1] if verified else "",
+    )
+
+
+async def _jobs(scene: Scene) -> list[JobRow]:
+    jobs: list[JobRow] = []
+    while page := await scene.store.inspector.jobs(
+        JobFilter(limit=PAGE, before_id=jobs[-1].id if jobs else None)
+    ):
+        jobs += page
+    return jobs
+
+
+async def _closed(scene: Scene) -> dict[int, tuple[str, float]]:
+    closed: dict[int, tuple[str, float]] = {}
+    after: int | None = 0
+    to_boot = boot() - time.time()
+    while after is not None:
+        page = await scene.store.inspector.history(after)
+        for each in (attempt for job in page.jobs for attempt in job.attempts):
+            closed[each.token] = each.outcome, each.ended_at + to_boot
+        after = page.next_after
+    return closed
+
+
+async def _effects(url: str) -> list[tuple[int, int]]:
+    query = "SELECT job, token FROM effects"
+    if url.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+            return [(job, token) for job, token in file.execute(query)]
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(query)
+    await connection.close()
+    return [(row["job"], row["token"]) for row in rows]
+
+
+def _verify(url: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "outlast", "verify", "--url", url],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+def lines_of(folder: Path, pattern: str) -> Iterator[dict[str, Any]]:
+    """Return the lines of files of JSON objects; one that a kill has cut short is left out."""
+    for path in sorted(folder.glob(pattern)):
+        for line in path.read_text(errors="replace").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                yield json.loads(line)
+
+
+def log_lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """Return what the workers said that is an event."""
+    return (
+        line
+        for line in lines_of(folder, "worker-*.log")
+        if isinstance(line, dict) and "event" in line
+    )
+
+
+def failed_duties(folder: Path) -> Iterator[str]:
+    """Return each kind of error that a duty has raised: none of them should ever be."""
+    seen = Counter(
+        f"{line['duty']}: {line['error']}"
+        for line in log_lines(folder)
+        if line["event"] == "duty_failed"
+    )
+    return (f"{number}x {error}" for error, number in seen.most_common(10))
