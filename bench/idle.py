@@ -24,7 +24,7 @@ from bench.stand import Stand, stand
 
 NAMES = ("outlast postgres runners", "outlast sqlite runners", "pgqueuer")
 RUNNERS = {"BENCH_RUNNERS": "4", "BENCH_CONCURRENCY": "10"}
-REST_SECONDS = 4.0  # until all runners are there
+REST_SECONDS = 8.0  # until all runners and the spare are there
 SECONDS = 20.0
 STATEMENT = re.compile(r"LOG:  (?:execute|statement)")
 
@@ -32,7 +32,7 @@ STATEMENT = re.compile(r"LOG:  (?:execute|statement)")
 def idle(one: Stand, place: Ground, seconds: float) -> dict[str, tuple[float, str, int]]:
     """Return what, with unit and digits: per second, once the worker is at rest."""
     begin(one)
-    time.sleep(REST_SECONDS)
+    time.sleep(min(seconds, REST_SECONDS))
     log = place.postgres.log if one.entry.store == POSTGRES else None
     client, database, at = one.client_cpu(), one.database_cpu(), time.monotonic()
     before = log.stat().st_size if log else 0
