@@ -14,7 +14,7 @@ JOBS   ?= 0
 ARGS   ?=
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 # What the tests need that `make test` leaves out.
-DEBIAN := pgbouncer
+DEBIAN := pgbouncer rabbitmq-server
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 CODE   := $(wildcard src tests bench examples)
 

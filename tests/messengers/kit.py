@@ -115,8 +115,8 @@ def is_at_ease(worker: Worker) -> bool:
 
 async def sweep(worker: Worker) -> None:
     """Let the worker announce now what waits."""
-    assert worker._sweeper is not None
-    await worker._sweeper.run_once()
+    assert worker._herald.sweeper is not None
+    await worker._herald.sweeper.run_once()
 
 
 @contextlib.asynccontextmanager

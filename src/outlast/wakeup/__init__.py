@@ -64,6 +64,10 @@ def open_messenger(
 def _broker(kind: str) -> Callable[[Address, str, list[str] | None], Broker]:
     package, why = PACKAGES[kind]
     try:
+        if kind == "amqp":
+            from outlast.wakeup.amqp import AmqpBroker
+
+            return AmqpBroker
         from outlast.wakeup.nats import NatsBroker
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(package):

@@ -9,9 +9,12 @@ and no redelivery can race a recovery. While the messenger is away workers poll 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Protocol
+
+import msgspec
 
 from outlast.clock import SYSTEM, Clock
 from outlast.events import emit
@@ -22,6 +25,7 @@ from outlast.wakeup.notice import Notice, read
 OPEN_SECONDS = 10.0  # to connect and to check what is there
 PULL_SECONDS = 5.0  # that one wait for messages takes at most
 PUBLISH_SECONDS = 1.0  # that whoever enqueues waits at most
+TELL_MAX = 100  # events for watchers that wait for a connection
 HOLD_SECONDS = 30.0  # that a message is held unsettled; then it goes to somebody else
 STRANGERS_MAX = 5  # deliveries of one message to workers that do not know its task
 STRANGER_SECONDS = 0.5
@@ -56,6 +60,10 @@ class Broker(Protocol):
 
     async def publish(self, notices: Sequence[Notice]) -> None:
         """Publish; return when the messenger has them all."""
+        ...
+
+    async def tell(self, topic: str, body: bytes) -> None:
+        """Tell whoever watches now; nobody keeps it."""
         ...
 
     async def pull(self, room: int, seconds: float) -> Sequence[Delivery]:
@@ -94,6 +102,8 @@ class Messenger:
         self._on_wake: Callable[[str], None] = lambda payload: None
         self._broker: Broker | None = None
         self._useless = asyncio.Event()  # the connection failed somebody who published
+        self._to_tell: deque[tuple[str, bytes]] = deque(maxlen=TELL_MAX)
+        self._telling = asyncio.Event()
         self._tried = asyncio.Event()  # set once the first connection stands or has failed
         self._task: asyncio.Task[None] | None = None
 
@@ -129,6 +139,16 @@ class Messenger:
             return False
         return True
 
+    def tell(self, topic: str, **facts: object) -> None:
+        """Tell watchers, soon; the oldest of what cannot be told is forgotten."""
+        self._to_tell.append((topic, msgspec.json.encode({"event": topic, **facts})))
+        self._telling.set()
+
+    async def all_told(self) -> None:
+        """Wait until watchers have been told all."""
+        while self._to_tell and self.health.good:
+            await self._clock.sleep(0.01)
+
     # -- the connection
 
     async def _run(self) -> None:
@@ -153,11 +173,20 @@ class Messenger:
             self._broker = broker
             self._is_well()
             self._tried.set()
-            await _first_of(self._serve(broker), broker.lost(), self._failed())
+            await _first_of(
+                self._serve(broker), self._herald(broker), broker.lost(), self._failed()
+            )
         finally:
             with suppress(Exception):
                 async with asyncio.timeout(OPEN_SECONDS):
                     await broker.close()
+
+    async def _herald(self, broker: Broker) -> None:
+        while True:
+            await self._telling.wait()
+            self._telling.clear()
+            while self._to_tell:
+                await broker.tell(*self._to_tell.popleft())
 
     async def _failed(self) -> None:
         await self._useless.wait()

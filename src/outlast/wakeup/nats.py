@@ -10,9 +10,7 @@ consumer without a leader is noticed at once and the next connection looks for a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -33,7 +31,7 @@ from nats.js.errors import NotFoundError
 from outlast.errors import ConfigError
 from outlast.wakeup.address import Address
 from outlast.wakeup.messenger import HOLD_SECONDS
-from outlast.wakeup.notice import Notice
+from outlast.wakeup.notice import Notice, token_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -56,14 +54,6 @@ SILENCE_SECONDS = 2.5 * BEAT_SECONDS  # of a consumer that was asked; then anoth
 BACK_SECONDS = 0.1  # before a message that was given back comes again
 _ENDS = {"404", "408"}  # a request has ended: nothing there, or its time is over
 _NANO = 1_000_000_000
-_PLAIN = re.compile(r"(?!x-)[A-Za-z0-9_-]{1,64}")
-
-
-def token_of(queue: str) -> str:
-    """Return a queue's name as NATS can have it in subjects and names of consumers."""
-    if _PLAIN.fullmatch(queue):
-        return queue
-    return f"x-{hashlib.sha256(queue.encode()).hexdigest()[:32]}"
 
 
 class NatsBroker:
@@ -75,6 +65,7 @@ class NatsBroker:
         self._settings = DEFAULTS | address.settings
         self._stream = address.settings.get("stream", f"OUTLAST_{store_id}")
         self._root = f"outlast.{store_id}.jobs"
+        self._workers = f"outlast.{store_id}.workers"
         self._client = Client()
         self._closed = asyncio.Event()
         self._pulls: list[_Pull] = []
@@ -210,6 +201,10 @@ class NatsBroker:
         subject = f"{self._root}.{token_of(notice.queue)}"
         headers = {"Nats-Msg-Id": notice.id}
         await self._js.publish(subject, notice.body(), stream=self._stream, headers=headers)
+
+    async def tell(self, topic: str, body: bytes) -> None:
+        """Tell watchers, on a subject that no stream keeps."""
+        await self._client.publish(f"{self._workers}.{topic}", body)
 
     async def pull(self, room: int, seconds: float) -> list[NatsDelivery]:
         """Ask every consumer that is not asked yet; return what has come, [] to be called again."""

@@ -7,6 +7,8 @@ written by anybody; it is bounded and checked, and what is wrong with it costs o
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -16,6 +18,7 @@ from outlast.store.base import Enqueued, NewJob, Unannounced
 
 BODY_MAX = 16_384  # bytes
 REASON_MAX = 500  # characters
+_PLAIN = re.compile(r"(?!x-)[A-Za-z0-9_-]{1,64}")
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Text = Annotated[str, msgspec.Meta(max_length=1_000)]
@@ -46,6 +49,13 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Notice).decode
+
+
+def token_of(queue: str) -> str:
+    """Return a queue's name as subjects, routing keys and names of consumers can have it."""
+    if _PLAIN.fullmatch(queue):
+        return queue
+    return f"x-{hashlib.sha256(queue.encode()).hexdigest()[:32]}"
 
 
 def read(body: bytes) -> Notice:

@@ -36,7 +36,9 @@ class Reaper:
         on_reclaimed: Callable[[list[Transition]], None],
         *,
         clock: Clock,
+        on_reaped: Callable[[WorkerSeen, DeathCause], None] = lambda gone, cause: None,
     ) -> None:
+        self._on_reaped = on_reaped
         self._store = store
         self._own_id = own_id
         self._on_reclaimed = on_reclaimed
@@ -71,6 +73,7 @@ class Reaper:
             if cause and await self._store.reap(each, cause):
                 count += 1
                 _tell_reaped(each, cause)
+                self._on_reaped(each, cause)
         if count:
             emit("workers_deactivated", count=count)
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 from outlast.clock import Clock
-from outlast.store.base import Line, Store, Unannounced, WorkerRef
+from outlast.store.base import Line, Store, Unannounced, Waiting, WorkerRef
 from outlast.wakeup.base import Wakeup
 from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import Notice, notice_of
@@ -44,14 +44,18 @@ class Sweeper:
         """Sweep once; return the seconds until this worker's next turn."""
         if not self._messenger.health.good:
             return self._poll
-        cleared, self._cleared = self._cleared, {}
-        grace = 0.0 if cleared else GRACE_SECONDS
-        found = await self._store.waiting(grace, SWEEP_MAX)
-        notices = [self._notice(job, cleared.get(job.job_id)) for job in found.jobs]
-        await self._messenger.announce(notices)
+        found = await self.sweep(0.0 if self._cleared else GRACE_SECONDS)
         turn = self._poll * max(1, found.workers) * (0.5 + self._clock.random())
         due = math.inf if found.next_due is None else found.next_due
         return max(PAUSE_MIN, min(turn, due, PAUSE_MAX))
+
+    async def sweep(self, grace: float) -> Waiting:
+        """Announce what has waited for ``grace`` seconds; return what was found."""
+        cleared, self._cleared = self._cleared, {}
+        found = await self._store.waiting(grace, SWEEP_MAX)
+        notices = [self._notice(job, cleared.get(job.job_id)) for job in found.jobs]
+        await self._messenger.announce(notices)
+        return found
 
     @staticmethod
     def _notice(job: Unannounced, reason: str | None) -> Notice:

@@ -19,18 +19,17 @@ from outlast.clock import Clock
 from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
-from outlast.model.job import State
 from outlast.model.lease import Trust
 from outlast.model.lifecycle import Transition
-from outlast.store.base import OUTCOMES_MAX, Beat, Line, NewWorker, Store, WorkerRef
+from outlast.store.base import OUTCOMES_MAX, Beat, NewWorker, Store, WorkerRef
 from outlast.store.presence import PresenceLock
 from outlast.store.reads import WorkerStatus
 from outlast.wakeup.base import Wakeup
-from outlast.wakeup.messenger import Messenger
 from outlast.worker.base import Pool
 from outlast.worker.deadlines import Deadlines
 from outlast.worker.exchange import Exchange
 from outlast.worker.heartbeat import Heartbeat
+from outlast.worker.herald import Herald
 from outlast.worker.isolation import Isolation
 from outlast.worker.ledger import Ledger
 from outlast.worker.presence import Presence
@@ -38,7 +37,6 @@ from outlast.worker.pruner import Pruner
 from outlast.worker.reaper import Reaper
 from outlast.worker.savings import Savings
 from outlast.worker.service import Duty, Service
-from outlast.worker.sweeper import Sweeper, WakeupTeller
 from outlast.worker.watchdog import Watchdog
 
 STOP_GRACE_SECONDS = 2.0  # for attempts that a drain asks to stop
@@ -76,12 +74,11 @@ class Worker:
         self._store = store
         self._open_beating_store = open_beating_store
         self._wakeup = wakeup
-        self._messenger = wakeup if isinstance(wakeup, Messenger) else None
-        self._sweeper: Sweeper | None = None
         self._clock = clock
         self._hold_until = hold_until
         self._presence = presence
         self.me = WorkerRef(0, 0)
+        self._herald = Herald(wakeup, store, new, lambda: self.me, poll=settings.poll, clock=clock)
         self.trust = Trust(self.terms, clock.boot())
         self.ledger = Ledger(
             clock,
@@ -118,10 +115,9 @@ class Worker:
             poll=self.settings.poll,
             reconcile_every=self.terms.heartbeat,
             patience=min(PATIENCE_SECONDS_MAX, self.terms.lease / 3),
-            inbox=None if self._messenger is None else self._messenger.inbox,
+            inbox=self._herald.inbox,
         )
-        if self._messenger is not None:
-            self._messenger.knows = lambda task: task in pool.tasks()
+        self._herald.serve(pool.tasks)
         self._services = {
             duty.name: Service(duty, self._clock, self.fail) for duty in (*self._duties(), *more)
         }
@@ -178,7 +174,7 @@ class Worker:
 
     async def leave(self) -> None:
         """End everything, the registration last."""
-        if self._wakeup is not None:
+        if self._wakeup is not None and self._herald.inbox is None:
             await self._wakeup.close()
         if self._reviving is not None:
             self._reviving.cancel()
@@ -192,6 +188,7 @@ class Worker:
         self.has_left = await self._set_status(WorkerStatus.STOPPED)
         if self._presence is not None:  # not before: a live row without presence looks like a death
             await self._presence.release()
+        await self._herald.leave()
         emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)
 
     def _duties(self) -> Iterator[Duty]:
@@ -216,14 +213,9 @@ class Worker:
             lambda: self.me.worker_id,
             self._on_reclaimed,
             clock=self._clock,
+            on_reaped=self._herald.reaped,
         )
-        if self._wakeup is not None:
-            yield WakeupTeller(self._wakeup, self._store, lambda: self.me)
-        if self._messenger is not None and isinstance(self._store, Line):
-            self._sweeper = Sweeper(
-                self._store, self._messenger, poll=self.settings.poll, clock=self._clock
-            )
-            yield self._sweeper
+        yield from self._herald.duties()
         yield Deadlines(self._store, lambda: self._on_wake(""), clock=self._clock)
         yield Pruner(
             self._store,
@@ -294,6 +286,8 @@ class Worker:
             self.lose_lease(LOST, STOP_GRACE_SECONDS)
             return
         self.trust.renewed(asked_at)
+        status = WorkerStatus.DRAINING if self.draining else WorkerStatus.ACTIVE
+        self._herald.tell("heartbeat", status=status.value, running=len(self.ledger.running))
         if self.trusted():
             self._hold_until(self.trust.kill_at)
         for _, token in beat.cancels:
@@ -422,11 +416,7 @@ class Worker:
     def _on_reclaimed(self, applied: list[Transition]) -> None:
         """Look for what was given back here, and tell other workers of it."""
         self._on_wake("")
-        if self._sweeper is None:
-            return
-        for each in applied:
-            if each.state is State.QUEUED and each.delay <= 0:
-                self._sweeper.cleared(each.job_id, each.message)
+        self._herald.reclaimed(applied)
         self._nudge("sweeper")
 
     def _nudge(self, name: str) -> None:

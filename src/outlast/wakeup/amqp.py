@@ -1,0 +1,237 @@
+"""RabbitMQ: one topic exchange for each store, one quorum queue for each of its queues.
+
+The queues keep notices for a bounded time and number and drop the oldest: they are hints. Exchange
+and queues are made at each connection, so a server that has lost its data is mended by whoever
+comes first. A consumer is only there while its worker has room, and unsettled messages are bounded
+by that room; what is given back goes to another worker at once. A second exchange, which keeps
+nothing, tells watchers of heartbeats and deactivations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import aio_pika
+from aio_pika.abc import DeliveryMode, ExchangeType
+
+from outlast.clock import SYSTEM
+from outlast.wakeup.notice import Notice, token_of
+
+if TYPE_CHECKING:
+    from aio_pika.abc import (
+        AbstractChannel,
+        AbstractConnection,
+        AbstractExchange,
+        AbstractIncomingMessage,
+        AbstractQueue,
+    )
+
+    from outlast.wakeup.address import Address
+
+CONNECT_SECONDS = 3.0
+HEARTBEAT_SECONDS = 6  # of the connection: a silent network is noticed within twice that
+PENDING_MAX = 256  # messages that are published before the first of them is confirmed
+DELIVERIES_MAX = 20  # of one message that is never settled
+IDLE_QUEUE_MS = 7 * 86_400_000  # then the server forgets a queue
+BACK_SECONDS_MAX = 0.5
+SAID_MAX = 10_000  # repeated notices that are remembered, so as not to be published twice
+DEFAULTS: dict[str, Any] = {"max_age": 3_600, "max_msgs": 1_000_000}
+
+
+class AmqpBroker:
+    """One connection. ``queues``: None publishes only, [] receives for all queues."""
+
+    def __init__(self, address: Address, store_id: str, queues: list[str] | None) -> None:
+        self._address = address
+        self._queues = queues
+        self._settings = DEFAULTS | address.settings
+        self._root = f"outlast.{store_id}"
+        self._connection: AbstractConnection | None = None
+        self._lost = asyncio.Event()
+        self._news = asyncio.Event()
+        self._here: list[AmqpDelivery] = []
+        self._sources: list[AbstractQueue] = []
+        self._tags: list[tuple[AbstractQueue, str]] = []
+        self._prefetch = 0
+        self._said: dict[str, None] = {}
+
+    async def open(self) -> None:
+        """Connect, make exchanges and queues where they are missing; the server checks the rest."""
+        self._connection = await self._dial()
+        self._connection.close_callbacks.add(self._gone)
+        self._channel: AbstractChannel = await self._connection.channel()
+        self._channel.close_callbacks.add(self._gone)
+        self._jobs: AbstractExchange = await self._exchange("jobs")
+        self._workers: AbstractExchange = await self._exchange("workers")
+        for name, key in self._wanted():
+            queue = await self._channel.declare_queue(
+                name, durable=True, arguments=self._arguments()
+            )
+            await queue.bind(self._jobs, key)
+            self._sources.append(queue)
+
+    async def _dial(self) -> AbstractConnection:
+        hosts = sorted(self._address.hosts, key=lambda _: SYSTEM.random())
+        for host, port in hosts:
+            try:
+                return await self._dial_one(host, port)
+            except (OSError, TimeoutError):
+                if (host, port) == hosts[-1]:
+                    raise
+        raise AssertionError("an address has hosts")
+
+    async def _dial_one(self, host: str, port: int) -> AbstractConnection:
+        context = self._address.context()
+        return await aio_pika.connect(
+            host=host,
+            port=port,
+            login=self._address.user or "guest",
+            password=self._address.password or "guest",
+            virtualhost=self._address.path or "/",
+            ssl=context is not None,
+            ssl_context=context,
+            timeout=CONNECT_SECONDS,
+            heartbeat=HEARTBEAT_SECONDS,
+            client_properties={"connection_name": "outlast"},
+        )
+
+    async def _exchange(self, name: str) -> AbstractExchange:
+        return await self._channel.declare_exchange(
+            f"{self._root}.{name}", ExchangeType.TOPIC, durable=True
+        )
+
+    def _wanted(self) -> list[tuple[str, str]]:
+        if self._queues is None:
+            return []
+        if not self._queues:
+            return [(f"{self._root}.all", "#")]
+        tokens = map(token_of, self._queues)
+        return [(f"{self._root}.q-{token}", token) for token in tokens]
+
+    def _arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "x-queue-type": "quorum",
+            "x-max-length": self._settings["max_msgs"],
+            "x-overflow": "drop-head",
+            "x-message-ttl": self._settings["max_age"] * 1_000,
+            "x-delivery-limit": DELIVERIES_MAX,
+            "x-expires": IDLE_QUEUE_MS,
+        }
+        if "replicas" in self._settings:
+            arguments["x-quorum-initial-group-size"] = self._settings["replicas"]
+        return arguments
+
+    def _gone(self, *_: object) -> None:
+        self._lost.set()
+        self._news.set()
+
+    async def publish(self, notices: Sequence[Notice]) -> None:
+        """Publish; return when the server has confirmed them all."""
+        fresh = [notice for notice in notices if notice.id not in self._said]
+        for start in range(0, len(fresh), PENDING_MAX):
+            batch = fresh[start : start + PENDING_MAX]
+            await asyncio.gather(*(self._publish(notice) for notice in batch))
+            self._said |= dict.fromkeys(notice.id for notice in batch if notice.repeat)
+        while len(self._said) > SAID_MAX:
+            del self._said[next(iter(self._said))]
+
+    async def _publish(self, notice: Notice) -> None:
+        message = aio_pika.Message(
+            notice.body(),
+            content_type="application/json",
+            delivery_mode=DeliveryMode.PERSISTENT,
+            message_id=notice.id,
+        )
+        await self._jobs.publish(message, token_of(notice.queue), mandatory=False)
+
+    async def tell(self, topic: str, body: bytes) -> None:
+        """Tell watchers; nobody keeps it."""
+        message = aio_pika.Message(body, content_type="application/json")
+        await self._workers.publish(message, topic, mandatory=False)
+
+    async def pull(self, room: int, seconds: float) -> list[AmqpDelivery]:
+        """Wait for messages; look now and then whether the queues are still there."""
+        if self._tags and room > 2 * self._prefetch:
+            await self.rest()
+        if not self._tags:
+            await self._consume(room)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        if not self._here:
+            await self._check()
+        return self._take(room)
+
+    def _take(self, room: int) -> list[AmqpDelivery]:
+        found, self._here = self._here[:room], self._here[room:]
+        if not self._here:
+            self._news.clear()
+        return found
+
+    async def _consume(self, room: int) -> None:
+        self._prefetch = room
+        await self._channel.set_qos(room)
+        for queue in self._sources:
+            self._tags.append((queue, await queue.consume(self._heard)))
+
+    async def _check(self) -> None:
+        if self._lost.is_set():
+            raise ConnectionError("the connection was lost")
+        for queue in self._sources:
+            await self._channel.declare_queue(queue.name, passive=True)
+
+    async def _heard(self, message: AbstractIncomingMessage) -> None:
+        delivery = AmqpDelivery(message)
+        if not self._tags and not self._prefetch:
+            await delivery.back(0.0)
+            return
+        self._here.append(delivery)
+        self._news.set()
+
+    async def rest(self) -> None:
+        """Take no more messages, and give back those that have come."""
+        self._prefetch = 0
+        tags, self._tags = self._tags, []
+        for queue, tag in tags:
+            await queue.cancel(tag)
+        for delivery in self._take(len(self._here)):
+            await delivery.back(0.0)
+        if not tags:
+            await self._check()
+
+    async def lost(self) -> None:
+        """Return when the connection is lost."""
+        await self._lost.wait()
+
+    async def close(self) -> None:
+        """Close, whatever state it is in."""
+        if self._connection is not None:
+            with suppress(Exception):
+                await self._connection.close()
+
+
+class AmqpDelivery:
+    """One message of a consumer."""
+
+    def __init__(self, message: AbstractIncomingMessage) -> None:
+        self._message = message
+        self.body = message.body
+
+    @property
+    def times(self) -> int:
+        """How often it was delivered."""
+        count = (self._message.headers or {}).get("x-delivery-count", 0)
+        return 1 + (count if isinstance(count, int) else 0)
+
+    async def ack(self) -> None:
+        """Settle it."""
+        await self._message.ack()
+
+    async def back(self, delay: float) -> None:
+        """Give it back; the server has no delay, so it is waited for here."""
+        if delay:
+            await SYSTEM.sleep(min(delay, BACK_SECONDS_MAX))
+        await self._message.nack(requeue=True)

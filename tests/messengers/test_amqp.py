@@ -1,0 +1,183 @@
+"""RabbitMQ as wake-up, on a real server: the same contract as NATS, by the same mechanism."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import aio_pika
+import pytest
+from aio_pika.abc import AbstractChannel, ExchangeType
+
+from outlast.store.base import NewJob
+from tests.conformance.kit import Hands
+from tests.messengers.kit import Shop, sweep
+from tests.rabbit_server import RabbitServer, missing
+
+pytestmark = pytest.mark.rabbitmq
+POLL = 0.2
+
+
+@pytest.fixture(scope="session")
+def rabbit() -> Iterator[RabbitServer]:
+    """A node shared by the session; the one test that kills it is the last to use it."""
+    why = missing()
+    if why:
+        pytest.skip(why)
+    with RabbitServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def shop(pg_url: str, rabbit: RabbitServer) -> AsyncIterator[Shop]:
+    async with Shop.opened(pg_url, rabbit.url) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def channel(server: RabbitServer) -> AsyncIterator[AbstractChannel]:
+    connection = await aio_pika.connect(server.url)
+    try:
+        yield await connection.channel()
+    finally:
+        await connection.close()
+
+
+async def all_settled(shop: Shop, server: RabbitServer, queue: str = "all") -> None:
+    """Wait until the queue is empty, and nothing of it is unacknowledged: deleting it says both."""
+    name = f"outlast.{await shop.store.store_id()}.{queue}"
+    async with channel(server) as own:
+
+        async def empty() -> bool:
+            declared = await own.declare_queue(name, passive=True)
+            return declared.declaration_result.message_count == 0
+
+        await shop.until_async(empty, "all messages to be acknowledged")
+
+
+async def test_messages_bring_jobs_to_idle_workers(shop: Shop, rabbit: RabbitServer) -> None:
+    async with shop.ready_worker(concurrency=5), shop.ready_worker(concurrency=5):
+        job = await shop.work.enqueue(7)
+        assert await job.result(timeout=30) == 7
+        await shop.app.enqueue_many([shop.work.call(number) for number in range(200)])
+        await shop.completed(201)
+        await all_settled(shop, rabbit)
+    assert set(shop.ran.values()) == {1}
+
+
+async def test_a_full_worker_takes_no_messages(shop: Shop) -> None:
+    async with shop.ready_worker(concurrency=1):
+        await shop.held.enqueue()
+        await shop.until(lambda: len(shop.ran) == 1, "a worker that is full")
+        jobs = await shop.app.enqueue_many([shop.work.call(n) for n in range(3)])
+        async with shop.ready_worker(concurrency=1):
+            assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
+        shop.gate.set()
+
+
+async def test_bad_stale_and_duplicate_messages_harm_nothing(
+    shop: Shop, rabbit: RabbitServer
+) -> None:
+    async with shop.ready_worker(), shop.ready_worker():
+        jobs = await shop.app.enqueue_many([shop.work.call(number) for number in range(50)])
+        ids = [job.id for job in jobs]
+        bad = [b"", b"not json", b'{"job_id": 0}', b"\xff", b"x" * 500_000, b'{"job_id": 99999}']
+        async with channel(rabbit) as own:
+            exchange = await own.get_exchange(f"outlast.{await shop.store.store_id()}.jobs")
+            for _ in range(10):
+                named = (json.dumps({"job_id": random.choice(ids)}).encode() for _ in range(100))
+                bodies = [*bad, *named]
+                await asyncio.gather(
+                    *(exchange.publish(aio_pika.Message(body), "default") for body in bodies)
+                )
+        await shop.completed(50)
+        await all_settled(shop, rabbit)
+        await shop.until(lambda: len(shop.events("notice_rejected")) >= 50, "rejections")
+    assert len(shop.ran) == 50
+    assert set(shop.ran.values()) == {1}
+
+
+async def test_a_sweep_announces_what_nobody_has_published(shop: Shop) -> None:
+    async with shop.ready_worker(queues=["odd.*#name"]) as worker:
+        await shop.store.enqueue([NewJob(task="work", args="{}", queue="odd.*#name")])
+
+        async def done() -> bool:
+            await sweep(worker)
+            return len(shop.ran) == 1
+
+        await shop.until_async(done, "the job that nobody had announced")
+
+
+async def test_watchers_hear_of_heartbeats_deactivations_and_ends(
+    shop: Shop, rabbit: RabbitServer
+) -> None:
+    """MISSION B: a monitor watched live."""
+    heard: list[tuple[str | None, dict[str, object]]] = []
+
+    async def note(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+        heard.append((message.routing_key, json.loads(message.body)))
+
+    async with channel(rabbit) as own:
+        name = f"outlast.{await shop.store.store_id()}.workers"
+        exchange = await own.declare_exchange(name, ExchangeType.TOPIC, durable=True)
+        watching = await own.declare_queue(exclusive=True)
+        await watching.bind(exchange, "#")
+        await watching.consume(note, no_ack=True)
+        async with shop.ready_worker(heartbeat=0.2):
+            hands = await Hands.on(shop.store, "dead", heartbeat=0.125, lease=0.5)
+            await shop.until(
+                lambda: {"heartbeat", "deactivated"} <= {topic for topic, _ in heard}, "both"
+            )
+        await shop.until(lambda: "stopped" in {topic for topic, _ in heard}, "the end")
+    gone = next(body for topic, body in heard if topic == "deactivated")
+    assert (gone["worker"], gone["worker_id"]) == ("dead", hands.me.worker_id)
+    beat = next(body for topic, body in heard if topic == "heartbeat")
+    assert beat["status"] == "active"
+    assert beat["running"] == 0
+
+
+async def test_wrong_credentials_and_other_queues_are_told(
+    pg_url: str, rabbit: RabbitServer
+) -> None:
+    wrong = rabbit.url.replace("guest:guest", "guest:wrong")
+    async with Shop.opened(pg_url, wrong) as shop, shop.worker(poll=POLL):
+        await row_says(shop, "refused using authentication")
+        assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
+    async with Shop.opened(pg_url, f"{rabbit.url}/?max_age=60") as shop, channel(rabbit) as own:
+        name = f"outlast.{await shop.store.store_id()}.all"
+        await own.declare_queue(name, durable=True)  # a classic one
+        async with shop.worker(poll=POLL):
+            await row_says(shop, "inequivalent arg")
+            assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
+
+
+async def test_a_queue_that_is_deleted_and_a_server_that_comes_back_empty(
+    shop: Shop, rabbit: RabbitServer
+) -> None:
+    name = f"outlast.{await shop.store.store_id()}.all"
+    async with shop.ready_worker(poll=POLL) as worker:
+        async with channel(rabbit) as own:
+            await own.queue_delete(name)
+        await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be noticed")
+        await shop.until(lambda: worker._exchange._inbox.healthy, "a queue that is back")
+        assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
+        rabbit.kill(wipe=True)
+        jobs = [await shop.work.enqueue(number) for number in range(3)]
+        assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
+        await row_says(shop, "amqp: ")
+        await asyncio.to_thread(rabbit.start)
+        await shop.until(lambda: worker._exchange._inbox.healthy, "a server that is back")
+        assert await (await shop.work.enqueue(5)).result(timeout=30) == 5
+        async with channel(rabbit) as own:
+            await own.declare_queue(name, passive=True)  # made anew
+
+
+async def row_says(shop: Shop, words: str) -> None:
+    async def told() -> bool:
+        rows = [row for row in await shop.store.inspector.workers() if row.status == "active"]
+        return any(words.lower() in str(row.wakeup).lower() for row in rows)
+
+    await shop.until_async(told, f"a row that says {words}")

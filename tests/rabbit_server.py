@@ -1,0 +1,143 @@
+"""A RabbitMQ server for the tests: a node of one's own, in a temporary folder, on free ports.
+
+The package is Debian's (`make test-all` installs it); its system service is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from tests.servers import free_port, start_janitor
+
+HOME = Path("/usr/lib/rabbitmq/bin")
+EPMD = Path("/usr/bin/epmd")
+START_SECONDS = 240.0  # fifteen seconds of a processor, which a busy machine has rarely
+
+
+def missing() -> str | None:
+    """Return why there is no server, or None."""
+    if (HOME / "rabbitmq-server").exists():
+        return None
+    return "there is no RabbitMQ here: apt-get install rabbitmq-server, or make test-all"
+
+
+class RabbitServer:
+    """One node. It keeps its ports and, unless it is wiped, its data."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="outlast-rmq-"))
+        self.port, self.dist, self.epmd = free_port(), free_port(), free_port()
+        self.log = self.folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._mapper: subprocess.Popen[bytes] | None = None
+        self._janitor = start_janitor(self.folder, self.folder / "server.pid")
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "HOME": str(self.folder),
+            "ERL_EPMD_PORT": str(self.epmd),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"t{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self.dist),
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_PID_FILE": str(self.folder / "server.pid"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "none"),
+            "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none.conf"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
+            " -kernel inet_dist_use_interface {127,0,0,1}",
+            "ERL_CRASH_DUMP": str(self.folder / "crash.dump"),
+        }
+
+    def start(self) -> None:
+        """Start; return when it takes connections."""
+        (self.folder / "plugins").write_text("[].\n")
+        if self._mapper is None:  # else the node starts one that outlives it
+            self._mapper = subprocess.Popen(
+                [EPMD, "-address", "127.0.0.1", "-port", str(self.epmd)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [HOME / "rabbitmq-server"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.env,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError(f"RabbitMQ did not start:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.port), timeout=5) as probe,
+        ):
+            probe.sendall(b"AMQP\0\0\x09\1")
+            return bool(probe.recv(1))
+        return False
+
+    def kill(self, *, wipe: bool = False) -> None:
+        """kill -9; with ``wipe`` its data are gone, too."""
+        if self._process is not None:
+            for process in self._tree():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._process.wait()
+            self._process = None
+        if wipe:
+            shutil.rmtree(self.folder / "data", ignore_errors=True)
+
+    def _tree(self) -> list[psutil.Process]:
+        assert self._process is not None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self._process.pid)
+            return [first, *first.children(recursive=True)]
+        return []
+
+    def dispose(self) -> None:
+        """Leave nothing behind."""
+        self.kill()
+        if self._mapper is not None:
+            self._mapper.kill()
+            self._mapper.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._janitor.stdin and not self._janitor.stdin.closed:
+            self._janitor.stdin.close()
+        self._janitor.wait()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.dispose()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.dispose()
