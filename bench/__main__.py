@@ -1,8 +1,9 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
-``recovery`` and ``alarms`` fill docs/recovery.md. The others fill docs/performance.md:
-``performance`` is all of these, and ``page`` alone writes it anew from what was measured. Each
-part says before it begins how long it will take. One that breaks is reported, and the next begins.
+``recovery`` and ``alarms`` fill docs/recovery.md, ``wakeups`` is for docs/messengers.md. The
+others fill docs/performance.md: ``performance`` is all of these, and ``page`` alone writes it anew
+from what was measured. Each part says before it begins how long it will take. One that breaks is
+reported, and the next begins.
 """
 
 from __future__ import annotations
@@ -14,7 +15,19 @@ import time
 import traceback
 from collections.abc import Callable
 
-from bench import alarms, backlog, idle, lanes, latency, page, rates, recovery, running, steady
+from bench import (
+    alarms,
+    backlog,
+    idle,
+    lanes,
+    latency,
+    page,
+    rates,
+    recovery,
+    running,
+    steady,
+    wakeups,
+)
 from bench.kit import clock
 
 PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -32,6 +45,7 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
 PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "recovery": lambda chosen: recovery.main(chosen.rounds, page=chosen.page),
     "alarms": lambda chosen: alarms.main(page=chosen.page),
+    "wakeups": wakeups.main,
     **PERFORMANCE,
 }
 GROUPS = {"performance": list(PERFORMANCE)}

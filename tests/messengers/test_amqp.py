@@ -17,7 +17,7 @@ from tests.conformance.kit import Hands
 from tests.messengers.kit import Shop, sweep
 from tests.rabbit_server import RabbitServer, missing
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(600)]  # a node takes long to start
 POLL = 0.2
 
 
