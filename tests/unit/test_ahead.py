@@ -12,6 +12,8 @@ from outlast.worker.ahead import (
     HORIZON_SECONDS,
     LINGER_SECONDS_MAX,
     RATE_SECONDS,
+    TURN_EVERY_SECONDS,
+    TURN_SECONDS,
     WAIT_SECONDS_MAX,
     Ahead,
     linger,
@@ -177,3 +179,50 @@ def test_ends_gather_only_while_enough_waits() -> None:
         ahead.put(ledger.claim(claimed(token, OWN)))
     assert linger(ahead, idle) == LINGER_SECONDS_MAX
     assert not ahead.put(ledger.claim(claimed(99, OWN))), "there was no room for it"
+
+
+# ------------------------------------------------- plain functions beside a stream of async tasks
+
+
+async def crowded() -> Bench:
+    bench = await Bench().ready()
+    bench.place(*(shared(n) for n in range(CONCURRENCY)))
+    bench.place(*(shared(n) for n in range(CONCURRENCY, SLOTS)))
+    assert bench.rooms(0) == [], "async tasks fill all runners"
+    return bench
+
+
+async def test_async_tasks_that_fill_all_runners_leave_turns_to_plain_functions() -> None:
+    bench = await crowded()
+    bench.clock.advance(TURN_EVERY_SECONDS)
+    assert bench.rooms(0) == [Room([OWN], 1, [])]
+    assert bench.rooms(0) == [], "one at a time, and not at each look"
+    bench.rooms(0)
+    bench.clock.advance(TURN_EVERY_SECONDS)
+    assert bench.rooms(0) == [Room([OWN], 1, [])], "nothing came: no runner was kept from work"
+    bench.place(own(100))
+    ended(bench, 0)
+    (emptied,) = [each for each in bench.runners if len(each.tokens) == CONCURRENCY - 1]
+    assert [room for room in bench.rooms(0) if SHARED in room.tasks] == []
+    for token in list(emptied.tokens):
+        ended(bench, token)
+    assert emptied.tokens == {100}
+    assert emptied.exclusive
+    ended(bench, 100)
+    assert Room([OWN, SHARED], 1, []) in bench.rooms(0), "its turn is over"
+
+
+async def test_a_plain_function_is_given_back_where_no_runner_can_be_emptied() -> None:
+    bench = await crowded()
+    bench.clock.advance(TURN_EVERY_SECONDS)
+    bench.rooms(0)
+    bench.place(own(100))
+    bench.clock.advance(TURN_SECONDS / 2)
+    bench.pool.give_back_late()
+    assert bench.pool.waiting() == 1
+    bench.clock.advance(TURN_SECONDS)
+    bench.pool.give_back_late()
+    assert bench.outcomes() == ["released"]
+    bench.pool.give_back_late()
+    ended(bench, 0)
+    assert [room.limit for room in bench.rooms(0) if room.tasks == [SHARED]] == [1]

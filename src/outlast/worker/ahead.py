@@ -18,6 +18,8 @@ from outlast.worker.ledger import Ledger, Running
 HORIZON_SECONDS = 0.03  # a trip to the store and back, with something in hand
 RATE_SECONDS = 0.1  # over which ends are counted
 WAIT_SECONDS_MAX = 0.25
+TURN_EVERY_SECONDS = 0.5  # in which a plain function gets a turn among async tasks that fill all
+TURN_SECONDS = 5.0  # for a runner to be emptied for it
 LINGER_SECONDS_MAX = 0.01  # in which ends gather for one trip, while enough waits here
 
 _LATE = Outcome(
@@ -61,6 +63,11 @@ class Ahead:
         self._per_second()
         self._count += slots
 
+    def room_for_turn(self) -> int:
+        """Return one, also where nothing has ended lately, unless somebody waits already."""
+        self._granted = int(not self._waiting)
+        return self._granted
+
     def put(self, running: Running) -> bool:
         """Let an attempt wait, behind the others. False: there was never room for it."""
         if not self._granted:
@@ -87,13 +94,13 @@ class Ahead:
         for token in list(self._waiting):
             self.stop(token, reason)
 
-    def give_back_late(self) -> None:
+    def give_back_late(self, wait: float = WAIT_SECONDS_MAX) -> None:
         """Give back those that have waited too long and would still wait: slots became slow. One
         look is not enough where the whole machine was slow: the present rate counts, too."""
         now = self._clock.boot()
         soon = int(self._per_second() * WAIT_SECONDS_MAX)
         for running in list(self._waiting.values())[soon:]:
-            if now - running.started_at < WAIT_SECONDS_MAX:
+            if now - running.started_at < wait:
                 return
             del self._waiting[running.token]
             self._ledger.end(running.token, _LATE)

@@ -26,6 +26,7 @@ class Placing:
         self._concurrency = concurrency
         self._queues = queues
         self._cohort: RunnerProcess | None = None
+        self._emptied: RunnerProcess | None = None  # for a plain function that waits
 
     def active(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
         """Return those that take ordinary work: who is at work stays, a late one waits."""
@@ -60,14 +61,32 @@ class Placing:
         slots = (
             self._concurrency - len(runner.tokens)
             for runner in active
-            if not runner.exclusive and (runner.tokens or not own)
+            if not runner.exclusive and (runner.tokens or not own) and runner is not self._emptied
         )
         return sum(not runner.tokens for runner in active), sum(slots)
 
     def places_to_share(self, runners: Sequence[RunnerProcess]) -> int:
         """Return how many attempts could share a runner with others, idle runners included."""
-        open_ = (runner for runner in self.active(runners) if not runner.exclusive)
+        open_ = (
+            runner
+            for runner in self.active(runners)
+            if not runner.exclusive and runner is not self._emptied
+        )
         return sum(self._concurrency - len(runner.tokens) for runner in open_)
+
+    def crowds_out(self, runners: Sequence[RunnerProcess]) -> bool:
+        """Whether async tasks leave no runner to plain functions: none is idle or runs one."""
+        active = self.active(runners)
+        return bool(_own(active)) and all(each.tokens and not each.exclusive for each in active)
+
+    def empty_one(self, runners: Sequence[RunnerProcess], *, wanted: bool) -> bool:
+        """Keep the runner with the fewest attempts from taking more that share, until it is idle;
+        or do so no longer. Return whether one is being emptied."""
+        if not wanted:
+            self._emptied = None
+        elif self.crowds_out(runners) and self._emptied not in self.active(runners):
+            self._emptied = min(self.active(runners), key=lambda runner: len(runner.tokens))
+        return self._emptied is not None
 
     def has_own_runner(self, runners: Sequence[RunnerProcess], task: str) -> bool | None:
         """Whether attempts of this task have a runner to themselves; None: nobody knows it."""
@@ -132,7 +151,9 @@ class Placing:
         open_ = [
             runner
             for runner in knowing
-            if not runner.exclusive and len(runner.tokens) < self._concurrency
+            if not runner.exclusive
+            and len(runner.tokens) < self._concurrency
+            and runner is not self._emptied
         ]
         order = max if own else min  # packed: idle runners are kept for plain functions
         return order(open_, key=lambda runner: len(runner.tokens), default=None)

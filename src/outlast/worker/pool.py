@@ -28,7 +28,7 @@ from outlast.runner.protocol import (
     in_batches,
 )
 from outlast.store.base import Answer, Claimed, Room
-from outlast.worker.ahead import Ahead, linger
+from outlast.worker.ahead import TURN_EVERY_SECONDS, TURN_SECONDS, WAIT_SECONDS_MAX, Ahead, linger
 from outlast.worker.base import Savings
 from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
 from outlast.worker.deaths import SUPERSEDED, crashed, outcome_of, suspicions_of
@@ -97,6 +97,7 @@ class RunnerPool:
         self._killings: set[asyncio.Task[None]] = set()
         self._ahead_alone = Ahead(ledger, clock)  # of tasks that have a runner to themselves
         self._ahead_shared = Ahead(ledger, clock)
+        self._next_turn_at = clock.boot() + TURN_EVERY_SECONDS
         self._aheads = (self._ahead_alone, self._ahead_shared)
 
     # -- the duty: keep the number of runners -------------------------------------------------
@@ -161,7 +162,17 @@ class RunnerPool:
         """Return what fits now and may wait for it, and a room for suspects while a spare runner
         is ready."""
         alone, shared = (ahead.room() for ahead in self._aheads)
+        if not alone and self._clock.boot() >= self._next_turn_at:
+            alone = self._room_for_turn()
         return self._placing.rooms(self.runners, unanswered, alone, shared)
+
+    def _room_for_turn(self) -> int:
+        """Return the room for one plain function where async tasks fill all runners: a steady
+        stream of them would leave none idle."""
+        if not self._placing.crowds_out(self.runners):
+            return 0
+        self._next_turn_at = self._clock.boot() + TURN_EVERY_SECONDS
+        return self._ahead_alone.room_for_turn()
 
     def room_alone(self, solo: int) -> Room | None:
         """Return the room for one job that must have this worker to itself."""
@@ -190,6 +201,7 @@ class RunnerPool:
         ahead = self._ahead_alone if alone else self._ahead_shared
         if alone is None or running.claimed.solo or not ahead.put(running):
             self._ledger.end(running.token, _NO_PLACE)
+        self._placing.empty_one(self.runners, wanted=bool(self._ahead_alone))
 
     def linger(self) -> float:
         """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
@@ -203,8 +215,9 @@ class RunnerPool:
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot; what has one by now starts first."""
         self._refill()
-        for ahead in self._aheads:
-            ahead.give_back_late()
+        emptied = self._placing.empty_one(self.runners, wanted=bool(self._ahead_alone))
+        self._ahead_alone.give_back_late(TURN_SECONDS if emptied else WAIT_SECONDS_MAX)
+        self._ahead_shared.give_back_late()
 
     def waiting(self) -> int:
         """Return how many attempts were claimed and have not begun."""
@@ -222,6 +235,7 @@ class RunnerPool:
         left += self._sent(self._ahead_shared.take(self._placing.places_to_share(self.runners)))
         for running in left:
             self._ledger.end(running.token, _NO_PLACE)
+        self._placing.empty_one(self.runners, wanted=bool(self._ahead_alone))
         self._retire_worn()
 
     def _start(self, runner: RunnerProcess, attempts: list[Running]) -> None:
