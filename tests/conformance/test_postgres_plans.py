@@ -171,7 +171,7 @@ async def test_an_exchange_finds_everything_by_index(full_url: str) -> None:
         late = await s.store.exchange(me, completed, [Room(["t"], 100)])
         assert set(late.answers) == {"already"}
         used = by_index(await s.settled())
-        assert {"outlast_jobs_line", "outlast_jobs_due", "outlast_jobs_pkey"} <= used
+        assert {"outlast_jobs_lane", "outlast_jobs_due", "outlast_jobs_pkey"} <= used
         assert "outlast_jobs_cancel" in used or "outlast_jobs_worker" in used
 
 
@@ -187,7 +187,7 @@ async def test_jobs_that_nobody_knows_are_not_read_by_a_claim(full_url: str) -> 
         claimed = (await s.store.exchange(me, [], rooms)).claimed
         ids = [one.job_id for one in made]
         assert [each.job_id for each in claimed] == (ids[1::2] + ids[::2])[:20]
-        assert "outlast_jobs_task" in by_index(await s.settled())
+        assert "outlast_jobs_lane" in by_index(await s.settled())
         await s.store.reconcile(me, [])
 
 
@@ -303,4 +303,4 @@ async def test_what_people_look_at_is_counted_by_index(full_url: str) -> None:
             assert node["Node Type"] in {"Index Scan", "Index Only Scan"}, json.dumps(node)
             assert node.get("Rows Removed by Filter", 0) <= WIDE, json.dumps(node)
         used = {node["Index Name"] for node in jobs}
-        assert {"outlast_jobs_line", "outlast_jobs_task", "outlast_jobs_ended_at"} <= used
+        assert {"outlast_jobs_lane", "outlast_jobs_ended_at"} <= used

@@ -15,10 +15,12 @@ from typing import Any
 import asyncpg
 import pytest
 
+from outlast.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.base import Answer, Cancelled, Room, Store
 from outlast.store.postgres import PostgresStore, complete_on
+from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_sql import sql
 from outlast.store.reads import JobFilter
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
@@ -197,8 +199,11 @@ async def test_a_beat_does_not_wait_for_an_exchange(
 async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
     rooms = f'[{{"tasks": ["{TASK}"], "limit": {limit}, "queues": []}}]'
     me = hands.me
-    arguments: tuple[Any, ...] = (me.worker_id, me.epoch, [], [], [], None, rooms, False, 500, 1000)
-    assert len(await session.fetch(sql("exchange"), *arguments)) == limit + 1
+    lanes, _ = Lanes(SYSTEM).ask()
+    ends: tuple[Any, ...] = ([], [], [], None)
+    more = (rooms, False, 500, 1000, lanes)
+    reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more)
+    assert len(reply) == limit + 1
 
 
 # -- the stale reap: three sessions

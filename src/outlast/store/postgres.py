@@ -43,9 +43,11 @@ from outlast.store.base import (
 )
 from outlast.store.columns import policy_of
 from outlast.store.postgres_inspector import PostgresInspector
+from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
 from outlast.store.postgres_schema import PostgresSchema
 from outlast.store.postgres_sql import (
+    Head,
     claimed_of,
     ends_text,
     head_of,
@@ -97,6 +99,7 @@ class PostgresStore:
                 pooler=pooler,
             )
         )
+        self._lanes = Lanes(clock)
         self._schema = PostgresSchema(self._connections)
         self.inspector: Inspector = PostgresInspector(self._connections)
 
@@ -113,6 +116,7 @@ class PostgresStore:
     async def drop_connections(self) -> None:
         """Throw away connections in an unknown state; the next call makes new ones."""
         self._connections.drop()
+        self._lanes.forget()
 
     async def store_id(self) -> str:
         """Return the id of this schema, drawn once when it was made."""
@@ -171,6 +175,8 @@ class PostgresStore:
     ) -> tuple[Exchanged, dict[Pair, Answer]]:
         done = [end for end in ended if end.outcome == OutcomeKind.COMPLETED]
         other = [end for end in ended if end.outcome != OutcomeKind.COMPLETED]
+        lanes, full = self._lanes.ask()
+        began_at = self.clock.boot()
         *rows, last = await self._fetch(
             "exchange",
             me.worker_id,
@@ -183,8 +189,10 @@ class PostgresStore:
             self.notify,
             CLAIMS_MAX,
             REFUSALS_KEPT,
+            lanes,
         )
         head = head_of(last["head"])
+        self._remember(rows, head, self.clock.boot() - began_at if full and rooms else None)
         answers = dict.fromkeys(map(_pair, ended), Answer.ACCEPTED)
         answers |= {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
         claimed = sorted(map(claimed_of, rows), key=lambda claim: claim.token)
@@ -197,6 +205,13 @@ class PostgresStore:
             solo_waiting=head.solo_waiting,
         )
         return reply, answers
+
+    def _remember(self, rows: Sequence[Any], head: Head, seconds: float | None) -> None:
+        """Note what an exchange has told of the line; ``seconds``: of a look without floors."""
+        self._lanes.found(head.lanes)
+        self._lanes.claimed({(row[4], row[3], -row[12]): row[16] for row in rows if row[16]})
+        if seconds is not None:
+            self._lanes.looked(seconds)
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
         """Save checkpoints; of several for one attempt in the batch, the highest number."""

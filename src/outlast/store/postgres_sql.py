@@ -66,13 +66,15 @@ def _end(transition: Transition) -> dict[str, Any]:
 
 
 class Head(msgspec.Struct):
-    """The head row of an exchange's reply. ``others``: ends that were not accepted."""
+    """The head row of an exchange's reply. ``others``: ends that were not accepted. ``lanes``: that
+    the client did not know, as (queue, task, rank)."""
 
     valid: bool
     others: list[tuple[int, int, str]]
     cancels: list[tuple[int, int]]
     next_due: float | None
     solo_waiting: int = 0
+    lanes: list[tuple[str, str, int]] = []
 
 
 head_of = msgspec.json.Decoder(Head).decode

@@ -163,3 +163,105 @@ BEGIN
           WHERE j.position IS NOT NULL OR (j.state = 'queued' AND j.solo > 0)) q;
 END
 $$;
+
+-- The line, read lane by lane (queue, task, priority) and from floors: 0003 says under 5 why that is
+-- right. These functions run inside of the exchange, under its planner settings.
+
+-- The lanes in the gaps between those that are known, in their order: one probe for each gap, and
+-- one more for each lane that is found. A gap is from after (q1, t1, r1) to before (q2, t2, r2),
+-- the last one has no end; the rank of a lane is the negative of its priority.
+CREATE FUNCTION outlast_new_lanes_v1(p_gaps json)
+RETURNS TABLE (queue text, task text, rank smallint)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_gap record;
+    v_lane record;
+BEGIN
+    FOR v_gap IN
+        SELECT g.q1, g.t1, g.r1, g.q2, g.t2, g.r2
+        FROM json_to_recordset(p_gaps) AS g (
+            q1 text, t1 text, r1 smallint, q2 text, t2 text, r2 smallint)
+    LOOP
+        LOOP
+            IF v_gap.q2 IS NULL THEN
+                SELECT j.queue, j.task, (-j.priority)::smallint AS rank INTO v_lane
+                FROM outlast_jobs j
+                WHERE j.position IS NOT NULL
+                  AND (j.queue, j.task, (-j.priority)) > (v_gap.q1, v_gap.t1, v_gap.r1)
+                ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1;
+            ELSE
+                SELECT j.queue, j.task, (-j.priority)::smallint AS rank INTO v_lane
+                FROM outlast_jobs j
+                WHERE j.position IS NOT NULL
+                  AND (j.queue, j.task, (-j.priority)) > (v_gap.q1, v_gap.t1, v_gap.r1)
+                  AND (j.queue, j.task, (-j.priority)) < (v_gap.q2, v_gap.t2, v_gap.r2)
+                ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1;
+            END IF;
+            EXIT WHEN NOT FOUND;
+            queue := v_lane.queue; task := v_lane.task; rank := v_lane.rank;
+            RETURN NEXT;
+            v_gap.q1 := queue; v_gap.t1 := task; v_gap.r1 := rank;
+        END LOOP;
+    END LOOP;
+END
+$$;
+
+-- All lanes: those that the caller knows, with their floors, and those that it does not.
+CREATE FUNCTION outlast_lanes_v1(p_lanes json)
+RETURNS TABLE (queue text, task text, rank smallint, low bigint, new boolean)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT k.queue, k.task, k.rank, k.low, false
+    FROM json_to_recordset(p_lanes->'lanes')
+         AS k (queue text, task text, rank smallint, low bigint)
+    UNION ALL
+    SELECT n.queue, n.task, n.rank, 0::bigint, true
+    FROM outlast_new_lanes_v1(p_lanes->'gaps') n;
+END
+$$;
+
+-- Lock the next jobs of a queue in these lanes of it, from their floors on; returns their ids and
+-- positions in the order of the line. One lane is read in its order and locked on the way. The
+-- heads of several are merged without locks, four times as many as wanted, since others may hold
+-- the first; then as many as wanted are locked. (coalesce leaves the primary key as the only way
+-- to an id, and the order that is asked for leaves the line, whatever the statistics say.)
+CREATE FUNCTION outlast_next_v1(
+    p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
+    OUT ids bigint[], OUT positions bigint[])
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_variable
+BEGIN
+    IF cardinality(p_tasks) = 1 THEN
+        SELECT array_agg(l.id), array_agg(l.position) INTO ids, positions
+        FROM (SELECT j.id, j.position FROM outlast_jobs j
+              WHERE j.queue = p_queue AND j.task = p_tasks[1] AND (-j.priority) = p_ranks[1]
+                AND j.position >= p_floors[1]
+              ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT p_limit
+              FOR NO KEY UPDATE SKIP LOCKED) l;
+        RETURN;
+    END IF;
+    WITH candidate AS MATERIALIZED (
+        SELECT c.id, c.position
+        FROM unnest(p_tasks, p_ranks, p_floors) AS t (task, rank, low)
+        CROSS JOIN LATERAL (
+            SELECT j.id, j.position FROM outlast_jobs j
+            WHERE j.queue = p_queue AND j.task = t.task AND (-j.priority) = t.rank
+              AND j.position >= t.low
+            ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 4 * p_limit) c
+        ORDER BY t.rank, c.position LIMIT 4 * p_limit)
+    SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
+           array_agg(l.position ORDER BY l.priority DESC, l.position)
+    INTO ids, positions
+    FROM (SELECT j.id, j.priority, j.position
+          FROM candidate c
+          JOIN outlast_jobs j ON j.id = c.id AND coalesce(j.position, 0) = c.position
+          ORDER BY j.priority DESC, j.position LIMIT p_limit
+          FOR NO KEY UPDATE OF j SKIP LOCKED) l;
+END
+$$;

@@ -14,12 +14,21 @@
 --    commit. Whatever is held longer, as by a task's own transaction, is answered busy.
 -- 3  Ends that were not accepted are looked at again and answered busy, already or refused.
 -- 4  Jobs that have fallen due join the line, at its end.
--- 5  Claims, by priority and position. Two claims never meet: each skips what the other holds, and
---    a row that was claimed since the snapshot has lost its position when it is looked at again.
+-- 5  Claims, by priority and position (the functions are in 0002). Two claims never meet: each skips
+--    what the other holds, and a row that was claimed since the snapshot has lost its position when
+--    it is looked at again.
 --    Locking and changing are two statements, so that the second works on what the first locked.
 --    What messages have named comes first, within its priority.
---    While the line holds jobs of other tasks, the room's own are picked by task instead, so that
---    jobs which nobody knows slow nobody.
+--    The line is read lane by lane (queue, task, priority), so that jobs which nobody knows slow
+--    nobody. The caller says which lanes it knows, and a floor for each: below it, it has found
+--    nothing for a while. Rows that have left the line are in the index until a vacuum may take
+--    them, which it may not while any transaction is open, and a scan from the head of a lane
+--    walks over all of them; one from the floor does not. Floors are hints and nothing else: a
+--    job below one (its transaction was open while later ones were claimed) is only found by a
+--    look without floors, which the caller takes once a second. Lanes that the caller does not
+--    know are found at once, by one probe for each gap between known ones: no row, alive or dead,
+--    is in a gap unless it is of a new lane. A floor that is too high delays, and never loses; what
+--    is claimed is judged by the row alone.
 --    The token is drawn while the worker's row is held, so that raise_tokens, which locks out all
 --    holders of that table, can never make the sequence step back.
 -- 6  Suspects, for rooms that ask for them (solo > 0): out of their own index and never out of the
@@ -63,67 +72,6 @@ BEGIN
                     ORDER BY j.queue LIMIT 1)
             FROM q WHERE q.queue IS NOT NULL)
         SELECT queue FROM q WHERE queue IS NOT NULL);
-END
-$$;
-
--- The tasks that have jobs in the line of a queue: one probe per task.
-CREATE FUNCTION outlast_line_tasks_v1(p_queue text) RETURNS text[]
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    RETURN ARRAY(
-        WITH RECURSIVE t (task) AS (
-            (SELECT task FROM outlast_jobs
-             WHERE queue = p_queue AND position IS NOT NULL ORDER BY task LIMIT 1)
-            UNION ALL
-            SELECT (SELECT j.task FROM outlast_jobs j
-                    WHERE j.queue = p_queue AND j.position IS NOT NULL AND j.task > t.task
-                    ORDER BY j.task LIMIT 1)
-            FROM t WHERE t.task IS NOT NULL)
-        SELECT task FROM t WHERE task IS NOT NULL);
-END
-$$;
-
--- Lock the next jobs of these tasks in a queue; returns their ids in the order of the line.
--- Where the line has no other tasks it is read from its head. Else the heads of the own tasks'
--- parts of it are merged without locks, four times as many as wanted, since others may hold the
--- first; then as many as wanted are locked. (The range on task, instead of an equality, leaves the
--- index on task as the only way to the order that is asked for, and coalesce leaves the primary key
--- as the only way to an id, whatever the statistics say.)
-CREATE FUNCTION outlast_next_v1(p_queue text, p_tasks text[], p_limit integer) RETURNS bigint[]
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_present text[] := outlast_line_tasks_v1(p_queue);
-    v_own text[];
-    v_ids bigint[];
-BEGIN
-    IF v_present <@ p_tasks THEN
-        SELECT array_agg(l.id ORDER BY l.priority DESC, l.position) INTO v_ids
-        FROM (SELECT j.id, j.priority, j.position FROM outlast_jobs j
-              WHERE j.queue = p_queue AND j.position IS NOT NULL AND j.task = ANY (p_tasks)
-              ORDER BY j.priority DESC, j.position LIMIT p_limit
-              FOR NO KEY UPDATE SKIP LOCKED) l;
-        RETURN v_ids;
-    END IF;
-
-    v_own := ARRAY(SELECT t FROM unnest(v_present) AS t WHERE t = ANY (p_tasks));
-    WITH candidate AS MATERIALIZED (
-        SELECT c.id, c.position
-        FROM unnest(v_own) AS t (task)
-        CROSS JOIN LATERAL (
-            SELECT j.id, j.priority, j.position FROM outlast_jobs j
-            WHERE j.queue = p_queue AND j.task >= t.task AND j.task <= t.task
-              AND j.position IS NOT NULL
-            ORDER BY j.task, j.priority DESC, j.position LIMIT 4 * p_limit) c
-        ORDER BY c.priority DESC, c.position LIMIT 4 * p_limit)
-    SELECT array_agg(l.id ORDER BY l.priority DESC, l.position) INTO v_ids
-    FROM (SELECT j.id, j.priority, j.position
-          FROM candidate c
-          JOIN outlast_jobs j ON j.id = c.id AND coalesce(j.position, 0) = c.position
-          ORDER BY j.priority DESC, j.position LIMIT p_limit
-          FOR NO KEY UPDATE OF j SKIP LOCKED) l;
-    RETURN v_ids;
 END
 $$;
 
@@ -258,11 +206,12 @@ $$;
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[],
-    p_ends text, p_rooms text, p_notify boolean, p_claims_max integer, p_refusals_kept integer)
+    p_ends text, p_rooms text, p_notify boolean, p_claims_max integer, p_refusals_kept integer,
+    p_lanes text)
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
-    solo smallint, incident bigint, cohort bigint)
+    solo smallint, incident bigint, cohort bigint, place bigint)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -291,6 +240,15 @@ DECLARE
     v_due timestamptz;
     v_most integer;
     v_waiting integer := 0;
+    v_new json;
+    v_lane_queues text[];
+    v_lane_tasks text[];
+    v_lane_ranks smallint[];
+    v_lane_floors bigint[];
+    v_tasks text[];
+    v_ranks smallint[];
+    v_floors bigint[];
+    v_places bigint[];
 BEGIN
     -- 1
     SELECT w.status INTO v_status FROM outlast_workers w
@@ -372,8 +330,8 @@ BEGIN
         ORDER BY j.solo DESC LIMIT 1;
 
         FOR v_room IN
-            SELECT r.tasks, r."limit", r.queues, r.solo, cardinality(r.queues) = 0 AS everywhere,
-                   r.named
+            SELECT r.tasks, r."limit", r.queues, coalesce(r.solo, 0) AS solo,
+                   cardinality(r.queues) = 0 AS everywhere, r.named
             FROM json_to_recordset(p_rooms::json)
                  AS r (tasks text[], "limit" integer, queues text[], solo integer, named bigint[])
             WHERE coalesce(r.solo, 0) <= coalesce(v_most, 0)
@@ -382,6 +340,7 @@ BEGIN
             CONTINUE WHEN v_left <= 0;
 
             -- 4
+            v_more := NULL;
             v_queues := v_room.queues;
             IF v_room.everywhere THEN v_queues := outlast_due_queues_v1(); END IF;
             IF v_room.solo = 0 AND cardinality(v_queues) > 0 THEN
@@ -396,14 +355,26 @@ BEGIN
                     ORDER BY j.run_at LIMIT 1) d;
             END IF;
 
+            IF v_room.solo = 0 AND (v_lane_queues IS NULL OR v_more IS NOT NULL) THEN
+                SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank), array_agg(l.low),
+                       json_agg(json_build_array(l.queue, l.task, l.rank)) FILTER (WHERE l.new)
+                INTO v_lane_queues, v_lane_tasks, v_lane_ranks, v_lane_floors, v_new
+                FROM outlast_lanes_v1(p_lanes::json) l;
+            END IF;
+
             -- 5; queues in random order, so that a long one starves no other
-            IF v_room.everywhere THEN v_queues := outlast_line_queues_v1(); END IF;
-            IF v_room.solo > 0 THEN v_queues := '{""}'; END IF;
-            IF cardinality(v_queues) > 1 THEN
-                v_queues := ARRAY(SELECT q FROM unnest(v_queues) AS q ORDER BY random());
+            v_queues := '{""}';
+            IF v_room.solo = 0 THEN
+                v_queues := ARRAY(
+                    SELECT l.queue
+                    FROM unnest(v_lane_queues, v_lane_tasks) AS l (queue, task)
+                    WHERE l.task = ANY (v_room.tasks)
+                      AND (v_room.everywhere OR l.queue = ANY (v_room.queues))
+                    GROUP BY l.queue ORDER BY random());
             END IF;
             IF cardinality(v_room.named) > 0 THEN v_queues := NULL::text || v_queues; END IF;
             FOREACH v_queue IN ARRAY v_queues LOOP
+                v_places := NULL;
                 IF v_room.solo > 0 THEN  -- 6
                     v_more := outlast_next_suspects_v1(
                         v_room.solo, v_room.tasks, v_room.queues, v_left, v_now);
@@ -413,13 +384,19 @@ BEGIN
                     v_more := outlast_named_v1(
                         v_room.named, v_room.tasks, v_room.queues, v_left);
                 ELSE
-                    v_more := outlast_next_v1(v_queue, v_room.tasks, v_left);
+                    SELECT array_agg(l.task), array_agg(l.rank), array_agg(l.low)
+                    INTO v_tasks, v_ranks, v_floors
+                    FROM unnest(v_lane_queues, v_lane_tasks, v_lane_ranks, v_lane_floors)
+                         AS l (queue, task, rank, low)
+                    WHERE l.queue = v_queue AND l.task = ANY (v_room.tasks);
+                    SELECT n.ids, n.positions INTO v_more, v_places
+                    FROM outlast_next_v1(v_queue, v_tasks, v_ranks, v_floors, v_left) n;
                 END IF;
                 CONTINUE WHEN v_more IS NULL;
                 RETURN QUERY
                 WITH numbered AS MATERIALIZED (
-                    SELECT n.id, nextval('outlast_token_seq') AS token
-                    FROM unnest(v_more) WITH ORDINALITY AS n (id, ord))
+                    SELECT n.id, n.place, nextval('outlast_token_seq') AS token
+                    FROM unnest(v_more, v_places) WITH ORDINALITY AS n (id, place, ord))
                 UPDATE outlast_jobs j
                 SET state = 'running', token = n.token, attempt_count = j.attempt_count + 1,
                     worker_id = p_worker, started_at = clock_timestamp(), position = NULL,
@@ -429,7 +406,7 @@ BEGIN
                 FROM numbered n WHERE j.id = n.id
                 RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
                           j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority,
-                          j.solo, j.incident, j.cohort;
+                          j.solo, j.incident, j.cohort, n.place;
                 GET DIAGNOSTICS v_count = ROW_COUNT;
                 v_claimed := v_claimed + v_count;
                 v_left := v_left - v_count;
@@ -463,9 +440,10 @@ BEGIN
                 SELECT json_agg(json_build_array(j.id, j.token)) FROM outlast_jobs j
                 WHERE j.worker_id = p_worker AND j.cancel_requested), '[]'::json),
             'next_due', extract(epoch FROM v_next - v_now),
-            'solo_waiting', v_waiting)::text,
+            'solo_waiting', v_waiting,
+            'lanes', coalesce(v_new, '[]'::json))::text,
         NULL::bigint, NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::integer,
         NULL::integer, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::smallint,
-        NULL::smallint, NULL::bigint, NULL::bigint;
+        NULL::smallint, NULL::bigint, NULL::bigint, NULL::bigint;
 END
 $$;

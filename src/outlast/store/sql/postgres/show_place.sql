@@ -1,26 +1,32 @@
 -- Where a job stands among the others: each count is by one index and stops at $2. The order that
 -- is asked for inside of a count is that of the index, which leaves no cheaper way than by it.
 -- Reads only; one snapshot.
-SELECT least($2::bigint, (
-           SELECT count(*) FROM (
-               SELECT FROM outlast_jobs o
-               WHERE o.queue = j.queue AND o.position IS NOT NULL AND o.priority > j.priority
-               ORDER BY o.queue, o.priority DESC, o.position LIMIT $2) c) + (
-           SELECT count(*) FROM (
-               SELECT FROM outlast_jobs o
-               WHERE o.queue = j.queue AND o.position IS NOT NULL AND o.priority = j.priority
-                 AND o.position < coalesce(j.position, 9223372036854775807)
-               ORDER BY o.queue, o.priority DESC, o.position LIMIT $2) c)) AS before,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o WHERE o.position IS NOT NULL
-            ORDER BY o.queue, o.priority DESC, o.position LIMIT $2) c) AS due,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o WHERE o.queue = j.queue AND o.position IS NOT NULL
-            ORDER BY o.queue, o.priority DESC, o.position LIMIT $2) c) AS due_here,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o
-            WHERE o.queue = j.queue AND o.task = j.task AND o.position IS NOT NULL
-            ORDER BY o.queue, o.task, o.priority DESC, o.position LIMIT $2) c) AS due_alike,
+WITH RECURSIVE lane AS (
+    (SELECT queue, task, -priority AS rank FROM outlast_jobs WHERE position IS NOT NULL
+     ORDER BY queue, task, (-priority), position LIMIT 1)
+    UNION ALL
+    SELECT n.queue, n.task, n.rank
+    FROM lane l CROSS JOIN LATERAL (
+        SELECT o.queue, o.task, -o.priority AS rank FROM outlast_jobs o
+        WHERE o.position IS NOT NULL
+          AND (o.queue, o.task, (-o.priority)) > (l.queue, l.task, l.rank)
+        ORDER BY o.queue, o.task, (-o.priority), o.position LIMIT 1) n
+), part AS MATERIALIZED (
+    SELECT l.queue, l.task, l.rank,
+           (SELECT count(*) FROM (
+                SELECT FROM outlast_jobs o
+                WHERE o.queue = l.queue AND o.task = l.task AND (-o.priority) = l.rank
+                  AND o.position IS NOT NULL
+                ORDER BY o.queue, o.task, (-o.priority), o.position LIMIT $2) c) AS number,
+           (SELECT count(*) FROM (
+                SELECT FROM outlast_jobs o
+                WHERE o.queue = l.queue AND o.task = l.task AND (-o.priority) = l.rank
+                  AND o.position < (SELECT coalesce(position, 9223372036854775807)
+                                    FROM outlast_jobs WHERE id = $1)
+                ORDER BY o.queue, o.task, (-o.priority), o.position LIMIT $2) c) AS earlier
+    FROM (SELECT * FROM lane LIMIT $2) l)
+SELECT least($2::bigint, m.before) AS before, least($2::bigint, m.due) AS due,
+       least($2::bigint, m.due_here) AS due_here, least($2::bigint, m.due_alike) AS due_alike,
        w.waiting, w.retrying,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
@@ -44,4 +50,13 @@ CROSS JOIN LATERAL (
           WHERE o.queue = j.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
             AND o.run_at > statement_timestamp()
           ORDER BY o.queue, o.run_at LIMIT $2) c) w
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(p.number), 0)::bigint AS due,
+           coalesce(sum(p.number) FILTER (WHERE p.queue = j.queue), 0)::bigint AS due_here,
+           coalesce(sum(p.number) FILTER (WHERE p.queue = j.queue AND p.task = j.task),
+                    0)::bigint AS due_alike,
+           coalesce(sum(CASE WHEN p.rank < -j.priority THEN p.number
+                             WHEN p.rank = -j.priority THEN p.earlier END)
+                    FILTER (WHERE p.queue = j.queue), 0)::bigint AS before
+    FROM part p) m
 WHERE j.id = $1
