@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,9 +25,10 @@ import sqlalchemy.orm
 from django.db import transaction
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
+from outlast.app import App
 from outlast.attempt import Attempt
 from outlast.job import Job
-from outlast.task import Placed
+from outlast.task import Call, Placed
 
 AUTOCOMMIT = {"isolation_level": "AUTOCOMMIT"}
 _aliases = itertools.count(1)
@@ -51,6 +52,14 @@ class Caller:
         raise NotImplementedError
 
     async def enqueue(self, task: Placed[Any, Any], *args: Any) -> Job[Any]:
+        raise NotImplementedError
+
+    async def enqueue_many(self, app: App, calls: Sequence[Call[Any]]) -> None:
+        for call in calls:
+            call.connection = self.connection
+        await self.run_many(app, calls)
+
+    async def run_many(self, app: App, calls: Sequence[Call[Any]]) -> None:
         raise NotImplementedError
 
     async def complete(self, attempt: Attempt, result: Any) -> None:
@@ -89,6 +98,9 @@ class Plain(Caller):
     async def enqueue(self, task, *args):
         return await self.call(task.using(connection=self.connection).enqueue_sync, *args)
 
+    async def run_many(self, app, calls):
+        await self.call(app.enqueue_many_sync, calls)
+
     async def complete(self, attempt, result):
         await self.call(attempt.complete_in_sync, self.connection, result)
 
@@ -102,6 +114,9 @@ class Awaited(Caller):
 
     async def enqueue(self, task, *args):
         return await task.using(connection=self.connection).enqueue(*args)
+
+    async def run_many(self, app, calls):
+        await app.enqueue_many(calls)
 
     async def complete(self, attempt, result):
         await attempt.complete_in(self.connection, result)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -210,6 +211,24 @@ async def test_a_key_that_is_taken_names_its_job(shop: Shop, caller: Caller):
     assert ((again.id, again.created), other.created) == ((first.id, False), True)
     row = await shop.row(other)
     assert (row.key, row.tenant, row.priority) == ("100 %", "t", -5)
+
+
+@every_kind
+async def test_jobs_of_every_shape_go_in_as_one_batch(shop: Shop, caller: Caller):
+    """A driver that guesses a list's type by its values must not stumble over mixed ones."""
+    timed = shop.app.task(name="timed", timeout=60)(lambda to: None)
+    exact = shop.app.task(name="exact", timeout=1.5)(lambda to: None)
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    calls = [
+        shop.mail.call("a"),
+        timed.using(delay=60, tenant="t").call("b"),
+        exact.using(delay=0.5, key="k").call("c"),
+        shop.mail.using(at=at, priority=-100).call("d"),
+    ]
+    await write(caller)
+    await caller.enqueue_many(shop.app, calls)
+    await caller.call(caller.commit)
+    assert [json.loads(args)["to"] for args in await shop.jobs()] == ["a", "b", "c", "d"]
 
 
 async def until(there: Any) -> None:
