@@ -38,7 +38,7 @@ class Found:
         to = "all" if self.closed else f"{self.depth} steps"
         compared = f"{self.compared:>9,}" if self.compared else f"{'-':>9}"
         counted = f"{self.states:>9,} {self.steps:>10,} {to:>9}"
-        return f"{self.scene:12} {counted} {compared} {self.seconds:>7.1f} s"
+        return f"{self.scene:20} {counted} {compared} {self.seconds:>7.1f} s"
 
 
 def first_world(scene: Scene) -> World:

@@ -71,4 +71,12 @@ SCENES = {
 
 def alone(scene: Scene) -> Scene:
     """The same with one job: few enough states to see all of them in a test."""
-    return scene._replace(name=f"{scene.name} of one", kills=scene.kills[:1])
+    return scene._replace(name=f"{scene.name}-1", kills=scene.kills[:1])
+
+
+LARGE = {
+    scene.name: scene
+    for whole in SCENES.values()
+    for scene in ((whole,) if any(whole.kills) else (alone(whole), whole))
+}
+"""What ``make model`` explores."""
