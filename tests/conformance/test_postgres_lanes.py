@@ -76,6 +76,23 @@ async def test_what_commits_behind_the_floor_is_found_by_the_next_look_without_f
     assert await line.take() == [held.job_id]
 
 
+async def test_a_large_transaction_that_commits_late_is_worked_off_without_pauses(
+    line: Line, pg_url: str
+) -> None:
+    other = await asyncpg.connect(pg_url)
+    late = other.transaction()
+    await late.start()
+    held = await enqueue_on(other, [NewJob(task="t")] * 30)
+    await line.add(*[NewJob(task="t")] * 10)
+    assert len(await line.take()) == 10
+    await line.settle()
+    await late.commit()
+    await other.close()
+    line.clock.advance(FULL_SECONDS)
+    taken = [await line.take(10) for _ in range(3)]
+    assert [job_id for ids in taken for job_id in ids] == [one.job_id for one in held]
+
+
 async def test_what_commits_a_moment_late_is_found_at_once(line: Line, pg_url: str) -> None:
     other = await asyncpg.connect(pg_url)
     late = other.transaction()

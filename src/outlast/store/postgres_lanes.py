@@ -40,8 +40,12 @@ class _Lane:
         self.next_at = 0.0
 
     def claimed(self, position: int, now: float) -> None:
+        """Note the highest position that one exchange has claimed. One below the floor shows that
+        more may stand there: a large transaction that was long open."""
         self.rise(now)
-        if self.next <= self.floor:
+        if position < self.floor:
+            self.floor = self.next = position
+        elif self.next <= self.floor:
             self.next, self.next_at = position, now
 
     def rise(self, now: float) -> int:
