@@ -226,3 +226,15 @@ async def test_a_plain_function_is_given_back_where_no_runner_can_be_emptied() -
     bench.pool.give_back_late()
     ended(bench, 0)
     assert [room.limit for room in bench.rooms(0) if room.tasks == [SHARED]] == [1]
+
+
+async def test_no_turn_is_tried_where_attempts_run_for_longer_than_one() -> None:
+    bench = await crowded()
+    bench.clock.advance(TURN_SECONDS)
+    assert bench.rooms(0) == [], "it would be claimed and given back without end"
+    ended(bench, 0)
+    bench.place(shared(200))
+    for token in range(1, CONCURRENCY):
+        ended(bench, token)
+        bench.place(shared(200 + token))
+    assert bench.rooms(0) == [Room([OWN], 1, [])], "one runner has turned over meanwhile"

@@ -85,8 +85,12 @@ class Placing:
         if not wanted:
             self._emptied = None
         elif self.crowds_out(runners) and self._emptied not in self.active(runners):
-            self._emptied = min(self.active(runners), key=lambda runner: len(runner.tokens))
+            self._emptied = self.emptiest(runners)
         return self._emptied is not None
+
+    def emptiest(self, runners: Sequence[RunnerProcess]) -> RunnerProcess:
+        """Return the runner at work with the fewest attempts; there has to be one."""
+        return min(self.active(runners), key=lambda runner: len(runner.tokens))
 
     def has_own_runner(self, runners: Sequence[RunnerProcess], task: str) -> bool | None:
         """Whether attempts of this task have a runner to themselves; None: nobody knows it."""

@@ -169,10 +169,17 @@ class RunnerPool:
     def _room_for_turn(self) -> int:
         """Return the room for one plain function where async tasks fill all runners: a steady
         stream of them would leave none idle."""
-        if not self._placing.crowds_out(self.runners):
+        if not (self._placing.crowds_out(self.runners) and self._empties_soon()):
             return 0
         self._next_turn_at = self._clock.boot() + TURN_EVERY_SECONDS
         return self._ahead_alone.room_for_turn()
+
+    def _empties_soon(self) -> bool:
+        """Whether no attempt in the runner to be emptied has run for longer than a turn: else the
+        plain function would be given back, and claimed, again and again."""
+        since, running = self._clock.boot() - TURN_SECONDS, self._ledger.running
+        held = (running.get(token) for token in self._placing.emptiest(self.runners).tokens)
+        return all(one is None or one.started_at > since for one in held)
 
     def room_alone(self, solo: int) -> Room | None:
         """Return the room for one job that must have this worker to itself."""
