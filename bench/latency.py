@@ -24,7 +24,7 @@ from bench.rates import drain
 from bench.stand import Mark, Stand, stand
 
 IDLE, HALF = "idle", "half of the peak"
-IDLE_JOBS, IDLE_GAP = 150, 0.035
+IDLE_JOBS, IDLE_GAP = 120, 0.035
 HALF_SECONDS, HALF_TICK = 6.0, 0.02
 REST_SECONDS = 10.0  # for the last jobs to start
 
@@ -120,11 +120,12 @@ def main(options: Any) -> int:
         if what == IDLE or entry.name.startswith(("Outlast", "PgQueuer"))
     ]
     make_environments(entries)
-    steps = sum(1 if entry.seldom else options.rounds for entry, _ in todo)
-    with ground() as place, tell("latency", steps, 11) as step:
+    once = [entry.seldom or line.what == HALF for entry, line in todo]
+    steps = sum(1 if alone else options.rounds for alone in once)
+    with ground() as place, tell("latency", steps, 9) as step:
         for number in range(options.rounds):
-            for entry, line in todo:
-                if number and entry.seldom:
+            for (entry, line), alone in zip(todo, once, strict=True):
+                if number and alone:
                     continue
                 play(place, entry, line, options.quick)
                 step(f"{line.name}, {line.what}: {told(line)}")

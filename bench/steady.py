@@ -31,6 +31,7 @@ FIRST = 5.0  # seconds of the start that do not count
 LAST = 30.0  # seconds at the end of the hold: the worst of it
 STEADY = ("outlast postgres in process",)
 BOTH = (*STEADY, "pgqueuer")
+THOROUGH = 3  # rounds from which on there is time to hold one open for a peer, too
 DEAD = "SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables"
 
 
@@ -150,7 +151,7 @@ def steady(options: Any) -> int:
 
 def held(options: Any) -> int:
     """Measure with a transaction held open."""
-    entries = _entries(options.only or BOTH)
+    entries = _entries(options.only or (BOTH if options.rounds >= THOROUGH else STEADY))
     scale = 0.1 if options.quick else 1.0
     seconds, hold = (BEFORE + HELD) * scale, (max(BEFORE * scale, FIRST * 2),)
     return measure("held", entries, seconds, hold, whole=not (options.only or options.quick))
