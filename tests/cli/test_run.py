@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Outlast, environment
+from outlast.cli import main
+from tests.cli.conftest import Outlast, Said, environment
 from tests.cli.test_worker import SECONDS, worker
 
 pytestmark = pytest.mark.timeout(300)  # many processes, each of which waits for its turn
@@ -28,6 +29,24 @@ def at_work(folder: Path) -> Iterator[None]:
         log = running.until("is ready")
         assert "tasks     outlast.shell" in log
         yield
+
+
+Here = Callable[..., Said]
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    """Return what runs ``outlast`` in this process, for what ends before it does anything."""
+    monkeypatch.chdir(folder)
+
+    def run(arguments: Sequence[str], **env: str) -> Said:
+        for name, value in {**HERE, **env}.items():
+            monkeypatch.setenv(name, value)
+        code = main(list(arguments))
+        out, err = capsys.readouterr()
+        return Said(subprocess.CompletedProcess([], code, out, err))
+
+    return run
 
 
 def sh(script: str) -> tuple[str, ...]:
@@ -164,9 +183,9 @@ def test_an_application_and_commands_are_served_by_one_worker(
     ],
 )
 def test_what_cannot_be_a_job_is_refused(
-    outlast: Outlast, folder: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+    here: Here, folder: Path, arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
-    outlast("run", *arguments, **HERE).refused(2, *words)
+    here(["run", *arguments]).refused(2, *words)
     assert not (folder / "q.db").exists()
 
 
@@ -177,17 +196,16 @@ def test_options_behind_the_command_are_its_own(outlast: Outlast) -> None:
 
 
 @pytest.mark.parametrize("words", [("checkpoint", "x"), ("report", "0.5")])
-def test_only_a_command_can_save_or_report(outlast: Outlast, words: tuple[str, ...]) -> None:
-    outlast(*words).refused(2, "only inside of a command")
-    gone = {"OUTLAST_SOCKET": "@nobody", "OUTLAST_TOKEN": "7"}
-    outlast(*words, **gone).refused(3, "is gone")
+def test_only_a_command_can_save_or_report(here: Here, words: tuple[str, ...]) -> None:
+    here(words).refused(2, "only inside of a command")
+    here(words, OUTLAST_SOCKET="@nobody", OUTLAST_TOKEN="7").refused(3, "is gone")
 
 
-def test_a_checkpoint_fits_the_environment_of_the_next_attempt(outlast: Outlast) -> None:
+def test_a_checkpoint_fits_the_environment_of_the_next_attempt(here: Here) -> None:
     inside = {"OUTLAST_SOCKET": "@nobody", "OUTLAST_TOKEN": "7"}
-    outlast("checkpoint", "x" * 100_001, **inside).refused(2, "at most 100,000 bytes")
-    outlast("checkpoint", os.fsdecode(b"\xff"), **inside).refused(2, "UTF-8")
+    here(["checkpoint", "x" * 100_001], **inside).refused(2, "at most 100,000 bytes")
+    here(["checkpoint", os.fsdecode(b"\xff")], **inside).refused(2, "UTF-8")
 
 
-def test_a_worker_needs_an_application_or_commands(outlast: Outlast) -> None:
-    outlast("worker").refused(2, "MODULE:APP", "--shell")
+def test_a_worker_needs_an_application_or_commands(here: Here) -> None:
+    here(["worker"]).refused(2, "MODULE:APP", "--shell")
