@@ -20,13 +20,21 @@ import sqlalchemy.orm
 
 import outlast
 from outlast.attempt import Attempt
+from outlast.bridge import drive
 from outlast.clock import SYSTEM
-from outlast.errors import ConnectionMismatch, JobNotFound, LostLease, StoreUnavailable, UsageError
+from outlast.errors import (
+    BadData,
+    ConnectionMismatch,
+    JobNotFound,
+    LostLease,
+    StoreUnavailable,
+    UsageError,
+)
 from outlast.job import Job
 from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.adapters import foreign
-from outlast.store.base import Store
+from outlast.store.base import NewJob, Store
 from outlast.store.reads import JobFilter, JobRow
 from outlast.task import Task
 from outlast.wakeup import open_wakeup
@@ -43,6 +51,7 @@ from tests.conformance.connections_kit import (
     Awaited,
     Caller,
     Django,
+    Plain,
     Psycopg,
     Sqlalchemy,
     SqlalchemyScoped,
@@ -354,6 +363,19 @@ async def test_a_closed_connection_is_refused(shop: Shop, caller: Caller):
     await caller.call(caller.shut)
     with pytest.raises(ConnectionMismatch, match="connection is closed: open another"):
         await caller.enqueue(shop.mail, "a")
+
+
+@of(Sqlite3, Asyncpg, Psycopg, Sqlalchemy, AsyncSqlalchemy, Django)
+@pytest.mark.parametrize("bad", [{"priority": 99_999}, {"key": "\ud800"}], ids=["range", "text"])
+async def test_a_value_that_the_store_refuses_is_bad_data(shop: Shop, caller: Caller, bad: Any):
+    await write(caller)
+    jobs = [NewJob(task="mail", **bad)]
+    with pytest.raises(BadData):
+        if isinstance(caller, Plain):
+            await caller.call(lambda: drive(foreign(caller.connection).enqueue(jobs)))
+        else:
+            await foreign(caller.connection).enqueue(jobs)
+    await caller.call(caller.rollback)
 
 
 @of(Aiosqlite, Asyncpg, AsyncPsycopg, AsyncSqlalchemy, AsyncSqlalchemySession)
