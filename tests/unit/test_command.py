@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import sys
+import termios
+import threading
 import tracemalloc
 from pathlib import Path
 
@@ -99,24 +102,32 @@ async def test_output_without_end_takes_no_more_memory(monkeypatch):
 
 
 async def test_who_reads_slowly_slows_the_command_down(monkeypatch):
-    """Nothing piles up in between: it waits in its write."""
-    goes_on, written = asyncio.Event(), []
-    loop = asyncio.get_running_loop()
+    """Nothing piles up in between: it waits in its write, and one chunk is under way at most."""
+    goes_on, under_way, most = threading.Event(), [0], [0]
 
     def write(fd: int, data: bytes) -> None:
-        written.append(len(data))
-        asyncio.run_coroutine_threadsafe(goes_on.wait(), loop).result(SECONDS)
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        goes_on.wait(SECONDS)
+        under_way[0] -= 1
 
     monkeypatch.setattr(module, "_write", write)
     command = await started(sh("head -c 10000000 /dev/zero"), cwd=None, env={}, output=None)
     async with asyncio.timeout(SECONDS):
-        while not written:
-            await asyncio.sleep(0)
+        full = 0
+        while not command.has_ended and full < 50:
+            await asyncio.sleep(0.001)
+            full += waiting_in(command._carrier._read) >= 65_536
         assert not command.has_ended
         goes_on.set()
         assert await command.ended() == 0
         await command.clear()
-    assert sum(written) <= 10_000_000
+    assert most == [1]
+
+
+def waiting_in(pipe: int) -> int:
+    """Return the bytes that are in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"    "), sys.byteorder)
 
 
 async def test_a_child_that_keeps_the_output_open_is_killed_with_its_group():
