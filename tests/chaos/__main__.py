@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.disk import own_mounts
-from tests.chaos.run import MARK, WAKEUP, Chaos, Plan
+from tests.chaos.run import MARK, Chaos, Plan
 from tests.chaos.summary import told
 from tests.chaos.verdict import Verdict
 
@@ -26,8 +26,6 @@ def main() -> int:
     """Run, tell, and keep or remove the folder; return the exit code."""
     plan = planned(arguments().parse_args())
     os.environ[MARK] = plan.folder.name
-    if plan.wakeup:
-        os.environ[WAKEUP] = plan.wakeup
     try:
         verdict = asyncio.run(interruptible(Chaos(plan)))
     except asyncio.CancelledError:
@@ -80,7 +78,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="of the plan; default: a new one")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--only", help="deeds with this in the name")
-    parser.add_argument("--wakeup", help="the applications' wakeup=")
+    parser.add_argument("--wakeup", help="the applications' wakeup=; nats: a server of its own")
     parser.add_argument("--folder", type=Path, help="for the logs; default: a temporary one")
     parser.add_argument("--keep", action="store_true", help="keep the folder in any case")
     return parser

@@ -227,6 +227,23 @@ async def fill_disk(nemesis: Nemesis, rng: random.Random) -> bool:
     return True
 
 
+def kill_messenger(*, wipe: bool) -> Deed:
+    """Return the deed that kills the NATS server for a while; with ``wipe`` it forgets all."""
+
+    async def do(nemesis: Nemesis, rng: random.Random) -> bool:
+        server = nemesis.ground.messenger
+        assert server is not None
+        if nemesis.messenger.locked():
+            return False
+        async with nemesis.messenger:
+            await asyncio.to_thread(server.kill, wipe=wipe)
+            await asyncio.sleep(rng.uniform(0.1, 8))
+            await asyncio.to_thread(server.start)
+        return True
+
+    return do
+
+
 PROCESSES: dict[str, Deed] = {
     "worker killed": kill_worker,
     "tree killed": kill_tree,
@@ -247,6 +264,10 @@ POSTGRES: dict[str, Deed] = {
     "database stopped at once": restart("immediate"),
     "database killed": restart("kill"),
 }
+MESSENGER: dict[str, Deed] = {
+    "messenger killed": kill_messenger(wipe=False),
+    "messenger wiped": kill_messenger(wipe=True),
+}
 SQLITE: dict[str, Deed] = {"write lock held": hold_write_lock}
 
 
@@ -254,5 +275,6 @@ def deeds_on(ground: Ground, only: str | None = None) -> dict[str, Deed]:
     """Return what can be done here; ``only`` what has this in its name."""
     store = SQLITE if ground.server is None else POSTGRES
     disk: dict[str, Deed] = {} if ground.disk is None else {"disk filled": fill_disk}
-    there = PROCESSES | store | disk
+    messenger = {} if ground.messenger is None else MESSENGER
+    there = PROCESSES | store | disk | messenger
     return {name: deed for name, deed in there.items() if (only or "") in name}

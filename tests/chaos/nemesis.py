@@ -19,6 +19,7 @@ from tests.chaos.crew import Crew, Member
 from tests.chaos.disk import Disk
 from tests.crash.harness import Scene, boot
 from tests.crash.proxy import Proxy
+from tests.nats_server import NatsServer
 from tests.servers import PostgresServer
 
 CALM = 0.25  # of the phases
@@ -35,6 +36,7 @@ class Ground(msgspec.Struct, kw_only=True):
     disk: Disk | None = None
     server: PostgresServer | None = None
     proxies: list[Proxy] = []
+    messenger: NatsServer | None = None
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -79,6 +81,7 @@ class Nemesis:
         self._deeds = deeds
         self._rng = random.Random(seed)
         self._log = ground.scene.folder / "faults"
+        self.messenger = asyncio.Lock()
         self.database = asyncio.Lock()  # one fault of the whole database at a time
 
     async def torment(self, seconds: float) -> None:

@@ -33,10 +33,12 @@ from tests.chaos.verdict import Verdict, verdict_of
 from tests.crash.harness import ROOT, Scene
 from tests.crash.payments import EFFECTS
 from tests.crash.proxy import Proxy, proxied
+from tests.nats_server import NatsServer
 from tests.servers import PostgresServer
 
 MARK = "OUTLAST_CHAOS"  # in the environment of all that is started
 WAKEUP = "OUTLAST_TEST_WAKEUP"  # the same, for the applications' wakeup=
+OWN_NATS = "nats"  # as the plan's wakeup: a NATS server of its own, which is harmed, too
 ENQUEUERS = 2
 BACKLOG_MAX = 25  # unfinished jobs: then the enqueuers wait
 READY_SECONDS = 120.0  # for all workers to start
@@ -108,6 +110,7 @@ class Chaos:
         async with contextlib.AsyncExitStack() as stack:
             plan = self._plan
             server, disk, url = self._store(stack)
+            messenger = self._messenger(stack)
             store = open_store(url)
             await store.open()
             stack.push_async_callback(store.close)
@@ -125,7 +128,14 @@ class Chaos:
             self._clients_url = through
             crew = Crew(members, random.Random(plan.seed))
             stack.callback(crew.kill)
-            yield Ground(scene=scene, crew=crew, disk=disk, server=server, proxies=proxies)
+            yield Ground(
+                scene=scene,
+                crew=crew,
+                disk=disk,
+                server=server,
+                proxies=proxies,
+                messenger=messenger,
+            )
 
     def _store(
         self, stack: contextlib.ExitStack | contextlib.AsyncExitStack
@@ -143,6 +153,16 @@ class Chaos:
         disk = self._disk(stack, server.data, size)
         server.start()
         return server, disk, server.create_database("chaos")
+
+    def _messenger(self, stack: contextlib.AsyncExitStack) -> NatsServer | None:
+        """Set the applications' wake-up; start its server where none is named."""
+        wakeup, server = self._plan.wakeup, None
+        if wakeup == OWN_NATS:
+            server = stack.enter_context(NatsServer())
+            wakeup = server.url
+        if wakeup:
+            os.environ[WAKEUP] = wakeup
+        return server
 
     def _disk(self, stack: Any, folder: Path, size: int) -> Disk | None:
         if not self._plan.mounts:

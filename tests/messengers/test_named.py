@@ -1,0 +1,54 @@
+"""What an exchange does with the names that messages bring, on the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from outlast.store.postgres import PostgresStore
+from tests.conformance.kit import Hands, ended, enqueued, job
+
+FAR = 2**63 - 1
+
+
+@pytest.fixture
+async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
+    opened = PostgresStore(pg_url)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def test_named_jobs_come_first_within_their_priority_and_the_rest_is_topped_up(
+    store: PostgresStore,
+) -> None:
+    one, two, three, large = await enqueued(store, job(), job(), job(), job(priority=5))
+    hands = await Hands.on(store)
+    first = await hands.claim(1, named=[three])
+    assert [each.job_id for each in first] == [large]  # a message cannot jump a larger priority
+    assert [each.job_id for each in await hands.claim(1, named=[three])] == [three]
+    # names that lead nowhere: running, doubled, of nobody; the room is filled from the line
+    claimed = await hands.claim(5, named=[three, three, large, FAR, 12345])
+    assert [each.job_id for each in claimed] == [one, two]
+    await hands.hand_in(*map(ended, claimed))
+    assert await hands.claim(5, named=[one, two]) == []  # they have ended
+
+
+async def test_names_of_other_queues_and_tasks_are_passed_over(store: PostgresStore) -> None:
+    mail, foreign = await enqueued(store, job(queue="mail"), job(task="app.other"))
+    hands = await Hands.on(store)
+    assert await hands.claim(5, queues=["default"], named=[mail, foreign]) == []
+    assert [each.job_id for each in await hands.claim(5, named=[foreign, mail])] == [mail]
+
+
+async def test_what_waits_is_told_once_it_has_waited(store: PostgresStore) -> None:
+    waits, later = await enqueued(store, job(queue="mail"), job(delay=500.0))
+    await Hands.on(store)
+    found = await store.waiting(0.0, 10)
+    assert [(each.job_id, each.queue, each.token) for each in found.jobs] == [(waits, "mail", 0)]
+    assert found.workers == 1
+    assert found.next_due is not None
+    assert 0 < found.next_due <= 500
+    assert (await store.waiting(3_600.0, 10)).jobs == []
+    assert later
