@@ -64,6 +64,8 @@ class Watchdog:
         if not self._pool.runs(running.token):
             self._let_go(running, now)
             return
+        if running.stopped_at is None and not _has_limit(running):
+            return  # most attempts, and this is done for each four times a second
         pulse = self._pool.pulse_of(running.token)
         if pulse is not None and pulse.ending:
             return
@@ -150,5 +152,8 @@ def _limit(running: Running) -> tuple[str, float]:
 
 def _has_limit(running: Running) -> bool:
     policy = running.claimed.policy
-    limits = (policy.timeout, policy.stall_timeout, policy.unresponsive_timeout)
-    return any(limit is not None for limit in limits)
+    return not (
+        policy.timeout is None
+        and policy.stall_timeout is None
+        and policy.unresponsive_timeout is None
+    )
