@@ -130,7 +130,7 @@ class Faults:
         if now < plan.outage_until:
             plan.seen["call in an outage"] += 1
             raise StoreUnavailable("simulated: the store is away")
-        if owner is not None and now < owner.cut_until:
+        if owner is not None and owner.is_cut:
             plan.seen["call while cut off"] += 1
             owner.is_unwell("cut off")
             raise StoreUnavailable("simulated: this worker is cut off")
@@ -154,7 +154,7 @@ class Faults:
         """Let this reply take almost as long as it may; after it nothing gets through."""
         owner.link_dies = False
         owner.is_unwell("its link dies")
-        await asyncio.sleep(owner.lease * (0.2 + 0.12 * self._plan.chance()))
+        await asyncio.sleep(owner.lease * (0.27 + 0.055 * self._plan.chance()))
         owner.cut_until = self._world.loop.now + owner.lease * (0.9 + 0.6 * self._plan.chance())
 
     async def _done(self, name: str, real: Any, args: Any, kwargs: Any) -> Any:

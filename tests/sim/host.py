@@ -284,11 +284,16 @@ class SimWorker:
     # -- what can happen to it ----------------------------------------------------------------
 
     @property
+    def is_cut(self) -> bool:
+        """Whether nothing of it reaches the store."""
+        return bool(self.world.loop.now < self.cut_until)
+
+    @property
     def well_for(self) -> float:
         """For how many seconds it has had no trouble of its own."""
-        now = self.world.loop.now
-        in_trouble = self.process.stopped or now < self.cut_until
-        return 0.0 if in_trouble else float(now - self.unwell_at)
+        if self.process.stopped or self.is_cut:
+            return 0.0
+        return float(self.world.loop.now - self.unwell_at)
 
     def is_unwell(self, why: str) -> None:
         """Note trouble that only this worker has: it may now be found gone, and rightly so."""

@@ -37,14 +37,16 @@ def theme_of(seed: int) -> str | None:
 async def torment(world: Any, until: asyncio.Task[None]) -> None:
     """Do harm now and then, until everything is enqueued and a while longer."""
     deeds = _chosen(world.chance) if world.theme is None else THEMES[world.theme]
-    pace = 1.0 + (6.0 if world.theme is None else 3.0) * world.chance()
+    pace = 1.0 + 6.0 * world.chance()
     idle = 0.3 * world.chance()  # how often nothing happens
-    least = world.loop.now + 2.5 * world.lease
+    slow = world.theme in {"pauses", "cuts", "suspends"}  # one at a time, and others to notice
+    least = world.loop.now + (4.0 if slow else 2.5) * world.lease
     end = None
     while end is None or world.loop.now < end:
         if end is None and until.done():
             end = max(least, world.loop.now + world.lease * world.chance())
-        await asyncio.sleep(0.3 + pace * world.chance() ** 2)
+        rest = 0.3 * world.lease if slow else 0.3
+        await asyncio.sleep(rest + pace * world.chance() ** 2)
         name = deeds[int(world.chance() * len(deeds))]
         if world.chance() >= idle and DEEDS[name](world):
             world.plan.seen[name] += 1
@@ -62,7 +64,9 @@ def _one(world: Any, things: list[Any]) -> Any:
 
 
 def _a_worker(world: Any) -> Any:
-    return _one(world, [each for each in world.alive() if not each.process.stopped])
+    """Return a worker that is not in trouble; mostly not the last such one."""
+    well = [each for each in world.alive() if each.well_for > 0]
+    return _one(world, well) if len(well) > 1 or world.chance() < 0.2 else None
 
 
 def _about_a_lease(world: Any) -> float:
@@ -138,7 +142,7 @@ def _stop_runner(world: Any) -> bool:
 
 
 def _cut_worker_off(world: Any) -> bool:
-    worker = _one(world, world.alive())
+    worker = _a_worker(world)
     if worker is None:
         return False
     worker.cut_until = world.loop.now + _about_a_lease(world)
@@ -147,10 +151,11 @@ def _cut_worker_off(world: Any) -> bool:
 
 
 def _let_a_link_die(world: Any) -> bool:
-    worker = _one(world, world.alive())
+    worker = _a_worker(world)
     if worker is None:
         return False
     worker.link_dies = True
+    worker.is_unwell("its link dies")
     return True
 
 

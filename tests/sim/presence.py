@@ -31,7 +31,8 @@ class SimPresence:
                 "hold", self._hold, (worker_id,)
             )
         except BaseException:
-            self.owner.world.database.end_session(self, tell=False)
+            if not self.owner.is_cut:  # else the server has not heard of it, and keeps the session
+                self.owner.world.database.end_session(self, tell=False)
             raise
         return reason
 

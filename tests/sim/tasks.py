@@ -75,9 +75,10 @@ def drawn(chance: Callable[[], float], index: int, *, poisons: bool, themed: boo
     dice = chance()
     if poisons and dice < 0.05:
         return NewJob(task="poison", key=f"k{index}", policy=_PATIENT)
-    if dice < 0.12:
-        args: dict[str, object] = {"seconds": 10.0 * chance()}
-        return NewJob(task="stubborn", args=json.dumps(args), key=f"k{index}", policy=_LIMITED)
+    if dice < (0.3 if themed else 0.12):
+        args: dict[str, object] = {"seconds": (16.0 if themed else 10.0) * chance()}
+        policy = _PATIENT if themed else _LIMITED
+        return NewJob(task="stubborn", args=json.dumps(args), key=f"k{index}", policy=policy)
     endings = ["complete", "complete", "error", "snooze", "retry", "crash" if poisons else "retry"]
     long = chance() < (0.6 if themed else 0.25)  # longer than a lease
     args = {

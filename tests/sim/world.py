@@ -148,7 +148,7 @@ class World:
         store = SqliteStore(self.url)
         await store.open()
         self.client = await self.open_store(self.store_host, None)
-        for _ in range(3 if self.chance() < 0.25 else 2):
+        for _ in range(3 if self.theme or self.chance() < 0.25 else 2):
             self.add_worker()
         self.plan.on = self.faulty
         async with asyncio.TaskGroup() as group:
