@@ -112,8 +112,8 @@ async def test_a_message_goes_on_to_the_worker_that_knows_its_task(shop: Shop) -
         return "new"
 
     async with shop.ready_worker(), shop.ready_worker(app=newer):
-        jobs = [await novelty.enqueue() for _ in range(5)]
-        assert [await job.result(timeout=30) for job in jobs] == ["new"] * 5
+        for _ in range(6):  # one by one: each message has to find its way
+            assert await (await novelty.enqueue()).result(timeout=30) == "new"
     await newer.close()
 
 
