@@ -24,6 +24,14 @@ KNOWN = {
     "runners without a tether": 91,
     "presence judged in one look": 63,
     "presence judged across a restart of the database": 531,
+    "no polling under the wake-ups": 429,
+    "a slot is free before its answer": 33,
+    "no token check in checkpoint": 123,
+    "no token check in retry, snooze and release": 19,
+    "no epoch check in the exchange": 51,
+    "claims need no live worker": 51,
+    "unheard claims are not reconciled": 87,
+    "a reclaim is not counted": 11,
 }
 REACHED_BY = {
     "no token check in complete": "pauses",

@@ -55,6 +55,7 @@ class Witness:
         self._saved: dict[int, str | None] = {}  # job -> the checkpoint that was accepted last
         self._numbers: dict[int, int] = {}  # token -> the number of its last accepted checkpoint
         self._stepped: dict[int, int] = {}  # job -> the highest token that has run user code
+        self._started: set[int] = set()  # tokens that their worker has heard of
         self._forgiven: dict[str, float] = {}  # worker -> when its late steps count again
 
     def _now(self) -> float:
@@ -69,6 +70,14 @@ class Witness:
         """Keep an event for the story of a failure."""
         self.counts[name] += 1
         self.events.append((self._now(), name, fields))
+
+    def told(self, name: str, fields: dict[str, Any]) -> None:
+        """See an event: what a worker has heard of is never given back as unheard."""
+        if name == "attempt_started":
+            self._started.add(fields["token"])
+        elif name == "claim_reconciled" and fields["token"] in self._started:
+            told = f"{fields['token']} of job {fields['job_id']} was given back as unheard"
+            self.wrong("a slot is free after its answer", told)
 
     def story(self) -> Iterator[str]:
         """Yield the events that are kept, a line each."""

@@ -135,6 +135,7 @@ class World:
 
     def _on_event(self, name: str, fields: dict[str, Any]) -> None:
         self.witness.note(f"[{PROCESS.get()}] {name}", fields)
+        self.witness.told(name, fields)
 
     def _on_exception(self, _loop: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
