@@ -410,7 +410,7 @@ class DeafWakeup:
 async def test_a_worker_that_cannot_start_does_not_beat_on(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outlast.worker.embed.open_wakeup", lambda *_: DeafWakeup())
+    monkeypatch.setattr("outlast.worker.assemble.open_wakeup", lambda *_: DeafWakeup())
     app = outlast.App(sqlite_url)
     with pytest.raises(RuntimeError, match="no socket"):
         async with app.worker():
