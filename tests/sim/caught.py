@@ -67,7 +67,7 @@ def caught(name: str, seeds: list[int]) -> tuple[int, str] | None:
     for at in range(0, len(seeds), CHUNK):
         chunk = seeds[at : at + CHUNK]
         found = answer_of(*forked(lambda chunk=chunk: _first_violation(name, chunk)))  # type: ignore[misc]
-        if found is not None:
+        if found is not None and _is_sound(int(found[0])):
             return int(found[0]), str(found[1])
     return None
 
@@ -85,6 +85,11 @@ def _first_violation(name: str, seeds: list[int]) -> tuple[int, str] | None:
             if world.witness.violations:
                 return seed, world.witness.violations[0]
     return None
+
+
+def _is_sound(seed: int) -> bool:
+    """Whether nothing is said at this seed while every guard is in its place."""
+    return not answer_of(*forked(lambda: live_through(seed).witness.violations))
 
 
 def main(names: list[str], *, search: bool) -> int:

@@ -89,9 +89,10 @@ class Host:
         self.suspended = False
         for process in processes:
             process.stops = max(0, process.stops - 1)
-        for each in self.workers():
-            each.is_unwell("resumed")
-            self.world.witness.forgive(each.name, RESUMED_SECONDS)
+        for each in self.world.workers:
+            if each.host is self:  # also where the worker was killed meanwhile: its runners wake
+                each.is_unwell("resumed")
+                self.world.witness.forgive(each.name, RESUMED_SECONDS)
 
     def cut_the_power(self) -> None:
         """End everything at once; nobody is told, and the database keeps the sessions for long."""
