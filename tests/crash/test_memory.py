@@ -65,10 +65,15 @@ def _remove(folder: Path) -> None:
 
 
 async def a_neighbour(stage: Scene) -> tuple[int, Path]:
-    """Start a job in a runner of its own that ends when the file is there."""
+    """Start a job in a runner of its own that ends when the file is there.
+
+    The kernel takes every other runner first: before the memory of the one that it has killed is
+    free, it kills once more where another process asks for some, and that is no business of ours.
+    """
     gate = stage.folder / "gate"
     job = await stage.enqueue("waits_for", path=str(gate))
-    await stage.started(1)
+    pid = (await stage.started(1))["pid"]
+    Path(f"/proc/{pid}/oom_score_adj").write_text("0")  # as low as it was: nobody needs a right
     return job, gate
 
 
@@ -90,8 +95,8 @@ async def test_the_kernel_s_kill_for_memory_is_told_with_the_evidence(
     seen = crash.memory
     assert seen is not None
     assert (seen.source, seen.cgroup, seen.limit_bytes) == ("cgroup", str(cgroup), LIMIT)
-    assert seen.oom_kills_before is not None  # the spare may have been killed for it before
-    assert seen.oom_kills_after == seen.oom_kills_before + 1
+    assert seen.oom_kills_before is not None
+    assert (seen.oom_kills_after or 0) > seen.oom_kills_before  # the spare may have been, too
     assert (seen.peak_bytes or 0) > LIMIT * 0.9
     assert (crash.rss_peak_bytes or 0) > 50 * MIB
 
