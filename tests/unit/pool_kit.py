@@ -22,7 +22,7 @@ SIZE, CONCURRENCY = 2, 3
 class FakeRunner:
     """Stands in for a RunnerProcess: notes what it is sent, dies when it is told to."""
 
-    pids = 0
+    pids = 1 << 23  # above any real one: what is read of them in /proc is nothing
 
     def __init__(self, *, on_frame, on_death) -> None:
         FakeRunner.pids += 1
