@@ -5,7 +5,8 @@
 -- position is NULL while a queued job is not due yet; it is drawn from an ever-rising sequence when
 -- the job becomes due, so (queue, priority, position) is the order of the line and future jobs
 -- are not in it. A lane is the part of it with one queue, task and priority; names are compared by
--- their bytes, so that clients put lanes in the order of the index, whatever the database's locale. worker_id is set exactly while running, so the index of running jobs needs no
+-- their bytes, so that clients put lanes in the order of the index, whatever the database's locale.
+-- worker_id is set exactly while running, so the index of running jobs needs no
 -- predicate on state (a prepared completion beside an index "WHERE state = 'running'" was seen to
 -- get a plan quadratic in the batch). token stays after the end: "already" is told by it.
 -- completed_by is the worker of the attempt that completed; the other attempts have rows of their
