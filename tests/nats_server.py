@@ -17,7 +17,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
-from tests.servers import free_port, start_janitor
+from tests.servers import Disposable, free_port, start_janitor
 
 START_SECONDS = 30.0
 
@@ -34,7 +34,7 @@ def binary() -> str:
     return found
 
 
-class NatsServer:
+class NatsServer(Disposable):
     """One server with JetStream, its data in a temporary folder. Ports stay the same for good."""
 
     def __init__(
@@ -96,22 +96,7 @@ class NatsServer:
     def dispose(self) -> None:
         """Leave nothing behind."""
         self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        if self._janitor.stdin and not self._janitor.stdin.closed:
-            self._janitor.stdin.close()
-        self._janitor.wait()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-            self.wait()
-        except BaseException:
-            self.dispose()
-            raise
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.dispose()
+        self.remove_folder()
 
     def _config(self) -> str:
         lines = [

@@ -15,10 +15,10 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.servers import free_port, start_janitor, unprivileged_user
+from tests.servers import Disposable, free_port, start_janitor, unprivileged_user
 
 PoolMode = Literal["session", "transaction", "statement"]
 
@@ -39,7 +39,7 @@ class PgBouncerMissing(RuntimeError):
     """There is no PgBouncer on this machine."""
 
 
-class PgBouncerServer:
+class PgBouncerServer(Disposable):
     """One PgBouncer on a free port of 127.0.0.1, in front of every database of one server.
 
     ``settings`` are lines of its ``[pgbouncer]`` section. It runs as `nobody` when the tests run
@@ -113,21 +113,7 @@ class PgBouncerServer:
     def dispose(self) -> None:
         """Stop it and remove its folder. May be called twice."""
         self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        if self._janitor.stdin and not self._janitor.stdin.closed:
-            self._janitor.stdin.close()
-        self._janitor.wait(_STOP_SECONDS)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.dispose()
-            raise
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.dispose()
+        self.remove_folder()
 
     # --- how -----------------------------------------------------------------------------------
 

@@ -13,11 +13,10 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Self
 
 import psutil
 
-from tests.servers import free_port, start_janitor
+from tests.servers import Disposable, free_port, start_janitor
 
 HOME = Path("/usr/lib/rabbitmq/bin")
 EPMD = Path("/usr/bin/epmd")
@@ -31,7 +30,7 @@ def missing() -> str | None:
     return "there is no RabbitMQ here: apt-get install rabbitmq-server, or make test-all"
 
 
-class RabbitServer:
+class RabbitServer(Disposable):
     """One node. It keeps its ports and, unless it is wiped, its data."""
 
     def __init__(self) -> None:
@@ -126,18 +125,4 @@ class RabbitServer:
         if self._mapper is not None:
             self._mapper.kill()
             self._mapper.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        if self._janitor.stdin and not self._janitor.stdin.closed:
-            self._janitor.stdin.close()
-        self._janitor.wait()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.dispose()
-            raise
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.dispose()
+        self.remove_folder()

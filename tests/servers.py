@@ -70,8 +70,48 @@ class PostgresMissing(RuntimeError):
     """There are no PostgreSQL binaries here that can be run."""
 
 
+class Disposable:
+    """A server in a folder of its own, as a context manager: started, and nothing left behind.
+
+    Who has one sets ``folder`` and ``_janitor`` (see ``start_janitor``).
+    """
+
+    folder: Path
+    _janitor: subprocess.Popen[bytes]
+
+    def start(self) -> None:
+        """Start it."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Wait until it answers, where ``start`` has not."""
+
+    def dispose(self) -> None:
+        """Stop it and remove what it made. May be called twice."""
+        raise NotImplementedError
+
+    def remove_folder(self) -> None:
+        """Remove the folder, and let the janitor go, who would have done so after a crash."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._janitor.stdin and not self._janitor.stdin.closed:
+            self._janitor.stdin.close()
+        self._janitor.wait(_STOP_SECONDS)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+            self.wait()
+        except BaseException:
+            self.dispose()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.dispose()
+
+
 @dataclass
-class PostgresServer:
+class PostgresServer(Disposable):
     """One PostgreSQL server on a free port of 127.0.0.1, in a temporary folder, trusting everybody.
 
     It runs as the user of the tests, or as `nobody` when that user is root, which PostgreSQL
@@ -197,21 +237,7 @@ class PostgresServer:
         """Stop the server, remove its folder and its shared memory. May be called twice."""
         self.stop("immediate")
         self._remove_shared_memory()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        if self._janitor.stdin and not self._janitor.stdin.closed:
-            self._janitor.stdin.close()
-        self._janitor.wait(_STOP_SECONDS)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.dispose()
-            raise
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.dispose()
+        self.remove_folder()
 
     # --- how -----------------------------------------------------------------------------------
 

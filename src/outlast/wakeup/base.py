@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from outlast.events import emit
@@ -69,3 +71,29 @@ class Health:
 def _words(error: BaseException) -> str:
     said = " ".join(str(error).split()) or "no answer in time"
     return f"{type(error).__name__}: {said[:WORDS_MAX]}"
+
+
+class Listening:
+    """A wake-up that listens in a task of its own, from ``start`` to ``close``."""
+
+    def __init__(self, kind: str) -> None:
+        self.health = Health(kind)
+        self._on_wake: Callable[[str], None] = lambda payload: None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, on_wake: Callable[[str], None] = lambda payload: None) -> None:
+        """Begin to connect, in the running loop. Does not wait, and raises for no outage."""
+        self._on_wake = on_wake
+        self._task = asyncio.create_task(self._run(), name="outlast-wakeup")
+
+    async def close(self) -> None:
+        """Let go. Safe to call twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        self.health.ended()
+
+    async def _run(self) -> None:
+        raise NotImplementedError

@@ -18,7 +18,7 @@ import msgspec
 
 from outlast.clock import SYSTEM, Clock
 from outlast.events import emit
-from outlast.wakeup.base import Health
+from outlast.wakeup.base import Listening
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.notice import Notice, read
 
@@ -83,7 +83,7 @@ class Broker(Protocol):
         ...
 
 
-class Messenger:
+class Messenger(Listening):
     """Publishes notices, and for a worker (``queues`` given to its broker) receives them.
 
     Args:
@@ -94,32 +94,16 @@ class Messenger:
     def __init__(
         self, make: Callable[[], Broker], kind: str, *, inbox: Inbox | None, clock: Clock = SYSTEM
     ) -> None:
-        self.health = Health(kind)
+        super().__init__(kind)
         self.inbox = inbox
         self.knows: Callable[[str], bool] = lambda task: True
         self._make = make
         self._clock = clock
-        self._on_wake: Callable[[str], None] = lambda payload: None
         self._broker: Broker | None = None
         self._useless = asyncio.Event()  # the connection failed somebody who published
         self._to_tell: deque[tuple[str, bytes]] = deque(maxlen=TELL_MAX)
         self._telling = asyncio.Event()
         self._tried = asyncio.Event()  # set once the first connection stands or has failed
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self, on_wake: Callable[[str], None] = lambda payload: None) -> None:
-        """Begin to connect, in the running loop. Does not wait, and raises for no outage."""
-        self._on_wake = on_wake
-        self._task = asyncio.create_task(self._run(), name="outlast-wakeup")
-
-    async def close(self) -> None:
-        """Let go. Safe to call twice."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        self.health.ended()
 
     async def announce(self, notices: Sequence[Notice]) -> bool:
         """Publish after a commit; return whether the messenger has them. Never raises: who is

@@ -8,14 +8,13 @@ Whatever was missed meanwhile is covered by one ``on_wake("")`` after each recon
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from outlast.clock import SYSTEM, Clock
 from outlast.store.postgres_pool import TROUBLE, Settings, check_url, connect
 from outlast.store.postgres_sql import sql
-from outlast.wakeup.base import Health
+from outlast.wakeup.base import Listening
 
 CHANNEL = "outlast"
 ECHO_EVERY_SECONDS = 20.0
@@ -23,7 +22,7 @@ ECHO_SECONDS = 5.0
 BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.25, 10.0
 
 
-class PostgresWakeup:
+class PostgresWakeup(Listening):
     """Calls ``on_wake`` with what was notified: a queue, or ``cancel:`` or ``drain:`` and a
     worker's id.
 
@@ -31,27 +30,11 @@ class PostgresWakeup:
     """
 
     def __init__(self, url: str, clock: Clock = SYSTEM) -> None:
-        self.health = Health("notify")
+        super().__init__("notify")
         self._settings = Settings(url=check_url(url))
         self._clock = clock
-        self._on_wake: Callable[[str], None] = lambda payload: None
-        self._task: asyncio.Task[None] | None = None
         self._echo = asyncio.Event()
         self._lost = asyncio.Event()
-
-    async def start(self, on_wake: Callable[[str], None]) -> None:
-        """Begin to listen, in the running loop. Does not wait, and raises for no outage."""
-        self._on_wake = on_wake
-        self._task = asyncio.create_task(self._run(), name="outlast-wakeup")
-
-    async def close(self) -> None:
-        """Stop listening. Safe to call twice."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        self.health.ended()
 
     async def _run(self) -> None:
         pause = BACKOFF_FIRST_SECONDS
