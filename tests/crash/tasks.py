@@ -393,10 +393,10 @@ def kill_own_worker() -> None:
 
 @app.task(backoff_first=0.05, backoff_max=0.1)
 async def in_a_crowd(how: str = "", crowd: int = 8, waits: int = 1) -> str:
-    """The first attempts wait for each other. Then one dies, as told, each time; its neighbours
-    wait for that in their first ``waits`` attempts, and return in later ones."""
+    """The first ``waits`` attempts wait for each other, so that none is alone when it dies. Then
+    one dies, as told, each time; its neighbours wait for that, and return in later attempts."""
     attempt = begin()
-    while attempt.number == 1 and starts() < crowd:
+    while attempt.number <= waits and starts() < crowd * attempt.number:
         await asyncio.sleep(0.01)
     if how == "null":
         ctypes.string_at(0)
