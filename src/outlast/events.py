@@ -176,6 +176,11 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     # wake-ups
+    "job_skipped_active_elsewhere": Event(
+        "A message named a job that another worker runs: it was acknowledged, and the job left"
+        " alone. Told within a second, of a hundred jobs a second at most.",
+        ("job_id", "token", "worker", "worker_id"),
+    ),
     "wakeup_ready": Event("Wake-ups come: by `file`, `notify`, `nats` or `amqp`.", ("kind",)),
     "wakeup_lost": Event(
         "Wake-ups do not come any more, or not yet: work is found by polling meanwhile.",

@@ -42,6 +42,17 @@ async def test_names_of_other_queues_and_tasks_are_passed_over(store: PostgresSt
     assert [each.job_id for each in await hands.claim(5, named=[foreign, mail])] == [mail]
 
 
+async def test_who_runs_a_named_job_is_told_to_others(store: PostgresStore) -> None:
+    taken, own, waits = await enqueued(store, job(), job(), job())
+    one, two = await Hands.on(store, "one"), await Hands.on(store, "two")
+    (held,) = await one.claim(1)
+    assert [each.job_id for each in await two.claim(1)] == [own]
+    asked = [FAR, waits, own, taken]
+    assert await store.elsewhere(two.me, asked) == [(taken, held.token, "one", one.me.worker_id)]
+    await one.hand_in(ended(held))
+    assert await store.elsewhere(two.me, asked) == []
+
+
 async def test_what_waits_is_told_once_it_has_waited(store: PostgresStore) -> None:
     waits, later = await enqueued(store, job(queue="mail"), job(delay=500.0))
     await Hands.on(store)

@@ -169,6 +169,30 @@ async def test_ten_thousand_duplicate_and_stale_messages_harm_nothing(
     assert set(shop.ran.values()) == {1}
 
 
+async def test_a_message_about_a_job_that_runs_elsewhere_is_acknowledged_and_told(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """MISSION A12: job_skipped_active_elsewhere."""
+    async with shop.ready_worker(name="one", concurrency=1):
+        job = await shop.held.enqueue()
+        await shop.until(lambda: len(shop.ran) == 1, "a worker that is full")
+        async with shop.ready_worker(name="two"):
+            assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
+            body = json.dumps({"job_id": job.id, "queue": "default"}).encode()
+            async with jetstream(nats_server.url) as js:
+                for _ in range(20):
+                    await js.publish(await shop.subject(), body)
+            await all_settled(shop, nats_server, "all", at_least=22)
+            skipped = "job_skipped_active_elsewhere"
+            await shop.until(lambda: bool(shop.events(skipped)), skipped)
+        row = await job.refresh()
+        told = [(each["job_id"], each["token"], each["worker"]) for each in shop.events(skipped)]
+        assert set(told) == {(job.id, row.token, "one")}
+        shop.gate.set()
+        await shop.completed(2)
+    assert shop.ran[job.id] == 1
+
+
 NO_NOTICES = [
     b"",
     b"not json",

@@ -298,6 +298,9 @@ class Migration(msgspec.Struct, frozen=True):
     applied_at: float | None
 
 
+RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name and number
+
+
 @runtime_checkable
 class Line(Protocol):
     """A store whose waiting jobs can be announced to a messenger."""
@@ -305,6 +308,10 @@ class Line(Protocol):
     async def waiting(self, grace: float, limit: int) -> Waiting:
         """Return jobs that nobody has taken for ``grace`` seconds since they are due, the first of
         each queue's line, and those that are due and in no line; ``limit`` of each kind."""
+        ...
+
+    async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+        """Return those of the jobs that another worker runs at this moment."""
         ...
 
 

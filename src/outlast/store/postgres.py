@@ -35,6 +35,7 @@ from outlast.store.base import (
     Report,
     Requeued,
     Room,
+    RunBy,
     Save,
     Unannounced,
     Waiting,
@@ -330,6 +331,10 @@ class PostgresStore:
         head, *rows = await self._fetch("waiting", grace, limit)
         jobs = [Unannounced(*row) for row in rows]
         return Waiting(workers=head["token"], next_due=head["seconds"], jobs=jobs)
+
+    async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+        """Return those of the jobs that another worker runs at this moment."""
+        return [tuple(row) for row in await self._fetch("elsewhere", me.worker_id, list(job_ids))]
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one."""

@@ -2,7 +2,8 @@
 
 A message is taken from the messenger only while there is room for its job, and handed to one
 exchange. Once that has been answered, whatever was claimed, the message is settled; where the
-exchange had no room after all, or broke off, the message goes back for somebody else.
+exchange had no room after all, or broke off, the message goes back for somebody else. What was
+named and not claimed is remembered for a while: whoever asks learns which jobs were passed over.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.store.base import CLAIMS_MAX, Room
+from outlast.store.base import CLAIMS_MAX, Claimed, Room
+
+PASSED_MAX = 100  # names that were passed over and are remembered; further ones are forgotten
 
 
 class Inbox:
@@ -24,6 +27,8 @@ class Inbox:
         self._has_room = asyncio.Event()
         self._waiting: list[tuple[list[int], asyncio.Future[bool]]] = []
         self._asked: list[asyncio.Future[bool]] = []
+        self._names: list[int] = []  # that the exchange under way asks for
+        self._passed: set[int] = set()
 
     # -- the exchange's side
 
@@ -37,12 +42,18 @@ class Inbox:
         names = sorted({name for names, _ in self._waiting for name in names})[:CLAIMS_MAX]
         self._asked += [answer for _, answer in self._waiting]
         self._waiting.clear()
+        self._names = names
         return [room if room.solo else msgspec.structs.replace(room, named=names) for room in rooms]
 
-    def settle(self, *, answered: bool) -> None:
-        """Say of the names that were asked for whether the exchange was answered."""
+    def settle(self, *, answered: bool, claimed: Sequence[Claimed] = ()) -> None:
+        """Say of the names that were asked for whether the exchange was answered, and by what."""
+        if not self._asked:
+            return
         _resolve(self._asked, answered=answered)
         self._asked.clear()
+        if answered and len(self._passed) < PASSED_MAX:
+            got = {each.job_id for each in claimed}
+            self._passed.update(name for name in self._names if name not in got)
 
     def refuse(self) -> None:
         """Give back what waits: there is no room for it."""
@@ -56,6 +67,13 @@ class Inbox:
             self._has_room.set()
         else:
             self._has_room.clear()
+
+    # -- whoever tells of it
+
+    def passed_over(self) -> list[int]:
+        """Return names that were asked for since the last call and not claimed, a few at most."""
+        passed, self._passed = self._passed, set()
+        return sorted(passed)[:PASSED_MAX]
 
     # -- the messenger's side
 

@@ -159,7 +159,7 @@ class Exchange:
     ) -> float:
         for transition, answer in zip(ended, reply.answers, strict=True):
             self._ledger.answered(transition, answer)
-        self._inbox.settle(answered=True)
+        self._inbox.settle(answered=True, claimed=reply.claimed)
         self._close_what_was_left_open()
         self._start(reply.claimed, asked_as)
         for _, token in reply.cancels:

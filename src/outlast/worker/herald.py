@@ -18,7 +18,7 @@ from outlast.wakeup.base import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.worker.service import Duty
-from outlast.worker.sweeper import Sweeper, WakeupTeller
+from outlast.worker.sweeper import Passed, Sweeper, WakeupTeller
 
 FAREWELL_SECONDS = 1.0
 
@@ -42,8 +42,11 @@ class Herald:
         self._me = me
         self._messenger = wakeup if isinstance(wakeup, Messenger) else None
         self.sweeper: Sweeper | None = None
+        self.passed: Passed | None = None
         if self._messenger is not None and isinstance(store, Line):
             self.sweeper = Sweeper(store, self._messenger, poll=poll, clock=clock)
+            if self._messenger.inbox is not None:
+                self.passed = Passed(store, self._messenger.inbox, me)
 
     @property
     def inbox(self) -> Inbox | None:
@@ -61,6 +64,8 @@ class Herald:
             yield WakeupTeller(self._wakeup, self._store, self._me)
         if self.sweeper is not None:
             yield self.sweeper
+        if self.passed is not None:
+            yield self.passed
 
     def reclaimed(self, applied: Sequence[Transition]) -> None:
         """Announce, with the next sweep, what was taken from dead workers and may run at once."""

@@ -12,15 +12,17 @@ import math
 from collections.abc import Callable
 
 from outlast.clock import Clock
+from outlast.events import emit
 from outlast.store.base import Line, Store, Unannounced, Waiting, WorkerRef
 from outlast.wakeup.base import Wakeup
+from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import Notice, notice_of
 
 GRACE_SECONDS = 1.0  # for the notice of whoever has enqueued
 SWEEP_MAX = 100  # jobs of a queue in one sweep: the first of its line
 REPEAT_SECONDS = 5.0  # a job is announced again after twice this time, and each time in twice
-LOOK_SECONDS = 1.0  # at the health of the wake-up
+LOOK_SECONDS = 1.0  # at the health of the wake-up, and at what messages named in vain
 PAUSE_MIN, PAUSE_MAX = 0.01, 60.0
 
 
@@ -67,6 +69,34 @@ def repeat_of(seconds: float) -> int:
     rarely, so that a long line costs the messenger little. All workers agree on it, and so the
     messenger drops what several of them publish."""
     return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))
+
+
+class Passed:
+    """The duty that tells of messages whose job another worker runs.
+
+    It asks the store afterwards, for all of them at once, so that claims pay nothing for it.
+    """
+
+    name = "passed"
+
+    def __init__(self, store: Line, inbox: Inbox, me: Callable[[], WorkerRef]) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._me = me
+
+    async def run_once(self) -> float:
+        """Tell of each, where there are any."""
+        passed = self._inbox.passed_over()
+        if passed:
+            for job_id, token, worker, number in await self._store.elsewhere(self._me(), passed):
+                emit(
+                    "job_skipped_active_elsewhere",
+                    job_id=job_id,
+                    token=token,
+                    worker=worker,
+                    worker_id=number,
+                )
+        return LOOK_SECONDS
 
 
 class WakeupTeller:
