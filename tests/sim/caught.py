@@ -32,6 +32,7 @@ KNOWN = {
     "claims need no live worker": 51,
     "unheard claims are not reconciled": 87,
     "a reclaim is not counted": 11,
+    "a registration without its key": 7,
 }
 REACHED_BY = {
     "no token check in complete": "pauses",
@@ -59,6 +60,7 @@ REACHED_BY = {
     "trust on a clock that stands still in a suspend": "suspends",
     "a claim is started though the lease was lost meanwhile": "calls",
     "no polling under the wake-ups": "calls",
+    "a registration without its key": "calls",
 }
 
 

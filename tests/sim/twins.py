@@ -245,6 +245,16 @@ def _late_claim() -> Iterable[Patch]:
     yield mock.patch.object(exchange.Exchange, "_start", start)
 
 
+@twin("a registration without its key")
+def _registration() -> Iterable[Patch]:
+    real = worker_room.Worker._to_ask
+
+    def keyless(self: Any, now: float) -> Any:
+        return msgspec.structs.replace(real(self, now), registration=None)
+
+    yield mock.patch.object(worker_room.Worker, "_to_ask", keyless)
+
+
 @twin("no polling under the wake-ups")
 def _no_polling() -> Iterable[Patch]:
     real = exchange.Exchange.run_once

@@ -17,7 +17,7 @@ from tests.sim.loop import AROUND
 
 RESUMED_SECONDS = 1.0  # after a stop of everything, runners may take a step before they are ended
 LAST = 60  # events that a failure shows
-JUDGED = frozenset({"exchange", "checkpoint", "progress", "reclaim", "reap"})
+JUDGED = frozenset({"exchange", "checkpoint", "progress", "reclaim", "reap", "register"})
 WELL_LEASES = 2.0  # without trouble of its own for so long, a worker must not be found gone
 
 
@@ -98,6 +98,8 @@ class Witness:
         """Hold the answer of a verb against the tables before it."""
         if name == "exchange":
             self._exchanged(args[0], args[1], reply, before)
+        elif name == "register":
+            self._registered(args[0].name)
         elif name == "reap":
             self._reaped(reply, *args)
         elif name == "reclaim":
@@ -143,6 +145,14 @@ class Witness:
         sql = "SELECT status = 'active' FROM outlast_workers WHERE id = ? AND epoch = ?"
         row = self._rows.execute(sql, (me.worker_id, me.epoch)).fetchone()
         return row is not None and bool(row[0])
+
+    def _registered(self, name: str) -> None:
+        """A worker has one row, whatever became of its earlier requests."""
+        sql = """SELECT count(*) FROM outlast_workers
+                 WHERE name = ? AND status IN ('active', 'draining')"""
+        (count,) = self._rows.execute(sql, (name,)).fetchone()
+        if count > 1:
+            self.wrong("one row for a worker", f"{name} has {count}")
 
     def _reaped(self, done: bool, gone: Any, cause: DeathCause = DeathCause.SILENCE) -> None:
         """Nobody is found gone who lives, and had no trouble of its own."""

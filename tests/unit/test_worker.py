@@ -28,6 +28,7 @@ class Rows(FakeStore):
         self.ids = 0
         self.registered: list[NewWorker] = []
         self.away = False
+        self.replies_lost = 0
         self.errors: list[Exception] = []
         self.reconnects: list[WorkerRef | None] = []
 
@@ -35,6 +36,9 @@ class Rows(FakeStore):
         self._note("register", new.token_seen)
         self.ids += 1
         self.registered.append(new)
+        if self.replies_lost:
+            self.replies_lost -= 1
+            raise StoreUnavailable("the reply was lost")
         return Registered(self.ids, 1)
 
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
@@ -116,6 +120,20 @@ async def test_a_registration_without_an_answer_is_tried_again_as_the_first():
         await stage.worker._register()
     await stage.worker._register()
     assert [new.succeeds for new in stage.store.registered] == [True]
+
+
+async def test_a_registration_is_asked_for_under_one_key_until_it_is_answered(stage):
+    """Else each lost reply would leave a row that looks alive, for the lock file is the same."""
+    stage.store.replies_lost = 2
+    stage.loses()
+    await stage.clock.run_for(1.0)
+    first, *asked = [new.registration for new in stage.store.registered]
+    assert len(asked) == 3
+    assert len({*asked}) == 1
+    assert first != asked[0]
+    stage.loses()
+    await stage.clock.run_for(1.0)
+    assert stage.store.registered[-1].registration not in {first, *asked}
 
 
 # ------------------------------------------------------------------------------ the trust

@@ -66,6 +66,7 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it knows but may
     not serve -> the tags it would need. ``instance``: a name that the platform
     keeps unique; ``succeeds``: whoever else still lives under it is gone.
+    ``registration`` names this wish to register: asked for twice, it is one row.
     ``token_seen`` is the highest token that it has ever seen: the store jumps above it. The lock
     fields name its host-local lock file; ``lock_path`` None means that it has none."""
 
@@ -83,6 +84,7 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     succeeds: bool = True
     release: str | None = None
     token_seen: int = 0
+    registration: str | None = None
     lock_path: str | None = None
     lock_device: int | None = None
     lock_inode: int | None = None
@@ -357,7 +359,9 @@ class Store(Protocol):
 
     async def register(self, new: NewWorker) -> Registered:
         """Make a row for a worker, active, with its lease running. In the same transaction any
-        other live row of its instance is marked lost, as by a reap, where it succeeds it."""
+        other live row of its instance is marked lost, as by a reap, where it succeeds it.
+
+        Where this registration has made its row before, that one beats, alive or not, and is it."""
         ...
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:

@@ -104,11 +104,12 @@ class LockFile:
             return False
         return (status.st_dev, status.st_ino) == (self.device, self.inode)
 
-    def beat(self) -> int:
-        """Raise the counter in the file by one and return it. Raises OSError."""
-        _write(self.fd, self.count + 1)
-        self.count += 1
-        return self.count
+    def beat(self, above: int = 0) -> int:
+        """Raise the counter in the file, beyond ``above``, and return it. Raises OSError."""
+        count = max(self.count, above) + 1
+        _write(self.fd, count)
+        self.count = count
+        return count
 
     def release(self, *, unlink: bool = True) -> None:
         """Let go of the lock at the owner's clean end. Safe to call twice."""

@@ -275,7 +275,8 @@ class PostgresStore:
     # -- workers
 
     async def register(self, new: NewWorker) -> Registered:
-        """Make a row for a worker, active, its lease running; end those that it succeeds."""
+        """Make a row for a worker, active, its lease running, or find it made; end those that
+        it succeeds."""
         await self.raise_tokens(new.token_seen)
         rows = await self._fetch(
             "register",
@@ -295,6 +296,7 @@ class PostgresStore:
             new.lock_device,
             new.lock_inode,
             new.instance if new.succeeds else None,
+            new.registration,
         )
         return Registered(*rows[0])
 

@@ -44,9 +44,11 @@ _RAISE = statements("sequences")["raise"]
 
 
 def register(cursor: Cursor, now: float, new: NewWorker) -> Registered:
-    """Make a row, with its lease running; later tokens are above those it has seen, and those
-    that it succeeds are lost."""
+    """Make a row, with its lease running, or find the one that was made by this registration;
+    later tokens are above those it has seen, and those that it succeeds are lost."""
     raise_tokens(cursor, now, new.token_seen)
+    if (found := _made_before(cursor, now, new)) is not None:
+        return found
     worker_id = draw(cursor, "worker", 1)[0]
     values = msgspec.structs.asdict(new) | {
         "id": worker_id,
@@ -63,6 +65,13 @@ def register(cursor: Cursor, now: float, new: NewWorker) -> Registered:
         replaced = cursor.execute(_REGISTER["replace"], before).rowcount
     cursor.execute(_REGISTER["register"], values)
     return Registered(worker_id, 1, replaced)
+
+
+def _made_before(cursor: Cursor, now: float, new: NewWorker) -> Registered | None:
+    shown = _newest(0, new.lock_path, new.lock_device, new.lock_inode)
+    values = {"registration": new.registration, "floor": shown, "now": now}
+    row = cursor.execute(_REGISTER["again"], values).fetchone()
+    return None if row is None else Registered(*row)
 
 
 def raise_tokens(cursor: Cursor, _: float, above: int) -> None:
@@ -121,12 +130,15 @@ def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
     """Beat through the lock file; None if that is not the file on the worker's row.
 
     The file first, then the row: a reap that has not seen this beat is most likely seen here.
+    Where the row was renewed beyond the file, the file has to get ahead, or nobody would see it.
     """
     beaten = _beaten(lock)
     row = cursor.execute(_HEARTBEAT["look"], (me.worker_id,)).fetchone()
     if row is None or row[0] not in {"active", "draining"}:
         return Beat(renewed=False)
     if (row[1], row[2]) != (lock.device, lock.inode) or not beaten:
+        return None
+    if row[4] >= lock.count and not _beaten(lock, above=row[4]):
         return None
     return _renewed(cursor, me, drain=bool(row[3]))
 
@@ -135,10 +147,10 @@ def _renewed(cursor: Cursor, me: WorkerRef, *, drain: bool) -> Beat:
     return Beat(renewed=True, cancels=cancels_of(cursor, me.worker_id), drain=drain)
 
 
-def _beaten(lock: LockFile) -> bool:
+def _beaten(lock: LockFile, above: int = 0) -> bool:
     if lock.valid():
         with suppress(OSError):
-            lock.beat()
+            lock.beat(above)
             return True
     return False
 

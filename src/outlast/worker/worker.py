@@ -99,6 +99,7 @@ class Worker:
         self._failure: BaseException | None = None
         self._reviving: asyncio.Task[None] | None = None
         self._services: dict[str, Service] = {}
+        self._asked: NewWorker | None = None  # a registration whose answer is unknown
         self._announced: tuple[list[str], dict[str, list[str]]] = ([], {})
 
     # -- the story -----------------------------------------------------------------------------
@@ -247,18 +248,15 @@ class Worker:
 
     async def _register(self) -> None:
         asked_at = self._clock.boot()
-        new = msgspec.structs.replace(
-            self._new,
-            tasks=self.pool.tasks(),
-            lacks=self.pool.lacks(),
-            token_seen=self.ledger.token_seen,
-        )
+        new = self._asked = self._asked or self._to_ask(asked_at)
         self.has_left = False
         registered = await self._store.register(new)
+        self._asked = None
         # from now on a row of this instance that is not our own may be that of a successor
         self._new = msgspec.structs.replace(self._new, succeeds=False)
         self._stands(WorkerRef(registered.worker_id, registered.epoch))
         self._announced = new.tasks, new.lacks
+        self._nudge("announcer")
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
         emit(
@@ -266,6 +264,18 @@ class Worker:
             worker=new.name,
             worker_id=registered.worker_id,
             replaced=registered.replaced,
+        )
+
+    def _to_ask(self, now: float) -> NewWorker:
+        """Return a registration under a key of its own. It is asked for again as it is while its
+        answer is unknown: else the row that was made without our knowing would live beside ours."""
+        who = self._new
+        return msgspec.structs.replace(
+            who,
+            tasks=self.pool.tasks(),
+            lacks=self.pool.lacks(),
+            token_seen=self.ledger.token_seen,
+            registration=f"{who.name}/{who.boot_id}/{who.pid}/{now:.9f}/{self.me.worker_id}",
         )
 
     def _stands(self, me: WorkerRef) -> None:

@@ -118,6 +118,7 @@ CREATE TABLE outlast_workers (
     tags             text NOT NULL DEFAULT '[]',
     lacks            text NOT NULL DEFAULT '{}',
     instance         text,
+    registration     text UNIQUE,
     release          text,
     started_at       timestamptz NOT NULL,
     heartbeat_at     timestamptz NOT NULL,

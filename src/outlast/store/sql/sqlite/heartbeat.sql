@@ -4,7 +4,7 @@
 -- observer's rule its worker had already stopped trusting its lease.
 
 -- name: look
-SELECT status, lock_device, lock_inode, drain_requested FROM outlast_workers WHERE id = ?
+SELECT status, lock_device, lock_inode, drain_requested, beat FROM outlast_workers WHERE id = ?
 -- name: show
 UPDATE outlast_workers
 SET beat = max(beat, :beat), heartbeat_at = :now, lease_expires_at = :now + lease

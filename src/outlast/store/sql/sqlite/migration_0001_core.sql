@@ -134,6 +134,7 @@ CREATE TABLE outlast_workers (
     tags             TEXT NOT NULL DEFAULT '[]',
     lacks            TEXT NOT NULL DEFAULT '{}',
     instance         TEXT,
+    registration     TEXT UNIQUE,
     release          TEXT,
     started_at       REAL NOT NULL,
     heartbeat_at     REAL NOT NULL,

@@ -3,7 +3,16 @@
 -- an exchange at the old epoch claims nothing. "replace" marks lost whoever else lives under the
 -- instance name of a worker that registers, in the same transaction: the platform says that the old
 -- process is gone, so no counter is asked for. Its exchange and its beat find the row lost.
+-- "again": a worker whose answer was lost asks again under the same registration, a key that is
+-- unique, and is given the row that it made before; so is a first request that is done last. It
+-- counts as a beat, above what the lock file shows, since the worker trusts its lease from when it
+-- asked this time. A row that was found gone stays gone; the worker's first beat tells it so.
 
+-- name: again
+UPDATE outlast_workers
+SET beat = max(beat, :floor) + 1, heartbeat_at = :now, lease_expires_at = :now + lease
+WHERE registration = :registration
+RETURNING id, epoch
 -- name: replace
 UPDATE outlast_workers
 SET status = 'lost', epoch = epoch + 1, stopped_at = :now, cause = 'restarted'
@@ -11,11 +20,12 @@ WHERE instance = :instance AND status IN ('active', 'draining')
 -- name: register
 INSERT INTO outlast_workers
     (id, name, host, pid, boot_id, heartbeat, lease, queues, tasks, tags, lacks, instance, release,
-     started_at, heartbeat_at, lease_expires_at, lock_path, lock_device, lock_inode)
+     started_at, heartbeat_at, lease_expires_at, lock_path, lock_device, lock_inode, registration)
 VALUES
     (:id, :name, :host, :pid, :boot_id, :heartbeat, :lease, :queues, :tasks, :tags, :lacks, :instance,
      :release,
-     :now, :now, :now + :lease, :lock_path, :lock_device, :lock_inode)
+     :now, :now, :now + :lease, :lock_path, :lock_device, :lock_inode,
+     :registration)
 -- name: reconnect
 UPDATE outlast_workers SET epoch = epoch + 1
 WHERE id = ? AND status IN ('active', 'draining') RETURNING epoch

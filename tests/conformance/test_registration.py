@@ -1,0 +1,95 @@
+"""A registration whose reply was lost is asked for again, and is one row all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from outlast.store.base import Registered, Store
+from outlast.store.lockfile import LockFile
+from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.store.sqlite import SqliteStore
+from tests.conformance.kit import Hands, enqueued, lost_worker, new_worker
+
+FIRST = new_worker(registration="w1/1")
+
+
+async def live(store: Store) -> list[WorkerRow]:
+    rows = await store.inspector.workers()
+    return [row for row in rows if row.status is WorkerStatus.ACTIVE]
+
+
+async def test_asked_twice_it_is_one_row_that_goes_on_where_it_was(store: Store) -> None:
+    lost = await store.register(FIRST)
+    again = await store.register(FIRST)
+    assert again == lost
+    assert [row.id for row in await live(store)] == [again.worker_id]
+    await enqueued(store)
+    await Hands(store, again).claim_one()
+
+
+async def test_asked_twice_at_once_it_is_one_row(store: Store, other_store: Store) -> None:
+    """The first request is still on its way when its worker has given up waiting."""
+    await other_store.store_id()
+    made = await asyncio.gather(store.register(FIRST), other_store.register(FIRST))
+    assert made[0] == made[1]
+    assert len(await live(store)) == 1
+
+
+async def test_each_time_it_is_asked_for_counts_as_a_beat(store: Store) -> None:
+    """The worker trusts its lease from when it asked last; others have to count from then, too."""
+    hands = Hands(store, await store.register(FIRST))
+    seen = await hands.seen()
+    await store.register(FIRST)
+    assert not await store.reap(seen)
+    assert [row.id for row in await live(store)] == [hands.me.worker_id]
+
+
+async def test_a_beat_after_it_is_seen_though_the_lock_file_was_behind(
+    store: Store, tmp_path: Path
+) -> None:
+    lock = LockFile.create(tmp_path, "w1")
+    if isinstance(store, SqliteStore):
+        store.lock = lock
+    device, inode = lock.device, lock.inode
+    mine = new_worker(
+        registration="w1/1", lock_path=str(lock.path), lock_device=device, lock_inode=inode
+    )
+    hands = Hands(store, await store.register(mine))
+    await store.heartbeat(hands.me)
+    for _ in range(2):
+        await store.register(mine)
+        seen = await hands.seen()
+        assert (await store.heartbeat(hands.me)).renewed
+        assert (await hands.seen()).beat > seen.beat
+        assert not await store.reap(seen)
+    lock.release()
+
+
+async def test_whoever_registers_under_another_one_has_a_row_of_its_own(store: Store) -> None:
+    """Names of workers may repeat."""
+    for registration in ("w1/1", "w1/2", None, None):
+        await store.register(new_worker(registration=registration))
+    assert len({row.id for row in await live(store)}) == 4
+
+
+async def test_one_that_was_found_gone_meanwhile_stays_gone(store: Store) -> None:
+    hands = Hands(store, await store.register(FIRST))
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    await hands.vanish()
+    again = await store.register(FIRST)
+    assert again.worker_id == hands.me.worker_id
+    assert not (await store.heartbeat(again)).renewed
+    assert await live(store) == []
+    assert [end.token for end in await store.reclaim(lost_worker)] == [claimed.token]
+
+
+async def test_asked_twice_under_an_instance_name_it_does_not_succeed_itself(store: Store) -> None:
+    old = await Hands.on(store, "old", instance="pod-0")
+    mine = new_worker("new", instance="pod-0", registration="new/1")
+    lost = await store.register(mine)
+    again = await store.register(mine)
+    assert (lost.replaced, again) == (1, Registered(lost.worker_id, lost.epoch))
+    assert [row.id for row in await live(store)] == [lost.worker_id]
+    assert not (await store.heartbeat(old.me)).renewed
