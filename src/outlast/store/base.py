@@ -64,9 +64,8 @@ class Enqueued(msgspec.Struct, frozen=True):
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it knows but may
-    not serve -> the tags it would need. ``instance``: a name that the platform
-    keeps unique; ``succeeds``: whoever else still lives under it is gone.
-    ``registration`` names this wish to register: asked for twice, it is one row.
+    not serve -> the tags it would need. ``instance``: a name that the platform keeps unique;
+    ``succeeds``: whoever else still lives under it is gone. ``registration``: a key of this wish.
     ``token_seen`` is the highest token that it has ever seen: the store jumps above it. The lock
     fields name its host-local lock file; ``lock_path`` None means that it has none."""
 
@@ -358,10 +357,9 @@ class Store(Protocol):
         ...
 
     async def register(self, new: NewWorker) -> Registered:
-        """Make a row for a worker, active, with its lease running. In the same transaction any
-        other live row of its instance is marked lost, as by a reap, where it succeeds it.
-
-        Where this registration has made its row before, that one beats, alive or not, and is it."""
+        """Make a row for a worker, active, its lease running; any other live row of its instance is
+        marked lost, as by a reap, where it succeeds it. A registration asked for again finds its
+        row, alive or not, and that is a beat."""
         ...
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
