@@ -38,6 +38,10 @@ lease-mail: $(DEV) ## example: a split brain of each kind, and the audit trail t
 shell-queue: $(DEV) ## example: commands as jobs on one file; a worker dies, a job is poison
 	$(BIN)/python -m examples.shell_queue
 
+.PHONY: analysis-service
+analysis-service: $(DEV) ## example: a pod restart, a crash without one, a dead-lock, woken by NATS
+	$(BIN)/python -m examples.analysis_service
+
 .PHONY: automation-registry
 automation-registry: $(DEV) ## example: workers with capabilities, and how each end of one is noticed
 	$(BIN)/python -m examples.automation_registry

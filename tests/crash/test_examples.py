@@ -16,12 +16,13 @@ SECONDS = 540.0  # that one may take on a loaded machine; it takes 15 to 25
 @pytest.mark.parametrize(
     ("example", "rows"),
     [
+        ("analysis_service", ["A4 A9", "A5 A9", "A3 A9", "A6", "A7 A12", "A8", "A11"]),
         ("shell_queue", ["D1", "D2", "D3", "D4", "D5", "D7"]),
         ("automation_registry", ["B1", "B2", "B3", "B4", "B5", "B6", "B7"]),
         ("lease_mail", ["C1 C4", "C2", "C3", "C3", "C7"]),
         ("order_import", ["E1", "E2", "E3", "E4"]),
     ],
-    ids=["shell_queue", "automation_registry", "lease_mail", "order_import"],
+    ids=["analysis_service", "shell_queue", "automation_registry", "lease_mail", "order_import"],
 )
 def test_an_example_keeps_what_it_promises(example: str, rows: list[str]) -> None:
     done = subprocess.run(
