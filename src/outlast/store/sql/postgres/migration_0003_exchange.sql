@@ -400,8 +400,8 @@ BEGIN
                 UPDATE outlast_jobs j
                 SET state = 'running', token = n.token, attempt_count = j.attempt_count + 1,
                     worker_id = p_worker, started_at = clock_timestamp(), position = NULL,
-                    hard_deadline = clock_timestamp()
-                                    + least(j.timeout, 1e9) * interval '1 second',
+                    hard_deadline = CASE WHEN j.timeout IS NOT NULL THEN
+                        clock_timestamp() + least(j.timeout, 1e9) * interval '1 second' END,
                     progress = NULL, checkpoint_number = 0
                 FROM numbered n WHERE j.id = n.id
                 RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
