@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from outlast.model.crash import Progress
-from outlast.model.job import Policy
+import pytest
+
+from outlast.model.crash import CrashKind, Progress
+from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.base import Answer, Claimed, Report, Save, Store
 from outlast.store.reads import JobRow
@@ -84,6 +86,52 @@ async def test_the_same_checkpoint_again_forgives_nothing(store: Store, hands: H
     second = await (await Hands.on(store, "w2")).claim_one()
     assert await store.checkpoint([save(second, 1, '"here"')]) == [Answer.ACCEPTED]
     assert (await row_of(store, second.job_id)).losses == 1
+
+
+async def lost_once_then_saved(store: Store, hands: Hands, policy: Policy) -> Claimed:
+    """Return an attempt whose save has forgiven a loss unheard by its worker."""
+    await enqueued(store, job(policy=policy))
+    await hands.hand_in(crashed(await hands.claim_one(), CrashKind.BYSTANDER, delay=0.0))
+    claimed = await hands.claim_one()
+    assert claimed.losses == 1
+    assert await store.checkpoint([save(claimed, 1, "1")]) == [Answer.ACCEPTED]
+    return claimed
+
+
+async def test_a_save_forgives_though_its_worker_never_heard_the_answer(
+    store: Store, hands: Hands
+) -> None:
+    claimed = await lost_once_then_saved(store, hands, Policy())
+    await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER))
+    assert (await row_of(store, claimed.job_id)).losses == 1
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.RELEASED, OutcomeKind.COMPLETED])
+async def test_an_end_without_a_loss_leaves_what_a_save_has_forgiven(
+    store: Store, hands: Hands, kind: OutcomeKind
+) -> None:
+    claimed = await lost_once_then_saved(store, hands, Policy())
+    await hands.hand_in(ended(claimed, kind))
+    assert (await row_of(store, claimed.job_id)).losses == 0
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_budget_that_was_forgiven_unheard_ends_no_job(
+    store: Store, hands: Hands, cancelled: bool
+) -> None:
+    claimed = await lost_once_then_saved(store, hands, Policy(max_losses=1))
+    if cancelled:
+        await store.cancel([claimed.job_id])
+    end = crashed(claimed, CrashKind.LOST_LEASE)
+    assert end.state is State.DEAD
+    assert await hands.hand_in(end) == [Answer.ACCEPTED]
+    row = await row_of(store, claimed.job_id)
+    assert (row.state, row.losses) == (State.CANCELLED if cancelled else State.QUEUED, 1)
+    if not cancelled:
+        again = await hands.claim_one()
+        assert again.checkpoint == "1"
+        await hands.hand_in(crashed(again, CrashKind.LOST_LEASE))
+        assert (await row_of(store, claimed.job_id)).state is State.DEAD
 
 
 async def test_progress_is_shown_kept_with_the_attempt_and_begins_anew(

@@ -60,7 +60,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write: guarded by (job_id, token, running), applied as it stands.
+    """What to write: guarded by (job_id, token, running), applied as it stands, but for ``losses``:
+    the store counts on from those of the row, which a save may have forgiven unheard.
 
     ``outcome`` is the word on the attempt's row: the crash kind, or the outcome's own.
     ``delay`` counts from the store's own now. ``solo``, ``incident`` and ``cohort`` say how the job

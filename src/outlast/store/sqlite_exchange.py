@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.model.crash import CrashKind
+from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store import sqlite_suspects as suspects
@@ -96,7 +96,7 @@ def hand_in(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[Ans
 def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
     """Write ends of different jobs, each guarded by its token; return how many were current."""
     plain = [end for end in ended if end.state is State.COMPLETED]
-    other = [end for end in ended if end.state is not State.COMPLETED]
+    other = [_unless_forgiven(cursor, end) for end in ended if end.state is not State.COMPLETED]
     count = 0
     if plain:
         rows = [(now, end.result, end.job_id, end.token) for end in plain]
@@ -108,6 +108,16 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
     if incidents and count == len(ended):  # else it is undone, or was refused
         clear(cursor, now, incidents)
     return count
+
+
+def _unless_forgiven(cursor: Cursor, end: Transition) -> Transition:
+    """Return the way back to the queue where the budget of losses that has ended a job was
+    forgiven by a save of which its worker never heard."""
+    if end.state is not State.DEAD or end.charge is not Charge.LOSS:
+        return end
+    row = cursor.execute(_SQL["losses"], (end.job_id, end.token)).fetchone()
+    spent = row is None or row[0] + 1 >= end.losses
+    return end if spent else msgspec.structs.replace(end, state=State.QUEUED)
 
 
 def clear(cursor: Cursor, now: float, incidents: Iterable[int]) -> None:
@@ -149,7 +159,7 @@ def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict
             "run_at": now + max(0.0, end.delay),
             "now": now,
             "failures": end.failures,
-            "losses": end.losses,
+            "loss": int(end.charge is Charge.LOSS),
             "solo": end.solo,
             "incident": end.incident,
             "cohort": end.cohort,

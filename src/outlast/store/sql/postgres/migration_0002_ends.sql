@@ -12,6 +12,8 @@
 --     three on the newest version. A token is never drawn twice, so a match is this attempt.
 --   * a cancel request after the decision was made: the flag is taken from the locked row, and a
 --     way back to the queue becomes `cancelled`.
+--   * a save that was accepted and of which the worker never heard: losses are counted from the
+--     locked row, and an end by a budget of losses that was forgiven meanwhile is none.
 --   * evidence written twice: it comes from RETURNING of the update in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 -- Suspects (solo > 0) go back without a position: only a room for suspects finds them. `clears` is
@@ -32,7 +34,9 @@ BEGIN
     WITH locked AS MATERIALIZED (
         SELECT h.job_id, h.token, h.outcome, h.charge, h.failures, h.losses, h.result, h.message,
                h.crash, h.pid, coalesce(h.solo, 0) AS solo, h.incident, h.cohort, h.clears,
-               CASE WHEN h.state = 'queued' AND j.cancel_requested THEN 'cancelled'
+               CASE WHEN h.state = 'queued'
+                      OR h.state = 'dead' AND h.charge = 'loss' AND j.losses + 1 < h.losses
+                    THEN CASE WHEN j.cancel_requested THEN 'cancelled' ELSE 'queued' END
                     ELSE h.state END AS state,
                greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay,
                j.worker_id, j.started_at, j.attempt_count, j.progress, j.checkpoint_at
@@ -47,7 +51,7 @@ BEGIN
         UPDATE outlast_jobs j
         SET state = l.state,
             failures = l.failures,
-            losses = l.losses,
+            losses = j.losses + CASE l.charge WHEN 'loss' THEN 1 ELSE 0 END,
             solo = l.solo,
             incident = l.incident,
             cohort = l.cohort,

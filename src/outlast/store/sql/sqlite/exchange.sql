@@ -27,8 +27,11 @@ SELECT j.token, j.id, j.attempt_count, j.worker_id, w.name, w.host, :pid,
        :now - j.checkpoint_at, :crash
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
+-- name: losses
+SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: end
--- A cancel request that came after the decision wins over the way back to the queue.
+-- A cancel request that came after the decision wins over the way back to the queue. Losses are
+-- counted from the row: a save may have forgiven them without the worker's hearing of it.
 UPDATE outlast_jobs
 SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' ELSE :state END,
     position = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN :position END,
@@ -36,7 +39,7 @@ SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' EL
     ended_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL ELSE :now END,
     started_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL
                       ELSE started_at END,
-    failures = :failures, losses = :losses, solo = :solo, incident = :incident, cohort = :cohort,
+    failures = :failures, losses = losses + :loss, solo = :solo, incident = :incident, cohort = :cohort,
     worker_id = NULL, hard_deadline = NULL
 WHERE id = :job_id AND token = :token AND state = 'running'
 -- name: scheduled_queues
