@@ -1,7 +1,7 @@
 """``python -m tests.chaos STORE``: real workers in a storm of faults, then quiet, then a verdict.
 
 STORE is sqlite or postgres. Exit code 1 if anything was violated; then the folder with all logs
-is kept, and the last lines say how to live through the same storm again.
+is kept, and the last lines show the last events and say how to live through the same storm again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.chaos.disk import own_mounts
 from tests.chaos.run import MARK, Chaos, Plan
-from tests.chaos.summary import told
+from tests.chaos.summary import how_to_go_on, told
 from tests.chaos.verdict import Verdict
 
 
@@ -32,13 +32,13 @@ def main() -> int:
         print("interrupted: nothing is left running", file=sys.stderr)
         return 130
     except BaseException:
-        print(f"kept: {plan.folder}\nagain: {plan.command()}")
+        print("\n".join(how_to_go_on(plan)))
         raise
     lines = told(plan, verdict)
     (plan.folder / "summary").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
     if verdict.violations:
-        print(f"kept: {plan.folder}\nagain: {plan.command()}")
+        print("\n".join(how_to_go_on(plan, verdict.violations)))
         return 1
     if not plan.keep:
         shutil.rmtree(plan.folder)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from tests.chaos.run import Plan
+from tests.chaos.story import last_events
 from tests.chaos.verdict import Verdict
 
 SHOWN = 30  # violations
@@ -68,6 +70,16 @@ def told(plan: Plan, verdict: Verdict) -> list[str]:
         f"verify: {verdict.verified}",
         ", ".join(f"{what}: {_number(verdict, kind)}" for kind, what in KINDS.items()),
         *verdict.violations[:SHOWN],
+    ]
+
+
+def how_to_go_on(plan: Plan, violations: Sequence[str] = ()) -> list[str]:
+    """Return what somebody needs who has to understand a failure."""
+    return [
+        "the last events:",
+        *last_events(plan.folder, violations[:SHOWN]),
+        f"kept: {plan.folder}",
+        f"again: {plan.command()}",
     ]
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +18,10 @@ from tests.chaos import judge
 from tests.chaos.enqueuer import ROLLED_BACK
 from tests.chaos.judge import Run
 from tests.chaos.nemesis import phases
+from tests.chaos.run import Plan
+from tests.chaos.story import LAST
+from tests.chaos.summary import how_to_go_on
+from tests.crash.harness import boot
 
 
 def job(job_id: int = 1, token: int = 7, **changed: Any) -> JobRow:
@@ -114,3 +123,51 @@ def test_a_plan_is_the_same_for_the_same_seed_and_calm_for_a_quarter_of_the_time
     calm = sum(not phase.steps for phase in plan) / len(plan)
     assert 0.2 < calm < 0.35  # a slow pace leaves a short phase without a deed, too
     assert {step.name for phase in plan for step in phase.steps} == set(names)
+
+
+def logged(folder: Path, *lines: dict[str, Any]) -> None:
+    """Write a worker's log; ``at`` is in seconds from now."""
+    with (folder / "worker-0.log").open("w") as log:
+        for line in lines:
+            at = datetime.fromtimestamp(time.time() + line.pop("at"), UTC)
+            log.write(json.dumps({**line, "level": "info", "timestamp": at.isoformat()}) + "\n")
+        log.write('{"event": "cut sh')
+
+
+def failure(folder: Path, *violations: str) -> Sequence[str]:
+    """What is printed of it, less the times of day."""
+    plan = Plan(store="sqlite", seconds=9, seed=3, folder=folder)
+    return [line[16:] if line[:2] == "  " else line for line in how_to_go_on(plan, violations)]
+
+
+def test_a_failure_shows_the_last_events_in_their_order_and_the_command(tmp_path: Path) -> None:
+    logged(
+        tmp_path,
+        {"event": "attempt_started", "job_id": 7, "token": 9, "at": -50},
+        {"event": "attempt_started", "job_id": 8, "token": 10, "at": -40},
+        {"event": "runner_died", "pid": 5, "at": -20},
+        {"event": "attempt_ended", "job_id": 7, "token": 9, "at": -10},
+        {"event": "worker_stopped", "at": 0},
+    )
+    killed = {"event": "runner killed", "at": boot() - 30, "worker": "worker-0", "runners": [5]}
+    (tmp_path / "faults").write_text(json.dumps(killed))
+    started = {"event": "start", "at": boot() - 45, "job": 7, "token": 9}
+    (tmp_path / "journal").write_text(json.dumps(started))
+    head, *told, kept, again = failure(tmp_path, "LOST job 7 (steps) is still running")
+    assert told == [
+        "worker-0   attempt_started job_id=7 token=9",
+        "journal    start job=7 token=9",
+        "faults     runner killed worker=worker-0 runners=[5]",
+        "worker-0   runner_died pid=5",
+        "worker-0   attempt_ended job_id=7 token=9",
+    ]
+    assert (head, kept) == ("the last events:", f"kept: {tmp_path}")
+    assert again == "again: python -m tests.chaos sqlite --seconds 9 --seed 3"
+    assert "worker-0   worker_stopped" in failure(tmp_path, "an enqueuer ended with code 1")
+
+
+def test_a_failure_shows_so_many_events_and_no_more(tmp_path: Path) -> None:
+    logged(tmp_path, *({"event": "heartbeat", "n": n, "at": n - 900} for n in range(LAST + 5)))
+    told = failure(tmp_path)[1:-2]
+    assert len(told) == LAST
+    assert told[-1] == f"worker-0   heartbeat n={LAST + 4}"
