@@ -43,7 +43,7 @@ analysis-service: $(DEV) ## example: a pod restart, a crash without one, a dead-
 	$(BIN)/python -m examples.analysis_service
 
 .PHONY: automation-registry
-automation-registry: $(DEV) ## example: workers with capabilities, and how each end of one is noticed
+automation-registry: $(DEV) ## example: workers with capabilities, watched on RabbitMQ (make debian)
 	$(BIN)/python -m examples.automation_registry
 
 .PHONY: test
