@@ -6,7 +6,7 @@ import pytest
 
 from outlast.errors import BadData
 from outlast.model.job import Policy, State
-from outlast.store.base import Store
+from outlast.store.base import NewJob, Store
 from outlast.store.reads import JobFilter
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 
@@ -99,3 +99,43 @@ async def test_a_job_with_a_time_in_the_past_runs_at_once(store: Store, hands: H
 
 async def test_nothing_is_stored_for_an_empty_batch(store: Store) -> None:
     assert await store.enqueue([]) == []
+
+
+async def test_jobs_that_differ_in_one_respect_each_keep_their_own(store: Store) -> None:
+    policy = Policy(retries=9, timeout=5.0)
+    several = [
+        job(args='{"n":1}'),
+        job(task="other"),
+        job(queue="other"),
+        job(priority=7),
+        job(tenant="acme"),
+        job(policy=policy),
+        job(delay=1_000.0),
+        job(run_at=4_000_000_000.0),
+        job(args='{"n":2}'),
+    ]
+    for one in several[1:]:  # each beside a common one, and all together
+        ids = await enqueued(store, several[0], one)
+        await _are_as_asked(store, ids, [several[0], one])
+    await _are_as_asked(store, await enqueued(store, *several), several)
+
+
+async def _are_as_asked(store: Store, ids: list[int], jobs: list[NewJob]) -> None:
+    assert ids == sorted(ids)
+    for job_id, asked in zip(ids, jobs, strict=True):
+        row = await store.inspector.job(job_id)
+        assert row is not None
+        assert (row.task, row.queue, row.args) == (asked.task, asked.queue, asked.args)
+        assert (row.priority, row.tenant) == (asked.priority, asked.tenant)
+        assert row.policy == asked.policy
+        assert row.waiting == (asked.delay > 0 or asked.run_at is not None)
+
+
+@pytest.mark.parametrize("args", [["\x1f", "a\x1fb"], ["a\x1fb"], [""], ["", ""], ["x", "", "y"]])
+async def test_arguments_are_stored_as_they_are_whatever_their_text(
+    store: Store, args: list[str]
+) -> None:
+    ids = await enqueued(store, *[job(args=text) for text in args])
+    rows = [await store.inspector.job(job_id) for job_id in ids]
+    assert [row.args for row in rows if row] == args
+    assert len(await store.inspector.jobs(JobFilter())) == len(args)

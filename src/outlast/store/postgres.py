@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
-from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import (
@@ -43,23 +42,13 @@ from outlast.store.base import (
     WorkerSeen,
 )
 from outlast.store.columns import policy_of
+from outlast.store.postgres_enqueue import enqueue, keyed
 from outlast.store.postgres_inspector import PostgresInspector
 from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
 from outlast.store.postgres_schema import PostgresSchema
-from outlast.store.postgres_sql import (
-    Head,
-    claimed_of,
-    ends_text,
-    head_of,
-    job_columns,
-    orphan_of,
-    sql,
-    to_json,
-)
+from outlast.store.postgres_sql import Head, claimed_of, ends_text, head_of, orphan_of, sql, to_json
 from outlast.store.reads import Inspector, WorkerStatus
-
-KEYED_TRIES = 10  # a key whose job ends between insert and look-up, this often in a row
 
 Pair = tuple[int, int]
 T = TypeVar("T", Save, Report)
@@ -139,11 +128,12 @@ class PostgresStore:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
-        async with self._connections.use() as connection:
-            if len(jobs) == 1 or all(job.key is None for job in jobs):
-                return await _enqueue(connection, jobs, notify=self.notify)
+        with_keys = keyed(jobs)
+        async with self._connections.use(keeps_plans=not with_keys) as connection:
+            if len(jobs) == 1 or not with_keys:
+                return await enqueue(connection, jobs, notify=self.notify)
             async with connection.transaction():
-                return await _enqueue(connection, jobs, notify=self.notify)
+                return await enqueue(connection, jobs, notify=self.notify)
 
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
@@ -410,7 +400,7 @@ async def enqueue_on(
 ) -> list[Enqueued]:
     """As ``PostgresStore.enqueue``; visible, and listeners woken, when the caller commits."""
     with foreign_errors():
-        return await _enqueue(connection, jobs, notify=notify)
+        return await enqueue(connection, jobs, notify=notify)
 
 
 async def complete_on(connection: Any, job_id: int, token: int, result: str | None) -> bool:
@@ -426,39 +416,6 @@ async def store_id_on(connection: Any) -> str | None:
         return None
     rows = await connection.fetch(sql("store_id"))
     return str(rows[0]["store_id"]) if rows else None
-
-
-async def _enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
-    if not jobs:
-        return []
-    if any(job.key is not None for job in jobs):
-        return await _enqueue_keyed(connection, jobs, notify=notify)
-    rows = await connection.fetch(sql("enqueue"), *job_columns(jobs), notify)
-    return [Enqueued(row["id"], True) for row in rows]
-
-
-async def _enqueue_keyed(
-    connection: Any, jobs: Sequence[NewJob], *, notify: bool
-) -> list[Enqueued]:
-    found: dict[int, Enqueued] = {}
-    left = list(enumerate(jobs))
-    for _ in range(KEYED_TRIES):
-        batch = [job for _, job in left]
-        keys = [job.key for job in batch]
-        rows = await connection.fetch(sql("enqueue_keyed"), *job_columns(batch), notify, keys)
-        for (index, _job), row in zip(left, rows, strict=True):
-            if row["created"]:
-                found[index] = Enqueued(row["id"], True)
-        left = [(index, job) for index, job in left if index not in found]
-        if not left:
-            return [found[index] for index in range(len(jobs))]
-        rows = await connection.fetch(sql("find_keys"), [job.key for _, job in left])
-        held = {row["key"]: row["id"] for row in rows}
-        found |= {index: Enqueued(held[job.key], False) for index, job in left if job.key in held}
-        left = [(index, job) for index, job in left if index not in found]
-        if not left:
-            return [found[index] for index in range(len(jobs))]
-    raise StoreUnavailable("jobs with these keys came and went too fast; enqueue again")
 
 
 # -- small helpers

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -97,16 +97,93 @@ def foreign_errors() -> Iterator[None]:
 
 
 class _Lane:
-    """The connections of one event loop."""
+    """The connections of one event loop. ``idle``: those that plan each statement anew (False),
+    and those that keep plans (True); ``lent``: how many are in use."""
 
     def __init__(self, limit: int) -> None:
         self.free = asyncio.Semaphore(limit)
-        self.idle: list[Any] = []
+        self.limit = limit
+        self.idle: dict[bool, list[Any]] = {False: [], True: []}
+        self.lent = 0
         self.generation = 0
+
+    def take(self, *, keeps_plans: bool) -> tuple[Any, bool]:
+        """Return an idle connection and its kind; None: one is to be opened, and there is room.
+
+        Who can live with kept plans can live without, too; nobody else gets one that keeps them.
+        """
+        fitting, others = self.idle[keeps_plans], self.idle[not keeps_plans]
+        if fitting:
+            return fitting.pop(), keeps_plans
+        if others and len(others) + self.lent > self.limit:
+            if keeps_plans:
+                return others.pop(), False
+            others.pop().terminate()
+        return None, keeps_plans
+
+    def empty(self) -> list[Any]:
+        """Take all idle ones; what is in use is not to come back."""
+        self.generation += 1
+        idle = [*self.idle[False], *self.idle[True]]
+        self.idle = {False: [], True: []}
+        return idle
+
+
+class _Loan:
+    """A connection for the length of an ``async with``: see ``Connections.use``."""
+
+    def __init__(self, connections: Connections, *, keeps_plans: bool) -> None:
+        self._connections = connections
+        self._keeps_plans = keeps_plans
+        self._cancels = _cancels()
+
+    async def __aenter__(self) -> Any:
+        self._lane = lane = self._connections.lane()
+        await lane.free.acquire()
+        lane.lent += 1
+        self._generation = lane.generation
+        self._connection, self._keeps_plans = lane.take(keeps_plans=self._keeps_plans)
+        if self._connection is None:
+            try:
+                self._connection = await self._connections.connect(keeps_plans=self._keeps_plans)
+            except BaseException:
+                self._end()
+                raise
+        return self._connection
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None:
+            self._give_back(keep=True)
+            return
+        mapped = translated(error)
+        self._give_back(keep=_is_clean(error, mapped))
+        if mapped is None:
+            return
+        if _cancels() > self._cancels:
+            raise asyncio.CancelledError from error
+        raise mapped from error
+
+    def _give_back(self, *, keep: bool) -> None:
+        lane, connection = self._lane, self._connection
+        usable = not connection.is_closed() and not connection.is_in_transaction()
+        if keep and usable and self._generation == lane.generation:
+            lane.idle[self._keeps_plans].append(connection)
+        else:
+            connection.terminate()
+        self._end()
+
+    def _end(self) -> None:
+        self._lane.lent -= 1
+        self._lane.free.release()
 
 
 class Connections:
-    """At most ``settings.connections`` per event loop, opened when needed."""
+    """At most ``settings.connections`` per event loop, opened when needed.
+
+    Statements are planned anew each time, since a plan made on an empty table must not outlive
+    that; where there may be several connections, some keep plans, for statements whose plan never
+    depends on what the tables hold.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -114,50 +191,31 @@ class Connections:
         self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane] = WeakKeyDictionary()
         self._left_to_parent: list[object] = []
 
-    @asynccontextmanager
-    async def use(self) -> AsyncIterator[Any]:
+    def use(self, *, keeps_plans: bool = False) -> _Loan:
         """Lend a connection; errors of the driver leave as errors of Outlast.
 
         Whatever breaks off (also a cancelled caller) takes the connection with it. A caller that
         was cancelled hears of that, though the driver's own clean-up (a rollback on a connection
         that is gone) may have put another error in its place.
         """
-        lane = self._lane()
-        cancels = _cancels()
-        async with lane.free:
-            generation = lane.generation
-            connection = lane.idle.pop() if lane.idle else await self._connect()
-            try:
-                yield connection
-            except BaseException as error:
-                mapped = translated(error)
-                self._give_back(lane, generation, connection, keep=_is_clean(error, mapped))
-                if mapped is None:
-                    raise
-                if _cancels() > cancels:
-                    raise asyncio.CancelledError from error
-                raise mapped from error
-            self._give_back(lane, generation, connection, keep=True)
+        return _Loan(self, keeps_plans=keeps_plans and self.settings.connections > 1)
 
     async def close(self) -> None:
         """Close this loop's idle connections politely, those of other loops abruptly."""
-        mine = self._lane()
-        idle, mine.idle = mine.idle, []
-        mine.generation += 1
-        for connection in idle:
+        for connection in self.lane().empty():
             await _close(connection)
         self.drop()
 
     def drop(self) -> None:
         """Throw away all idle connections; those in use go when they are given back."""
         for loop, lane in list(self._lanes.items()):
-            lane.generation += 1
-            idle, lane.idle = lane.idle, []
+            idle = lane.empty()
             if not loop.is_closed():
                 for connection in idle:
                     loop.call_soon_threadsafe(connection.terminate)
 
-    def _lane(self) -> _Lane:
+    def lane(self) -> _Lane:
+        """Return the connections of the running loop."""
         if os.getpid() != self._pid:  # the sockets are the parent's: hold them, say nothing
             self._left_to_parent.append(self._lanes)
             self._lanes = WeakKeyDictionary()
@@ -168,16 +226,10 @@ class Connections:
             lane = self._lanes[loop] = _Lane(self.settings.connections)
         return lane
 
-    def _give_back(self, lane: _Lane, generation: int, connection: Any, *, keep: bool) -> None:
-        usable = not connection.is_closed() and not connection.is_in_transaction()
-        if keep and usable and generation == lane.generation:
-            lane.idle.append(connection)
-        else:
-            connection.terminate()
-
-    async def _connect(self) -> Any:
+    async def connect(self, *, keeps_plans: bool) -> Any:
+        """Open one more. Raises StoreUnavailable."""
         try:
-            return await connect(self.settings)
+            return await connect(self.settings, keeps_plans=keeps_plans)
         except Exception as error:
             mapped = translated(error)
             if mapped is None:
@@ -187,36 +239,43 @@ class Connections:
             ) from error
 
 
-async def connect(settings: Settings, *, application: str = "outlast") -> Any:
+async def connect(
+    settings: Settings, *, application: str = "outlast", keeps_plans: bool = False
+) -> Any:
     """Open one connection, by way of a pooler where there is one that says so. Its driver prepares
     and executes without a break, so a pooler keeps both on one session of the server."""
+    plans = "force_generic_plan" if keeps_plans else "force_custom_plan"
+    session = _session(settings, application, plans)
     try:
-        return await _open(settings, application, pooler=settings.pooler)
+        return await _open(settings, session, pooler=settings.pooler)
     except asyncpg.ProtocolViolationError as error:
         if "startup parameter" not in str(error):
             raise
-        return await _open(settings, application, pooler=True)
+        return await _open(settings, session, pooler=True)
 
 
-async def _open(settings: Settings, application: str, *, pooler: bool) -> Any:
-    """READ COMMITTED is what the arguments in the SQL files rest on, and custom plans keep a plan
-    made on an empty table from outliving that."""
+def _session(settings: Settings, application: str, plans: str) -> dict[str, str]:
+    """READ COMMITTED is what the arguments in the SQL files rest on."""
     milliseconds = str(int(settings.statement_timeout * 1000))
-    session = {
+    return {
         "application_name": application,
         "statement_timeout": milliseconds,
         "idle_in_transaction_session_timeout": milliseconds,
         "default_transaction_isolation": "read committed",
-        "plan_cache_mode": "force_custom_plan",
+        "plan_cache_mode": plans,
         "jit": "off",
     }
+
+
+async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
+    name = {"application_name": session["application_name"]}
     try:
         return await asyncpg.connect(
             settings.url,
             timeout=settings.connect_timeout,  # pyright: ignore[reportArgumentType]
             command_timeout=settings.statement_timeout + _CLIENT_GRACE_SECONDS,
             statement_cache_size=0 if pooler else 100,
-            server_settings={"application_name": application} if pooler else session,
+            server_settings=name if pooler else session,
         )
     except ValueError as error:
         raise ConfigError(f"{redacted(settings.url)}: {error}") from error

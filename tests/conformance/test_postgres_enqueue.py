@@ -1,0 +1,86 @@
+"""Enqueuing on PostgreSQL: by sessions that keep plans, which nothing else is run on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from outlast.store.base import NewJob
+from outlast.store.postgres import PostgresStore
+from outlast.store.postgres_pool import Connections, Settings
+
+KEPT, ANEW = "force_generic_plan", "force_custom_plan"
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+@pytest.fixture
+async def two(pg_url: str) -> AsyncIterator[Connections]:
+    """At most two connections."""
+    connections = Connections(Settings(url=pg_url, connections=2))
+    yield connections
+    await connections.close()
+
+
+async def plans(connection: Any) -> str:
+    """Return what the session does about plans."""
+    return str(await connection.fetchval("SHOW plan_cache_mode"))
+
+
+async def test_plans_are_kept_only_for_who_asks_for_it(two: Connections) -> None:
+    for keeps_plans, mode in ((True, KEPT), (False, ANEW)) * 2:
+        async with two.use(keeps_plans=keeps_plans) as connection:
+            assert await plans(connection) == mode
+    assert {len(idle) for idle in two.lane().idle.values()} == {1}
+
+
+async def test_who_needs_new_plans_gets_no_session_that_keeps_them(two: Connections) -> None:
+    async with contextlib.AsyncExitStack() as both:
+        held = [await both.enter_async_context(two.use(keeps_plans=True)) for _ in range(2)]
+        assert [await plans(connection) for connection in held] == [KEPT, KEPT]
+    async with two.use() as connection:
+        assert await plans(connection) == ANEW
+    assert sum(connection.is_closed() for connection in held) == 1
+
+
+async def test_who_can_do_without_kept_plans_does_so_rather_than_open_one_more(
+    two: Connections,
+) -> None:
+    async with contextlib.AsyncExitStack() as both:
+        held = [await both.enter_async_context(two.use()) for _ in range(2)]
+    async with two.use(keeps_plans=True) as connection:
+        assert connection in held
+        assert await plans(connection) == ANEW
+    assert [len(idle) for idle in two.lane().idle.values()] == [2, 0]
+
+
+async def test_a_single_connection_plans_anew(pg_url: str) -> None:
+    one = Connections(Settings(url=pg_url))
+    async with one.use(keeps_plans=True) as connection:
+        assert await plans(connection) == ANEW
+    await one.close()
+
+
+async def test_jobs_without_keys_have_a_session_that_keeps_plans(
+    pg_url: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    use = Connections.use
+
+    def spied(self: Connections, *, keeps_plans: bool = False) -> Any:
+        asked.append(keeps_plans)
+        return use(self, keeps_plans=keeps_plans)
+
+    monkeypatch.setattr(Connections, "use", spied)
+    plain = NewJob(task="t")
+    await store.enqueue([plain])
+    await store.enqueue([plain, NewJob(task="other")])
+    await store.enqueue([NewJob(task="t", key="k")])
+    assert asked == [True, True, False]
