@@ -41,15 +41,17 @@ class Plan:
         self.chance = chance
         self.on = True
         self.seen: Counter[str] = Counter()
-        self.outage_until = 0.0
+        self.outage_until = self.still_until = 0.0
         self.disk_is_full = False
         rare = 1.0 if theme == "calls" else 3.0 if theme is None else 6.0
         self.rates = {
             fault: most * chance() ** rare if chance() < 0.5 else 0.0
             for fault, most in FAULTS.items()
         }
+        self.near_deaths = theme == "near deaths"
         self.wake_lost = chance() if chance() < 0.5 else 0.1
-        self.slow_disk = 0.2 * chance() if theme == "slow disk" or chance() < 0.2 else 0.0
+        most = 0.5 if theme == "slow disk" else 0.2
+        self.slow_disk = most * chance() if theme == "slow disk" or chance() < 0.2 else 0.0
         self.crash_rate = 0.01 * chance() ** 2 if chance() < 0.4 else 0.0
 
     def drawn(self) -> str | None:
@@ -76,7 +78,7 @@ class Plan:
     def stop(self) -> None:
         """Let there be no faults any more."""
         self.on = False
-        self.outage_until = 0.0
+        self.outage_until = self.still_until = 0.0
         self.disk_is_full = False
 
 
@@ -95,6 +97,8 @@ class Faults:
         if not plan.on:
             return await self._done(name, real, args, kwargs)
         await self._may_die(owner)
+        if name == "reap" and plan.near_deaths:
+            await self._let_it_beat(args[0])
         fault = await self._before(name, owner)
         if fault is not None and name == "heartbeat":
             owner.is_unwell(fault)
@@ -109,11 +113,16 @@ class Faults:
             await asyncio.sleep(12.0 * chance() ** 2)
         if name == "heartbeat" and owner.link_dies:
             await self._dying_link(owner)
+        if name == "exchange" and owner.beats_are_stuck and reply.claimed:
+            await asyncio.sleep(owner.lease / 3 * chance() ** 0.5)  # its trust may end meanwhile
         return reply
 
     async def _before(self, name: str, owner: Any) -> str | None:
         plan, chance = self._plan, self._plan.chance
         self._in_the_way(name, owner)
+        if (still := plan.still_until - self._world.loop.now) > 0:
+            plan.seen["call while the store stood still"] += 1
+            await asyncio.sleep(still + 0.05 * chance())  # then all at once, in any order
         fault = plan.drawn()
         if fault == "slow":
             await asyncio.sleep(8.0 * chance() ** 3)
@@ -134,11 +143,23 @@ class Faults:
             plan.seen["call while cut off"] += 1
             owner.is_unwell("cut off")
             raise StoreUnavailable("simulated: this worker is cut off")
+        if name == "heartbeat" and owner.beats_are_stuck:
+            plan.seen["beat that is stuck"] += 1
+            owner.is_unwell("its beats are stuck")
+            raise StoreUnavailable("simulated: this beat is stuck")
         if plan.disk_is_full and name not in READS and plan.chance() < 0.5:
             plan.seen["call with a full disk"] += 1
             if name == "heartbeat":
                 owner.is_unwell("disk full")
             raise StoreUnavailable("simulated: the disk is full")
+
+    async def _let_it_beat(self, gone: Any) -> None:
+        """Let the beats of a worker get through in the moment in which it is to be reaped."""
+        worker = self._world.owner_of(gone.worker_id)
+        if worker is not None and worker.beats_are_stuck:
+            self._plan.seen["beats got through before the reap"] += 1
+            worker.beats_stuck_until = 0.0
+            await asyncio.sleep(self._plan.chance())
 
     async def _may_die(self, owner: Any) -> None:
         if owner is None or owner.ended or not self._plan.crashes():

@@ -199,7 +199,7 @@ class SimWorker:
         self.ended = False
         self.lease = LEASE
         self.unwell_at = world.loop.now  # when it last had trouble of its own
-        self.cut_until = 0.0
+        self.cut_until = self.beats_stuck_until = 0.0
         self.link_dies = False
         self._tether_gone = False
 
@@ -290,9 +290,14 @@ class SimWorker:
         return bool(self.world.loop.now < self.cut_until)
 
     @property
+    def beats_are_stuck(self) -> bool:
+        """Whether its beats do not get through, though other calls do, if slowly."""
+        return bool(self.world.loop.now < self.beats_stuck_until)
+
+    @property
     def well_for(self) -> float:
         """For how many seconds it has had no trouble of its own."""
-        if self.process.stopped or self.is_cut:
+        if self.process.stopped or self.is_cut or self.beats_are_stuck:
             return 0.0
         return float(self.world.loop.now - self.unwell_at)
 

@@ -25,7 +25,10 @@ THEMES = {
     "operators": ["job cancelled", "job requeued", "worker killed"],
     "calls": ["worker drained"],  # most of the trouble is with the calls themselves
     "slow disk": ["tree killed"],
+    "near deaths": ["presence session ended", "beats stuck"],  # a beat comes just before the reap
+    "beats": ["beats stuck"],
 }
+ONE_AT_A_TIME = {"pauses", "cuts", "suspends", "beats"}  # and others to notice
 
 
 def theme_of(seed: int) -> str | None:
@@ -39,7 +42,7 @@ async def torment(world: Any, until: asyncio.Task[None]) -> None:
     deeds = _chosen(world.chance) if world.theme is None else THEMES[world.theme]
     pace = 1.0 + 6.0 * world.chance()
     idle = 0.3 * world.chance()  # how often nothing happens
-    slow = world.theme in {"pauses", "cuts", "suspends"}  # one at a time, and others to notice
+    slow = world.theme in ONE_AT_A_TIME
     least = world.loop.now + (4.0 if slow else 2.5) * world.lease
     end = None
     while end is None or world.loop.now < end:
@@ -159,11 +162,27 @@ def _let_a_link_die(world: Any) -> bool:
     return True
 
 
-def _suspend_host(world: Any) -> bool:
-    host = _one(world, [each for each in world.hosts if not each.suspended and each.workers()])
-    if host is None:
+def _let_beats_get_stuck(world: Any) -> bool:
+    worker = _a_worker(world)
+    if worker is None:
         return False
-    host.suspend(_about_a_lease(world))
+    worker.beats_stuck_until = world.loop.now + _about_a_lease(world)
+    worker.is_unwell("its beats are stuck")
+    return True
+
+
+def _suspend_host(world: Any) -> bool:
+    """Where there are several hosts, one stays awake; a network comes back later than its host."""
+    awake = [each for each in world.hosts if not each.suspended and each.workers()]
+    host = _one(world, awake)
+    if host is None or (len(world.hosts) > 1 and len(awake) == 1):
+        return False
+    seconds = _about_a_lease(world)
+    host.suspend(seconds)
+    if len(world.hosts) > 1 and world.chance() < 0.5:
+        back_at = world.loop.now + seconds + 0.5 * world.lease * world.chance()
+        for each in host.workers():
+            each.cut_until = max(each.cut_until, back_at)
     return True
 
 
@@ -180,6 +199,13 @@ def _cut_the_power(world: Any) -> bool:
 
 def _outage(world: Any) -> bool:
     world.plan.outage_until = world.loop.now + _about_a_lease(world)
+    return True
+
+
+def _let_the_store_stand_still(world: Any) -> bool:
+    if world.loop.now < world.plan.still_until + 2.0:  # a beat that is due lands in between
+        return False
+    world.plan.still_until = world.loop.now + 0.6 * world.lease * world.chance()
     return True
 
 
@@ -261,9 +287,11 @@ DEEDS: dict[str, Deed] = {
     "runner stopped": _stop_runner,
     "worker cut off": _cut_worker_off,
     "link dies slowly": _let_a_link_die,
+    "beats stuck": _let_beats_get_stuck,
     "host suspended": _suspend_host,
     "host without power": _cut_the_power,
     "store away": _outage,
+    "store stands still": _let_the_store_stand_still,
     "database restarted": _restart_the_database,
     "presence session ended": _end_a_session,
     "disk full": _fill_the_disk,

@@ -7,7 +7,7 @@ that nobody catches is a hole in the proof.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -18,7 +18,7 @@ from outlast.model.lease import DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
 from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
 from outlast.store.base import Answer
-from outlast.worker import deaths, exchange, ledger, reaper
+from outlast.worker import deaths, exchange, ledger, pool, reaper
 from outlast.worker import worker as worker_room
 from tests.sim import host as host_room
 from tests.sim import world as world_room
@@ -122,7 +122,8 @@ def _host_name() -> Iterable[Patch]:
     real = reaper.Reaper._cause_of_death
 
     def same_host(self: Any, each: Any, *rest: Any) -> Any:
-        return DeathCause.RESTARTED if self._first else real(each, *rest)
+        here = each.host == PROCESS.get().owner.host.name
+        return DeathCause.RESTARTED if self._first and here else real(each, *rest)
 
     yield mock.patch.object(reaper.Reaper, "_cause_of_death", same_host)
 
@@ -183,7 +184,18 @@ def _tether() -> Iterable[Patch]:
 
 @twin("attempts go on after the lease")
 def _no_fence() -> Iterable[Patch]:
-    yield mock.patch.object(worker_room.Worker, "lose_lease")
+    real = pool.RunnerPool.stop
+
+    def stop(self: Any, token: int, reason: Any) -> None:
+        if reason != "lease_lost":
+            real(self, token, reason)
+
+    async def wait(self: Any, kill_at: float) -> None:
+        while self._isolation.others():
+            await self._clock.sleep(0.01)
+
+    yield mock.patch.object(pool.RunnerPool, "stop", stop)
+    yield mock.patch.object(worker_room.Worker, "_end_all_but_kept", wait)
     yield mock.patch.object(host_room.SimTether, "hold_until")
 
 
@@ -192,9 +204,7 @@ def _by_id() -> Iterable[Patch]:
     real = sqlite_exchange.apply
 
     def by_id(cursor: Any, now: float, ended: Any) -> int:
-        with ExitStack() as stack:
-            for patch in _end():
-                stack.enter_context(patch)
+        with without(sqlite_exchange._SQL, "end", "AND token = :token"):  # evidence has its own
             return real(cursor, now, ended)
 
     yield mock.patch.object(sqlite_workers, "apply", by_id)

@@ -50,6 +50,7 @@ class Witness:
         self.counts: Counter[str] = Counter()
         self.accepted: set[int] = set()  # jobs whose enqueue has returned
         self.completed: dict[int, int] = {}  # job -> the token whose completion was accepted
+        self._ends: dict[int, str] = {}  # token -> the outcome under which its end was accepted
         self.killed_from_outside: set[int] = set()  # tokens
         self.token_max = 0
         self._saved: dict[int, str | None] = {}  # job -> the checkpoint that was accepted last
@@ -155,9 +156,16 @@ class Witness:
             self.wrong("one row for a worker", f"{name} has {count}")
 
     def _reaped(self, done: bool, gone: Any, cause: DeathCause = DeathCause.SILENCE) -> None:
-        """Nobody is found gone who lives, and had no trouble of its own."""
+        """Nobody is found gone who has beaten since, or who lives and had no trouble of its own."""
+        if not done:
+            return
+        sql = "SELECT beat FROM outlast_workers WHERE id = ?"
+        beat = self._rows.execute(sql, (gone.worker_id,)).fetchone()[0]
+        if beat > gone.beat:
+            told = f"worker {gone.worker_id} was seen at beat {gone.beat}, and reaped at {beat}"
+            self.wrong("no false reclaim", told)
         owner = self._world.owner_of(gone.worker_id)
-        if not done or owner is None:
+        if owner is None:
             return
         well = owner.well_for > WELL_LEASES * gone.lease
         if well or cause in {DeathCause.LOCK_FILE, DeathCause.RESTARTED}:
@@ -168,8 +176,9 @@ class Witness:
     def _refused_nobodys_own(self, ended: Any, answers: Any) -> None:
         """The same end written twice is ``already``, not a refusal."""
         for end, answer in zip(ended, answers, strict=True):
-            own = self.completed.get(end.job_id) == end.token and end.state == "completed"
-            if own and answer is Answer.REFUSED:
+            if answer is Answer.ACCEPTED:
+                self._ends[end.token] = end.outcome
+            elif answer is Answer.REFUSED and self._ends.get(end.token) == end.outcome:
                 self.wrong("already", f"the end of job {end.job_id} was refused to its owner")
 
     def _handed_on(self, claims: Any) -> None:

@@ -73,7 +73,7 @@ class World:
         self._make_hosts()
 
     def _make_hosts(self) -> None:
-        server = self.chance() < 0.5 or self.theme == "presence"
+        server = self.chance() < 0.5 or self.theme in {"presence", "suspends", "near deaths"}
         self.hosts = [
             Host(self, number)
             for number in range(1, (4 if self.chance() < 0.5 else 3) if server else 2)
@@ -169,7 +169,7 @@ class World:
         self.plan.stop()
         self.disk.make_room()
         for worker in self.alive():
-            worker.cut_until, worker.link_dies = 0.0, False
+            worker.cut_until, worker.beats_stuck_until, worker.link_dies = 0.0, 0.0, False
         self.store_host.wall_step = self.store_host.wall_step_max  # what was due once is due again
         while len(self.alive()) < 2:
             self.add_worker()
@@ -215,8 +215,9 @@ class World:
     # -- clients ------------------------------------------------------------------------------
 
     async def _enqueue(self) -> None:
+        pause = 6.0 if self.theme == "beats" else 1.5  # work comes as long as there is trouble
         for index in range(4 + int(20 * self.chance() ** 2)):
-            await asyncio.sleep(1.5 * self.chance() ** 2)
+            await asyncio.sleep(pause * self.chance() ** 2)
             await self._enqueue_one(self._some_job(index))
 
     def _some_job(self, index: int) -> NewJob:
