@@ -88,10 +88,20 @@ async def test_a_nudge_during_a_run_is_not_lost():
         assert stage.duty.runs == 2
 
 
-async def test_a_pause_of_nothing_lets_others_run_in_between():
-    async with Stage(0.0, 0.0, 0.0) as stage:
-        await stage.clock.run_for(0)
-        assert stage.duty.runs == 4
+async def test_a_duty_that_goes_on_at_once_does_so_before_what_it_has_started():
+    stage = Stage(0.0, 0.0)
+    runs: list[int] = []
+    script = stage.duty.run_once
+
+    async def starts_something() -> float | None:
+        if not stage.duty.runs:
+            asyncio.get_running_loop().call_soon(lambda: runs.append(stage.duty.runs))
+        return await script()
+
+    stage.duty.run_once = starts_something  # type: ignore[method-assign]
+    async with stage:
+        assert runs == [3]
+        assert stage.duty.runs == 3
 
 
 async def test_an_error_is_survived_with_a_growing_pause_and_told():

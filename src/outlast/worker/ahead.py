@@ -9,6 +9,7 @@ none waits behind a slow one; where that rate was no promise, they are given bac
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 from outlast.clock import Clock
@@ -53,6 +54,12 @@ class Ahead:
         self._granted = max(0, room)
         return self._granted
 
+    def part(self, slots: int) -> int:
+        """Return how many one exchange may claim where there are so many slots: while attempts end,
+        half of all that may be held, so that one half runs while the other is exchanged."""
+        ahead = int(self._per_second() * HORIZON_SECONDS)
+        return (slots + ahead + 1) // 2 if ahead else slots
+
     def span(self) -> float | None:
         """Return for how many seconds those that wait keep the slots busy; None: nothing runs."""
         rate = self._per_second()
@@ -75,6 +82,10 @@ class Ahead:
         self._granted -= 1
         self._waiting[running.token] = running
         return True
+
+    def line_up(self, attempts: Iterable[Running]) -> None:
+        """Let attempts wait, behind the others, for the next moment."""
+        self._waiting.update((running.token, running) for running in attempts)
 
     def take(self, count: int) -> list[Running]:
         """Return the first that wait, to be started now, and let go of them."""

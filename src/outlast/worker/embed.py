@@ -117,8 +117,11 @@ class LocalPool:
         self._tasks = sorted(serves)
         self._executor = Executor(app, link, resources, clock=clock, threads=settings.concurrency)
         self._ahead = Ahead(ledger, clock)
+        self._loop = asyncio.get_running_loop()
+        self._turning = False  # the loop's next turn fills the slots
+        self._freed = 0
         self.may_begin: Callable[[], bool] = lambda: True
-        link.on_free = self._refill
+        link.on_free = self._on_free
 
     def registered(self, worker_id: int) -> None:
         """Note the id that attempts show."""
@@ -137,24 +140,22 @@ class LocalPool:
         free = self._free() + self._ahead.room() - unanswered
         if free <= 0 or not self._tasks:
             return []
-        return [Room(self._tasks, min(free, CLAIMS_MAX), list(self._settings.queues))]
+        limit = min(free, self._ahead.part(self._settings.concurrency), CLAIMS_MAX)
+        return [Room(self._tasks, limit, list(self._settings.queues))]
 
     def room_alone(self, solo: int) -> Room | None:
         """Return the room for one suspect: here it runs when it is the only attempt."""
         return Room(self._tasks, 1, list(self._settings.queues), solo)
 
     def place(self, attempts: list[Running]) -> None:
-        """Start claimed attempts; those for which there is no slot yet wait."""
-        free = max(0, self._free() + len(attempts))  # they are in the ledger already
-        for running in attempts[:free]:
-            self._executor.start(running.claimed)
-        for running in attempts[free:]:
-            if not self._ahead.put(running):
-                self._executor.start(running.claimed)
+        """Start claimed attempts, as far as there are slots, with the loop's next turn: by then
+        the next exchange is under way, and they run meanwhile."""
+        self._ahead.line_up(attempts)
+        self._fill_soon()
 
     def linger(self) -> float:
         """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
-        return linger(self._ahead)
+        return linger(self._ahead) if len(self._ahead) > self._free() else 0.0
 
     def give_back(self, reason: str) -> None:
         """Give back what was claimed and has not begun."""
@@ -172,9 +173,20 @@ class LocalPool:
         running = len(self._ledger.running) - len(self._ahead)
         return self._settings.concurrency - running
 
-    def _refill(self) -> None:
+    def _on_free(self) -> None:
+        self._freed += 1
+        self._fill_soon()
+
+    def _fill_soon(self) -> None:
+        if not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._fill)
+
+    def _fill(self) -> None:
         """Give free slots to those that wait, while new attempts may begin at all."""
-        self._ahead.freed(1)
+        self._turning = False
+        freed, self._freed = self._freed, 0
+        self._ahead.freed(freed)
         if self._ahead and not self.may_begin():
             self.give_back("the worker takes no more")
         for running in self._ahead.take(max(0, self._free())):

@@ -38,15 +38,21 @@ class Placing:
         return runner if runner is not None and runner in runners and runner.tokens else None
 
     def rooms(
-        self, runners: Sequence[RunnerProcess], unanswered: int, alone: int = 0, shared: int = 0
+        self,
+        runners: Sequence[RunnerProcess],
+        unanswered: int,
+        alone: int = 0,
+        shared: int = 0,
+        part: int = CLAIMS_MAX,
     ) -> list[Room]:
         """Return what fits: idle runners take anything, the others only what shares. ``alone`` and
-        ``shared`` more of each kind may wait for a place."""
+        ``shared`` more of each kind may wait for a place; of what shares no more than ``part``."""
         active = self.active(runners)
         own = _own(active)
         sharing = {name for runner in active for name in runner.tasks} - own
         idle, slots = self.free(runners)
-        rooms = [(own | sharing, idle), (own, alone), (sharing, slots + shared)]
+        to_share = min(slots + shared, unanswered + part)
+        rooms = [(own | sharing, idle), (own, alone), (sharing, to_share)]
         ordinary = [
             Room(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
             for tasks, limit in (rooms if own else rooms[2:])

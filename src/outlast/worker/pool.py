@@ -76,6 +76,7 @@ class RunnerPool:
         self._ledger = ledger
         self._savings = savings
         self._size = size
+        self._slots = size * concurrency
         self._placing = Placing(size=size, concurrency=concurrency, queues=queues)
         self._tags = tags
         self._clock = clock
@@ -164,7 +165,8 @@ class RunnerPool:
         alone, shared = (ahead.room() for ahead in self._aheads)
         if not alone and self._clock.boot() >= self._next_turn_at:
             alone = self._room_for_turn()
-        return self._placing.rooms(self.runners, unanswered, alone, shared)
+        part = self._ahead_shared.part(self._slots)
+        return self._placing.rooms(self.runners, unanswered, alone, shared, part)
 
     def _room_for_turn(self) -> int:
         """Return the room for one plain function where async tasks fill all runners: a steady

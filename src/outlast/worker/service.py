@@ -23,7 +23,8 @@ class Duty(Protocol):
     name: str
 
     async def run_once(self) -> float | None:
-        """Do it once; return the seconds until the next time (None: only when nudged)."""
+        """Do it once; return the seconds until the next time (None: only when nudged). With 0 it
+        goes on at once, and has to wait for something itself: nobody else has a turn between."""
         ...
 
 
@@ -97,8 +98,7 @@ class Service:
             await self._clock.sleep(seconds or BACKOFF_FIRST)
             return
         if seconds is not None and seconds <= 0:
-            await asyncio.sleep(0)
-            return
+            return  # before all that is ready by now: the duty itself waits for the store
         try:
             async with asyncio.timeout(seconds):
                 await self._nudged.wait()

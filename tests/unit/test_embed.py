@@ -1,0 +1,93 @@
+"""The pool of a worker in process: what was claimed begins while the next exchange is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import outlast
+from outlast.config import worker_settings
+from outlast.model.job import State
+from outlast.store.base import Room
+from outlast.testing import ManualClock
+from outlast.worker.ahead import HORIZON_SECONDS, RATE_SECONDS
+from outlast.worker.embed import LocalLink, LocalPool
+from tests.unit.worker_kit import claimed, new_ledger
+
+SLOTS = 4
+ENDS = 1_000  # in RATE_SECONDS
+AHEAD = int(ENDS / RATE_SECONDS * HORIZON_SECONDS)
+
+
+class Stage:
+    """A pool of four slots and what its task has begun."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.gate = asyncio.Event()
+        app = outlast.App("sqlite:///nowhere.db")
+
+        @app.task(name="t")
+        async def task() -> None:
+            self.begun.append(outlast.current().token)
+            await self.gate.wait()
+
+        self.clock = ManualClock(boot=0.0)
+        self.ledger = new_ledger(self.clock)
+        savings: Any = None
+        link = LocalLink(self.ledger, savings, "store")
+        settings = worker_settings(concurrency=SLOTS)
+        self.pool = LocalPool(app, self.ledger, link, None, settings, self.clock)
+
+    def place(self, *tokens: int) -> None:
+        self.pool.place([self.ledger.claim(claimed(token)) for token in tokens])
+
+    async def turns(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def test_what_was_claimed_begins_with_a_later_turn_of_the_loop() -> None:
+    stage = Stage()
+    stage.place(1, 2)
+    assert stage.pool.runs(1), "nobody takes it for lost meanwhile"
+    assert stage.pool.linger() == 0.0, "there is a slot for each"
+    assert stage.begun == []
+    await stage.turns()
+    assert stage.begun == [1, 2]
+    stage.gate.set()
+    await stage.turns()
+    assert [end.token for end in stage.ledger.take(10)] == [1, 2]
+
+
+async def test_no_more_begin_than_there_are_slots() -> None:
+    stage = Stage()
+    stage.place(*range(SLOTS + 2))
+    await stage.turns()
+    assert stage.begun == list(range(SLOTS))
+    assert stage.pool.waiting() == 2
+    stage.gate.set()
+    await stage.turns()
+    assert stage.begun == list(range(SLOTS + 2))
+
+
+async def test_what_has_not_begun_can_be_stopped_and_does_not_begin_without_trust() -> None:
+    stage = Stage()
+    stage.place(1, 2)
+    stage.pool.stop(1, "cancel")
+    stage.pool.may_begin = lambda: False
+    await stage.turns()
+    assert stage.begun == []
+    assert [end.state for end in stage.ledger.take(10)] == [State.CANCELLED, State.QUEUED]
+
+
+async def test_one_exchange_claims_half_of_what_may_be_held_while_attempts_end() -> None:
+    stage = Stage()
+    assert _limits(stage.pool.rooms(0)) == [SLOTS], "an idle worker takes all that it can run"
+    stage.pool._ahead.freed(ENDS)
+    stage.clock.advance(RATE_SECONDS)
+    assert _limits(stage.pool.rooms(0)) == [(SLOTS + AHEAD) // 2]
+
+
+def _limits(rooms: list[Room]) -> list[int]:
+    return [room.limit for room in rooms]
