@@ -52,6 +52,7 @@ class Witness:
         self.completed: dict[int, int] = {}  # job -> the token whose completion was accepted
         self._ends: dict[int, str] = {}  # token -> the outcome under which its end was accepted
         self.killed_from_outside: set[int] = set()  # tokens
+        self.workers_killed: set[int] = set()  # ids
         self.token_max = 0
         self._saved: dict[int, str | None] = {}  # job -> the checkpoint that was accepted last
         self._numbers: dict[int, int] = {}  # token -> the number of its last accepted checkpoint
@@ -253,12 +254,19 @@ class Witness:
         return any(name.endswith(f"] {event}") for name in self.counts)
 
     def worker_killed(self, worker_id: int) -> None:
-        """Forgive what is charged for it: a job that had the whole worker to itself is."""
-        sql = "SELECT token FROM outlast_jobs WHERE worker_id = ?"
-        self.killed_from_outside |= {row[0] for row in self._rows.execute(sql, (worker_id,))}
+        """Forgive what is charged for it: a job that had the whole worker to itself is, also where
+        its claim was done, in the store, only after the worker's death."""
+        self.workers_killed.add(worker_id)
 
     def _failures_of(self, job_id: int) -> int:
         """Return how many attempts of a job were charged to it (not by a nemesis)."""
-        sql = "SELECT token FROM outlast_attempts WHERE job_id = ? AND charge = 'failure'"
-        tokens = {row[0] for row in self._rows.execute(sql, (job_id,))}
-        return len(tokens - self.killed_from_outside)
+        sql = (
+            "SELECT token, worker_id, outcome FROM outlast_attempts"
+            " WHERE job_id = ? AND charge = 'failure'"
+        )
+        charged = (
+            token
+            for token, worker_id, outcome in self._rows.execute(sql, (job_id,))
+            if not (outcome == "lost_worker" and worker_id in self.workers_killed)
+        )
+        return len(set(charged) - self.killed_from_outside)
