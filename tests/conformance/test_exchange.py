@@ -10,7 +10,7 @@ import pytest
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Answer, Room, Store
+from outlast.store.base import Answer, Room, Save, Store
 from outlast.store.reads import WorkerStatus
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job
 
@@ -86,6 +86,30 @@ async def test_priority_counts_across_the_tasks_of_a_queue(store: Store, hands: 
     claimed = await hands.claim(2, tasks=["a", "b"])
     assert [one.job_id for one in claimed] == [third, first]
     assert [one.job_id for one in await hands.claim(2, tasks=["a", "b"])] == [second]
+
+
+async def test_one_task_may_hold_most_of_what_is_next(store: Store, hands: Hands) -> None:
+    jobs = [job(task=task) for _ in range(5) for task in "abc"]
+    jobs += [job(task="d", priority=1 + n % 2) for n in range(60)]
+    ids = await enqueued(store, *jobs)
+    order = sorted(range(len(jobs)), key=lambda n: (-jobs[n].priority, n))
+    claimed = await hands.claim(65, tasks=["a", "b", "c", "d"])
+    assert [one.job_id for one in claimed] == [ids[n] for n in order[:65]]
+
+
+async def test_long_payloads_come_whole_among_short_ones(store: Store, hands: Hands) -> None:
+    texts = ['"kurz"', '"' + 'ä\\"' * 20_000 + '"', "{}", '"' + "\\u0000" * 9_000 + '"']
+    await enqueued(store, *[job(args=text) for text in texts])
+    claimed = await hands.claim()
+    assert [one.args for one in claimed] == texts
+    saves = [Save(one.job_id, one.token, 1, one.args) for one in claimed]
+    assert set(await store.checkpoint(saves)) == {Answer.ACCEPTED}
+    await hands.hand_in(*[ended(one, OutcomeKind.RELEASED) for one in claimed])
+    again = await hands.claim()
+    assert [(one.args, one.checkpoint) for one in again] == [(text, text) for text in texts]
+    await hands.hand_in(*[ended(one, result=one.args) for one in again])
+    rows = [await store.inspector.job(one.job_id) for one in again]
+    assert [row and row.result for row in rows] == texts
 
 
 async def test_only_the_tasks_and_queues_of_the_room_are_taken(store: Store, hands: Hands) -> None:

@@ -77,7 +77,8 @@ def caught(name: str) -> Found:
 
 @twin("no token check in complete", "deaths", "fenced")
 def _complete() -> Iterable[Patch]:
-    yield without(sqlite_exchange._SQL, "complete", "AND token = ?", "AND ? IS NOT NULL")
+    guard = "AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER)"
+    yield without(sqlite_exchange._SQL, "complete", guard)
 
 
 @twin("no token check in retry, release and reclaim", "deaths", "fenced")

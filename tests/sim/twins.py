@@ -48,7 +48,8 @@ def without(statements: dict[str, str], name: str, guard: str, instead: str = ""
 
 @twin("no token check in complete")
 def _complete() -> Iterable[Patch]:
-    yield without(sqlite_exchange._SQL, "complete", "AND token = ?", "AND ? IS NOT NULL")
+    guard = "AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER)"
+    yield without(sqlite_exchange._SQL, "complete", guard)
 
 
 @twin("no token check in checkpoint")

@@ -1,7 +1,7 @@
 """The hot path: hand in what ended, take what can run next. Plain functions of a cursor.
 
 They run inside one write transaction (sql/sqlite/exchange.sql argues why that is right). The
-common case, a batch of completions that are all current, is one ``executemany``; whenever the
+common case, a batch of completions that are all current, is one statement; whenever the
 count of changed rows tells that something was not current, the batch is undone to a savepoint
 and judged one by one.
 """
@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
+from math import ceil
 from sqlite3 import Cursor
 from typing import Any
 
 import msgspec
 
+from outlast.errors import BadData
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
@@ -26,12 +28,16 @@ from outlast.store.sqlite_fence import judged
 from outlast.store.sqlite_sql import statements
 
 DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
+LONG = 10_000  # characters of arguments and checkpoint; longer ones are read job by job
 
 _SQL = statements("exchange")
 _MARK = statements("transaction")
 _DRAW = statements("sequences")["draw"]
 _COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+Row = tuple[Any, ...]  # as "lane" makes it; those of suspects go on with solo, incident, cohort
 
 
 def exchange(
@@ -43,10 +49,11 @@ def exchange(
     claimed: list[Claimed] = []
     next_due, solo_waiting = None, 0
     if status == "active" and rooms:
-        scheduled = [row[0] for row in cursor.execute(_SQL["scheduled_queues"]).fetchall()]
-        most = suspects.most_solo(cursor)
-        line_up_due(cursor, now, scheduled)
-        claimed = claim(cursor, now, me, [room for room in rooms if room.solo <= most])
+        scheduled, most, lanes = waiting(cursor)
+        if line_up_due(cursor, now, scheduled):
+            _, _, lanes = waiting(cursor)
+        fit = [room for room in rooms if room.solo <= most]
+        claimed = claim(cursor, now, me, fit, lanes)
         next_due = seconds_to_next(cursor, now, rooms, claimed, scheduled, most)
         solo_waiting = suspects.waiting(cursor, now, rooms, most)
     return Exchanged(
@@ -99,8 +106,8 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
     other = [_unless_forgiven(cursor, end) for end in ended if end.state is not State.COMPLETED]
     count = 0
     if plain:
-        rows = [(now, end.result, end.job_id, end.token) for end in plain]
-        count += cursor.executemany(_SQL["complete"], rows).rowcount
+        values = {"now": now, "results": _results(plain)}
+        count += cursor.execute(_SQL["complete"], values).rowcount
     if other:
         cursor.executemany(_SQL["keep_evidence"], [_evidence(end, now) for end in other])
         count += cursor.executemany(_SQL["end"], _moves(cursor, now, other)).rowcount
@@ -118,6 +125,13 @@ def _unless_forgiven(cursor: Cursor, end: Transition) -> Transition:
     row = cursor.execute(_SQL["losses"], (end.job_id, end.token)).fetchone()
     spent = row is None or row[0] + 1 >= end.losses
     return end if spent else msgspec.structs.replace(end, state=State.QUEUED)
+
+
+def _results(ended: Sequence[Transition]) -> str:
+    results = {f"{end.job_id}:{end.token}": end.result for end in ended}
+    if any(result is not None and "\0" in result for result in results.values()):
+        raise BadData("a result holds a NUL character")  # SQLite's JSON ends at it
+    return _encode(results).decode()
 
 
 def clear(cursor: Cursor, now: float, incidents: Iterable[int]) -> None:
@@ -177,19 +191,33 @@ def _joins_the_line(end: Transition) -> bool:
 # ------------------------------------------------------------------------ what runs next
 
 
-def line_up_due(cursor: Cursor, now: float, queues: Sequence[str]) -> None:
-    """Give scheduled jobs that are due their place in the line, at most DUE_MAX."""
+def waiting(cursor: Cursor) -> tuple[list[str], int, list[tuple[str, str]]]:
+    """Return the queues that have scheduled jobs, the largest ``solo`` of any queued job (0:
+    there are no suspects), and the lanes (queue, task) of the line."""
+    queues, solo, lanes = cursor.execute(_SQL["waiting"]).fetchone()
+    return _decode(queues), solo, _decode(lanes)
+
+
+def line_up_due(cursor: Cursor, now: float, queues: Sequence[str]) -> int:
+    """Give scheduled jobs that are due their place in the line; return how many, at most
+    DUE_MAX."""
     looks = (cursor.execute(_SQL["due"], (queue, now, DUE_MAX)).fetchall() for queue in queues)
     due = sorted(row for rows in looks for row in rows)[:DUE_MAX]
     if due:
         positions = draw(cursor, "position", len(due))
         rows = [(position, row[1]) for position, row in zip(positions, due, strict=True)]
         cursor.executemany(_SQL["line_up"], rows)
+    return len(due)
 
 
-def claim(cursor: Cursor, now: float, me: WorkerRef, rooms: Sequence[Room]) -> list[Claimed]:
+def claim(
+    cursor: Cursor,
+    now: float,
+    me: WorkerRef,
+    rooms: Sequence[Room],
+    lanes: Sequence[tuple[str, str]],
+) -> list[Claimed]:
     """Take jobs out of the line, room by room; at most CLAIMS_MAX."""
-    lanes = cursor.execute(_SQL["lanes"]).fetchall()
     claimed: list[Claimed] = []
     for room in rooms:
         limit = min(room.limit, CLAIMS_MAX - len(claimed))
@@ -205,49 +233,60 @@ def claim(cursor: Cursor, now: float, me: WorkerRef, rooms: Sequence[Room]) -> l
 
 def _first_in_line(
     cursor: Cursor, room: Room, lanes: Sequence[tuple[str, str]], limit: int
-) -> list[tuple[Any, ...]]:
+) -> list[Row]:
     tasks, queues = set(room.tasks), set(room.queues)
     mine = [
-        _lane(cursor.connection.cursor(), queue, task, limit)
-        for queue, task in lanes
-        if task in tasks and (not queues or queue in queues)
+        (queue, task) for queue, task in lanes if task in tasks and (not queues or queue in queues)
     ]
-    return list(islice(merge(*mine), limit)) if mine else []
+    share = min(limit, 2 * ceil(limit / max(1, len(mine))))
+    return list(islice(merge(*(_lane(cursor, *lane, share, limit) for lane in mine)), limit))
 
 
-def _lane(cursor: Cursor, queue: str, task: str, limit: int) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of one lane; they begin with what they are ordered by."""
-    yield from cursor.execute(_SQL["lane"], (queue, task, limit))
+def _lane(cursor: Cursor, queue: str, task: str, share: int, most: int) -> Iterator[Row]:
+    """Yield the rows of one lane, ``share`` and more at a time, ``most`` in all; they begin with
+    what they are ordered by."""
+    read = 0
+    while read < most:
+        values = {"queue": queue, "task": task, "limit": share, "offset": read, "long": LONG}
+        rows = _decode(cursor.execute(_SQL["lane"], values).fetchone()[0])
+        yield from rows
+        if len(rows) < share:
+            return
+        read += share
+        share *= 2
 
 
-def _take(
-    cursor: Cursor, now: float, me: WorkerRef, found: Sequence[tuple[Any, ...]]
-) -> list[Claimed]:
+def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> list[Claimed]:
     if not found:
         return []
     tokens = draw(cursor, "token", len(found))
-    rows = [
-        (me.worker_id, token, now, None if row[12] is None else now + row[12], row[2])
-        for token, row in zip(tokens, found, strict=True)
-    ]
-    cursor.executemany(_SQL["claim"], rows)
-    return [_claimed(row, token) for token, row in zip(tokens, found, strict=True)]
+    values = {
+        "worker_id": me.worker_id,
+        "token": tokens[0],
+        "now": now,
+        "ids": _encode([row[2] for row in found]).decode(),
+    }
+    cursor.execute(_SQL["claim"], values)
+    return [_claimed(cursor, row, token) for token, row in zip(tokens, found, strict=True)]
 
 
-def _claimed(row: tuple[Any, ...], token: int) -> Claimed:
-    solo, incident, cohort = row[13:] or (0, None, None)  # only suspects' rows have these
+def _claimed(cursor: Cursor, row: Row, token: int) -> Claimed:
+    args, checkpoint = row[5], row[11]
+    if args is None:
+        args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
+    solo, incident, cohort = row[12:] or (0, None, None)
     return Claimed(
         job_id=row[2],
         token=token,
         task=row[3],
         queue=row[4],
-        args=row[5],
+        args=args,
         number=row[6] + 1,
         failures=row[7],
         losses=row[8],
         policy=policy_of(row[9]),
         tenant=row[10],
-        checkpoint=row[11],
+        checkpoint=checkpoint,
         priority=-row[0],
         solo=solo,
         incident=incident,

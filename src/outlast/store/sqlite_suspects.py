@@ -19,12 +19,6 @@ _SQL = statements("exchange")
 Row = tuple[Any, ...]
 
 
-def most_solo(cursor: Cursor) -> int:
-    """Return the largest ``solo`` that any queued job has: 0 when there are no suspects."""
-    row = cursor.execute(_SQL["most_solo"]).fetchone()
-    return 0 if row is None else int(row[0])
-
-
 def next_cohort(cursor: Cursor, now: float, room: Room, limit: int) -> list[Row]:
     """Return the rows of the suspect that is next, and of those of its cohort that fit."""
     first = _first(cursor, now, room, room.solo)

@@ -10,14 +10,21 @@
 -- Suspects (solo > 0) are in no line: only a room for suspects finds them, by their own index, in
 -- which one look tells, for most exchanges, that there are none. An end clears an incident in the
 -- transaction that accepted it, and a refused one clears nobody.
+--
+-- What is many goes in and out as one JSON text, so that a trip is a dozen steps of sqlite3 however
+-- many its jobs are: round each step it lets go of the interpreter's lock, and beside a busy event
+-- loop it waits long to get it back.
 
 -- name: worker
 SELECT status FROM outlast_workers WHERE id = ? AND epoch = ?
 -- name: complete
-UPDATE outlast_jobs
+-- Results by the names of their attempts, "id:token". The cast of the name reads the id.
+UPDATE outlast_jobs AS j
 SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
-    ended_at = ?, result = ?
-WHERE id = ? AND token = ? AND state = 'running'
+    ended_at = :now, result = e.value
+FROM json_each(:results) AS e
+WHERE j.id = CAST(e.key AS INTEGER)
+  AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND state = 'running'
 -- name: keep_evidence
 INSERT INTO outlast_attempts
     (token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
@@ -42,8 +49,16 @@ SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' EL
     failures = :failures, losses = losses + :loss, solo = :solo, incident = :incident, cohort = :cohort,
     worker_id = NULL, hard_deadline = NULL
 WHERE id = :job_id AND token = :token AND state = 'running'
--- name: scheduled_queues
--- The queues that have scheduled jobs: one look at the index for each, however many jobs.
+-- name: due
+SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_due
+WHERE state = 'queued' AND position IS NULL AND solo = 0 AND queue = ? AND run_at <= ?
+ORDER BY run_at LIMIT ?
+-- name: line_up
+UPDATE outlast_jobs SET position = ? WHERE id = ?
+-- name: waiting
+-- The queues that have scheduled jobs, the largest kind of solo run that anything waits for, and
+-- the lanes (queue, task) of the line. Each steps from one to the next by its index: costs a look
+-- per queue or lane, not per job.
 WITH RECURSIVE scheduled (queue) AS (
     SELECT (SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_due
             WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue LIMIT 1)
@@ -52,18 +67,8 @@ WITH RECURSIVE scheduled (queue) AS (
             WHERE n.state = 'queued' AND n.position IS NULL AND n.solo = 0 AND n.queue > s.queue
             ORDER BY n.queue LIMIT 1)
     FROM scheduled AS s WHERE s.queue IS NOT NULL
-)
-SELECT queue FROM scheduled WHERE queue IS NOT NULL
--- name: due
-SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_due
-WHERE state = 'queued' AND position IS NULL AND solo = 0 AND queue = ? AND run_at <= ?
-ORDER BY run_at LIMIT ?
--- name: line_up
-UPDATE outlast_jobs SET position = ? WHERE id = ?
--- name: lanes
--- Steps from one (queue, task) of the line to the next by the index: costs a look per lane,
--- not per job.
-WITH RECURSIVE lane (id) AS (
+),
+lane (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
             WHERE position IS NOT NULL ORDER BY queue, task LIMIT 1)
     UNION ALL
@@ -76,18 +81,34 @@ WITH RECURSIVE lane (id) AS (
          ORDER BY n.queue, n.task LIMIT 1))
     FROM lane JOIN outlast_jobs AS c ON c.id = lane.id
 )
-SELECT j.queue, j.task FROM lane JOIN outlast_jobs AS j ON j.id = lane.id
+SELECT (SELECT json_group_array(queue) FROM scheduled WHERE queue IS NOT NULL),
+       coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+                 WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1), 0),
+       (SELECT json_group_array(json_array(j.queue, j.task))
+        FROM lane JOIN outlast_jobs AS j ON j.id = lane.id)
 -- name: lane
-SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
-       tenant, checkpoint, timeout
-FROM outlast_jobs
-WHERE position IS NOT NULL AND queue = ? AND task = ?
-ORDER BY priority DESC, position LIMIT ?
+-- Payloads longer than :long (characters) are left out, and read apart: one text holds all jobs.
+SELECT json_group_array(json_array(
+    rank, position, id, task, queue, CASE WHEN NOT is_long THEN args END, attempt_count,
+    failures, losses, policy, tenant, CASE WHEN NOT is_long THEN checkpoint END))
+FROM (
+    SELECT -priority AS rank, position, id, task, queue, CAST(args AS TEXT) AS args,
+           attempt_count, failures, losses, CAST(policy AS TEXT) AS policy,
+           CAST(tenant AS TEXT) AS tenant, CAST(checkpoint AS TEXT) AS checkpoint,
+           length(args) + coalesce(length(checkpoint), 0) > :long AS is_long
+    FROM outlast_jobs
+    WHERE position IS NOT NULL AND queue = :queue AND task = :task
+    ORDER BY priority DESC, position LIMIT :limit OFFSET :offset)
+-- name: payloads
+SELECT CAST(args AS TEXT), CAST(checkpoint AS TEXT) FROM outlast_jobs WHERE id = ?
 -- name: claim
-UPDATE outlast_jobs
-SET state = 'running', worker_id = ?, token = ?, started_at = ?, hard_deadline = ?,
-    attempt_count = attempt_count + 1, position = NULL, progress = NULL, checkpoint_number = 0
-WHERE id = ?
+-- The tokens go from :token upwards, in the order of the ids.
+UPDATE outlast_jobs AS j
+SET state = 'running', worker_id = :worker_id, token = :token + e.key, started_at = :now,
+    hard_deadline = :now + timeout, attempt_count = attempt_count + 1, position = NULL,
+    progress = NULL, checkpoint_number = 0
+FROM json_each(:ids) AS e
+WHERE j.id = e.value
 -- name: cancels
 SELECT id, token FROM outlast_jobs
 WHERE worker_id = ? AND worker_id IS NOT NULL AND cancel_requested = 1
@@ -99,12 +120,8 @@ SELECT id, run_at FROM outlast_jobs INDEXED BY outlast_jobs_incident
 WHERE incident = ? AND state = 'queued' AND solo = 1 ORDER BY id
 -- name: clear
 UPDATE outlast_jobs SET solo = 0, incident = NULL, cohort = NULL, position = ? WHERE id = ?
--- name: most_solo
--- The largest kind of solo run that anything waits for.
-SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
-WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1
 -- name: suspect_lanes
--- As lanes, among suspects of one kind.
+-- As the lanes of the line, among suspects of one kind.
 WITH RECURSIVE lane (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_suspect
             WHERE state = 'queued' AND solo > 0 AND solo = :solo ORDER BY queue, task LIMIT 1)
@@ -131,7 +148,7 @@ WHERE incident = ? AND cohort = ? AND state = 'queued' AND solo = 1 AND run_at <
 ORDER BY id
 -- name: suspect
 SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
-       tenant, checkpoint, timeout, solo, incident, cohort
+       tenant, checkpoint, solo, incident, cohort
 FROM outlast_jobs WHERE id = ?
 -- name: next_suspect_due
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_suspect

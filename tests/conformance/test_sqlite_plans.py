@@ -1,0 +1,74 @@
+"""The exchange on SQLite: a constant number of statements, and each by the right index."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store import sqlite_exchange, sqlite_jobs, sqlite_schema, sqlite_workers
+from outlast.store.base import Answer, Claimed, Room, WorkerRef
+from tests.conformance.kit import TASK, ended, job, new_worker
+
+NOW = 1_000.0
+MANY = 300
+
+
+@pytest.fixture
+def cursor() -> Iterator[sqlite3.Cursor]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        cursor = connection.cursor()
+        sqlite_schema.migrate(cursor, NOW)
+        sqlite_jobs.enqueue(cursor, NOW, [job() for _ in range(2 * MANY)])
+        yield cursor
+
+
+def registered(cursor: sqlite3.Cursor) -> WorkerRef:
+    return sqlite_workers.register(cursor, NOW, new_worker())
+
+
+def claim(cursor: sqlite3.Cursor, me: WorkerRef, limit: int) -> list[Claimed]:
+    rooms = [Room(tasks=[TASK], limit=limit)]
+    return sqlite_exchange.exchange(cursor, NOW, me, [], rooms).claimed
+
+
+def statements_of_a_trip(cursor: sqlite3.Cursor, me: WorkerRef, size: int) -> list[str]:
+    """Hand in so many and take as many; return the verbs of the statements in their order."""
+    ends = [ended(one, OutcomeKind.COMPLETED, result="1") for one in claim(cursor, me, size)]
+    seen: list[str] = []
+    cursor.connection.set_trace_callback(lambda text: seen.append(text.split(" ")[0]))
+    reply = sqlite_exchange.exchange(cursor, NOW, me, ends, [Room(tasks=[TASK], limit=size)])
+    cursor.connection.set_trace_callback(None)
+    assert reply.answers == [Answer.ACCEPTED] * size
+    assert len(reply.claimed) == size
+    return seen
+
+
+def test_a_trip_takes_as_many_statements_for_one_job_as_for_many(cursor: sqlite3.Cursor) -> None:
+    me = registered(cursor)
+    assert statements_of_a_trip(cursor, me, 1) == statements_of_a_trip(cursor, me, MANY - 1)
+
+
+def plan(cursor: sqlite3.Cursor, name: str) -> str:
+    text = sqlite_exchange._SQL[name]
+    values = {"now": NOW, "results": "{}", "worker_id": 1, "token": 1, "ids": "[]"}
+    values |= {"queue": "default", "task": TASK, "limit": 1, "offset": 0, "long": 1}
+    rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
+    return "; ".join(row[3] for row in rows)
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
+def test_rows_are_found_one_by_one_and_the_line_by_its_index(
+    cursor: sqlite3.Cursor, analyzed: bool
+) -> None:
+    claim(cursor, registered(cursor), MANY)
+    if analyzed:
+        cursor.execute("ANALYZE")
+    for name in ("complete", "claim"):
+        assert plan(cursor, name).endswith("SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"), name
+    lane = plan(cursor, "lane")
+    assert "SEARCH outlast_jobs USING INDEX outlast_jobs_line (queue=? AND task=?)" in lane
+    assert "TEMP B-TREE" not in lane
