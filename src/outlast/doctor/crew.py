@@ -76,31 +76,26 @@ def releases(facts: Facts) -> Iterator[Finding]:
 
 def presence(facts: Facts) -> Iterator[Finding]:
     """Whether live workers go without a presence, and why."""
-    off = {one.presence_off for one in alive(facts.workers, facts.now) if one.presence_off}
-    for reason in sorted(off):
-        without = [one for one in facts.workers if one.presence_off == reason and holds(one)]
+    for reason, those in _by(facts, lambda one: one.presence_off):
         yield Finding(
             level=Level.WARNING,
             name="presence",
-            sentence=f"Presence is off for {_named(without)}: {line(reason, 200)}.",
+            sentence=f"Presence is off for {_named(those)}: {line(reason, 200)}.",
             mend="Their death on another host is noticed by lease only, until that is mended.",
         )
 
 
 def wakeups(facts: Facts) -> Iterator[Finding]:
     """Whether live workers are woken, and what is wrong where they are not."""
-    ill = {
-        one.wakeup for one in alive(facts.workers, facts.now) if one.wakeup and ":" in one.wakeup
-    }
-    for words in sorted(ill):
-        without = [one for one in facts.workers if one.wakeup == words and holds(one)]
-        kind, _, trouble = words.partition(": ")
-        yield Finding(
-            level=Level.WARNING,
-            name="wakeup",
-            sentence=f"No wake-ups by {kind} reach {_named(without)}: {line(trouble, 200)}.",
-            mend="They find jobs by polling, about a second later, until that is mended.",
-        )
+    for words, those in _by(facts, lambda one: one.wakeup):
+        kind, is_ill, trouble = words.partition(": ")
+        if is_ill:
+            yield Finding(
+                level=Level.WARNING,
+                name="wakeup",
+                sentence=f"No wake-ups by {kind} reach {_named(those)}: {line(trouble, 200)}.",
+                mend="They find jobs by polling, about a second later, until that is mended.",
+            )
 
 
 def leases(facts: Facts) -> Iterator[Finding]:
@@ -135,6 +130,17 @@ def unservable(facts: Facts) -> Iterator[Finding]:
                 " can be taken by no live worker.",
                 mend=MENDS[reason],
             )
+
+
+def _by(
+    facts: Facts, words_of: Callable[[WorkerRow], str | None]
+) -> list[tuple[str, list[WorkerRow]]]:
+    """Return what live workers say of themselves, each with those that say it."""
+    said: dict[str, list[WorkerRow]] = {}
+    for one in alive(facts.workers, facts.now):
+        if words := words_of(one):
+            said.setdefault(words, []).append(one)
+    return sorted(said.items())
 
 
 def _named(some: Sequence[WorkerRow]) -> str:

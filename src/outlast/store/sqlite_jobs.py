@@ -68,7 +68,7 @@ def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: f
 def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
     """Return what ``store_id`` does, on a connection of the caller's.
 
-    ``lock: take the write lock first, for those who are going to write. A transaction whose
+    ``lock``: take the write lock first, for those who are going to write. A transaction whose
     first statement reads cannot write any more once another connection has written.
     """
     try:
