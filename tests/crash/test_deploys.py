@@ -142,6 +142,32 @@ async def test_ctrl_c_in_a_terminal_is_a_drain_and_a_second_one_stops_at_once(
 
 
 CTRL_C = b"\x03"
+TO_TERMINAL = ("setsid", "--ctty", "sh", "-c", 'exec "$@" >/dev/tty 2>&1', "sh")
+
+
+async def test_a_terminal_that_closes_is_a_drain_however_often_it_says_so(stage: Scene) -> None:
+    """The kernel tells the foreground group, a shell its jobs once more; nobody reads the log."""
+    keyboard, terminal = os.openpty()
+    try:
+        worker = await stage.worker("--drain-timeout", "600", prefix=TO_TERMINAL, stdin=terminal)
+        job = await stage.enqueue("counts", upto=20)
+        await stage.started(1)
+    finally:
+        os.close(terminal)
+        os.close(keyboard)
+    worker.signal_tree(signal.SIGHUP)
+    assert await asyncio.to_thread(worker.process.wait, 90) == 0
+    row = await stage.job(job)
+    assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+    assert [row.status for row in await stage.worker_rows()] == ["stopped"]
+
+
+async def test_under_nohup_a_worker_goes_on_when_its_terminal_closes(sqlite_stage: Scene) -> None:
+    worker = await sqlite_stage.worker(prefix=("nohup",))
+    worker.signal(signal.SIGHUP)
+    job = await sqlite_stage.enqueue("counts", upto=3)
+    assert (await sqlite_stage.ended(job)).state is State.COMPLETED
+    assert [row.status for row in await sqlite_stage.worker_rows()] == ["active"]
 
 
 async def test_a_second_signal_stops_at_once(stage: Scene) -> None:

@@ -124,7 +124,7 @@ async def run_worker(
     on_line: Callable[[int, str], None] | None = None,
     clock: Clock = SYSTEM,
 ) -> None:
-    """Run a worker with runners until it is told to stop by SIGTERM or SIGINT.
+    """Run a worker with runners until it is told to stop by SIGTERM, SIGINT or SIGHUP.
 
     What runners write goes to stderr as it is, or to ``on_line(pid, text)``, line by line.
     Raises ApplicationError when the application cannot be imported, and the store's errors
@@ -241,3 +241,6 @@ def _obey_signals(worker: Worker) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.request_stop)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        # a terminal that closes says it more than once, and systemd (SendSIGHUP=) after SIGTERM
+        loop.add_signal_handler(signal.SIGHUP, worker.request_drain)

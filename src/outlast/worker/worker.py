@@ -167,6 +167,10 @@ class Worker:
             self._stop_now.set()
         self._stop_asked.set()
 
+    def request_drain(self) -> None:
+        """Drain. However often it is said, it never means to stop at once."""
+        self._stop_asked.set()
+
     def fail(self, error: BaseException) -> None:
         """Stop at once because of this error, which ``run`` will raise."""
         self._failure = self._failure or error
@@ -303,7 +307,7 @@ class Worker:
         for _, token in beat.cancels:
             self.pool.stop(token, "cancel")
         if beat.drain:
-            self._stop_asked.set()  # said again with each beat: no second call, which ends at once
+            self.request_drain()  # said again with each beat
 
     def lose_lease(self, why: str, grace: float = math.inf, *, keep: bool = False) -> None:
         """Stop every attempt, kill those that go on, then register anew.
