@@ -130,6 +130,8 @@ def encode_result(value: Any, annotation: Any = Any, max_payload: int = MAX_PAYL
     Raises BadArguments if it cannot be encoded, does not fit the task's return annotation, or is
     above ``max_payload`` bytes.
     """
+    if value is None and annotation is Any:
+        return "null"
     text = to_json("the result", value)
     if len(text) > max_payload:
         raise BadArguments(f"the result has {len(text)} bytes of JSON; {max_payload} are allowed")
@@ -169,6 +171,8 @@ class Signature:
         self._decoders = {name: _decoder(each.annotation) for name, each in self.fields.items()}
         self._required = {name for name, field in self.fields.items() if field.required}
         self._named = all(field.kind in _NAMED for field in self.fields.values())
+        self._whole = _whole_decoder(self.fields) if self._named else None
+        self._by_name = [name for name, each in self.fields.items() if each.kind not in _POSITIONAL]
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the given arguments by name, without defaults; BadArguments if they do not fit."""
@@ -198,6 +202,16 @@ class Signature:
         """
         if text == "{}" and not self._required:
             return (), {}
+        if self._whole is None:
+            return self._decode_each(text)
+        try:
+            values = msgspec.structs.astuple(self._whole.decode(text))
+        except Exception:  # not all are given, or one does not fit: which, is found one by one
+            return self._decode_each(text)
+        split = len(values) - len(self._by_name)
+        return values[:split], dict(zip(self._by_name, values[split:], strict=True))
+
+    def _decode_each(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             raw = _split.decode(text)
         except Exception as error:
@@ -263,6 +277,15 @@ class Signature:
         for name, field in self.fields.items():
             if name in further and field.kind in _NAMED:
                 raise BadArguments(f"task {self.task} takes {name!r} as a parameter of its own")
+
+
+def _whole_decoder(fields: dict[str, Field]) -> _Decoder | None:
+    """Return what reads all arguments in one go, where all are given; None if nothing can."""
+    try:
+        pairs = [(name, field.annotation) for name, field in fields.items()]
+        return _Decoder(msgspec.defstruct("Arguments", pairs, forbid_unknown_fields=True))
+    except Exception:  # such as a name that no struct can have
+        return None
 
 
 def _field(parameter: inspect.Parameter, annotation: Any, task: str) -> Field:

@@ -233,6 +233,12 @@ def emit(name: str, **fields: Any) -> None:
             logging.getLogger("outlast").exception("a subscriber failed on event %s", name)
 
 
+def heard() -> bool:
+    """Whether anybody listens. Who would emit for each job asks first: facts for nobody cost as
+    much as a small job."""
+    return bool(_subscribers)
+
+
 def subscribe(subscriber: Subscriber) -> Callable[[], None]:
     """Call ``subscriber(name, fields)`` at each event from now on; return what ends that."""
     global _subscribers

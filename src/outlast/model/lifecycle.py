@@ -40,7 +40,7 @@ class OutcomeKind(StrEnum):
     DEAD = "dead"  # the task raised Dead
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One attempt's end.
 
     Attributes:
@@ -92,6 +92,8 @@ def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
 
     A completion beats a cancel request; a cancel request beats every way back to the queue.
     """
+    if outcome.kind is OutcomeKind.COMPLETED:
+        return _plain(facts, outcome, State.COMPLETED)
     move = _crashed if outcome.kind is OutcomeKind.CRASHED else _MOVES[outcome.kind]
     transition = move(facts, outcome, random)
     if transition.state is State.QUEUED and facts.cancel_requested:
@@ -99,12 +101,15 @@ def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
     return transition
 
 
+_WORDS = {kind: kind.value for kind in OutcomeKind}
+
+
 def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) -> Transition:
     return Transition(
         job_id=facts.job_id,
         token=facts.token,
         state=state,
-        outcome=outcome.kind.value,
+        outcome=_WORDS[outcome.kind],
         charge=Charge.NONE,
         failures=facts.failures,
         losses=facts.losses,
@@ -117,10 +122,6 @@ def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) 
         incident=facts.incident,
         cohort=facts.cohort,
     )
-
-
-def _completed(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
-    return _plain(facts, outcome, State.COMPLETED)
 
 
 def _snoozed(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
@@ -143,7 +144,6 @@ def _dead(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transiti
 
 
 _MOVES = {
-    OutcomeKind.COMPLETED: _completed,
     OutcomeKind.SNOOZED: _snoozed,
     OutcomeKind.RELEASED: _released,
     OutcomeKind.CANCELLED: _cancelled,

@@ -42,6 +42,8 @@ from outlast.runner.protocol import End
 from outlast.store.base import Claimed
 from outlast.task import Task
 
+_WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None))
+
 
 class ExecutorLink(Link, Protocol):
     """What the executor needs besides what attempts need: where ends go."""
@@ -66,6 +68,7 @@ class Executor:
         self._resources = resources
         self._clock = clock
         self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="outlast-task")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._attempts: dict[int, Attempt] = {}
@@ -82,7 +85,7 @@ class Executor:
             self._link.ended(End(claimed.token, crashed(CrashKind.ERROR, _words(error))))
             return
         self._attempts[claimed.token] = attempt
-        self._tasks[claimed.token] = asyncio.create_task(
+        self._tasks[claimed.token] = self._loop.create_task(
             marked(claimed.token, self._live(task, attempt, args, kwargs)),
             name=f"job {claimed.job_id}",
         )
@@ -155,6 +158,8 @@ class Executor:
     def _completed(self, attempt: Attempt, value: Any) -> Outcome:
         if attempt.completed_in:
             return Outcome(kind=OutcomeKind.COMPLETED)
+        if value is None:
+            return _WITHOUT_RESULT
         try:
             result = encode_result(value, Any, self._app.max_payload)
         except BadArguments as error:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _PREFIX = "outlast_attempt_"
+_NO_GLOBALS: dict[str, Any] = {}
 _NAMED = re.compile(rf" in {_PREFIX}(\d+)$", re.MULTILINE)
 _LINE = re.compile(r'^ *(File ".*", line .* in .*)$', re.MULTILINE)
 _CURRENT = "Current thread "
@@ -37,7 +38,8 @@ def _call(inner: Callable[[], Any]) -> Any:
 
 def _renamed(function: Any, token: int) -> Any:
     name = f"{_PREFIX}{token}"
-    return FunctionType(function.__code__.replace(co_name=name, co_qualname=name), {}, name)
+    code = function.__code__.replace(co_name=name, co_qualname=name)
+    return FunctionType(code, _NO_GLOBALS, name)
 
 
 def marked(token: int, inner: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:

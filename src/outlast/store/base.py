@@ -150,7 +150,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[Unannounced]
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A job that is now running under ``token``. ``number`` counts its attempts from 1."""
 
     job_id: int

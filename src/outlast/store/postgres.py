@@ -9,6 +9,7 @@ values to the statements and back.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
@@ -47,8 +48,20 @@ from outlast.store.postgres_inspector import PostgresInspector
 from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
 from outlast.store.postgres_schema import PostgresSchema
-from outlast.store.postgres_sql import Head, claimed_of, ends_text, head_of, orphan_of, sql, to_json
+from outlast.store.postgres_sql import (
+    Head,
+    array_text,
+    claimed_of,
+    ends_text,
+    head_of,
+    orphan_of,
+    sql,
+    texts_array_text,
+    to_json,
+)
 from outlast.store.reads import Inspector, WorkerStatus
+
+_TOKEN = itemgetter(2)  # of a row of an exchange's reply
 
 Pair = tuple[int, int]
 T = TypeVar("T", Save, Report)
@@ -144,9 +157,10 @@ class PostgresStore:
         own after the first has been committed.
         """
         unique, again = _without_repeats(ended)
-        reply, answers = await self._exchange(me, unique, [] if again else rooms)
+        reply = await self._exchange(me, unique, [] if again else rooms)
         if not again:
             return reply
+        answers = dict(zip(map(_pair, unique), reply.answers, strict=True))
         last = await self.exchange(me, [ended[index] for index in again], rooms)
         late = dict(zip(again, last.answers, strict=True))
         merged = [
@@ -163,7 +177,7 @@ class PostgresStore:
 
     async def _exchange(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
-    ) -> tuple[Exchanged, dict[Pair, Answer]]:
+    ) -> Exchanged:
         done = [end for end in ended if end.outcome == OutcomeKind.COMPLETED]
         other = [end for end in ended if end.outcome != OutcomeKind.COMPLETED]
         lanes, full = self._lanes.ask()
@@ -172,9 +186,9 @@ class PostgresStore:
             "exchange",
             me.worker_id,
             me.epoch,
-            [end.job_id for end in done],
-            [end.token for end in done],
-            [end.result for end in done],
+            array_text([end.job_id for end in done]),
+            array_text([end.token for end in done]),
+            texts_array_text([end.result for end in done]),
             ends_text(other) if other else None,
             to_json(rooms),
             self.notify,
@@ -184,18 +198,15 @@ class PostgresStore:
         )
         head = head_of(last["head"])
         self._remember(rows, head, self.clock.boot() - began_at if full and rooms else None)
-        answers = dict.fromkeys(map(_pair, ended), Answer.ACCEPTED)
-        answers |= {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
-        claimed = sorted(map(claimed_of, rows), key=lambda claim: claim.token)
-        reply = Exchanged(
+        others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
+        return Exchanged(
             valid=head.valid,
-            answers=[answers[_pair(end)] for end in ended],
-            claimed=claimed,
+            answers=_all_but(others, ended),
+            claimed=[claimed_of(row) for row in sorted(rows, key=_TOKEN)],
             cancels=head.cancels,
             next_due=head.next_due,
             solo_waiting=head.solo_waiting,
         )
-        return reply, answers
 
     def _remember(self, rows: Sequence[Any], head: Head, seconds: float | None) -> None:
         """Note what an exchange has told of the line; ``seconds``: of a look without floors."""
@@ -431,6 +442,8 @@ def _columns(pairs: Collection[Pair]) -> tuple[list[int], list[int]]:
 
 def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], list[int]]:
     """Return the first end of each attempt, and the indexes of the others."""
+    if len({end.token for end in ended}) == len(ended):
+        return list(ended), []
     seen: set[Pair] = set()
     unique: list[Transition] = []
     again: list[int] = []
@@ -441,6 +454,13 @@ def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], lis
             seen.add(_pair(end))
             unique.append(end)
     return sorted(unique, key=_pair) if again else unique, again
+
+
+def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list[Answer]:
+    """Return the answers to these ends: accepted, but for some others."""
+    if not others:
+        return [Answer.ACCEPTED] * len(ended)
+    return [others.get(_pair(end), Answer.ACCEPTED) for end in ended]
 
 
 def _last_of_each(items: Iterable[T]) -> list[T]:

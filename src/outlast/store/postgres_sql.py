@@ -65,6 +65,25 @@ def _end(transition: Transition) -> dict[str, Any]:
     return end
 
 
+def array_text(values: Iterable[int]) -> str:
+    """Return numbers as PostgreSQL writes an array: the driver looks at each element of a list for
+    a nested one, which costs more than all else that it does with it."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
+def texts_array_text(values: Iterable[str | None]) -> str:
+    """Return texts, or NULL, in the same way."""
+    return f"{{{','.join(map(_quoted, values))}}}"
+
+
+def _quoted(value: str | None) -> str:
+    if value is None:
+        return "NULL"
+    if "\\" in value or '"' in value:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
+
+
 class Head(msgspec.Struct):
     """The head row of an exchange's reply. ``others``: ends that were not accepted. ``lanes``: that
     the client did not know, as (queue, task, rank)."""

@@ -189,8 +189,9 @@ class LocalPool:
         self._ahead.freed(freed)
         if self._ahead and not self.may_begin():
             self.give_back("the worker takes no more")
+        now = self._clock.boot()
         for running in self._ahead.take(max(0, self._free())):
-            running.started_at = running.last_sign_at = self._clock.boot()
+            running.started_at = running.last_sign_at = now
             self._executor.start(running.claimed)
 
     def stop(self, token: int, reason: str) -> None:

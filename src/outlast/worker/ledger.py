@@ -15,7 +15,7 @@ from importlib import metadata
 import msgspec
 
 from outlast.clock import Clock
-from outlast.events import emit
+from outlast.events import emit, heard
 from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean, hiding, redacted
 from outlast.model.job import SHELL_TASK, JobFacts
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
@@ -120,15 +120,17 @@ class Ledger:
     def claim(self, claimed: Claimed) -> Running:
         """Take in a job that the store has given to this worker."""
         running = Running(claimed, self._clock.boot())
-        self.running[claimed.token] = running
-        self.token_seen = max(self.token_seen, claimed.token)
-        emit(
-            "attempt_started",
-            job_id=claimed.job_id,
-            token=claimed.token,
-            task=claimed.task,
-            number=claimed.number,
-        )
+        token = claimed.token
+        self.running[token] = running
+        self.token_seen = max(self.token_seen, token)
+        if heard():
+            emit(
+                "attempt_started",
+                job_id=claimed.job_id,
+                token=token,
+                task=claimed.task,
+                number=claimed.number,
+            )
         return running
 
     def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> None:
@@ -145,21 +147,25 @@ class Ledger:
         facts = self._facts[token] = running.facts()
         transition = decide(facts, outcome, self._clock.random)
         self.ended.append(transition)
+        if heard():
+            self._tell_end(running, transition)
+        self._on_end()
+
+    def _tell_end(self, running: Running, transition: Transition) -> None:
         emit(
             "attempt_ended",
             job_id=transition.job_id,
-            token=token,
+            token=transition.token,
             task=running.claimed.task,
             outcome=transition.outcome,
-            state=transition.state.value,
+            state=str(transition.state),
             seconds=round(self._clock.boot() - running.started_at, 3),
         )
-        self._on_end()
 
     def take(self, limit: int) -> list[Transition]:
         """Return the oldest ends, to be handed in; each must be answered or given back."""
         batch = [self.ended.popleft() for _ in range(min(limit, len(self.ended)))]
-        self._handed_in.update((each.token, each) for each in batch)
+        self._handed_in.update({each.token: each for each in batch})
         return batch
 
     def give_back(self, batch: list[Transition]) -> None:
@@ -170,20 +176,24 @@ class Ledger:
 
     def answered(self, transition: Transition, answer: Answer) -> None:
         """Note the store's answer. ``busy`` ends are handed in again."""
-        self._handed_in.pop(transition.token, None)
+        token = transition.token
+        self._handed_in.pop(token, None)
         if answer is Answer.BUSY:
-            self._busy_since.setdefault(transition.token, self._clock.boot())
+            self._busy_since.setdefault(token, self._clock.boot())
             self.ended.append(transition)
             return
-        self._busy_since.pop(transition.token, None)
-        self._in_transaction.discard(transition.token)
-        self._facts.pop(transition.token, None)
+        self._facts.pop(token, None)
+        if self._busy_since or self._in_transaction:  # of most attempts there are none
+            self._busy_since.pop(token, None)
+            self._in_transaction.discard(token)
         if answer is Answer.REFUSED:
-            emit("attempt_refused", job_id=transition.job_id, token=transition.token)
+            emit("attempt_refused", job_id=transition.job_id, token=token)
 
     def left_open(self, seconds: float) -> list[tuple[Transition, float]]:
         """Return the ends after a ``complete_in`` that have been ``busy`` for that long, with
         their seconds; each again only after as long again."""
+        if not self._in_transaction:
+            return []
         now, since = self._clock.boot(), self._busy_since
         late = [
             (transition, now - since[transition.token])

@@ -117,7 +117,9 @@ class Placing:
         plan: Plan = {}
         active = self.active(runners)
         own = _own(active)
-        for running in sorted(others, key=lambda each: each.claimed.task not in own):
+        if own:
+            others.sort(key=lambda each: each.claimed.task not in own)
+        for running in others:
             self._put(plan, self._choose(active, own, running.claimed.task), running)
         if suspects:
             self._cohort = next(
@@ -129,9 +131,9 @@ class Placing:
 
     @staticmethod
     def _put(plan: Plan, runner: RunnerProcess | None, running: Running) -> None:
-        if runner is not None and running.claimed.task in runner.tasks:
-            runner.tokens.add(running.token)
-            runner.exclusive = runner.exclusive or runner.tasks[running.claimed.task]
+        if runner is not None and (alone := runner.tasks.get(running.claimed.task)) is not None:
+            runner.tokens.add(running.claimed.token)
+            runner.exclusive = runner.exclusive or alone
             plan.setdefault(runner, []).append(running)
 
     def _room_for_suspects(self, runners: Sequence[RunnerProcess]) -> list[Room]:
@@ -155,18 +157,21 @@ class Placing:
     def _choose(
         self, active: Sequence[RunnerProcess], own: set[str], task: str
     ) -> RunnerProcess | None:
-        knowing = [runner for runner in active if task in runner.tasks]
         if task in own:
-            return next((runner for runner in knowing if not runner.tokens), None)
+            idle = (runner for runner in active if task in runner.tasks and not runner.tokens)
+            return next(idle, None)
         open_ = [
             runner
-            for runner in knowing
+            for runner in active
             if not runner.exclusive
             and len(runner.tokens) < self._concurrency
+            and task in runner.tasks
             and runner is not self._emptied
         ]
+        if not open_[1:]:  # no choice
+            return next(iter(open_), None)
         order = max if own else min  # packed: idle runners are kept for plain functions
-        return order(open_, key=lambda runner: len(runner.tokens), default=None)
+        return order(open_, key=lambda runner: len(runner.tokens))
 
 
 def _own(active: Sequence[RunnerProcess]) -> set[str]:
