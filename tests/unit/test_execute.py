@@ -119,6 +119,22 @@ async def test_a_coroutine_s_return_value_is_its_result(bench):
     assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, "42")
 
 
+async def test_the_loop_hears_of_each_plain_function_that_returns(bench):
+    @bench.app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    for n in range(3):
+        assert (await bench.outcome(double, f'{{"n":{n}}}')).result == str(2 * n)
+    for token in range(20):
+        bench.start(double, token, f'{{"n":{token}}}')
+    async with asyncio.timeout(30):
+        while len(bench.link.ends) < 20:
+            await bench.link.told.wait()
+            bench.link.told.clear()
+    assert sorted(end.token for end in bench.link.ends) == list(range(20))
+
+
 async def test_a_plain_function_runs_in_a_thread_with_its_attempt_and_context(bench):
     tenant = contextvars.ContextVar("tenant", default="none")
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import functools
 import os
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -45,6 +45,9 @@ from outlast.task import Task
 _WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None))
 
 
+_Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
+
+
 class ExecutorLink(Link, Protocol):
     """What the executor needs besides what attempts need: where ends go."""
 
@@ -70,6 +73,8 @@ class Executor:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="outlast-task")
+        self._returned: deque[tuple[asyncio.Future[_Returned], _Returned]] = deque()
+        self._waking = False
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._attempts: dict[int, Attempt] = {}
 
@@ -126,10 +131,12 @@ class Executor:
     async def _live(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> None:
         set_current(attempt)
         try:
-            if task.is_async and not self._app.around_fns:
+            if self._app.around_fns:
+                value = await self._call(task, attempt, args, kwargs)
+            elif task.is_async:
                 value = await task.fn(*args, **kwargs)
             else:
-                value = await self._call(task, attempt, args, kwargs)
+                value = await self._in_thread(attempt.token, task.fn, [], args, kwargs)
             outcome = self._completed(attempt, value)
         except BaseException as error:
             self._leave_if_forked(error)
@@ -183,8 +190,9 @@ class Executor:
         self, token: int, fn: Callable[..., Any], around: list[Any], args: Any, kwargs: Any
     ) -> Any:
         context = contextvars.copy_context()
+        ended: asyncio.Future[_Returned] = self._loop.create_future()
 
-        def call() -> Any:
+        def call() -> _Returned:
             # an exception is handed back as a value: a Verdict must not end the thread pool
             try:
                 with contextlib.ExitStack() as stack:
@@ -197,12 +205,34 @@ class Executor:
             finally:
                 self._leave_if_forked(None)
 
-        loop = asyncio.get_running_loop()
-        named = functools.partial(call_marked, token, call)
-        value, error = await loop.run_in_executor(self._threads, context.run, named)
+        def work() -> None:
+            try:
+                returned = call_marked(token, call)
+            except BaseException as error:  # of our own: it must not be waited for for ever
+                returned = None, error
+            self._hand_over(ended, returned)
+
+        self._threads.submit(context.run, work)
+        value, error = await ended
         if error is not None:
             raise error
         return value
+
+    def _hand_over(self, ended: asyncio.Future[_Returned], returned: _Returned) -> None:
+        """Hand what a function has returned over to the loop, which is woken once for all that
+        have returned by then."""
+        self._returned.append((ended, returned))
+        if not self._waking:
+            self._waking = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        self._waking = False  # first: whoever has seen it set has handed over already
+        while self._returned:
+            ended, returned = self._returned.popleft()
+            if not ended.done():
+                ended.set_result(returned)
 
 
 async def entered(stack: contextlib.AsyncExitStack, context: Context) -> Any:
