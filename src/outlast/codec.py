@@ -173,9 +173,19 @@ class Signature:
         self._named = all(field.kind in _NAMED for field in self.fields.values())
         self._whole = _whole_decoder(self.fields) if self._named else None
         self._by_name = [name for name, each in self.fields.items() if each.kind not in _POSITIONAL]
+        self._by_position = [
+            name
+            for name, field in self.fields.items()
+            if field.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        ]
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the given arguments by name, without defaults; BadArguments if they do not fit."""
+        if self._named and len(args) <= len(self._by_position):
+            bound = dict(zip(self._by_position, args, strict=False)) | kwargs
+            once = len(bound) == len(args) + len(kwargs)
+            if once and self._required <= bound.keys() <= self.fields.keys():
+                return {name: bound[name] for name in self.fields if name in bound}
         try:
             return dict(self._inspected.bind(*args, **kwargs).arguments)
         except TypeError as error:

@@ -83,6 +83,8 @@ class Home:
             life = self._life()
             opened = self._stores[loop] = _Opened(loop.create_task(_first(life)), life)
             await self._close_where(lambda other: other.is_closed())
+        if opened.opening.done():
+            return opened.opening.result()
         return await asyncio.shield(opened.opening)
 
     async def ask(self, verb: Callable[[Store], Awaitable[R]]) -> R:
@@ -104,6 +106,8 @@ class Home:
 
         All or none where they are at most ENQUEUE_MAX, else in batches of that size.
         """
+        if len(jobs) <= ENQUEUE_MAX:
+            return await self._enqueue(jobs, connection) if jobs else []
         batches = [jobs[at : at + ENQUEUE_MAX] for at in range(0, len(jobs), ENQUEUE_MAX)]
         done: list[Enqueued] = []
         for batch in batches:

@@ -33,6 +33,8 @@ class Job(Generic[R]):
         row: what the store said when it was last looked at, or None before any look.
     """
 
+    __slots__ = ("__weakref__", "_home", "_returns", "created", "id", "row", "task")
+
     def __init__(
         self,
         home: Home,

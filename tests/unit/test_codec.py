@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import inspect
+import itertools
 import math
 import re
 from dataclasses import dataclass
@@ -317,3 +319,22 @@ def test_an_annotation_that_can_never_be_read_back_is_refused_at_once():
 
     with pytest.raises(ConfigError, match="argument 'where' can never be read back"):
         Signature(fn, "task")
+
+
+def test_arguments_are_bound_as_python_binds_them() -> None:
+    """Also by the short cut for plain parameters: the same names, in the same order, or no."""
+
+    def fn(a: int, b: int = 0, *, c: int = 0, d: int) -> None: ...
+
+    signature, python = Signature(fn, "fn"), inspect.signature(fn)
+    words = ("a", "b", "c", "d", "x")
+    for count, size in itertools.product(range(4), range(4)):
+        for names in itertools.permutations(words, size):
+            args, kwargs = tuple(range(count)), dict.fromkeys(names, 9)
+            try:
+                wanted = list(python.bind(*args, **kwargs).arguments.items())
+            except TypeError:
+                with pytest.raises(BadArguments):
+                    signature.bind(args, kwargs)
+            else:
+                assert list(signature.bind(args, kwargs).items()) == wanted

@@ -55,7 +55,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = Policy()
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     """The id of an enqueued job; ``created`` is false where its key named an unfinished one."""
 
     job_id: int

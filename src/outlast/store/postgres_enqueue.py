@@ -20,7 +20,7 @@ BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
 
 def keyed(jobs: Sequence[NewJob]) -> bool:
     """Whether some have keys."""
-    return any(job.key is not None for job in jobs)
+    return [job.key for job in jobs].count(None) < len(jobs)
 
 
 async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
@@ -42,7 +42,7 @@ def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None
-    if len(jobs) > 1 and len({_common(job) for job in jobs}) > 1:
+    if len(jobs) > 1 and not _share_the_rest(jobs):
         return None
     args = BETWEEN.join([job.args for job in jobs])
     if not args or args.count(BETWEEN) != len(jobs) - 1:
@@ -59,17 +59,13 @@ def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
     )
 
 
-def _common(job: NewJob) -> tuple[Any, ...]:
-    """Return what jobs must share. A policy counts as itself: that is quick, and tasks have one."""
-    return (
-        job.task,
-        job.queue,
-        job.priority,
-        job.tenant,
-        job.delay,
-        job.run_at,
-        id(job.policy),
-    )
+def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
+    """Whether they differ in arguments only. A policy is known by its identity: a task has one."""
+    kinds = {
+        (job.task, job.queue, job.priority, job.tenant, job.delay, job.run_at, id(job.policy))
+        for job in jobs
+    }
+    return len(kinds) == 1
 
 
 async def _enqueue_keyed(
