@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.certificates import Authority
 from tests.servers import Disposable, free_port, start_janitor
 
 HOME = Path("/usr/lib/rabbitmq/bin")
@@ -36,6 +37,7 @@ class RabbitServer(Disposable):
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-rmq-"))
         self.port, self.dist, self.epmd = free_port(), free_port(), free_port()
+        self.tls_port: int | None = None
         self.log = self.folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._mapper: subprocess.Popen[bytes] | None = None
@@ -60,12 +62,27 @@ class RabbitServer(Disposable):
             "RABBITMQ_LOG_BASE": str(self.folder / "log"),
             "RABBITMQ_PID_FILE": str(self.folder / "server.pid"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
-            "RABBITMQ_CONFIG_FILE": str(self.folder / "none"),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "server.conf"),
             "RABBITMQ_CONF_ENV_FILE": str(self.folder / "none.conf"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
             " -kernel inet_dist_use_interface {127,0,0,1}",
             "ERL_CRASH_DUMP": str(self.folder / "crash.dump"),
         }
+
+    def speak_tls(self, authority: Authority) -> None:
+        """From the next start on take connections by TLS, too, of those whom it has signed."""
+        self.tls_port = free_port()
+        cert, key = authority.sign("rabbit")
+        lines = {
+            "listeners.ssl.1": f"127.0.0.1:{self.tls_port}",
+            "ssl_options.cacertfile": authority.cert,
+            "ssl_options.certfile": cert,
+            "ssl_options.keyfile": key,
+            "ssl_options.verify": "verify_peer",
+            "ssl_options.fail_if_no_peer_cert": "true",
+        }
+        text = "".join(f"{name} = {value}\n" for name, value in lines.items())
+        (self.folder / "server.conf").write_text(text)
 
     def start(self) -> None:
         """Start; return when it takes connections."""

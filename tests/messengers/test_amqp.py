@@ -13,21 +13,33 @@ import pytest
 from aio_pika.abc import AbstractChannel, ExchangeType
 
 from outlast.store.base import NewJob
+from outlast.wakeup.address import parse
+from outlast.wakeup.amqp import AmqpBroker
+from tests.certificates import Authority
 from tests.conformance.kit import Hands
 from tests.messengers.kit import Shop, sweep
 from tests.rabbit_server import RabbitServer, missing
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(600)]  # a node takes long to start
 POLL = 0.2
 
 
 @pytest.fixture(scope="session")
-def rabbit() -> Iterator[RabbitServer]:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Who signs the certificates of the node and of its clients."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def rabbit(authority: Authority) -> Iterator[RabbitServer]:
     """A node shared by the session; the one test that kills it is the last to use it."""
     why = missing()
     if why:
         pytest.skip(why)
-    with RabbitServer() as server:
+    server = RabbitServer()
+    server.speak_tls(authority)
+    with server:
         yield server
 
 
@@ -152,6 +164,23 @@ async def test_wrong_credentials_and_other_queues_are_told(
         async with shop.worker(poll=POLL):
             await row_says(shop, "inequivalent arg")
             assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
+
+
+async def test_tls_with_certificates_of_ones_own_and_servers_that_are_away(
+    pg_url: str, rabbit: RabbitServer, authority: Authority
+) -> None:
+    gone = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    place = f"amqps://guest:guest@{gone},127.0.0.1:{rabbit.tls_port}/"
+    trust = f"tls_ca={authority.cert}"
+    mine = "tls_cert={}&tls_key={}".format(*authority.sign("client"))
+    async with Shop.opened(pg_url, f"{place}?{trust}&{mine}") as shop, shop.ready_worker():
+        assert await (await shop.work.enqueue(3)).result(timeout=30) == 3
+    one = f"amqps://127.0.0.1:{rabbit.tls_port}"
+    for query, said in ((mine, "CERTIFICATE_VERIFY_FAILED"), (trust, "(?i)certificate|closed")):
+        broker = AmqpBroker(parse(f"{one}?{query}"), "any", None)
+        with pytest.raises(OSError, match=said):
+            await broker.open()
+        await broker.close()
 
 
 async def test_a_queue_that_is_deleted_and_a_server_that_comes_back_empty(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,25 +178,6 @@ async def test_a_stream_that_cannot_be_used_says_what_to_mend(
             await broker.open()
         await broker.close()
         await js.delete_stream(f"OUTLAST_{store_id}")
-
-
-async def test_tls_with_a_certificate_of_ones_own(pg_url: str, tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subprocess.run(  # noqa: ASYNC221  (it takes an instant)
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", key, "-out", cert],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    with NatsServer(f'tls {{ cert_file: "{cert}", key_file: "{key}" }}') as server:
-        place = f"tls://127.0.0.1:{server.port}"
-        url = f"{place}?tls_ca={cert}"
-        async with Shop.opened(pg_url, url) as shop, shop.ready_worker():
-            assert await (await shop.work.enqueue(3)).result(timeout=30) == 3
-        broker = NatsBroker(parse(place), "any", None)
-        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-            await broker.open()
-        await broker.close()
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def check_messenger(wakeup: str, url: str) -> Address:
             " worker sees a commit within 20 ms. Leave wakeup= (OUTLAST_WAKEUP) away"
         )
     address.context()
+    address.check_login()
     return address
 
 

@@ -6,6 +6,8 @@ RabbitMQ, through TLS.
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -57,6 +59,15 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(f"the TLS files of the wake-up cannot be used: {error}") from error
         return context
+
+    def check_login(self) -> None:
+        """Raise ConfigError where a key cannot be read, or cannot be used without its package.
+        What was given is not repeated: it may be the secret itself."""
+        for name in {"creds", "nkey"} & self.settings.keys():
+            if not os.access(self.settings[name], os.R_OK):
+                raise ConfigError(f"the wake-up's {name} must be the path of a file to read")
+            if importlib.util.find_spec("nkeys") is None:
+                raise ConfigError(f"{name} needs nkeys: pip install 'outlast[nats]'")
 
 
 def parse(url: str) -> Address:
