@@ -113,6 +113,26 @@ async def test_a_worker_ends_although_its_runner_cannot_be_killed(sqlite_stage: 
     assert (await sqlite_stage.job(job)).failures == 0
 
 
+async def test_a_worker_that_lost_its_lease_comes_back_although_its_runner_cannot_be_killed(
+    sqlite_stage: Scene,
+) -> None:
+    worker = await sqlite_stage.worker("--runners", "1")
+    job = await sqlite_stage.enqueue("first_hangs_in_python")
+    runner = (await sqlite_stage.started(1))["pid"]
+
+    async def reaped() -> bool:
+        (seen,) = await sqlite_stage.store.observe()
+        return await sqlite_stage.store.reap(seen)
+
+    with held_at_its_exit(runner):
+        await sqlite_stage.until(reaped, "a reap between two beats")
+        row = await sqlite_stage.ended(job, deadline=120)
+        assert (row.state, row.attempt_count) == (State.COMPLETED, 2)
+        assert psutil.pid_exists(runner)
+    assert "runner_unkillable" in worker.log.read_text()
+    assert [row.status for row in await sqlite_stage.worker_rows()] == ["lost", "active"]
+
+
 async def test_ctrl_c_in_a_terminal_is_a_drain_and_a_second_one_stops_at_once(
     stage: Scene,
 ) -> None:

@@ -146,6 +146,25 @@ async def test_only_runners_with_work_are_killed_when_all_attempts_are_to_end():
     assert sorted(runner.kills for runner in bench.runners) == [[], [], ["lease_lost"]]
 
 
+async def test_a_killed_runner_that_goes_on_is_told_once_and_another_takes_its_place():
+    bench = await Bench(size=1).ready()
+    bench.place(own(1))
+    stuck = bench.pool.runner_of(1)
+    with heard() as names:
+        bench.pool.give_up({1})
+        await bench.pool.run_once()
+        assert (names, len(bench.runners)) == ([], 2), "it was not killed"
+        bench.pool.kill_all("lease_lost")
+        bench.pool.give_up({2})
+        assert names == []
+        for _ in range(2):
+            bench.pool.give_up({1})
+        await bench.pool.run_once()
+    assert names == ["runner_unkillable", "runner_started"]
+    stuck.dies(signal="SIGKILL")  # type: ignore[union-attr]
+    assert [end.token for end in bench.ends()] == [1]
+
+
 # ------------------------------------------------------------------------------- the dead
 
 

@@ -13,6 +13,7 @@ from outlast.errors import StoreUnavailable
 from outlast.store.base import Beat, NewWorker, Registered, WorkerRef, WorkerSeen
 from outlast.store.reads import WorkerStatus
 from outlast.testing import ManualClock
+from outlast.worker.base import KILL_SECONDS
 from outlast.worker.ledger import Ledger
 from outlast.worker.worker import LEAVE_SECONDS, STOP_GRACE_SECONDS, Worker
 from tests.unit.worker_kit import COMPLETED, FakePool, FakeStore, claimed, heard
@@ -223,6 +224,21 @@ async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(s
     assert stage.worker.may_claim()
     assert stage.worker.me == WorkerRef(2, 1)
     assert stage.pool.worker_id == 2
+
+
+async def test_a_worker_comes_back_although_a_runner_cannot_be_killed(stage):
+    for token in (1, 2):
+        stage.ledger.claim(claimed(token))
+    stage.pool.unkillable = {1}
+    stage.beat(1.0, renewed=False)
+    await stage.clock.run_for(STOP_GRACE_SECONDS + KILL_SECONDS - 0.1)
+    assert (stage.pool.killed_all, stage.pool.given_up) == (["lease_lost"], [])
+    await stage.clock.run_for(0.2)
+    assert stage.pool.given_up == [{1}]
+    await stage.clock.run_for(LEAVE_SECONDS)
+    assert stage.worker.me == WorkerRef(2, 1)
+    assert stage.worker.may_claim()
+    assert 1 in stage.ledger.held(), "until it is gone"
 
 
 async def test_a_lease_that_the_store_calls_lost_is_not_ridden_to_its_end(stage):

@@ -100,6 +100,8 @@ class FakePool:
         self.pulses: dict[int, Pulse] = {}
         self.lingers = 0.0
         self.given_back: list[str] = []
+        self.unkillable: set[int] = set()  # attempts that go on when they are killed
+        self.given_up: list[set[int]] = []
         self.forgotten: set[int] = set()  # attempts that nothing runs any more
 
     def registered(self, worker_id: int) -> None:
@@ -156,8 +158,11 @@ class FakePool:
 
     def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
         self.killed_all.append(reason)
-        for token in self.ledger.running.keys() - set(spare):
+        for token in self.ledger.running.keys() - set(spare) - self.unkillable:
             self.ledger.end(token, RELEASED)
+
+    def give_up(self, tokens: Collection[int]) -> None:
+        self.given_up.append(set(tokens))
 
     async def run_once(self) -> float | None:
         return None

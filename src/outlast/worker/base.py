@@ -11,6 +11,8 @@ from outlast.worker.ledger import Running
 from outlast.worker.pulse import Pulse
 from outlast.worker.runner_process import RunnerProcess
 
+KILL_SECONDS = 15.0  # for a killed runner to be gone, its group and its pipes included
+
 
 class Pool(Protocol):
     """Runs attempts, in processes or in this one. Ends go to the ledger.
@@ -88,6 +90,10 @@ class Pool(Protocol):
 
     def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """End every attempt now but these, by force where there is force."""
+        ...
+
+    def give_up(self, tokens: Collection[int]) -> None:
+        """Wait no longer for processes that were killed, have these attempts and do not end."""
         ...
 
     async def run_once(self) -> float | None:

@@ -228,6 +228,9 @@ class LocalPool:
         for token in self._ledger.running.keys() - set(spare):
             self._ledger.end(token, outcome)
 
+    def give_up(self, tokens: Collection[int]) -> None:
+        """There are no processes."""
+
     async def run_once(self) -> float | None:
         """There is nothing to keep up."""
         return None

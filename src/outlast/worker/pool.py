@@ -29,7 +29,7 @@ from outlast.runner.protocol import (
 )
 from outlast.store.base import Answer, Claimed, Room
 from outlast.worker.ahead import TURN_EVERY_SECONDS, TURN_SECONDS, WAIT_SECONDS_MAX, Ahead, linger
-from outlast.worker.base import Savings
+from outlast.worker.base import KILL_SECONDS, Savings
 from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
 from outlast.worker.deaths import SUPERSEDED, crashed, outcome_of, suspicions_of
 from outlast.worker.ledger import Ledger, Running
@@ -41,7 +41,7 @@ from outlast.worker.wear import Wear
 
 BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
 
-KILL_SECONDS = 15.0  # for a killed runner to be gone, its group and its pipes included
+UNKILLABLE = "unkillable"  # why nothing is given to a runner that was killed and goes on
 
 _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
@@ -333,8 +333,24 @@ class RunnerPool:
                     runner.kill("stop")
             await self._clock.sleep(0.01)
         for runner in self.runners:
-            emit("runner_unkillable", pid=runner.pid, attempts=len(runner.tokens))
+            self._tell_unkillable(runner)
             self._on_group(runner.pid, False)
+
+    def give_up(self, tokens: Collection[int]) -> None:
+        """Wait no longer for killed runners with these attempts: others are born in their places.
+
+        Killed as they are, they run none of our code; their attempts are held until they are gone.
+        """
+        for runner in self.runners:
+            if runner.kill_reason is not None and not runner.tokens.isdisjoint(tokens):
+                self._tell_unkillable(runner)
+                runner.retiring = UNKILLABLE
+        self._on_change()
+
+    @staticmethod
+    def _tell_unkillable(runner: RunnerProcess) -> None:
+        if runner.retiring != UNKILLABLE:
+            emit("runner_unkillable", pid=runner.pid, attempts=len(runner.tokens))
 
     def runs(self, token: int) -> bool:
         """Whether some runner has this attempt, or it waits for one."""

@@ -25,7 +25,7 @@ from outlast.store.base import OUTCOMES_MAX, Beat, NewWorker, Store, WorkerRef
 from outlast.store.presence import PresenceLock
 from outlast.store.reads import WorkerStatus
 from outlast.wakeup.base import Wakeup
-from outlast.worker.base import Pool
+from outlast.worker.base import KILL_SECONDS, Pool
 from outlast.worker.deadlines import Deadlines
 from outlast.worker.exchange import Exchange
 from outlast.worker.heartbeat import Heartbeat
@@ -347,7 +347,11 @@ class Worker:
         while self._isolation.others() and self._clock.boot() < kill_at:
             await self._clock.sleep(0.01)
         self.pool.kill_all("lease_lost", spare=self._isolation.kept())
-        while self._isolation.others():
+        given_up_at = self._clock.boot() + KILL_SECONDS
+        while others := self._isolation.others():
+            if self._clock.boot() >= given_up_at:  # as in a system call that does not return
+                self.pool.give_up(others)
+                return
             await self._clock.sleep(0.01)
 
     async def _still_stands(self) -> bool:
