@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,9 @@ import msgspec
 from outlast.app import App
 from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.errors import ApplicationError
+
+IMPORT_SLOW_SECONDS = 60.0  # then, and again, the child shows on stderr at which line it stands
+IMPORT_SECONDS_MAX = 300.0  # as for a runner's birth
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -66,7 +70,13 @@ class Look:
         self._answer = answer
 
     def found(self) -> Found:
-        """Wait until it has ended; return what it has told. Raises AppImportError."""
+        """Wait until it has told; return that. Raises AppImportError, also where it takes longer
+        than a runner may."""
+        if not select.select([self._answer], [], [], IMPORT_SECONDS_MAX)[0]:
+            raise AppImportError(
+                f"{self._spec}: its import has not ended after {IMPORT_SECONDS_MAX:g} seconds",
+                "Where it stood meanwhile was said above.",
+            )
         text = self._answer.readline()
         self._child.wait()
         if not text:

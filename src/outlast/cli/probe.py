@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 
 import msgspec
 
-from outlast.cli.application import Found, load
+from outlast.cli.application import IMPORT_SLOW_SECONDS, Found, load
 from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.runner.tether import die_with_parent
 
@@ -16,7 +17,9 @@ def main(spec: str, answer: int) -> None:
     """Write one ``Found`` as a line of JSON to the descriptor ``answer``."""
     die_with_parent()
     os.set_inheritable(answer, False)
+    faulthandler.dump_traceback_later(IMPORT_SLOW_SECONDS, repeat=True)
     found = looked_into(spec)
+    faulthandler.cancel_dump_traceback_later()
     with os.fdopen(answer, "wb") as pipe:
         pipe.write(msgspec.json.encode(found) + b"\n")
         pipe.flush()

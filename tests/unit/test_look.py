@@ -1,0 +1,60 @@
+"""An application whose import hangs is told, with the line, and not waited for for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outlast.cli import application
+from outlast.cli.errors import AppImportError
+
+SOON = """
+import sys
+from outlast.cli import probe
+probe.IMPORT_SLOW_SECONDS = 0.1
+probe.main("hangs:app", int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a module that does not come to an end for a while."""
+    (tmp_path / "hangs.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_import_that_does_not_end_is_given_up_and_its_process_is_gone(
+    hangs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "IMPORT_SECONDS_MAX", 0.2)
+    with application.looking_into("hangs:app") as look:
+        with pytest.raises(
+            AppImportError, match=r"^hangs:app: its import has not ended after 0\.2"
+        ):
+            look.found()
+        child = look._child
+        assert child.poll() is None
+    assert child.returncode == -9
+
+
+def test_an_import_that_takes_long_shows_its_line(hangs: Path) -> None:
+    read, write = os.pipe()
+    child = subprocess.Popen(
+        [sys.executable, "-c", SOON, str(write)],
+        pass_fds=(write,),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stderr is not None
+        assert any('hangs.py", line 2' in line for line in child.stderr)
+    finally:
+        child.kill()
+        child.communicate()
+        os.close(read)
+        os.close(write)
