@@ -128,7 +128,7 @@ async def _are_as_asked(store: Store, ids: list[int], jobs: list[NewJob]) -> Non
         assert (row.task, row.queue, row.args) == (asked.task, asked.queue, asked.args)
         assert (row.priority, row.tenant) == (asked.priority, asked.tenant)
         assert row.policy == asked.policy
-        assert row.waiting == (asked.delay > 0 or asked.run_at is not None)
+        assert row.waiting == (asked.delay > 0 or (asked.run_at or 0) > row.enqueued_at)
 
 
 @pytest.mark.parametrize("args", [["\x1f", "a\x1fb"], ["a\x1fb"], [""], ["", ""], ["x", "", "y"]])
@@ -139,3 +139,16 @@ async def test_arguments_are_stored_as_they_are_whatever_their_text(
     rows = [await store.inspector.job(job_id) for job_id in ids]
     assert [row.args for row in rows if row] == args
     assert len(await store.inspector.jobs(JobFilter())) == len(args)
+
+
+@pytest.mark.parametrize("fields", [{}, {"delay": 1_000.0}, {"run_at": 1_000_000.0}], ids=str)
+async def test_one_job_with_a_key_has_every_field_that_was_asked_for(
+    store: Store, fields: dict[str, float]
+) -> None:
+    policy = Policy(retries=7, timeout=12.5)
+    one = job(queue="q", priority=-3, key="k", tenant="acme", args="[1]", policy=policy, **fields)
+    ids = await enqueued(store, one)
+    await _are_as_asked(store, ids, [one])
+    row = await store.inspector.job(ids[0])
+    assert row is not None
+    assert (row.key, row.run_at) == ("k", fields.get("run_at", row.run_at))

@@ -68,7 +68,7 @@ async def test_a_single_connection_plans_anew(pg_url: str) -> None:
     await one.close()
 
 
-async def test_jobs_without_keys_have_a_session_that_keeps_plans(
+async def test_only_the_look_for_a_key_needs_new_plans(
     pg_url: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -83,4 +83,6 @@ async def test_jobs_without_keys_have_a_session_that_keeps_plans(
     await store.enqueue([plain])
     await store.enqueue([plain, NewJob(task="other")])
     await store.enqueue([NewJob(task="t", key="k")])
-    assert asked == [True, True, False]
+    assert asked == [True, True, True]
+    await store.enqueue([NewJob(task="t", key="k")])
+    assert asked[3:] == [True, False]

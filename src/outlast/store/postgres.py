@@ -43,7 +43,7 @@ from outlast.store.base import (
     WorkerSeen,
 )
 from outlast.store.columns import policy_of
-from outlast.store.postgres_enqueue import enqueue, keyed
+from outlast.store.postgres_enqueue import create_with_key, enqueue, keyed, unfinished
 from outlast.store.postgres_inspector import PostgresInspector
 from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
@@ -142,11 +142,23 @@ class PostgresStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
         with_keys = keyed(jobs)
+        if len(jobs) == 1 and jobs[0].key is not None:
+            stored = await self._enqueue_with_key(jobs[0], jobs[0].key)
+            if stored is not None:
+                return [stored]
         async with self._connections.use(keeps_plans=not with_keys) as connection:
             if len(jobs) == 1 or not with_keys:
                 return await enqueue(connection, jobs, notify=self.notify)
             async with connection.transaction():
                 return await enqueue(connection, jobs, notify=self.notify)
+
+    async def _enqueue_with_key(self, job: NewJob, key: str) -> Enqueued | None:
+        async with self._connections.use(keeps_plans=True) as connection:
+            created = await create_with_key(connection, job, notify=self.notify)
+        if created is not None:
+            return created
+        async with self._connections.use() as connection:
+            return await unfinished(connection, key)
 
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]

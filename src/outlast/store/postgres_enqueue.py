@@ -37,6 +37,19 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
     return [Enqueued(row["id"], True) for row in rows]
 
 
+async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqueued | None:
+    """Store one job that has a key; None where an unfinished one has it."""
+    values = [column[0] for column in job_columns([job])]
+    rows = await connection.fetch(sql("enqueue_key"), *values, notify, job.key)
+    return Enqueued(rows[0]["id"], True) if rows else None
+
+
+async def unfinished(connection: Any, key: str) -> Enqueued | None:
+    """Return the unfinished job that has the key, not created now; None if there is none."""
+    rows = await connection.fetch(sql("find_keys"), [key])
+    return Enqueued(rows[0]["id"], False) if rows else None
+
+
 def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
     """Return the values of enqueue_alike.sql, or None for jobs that are not for it."""
     first = jobs[0]
