@@ -26,15 +26,15 @@ from tests.servers import PostgresServer
 FINISHED = 100_000
 WIDE = 1_000  # a scan that reads more rows than this is not by index, whatever it is called
 
-FINISHED_JOBS = f"""
+FINISHED_JOBS = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
                           started_at, ended_at, result, key)
 SELECT 't', 'default', 'completed', now(), now(), '{{}}', 1, nextval('outlast_token_seq'), now(),
        now(), '1', 'old' || n
-FROM generate_series(1, {FINISHED}) n;
+FROM generate_series(1, {finished}) n;
 INSERT INTO outlast_attempts (token, job_id, number, outcome, charge, started_at, ended_at)
 SELECT nextval('outlast_token_seq'), n, 1, 'error', 'failure', now(), now()
-FROM generate_series(1, {FINISHED}) n"""
+FROM generate_series(1, {finished}) n"""
 
 UNSERVABLE = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, priority, position)
@@ -59,7 +59,7 @@ def full_url(request: pytest.FixtureRequest, pg_server: PostgresServer) -> Itera
     pg_server.drop_database(name)
 
 
-async def fill(url: str, *, fresh: bool) -> None:
+async def fill(url: str, *, fresh: bool, finished: int = FINISHED) -> None:
     store = PostgresStore(url)
     await store.open()
     await store.enqueue([NewJob(task="t") for _ in range(2_000)])
@@ -67,7 +67,9 @@ async def fill(url: str, *, fresh: bool) -> None:
     connection = await asyncpg.connect(url)
     for table in ("jobs", "attempts", "workers", "refusals"):
         await connection.execute(f"ALTER TABLE outlast_{table} SET (autovacuum_enabled = false)")
-    await connection.execute("ANALYZE; DELETE FROM outlast_jobs; " + FINISHED_JOBS)
+    await connection.execute(
+        "ANALYZE; DELETE FROM outlast_jobs; " + FINISHED_JOBS.format(finished=finished)
+    )
     if fresh:
         await connection.execute("ANALYZE")
     await connection.close()
@@ -173,6 +175,21 @@ async def test_an_exchange_finds_everything_by_index(full_url: str) -> None:
         used = by_index(await s.settled())
         assert {"outlast_jobs_lane", "outlast_jobs_due", "outlast_jobs_pkey"} <= used
         assert "outlast_jobs_cancel" in used or "outlast_jobs_worker" in used
+
+
+async def test_what_was_superseded_is_found_by_index(pg_server: PostgresServer) -> None:
+    """Also in a table that is small enough for a plan to read it as a whole, for each attempt."""
+    url = pg_server.create_database("outlast_plans_superseded")
+    await fill(url, fresh=False, finished=12_000)
+    async with session(url) as s:
+        me = await s.store.register(worker("superseded"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(50)])
+        held = [(each.job_id, each.token) for each in await s.claim(me, 50)]
+        lost = [(held[0][0], held[0][1] - 1), *((-n, n) for n in range(1, 900))]
+        s.plans.clear()
+        assert await s.store.superseded([*held, *lost]) == [token for _, token in lost]
+        assert by_index(await s.settled()) >= {"outlast_jobs_pkey"}
+    pg_server.drop_database("outlast_plans_superseded")
 
 
 async def test_jobs_that_nobody_knows_are_not_read_by_a_claim(full_url: str) -> None:
