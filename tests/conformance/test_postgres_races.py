@@ -200,7 +200,7 @@ async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
     rooms = f'[{{"tasks": ["{TASK}"], "limit": {limit}, "queues": []}}]'
     me = hands.me
     lanes, _ = Lanes(SYSTEM).ask()
-    ends: tuple[Any, ...] = ([], [], [], None)
+    ends = ("{}", "{}", "{}", None)
     more = (rooms, False, 500, 1000, lanes)
     reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more)
     assert len(reply) == limit + 1
