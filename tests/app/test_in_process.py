@@ -255,9 +255,9 @@ async def test_the_loser_of_a_lease_stops_and_its_late_words_are_refused(
     async with app.worker(heartbeat=0.1, lease=2):
         job = await goes_on.enqueue()
         await until(lambda: _is(job, "running"))
-        (seen,) = await store.observe()
+        (seen,) = (await store.observe()).workers
         while not await store.reap(seen):
-            (seen,) = await store.observe()
+            (seen,) = (await store.observe()).workers
         await store.reclaim(_lost)
         assert await job.result(timeout=DEADLINE) == "the second"
         row = await row_of(job)

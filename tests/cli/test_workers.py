@@ -41,7 +41,7 @@ async def some_are_gone(url: str) -> None:
     await store.open()
     try:
         await store.request_drain([2])
-        victim = next(seen for seen in await store.observe() if seen.name == "victim")
+        victim = next(seen for seen in (await store.observe()).workers if seen.name == "victim")
         assert await store.reap(victim, DeathCause.SILENCE)
         await store.heartbeat(WorkerRef(1, 1))
     finally:

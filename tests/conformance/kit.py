@@ -107,7 +107,7 @@ class Hands:
 
     async def seen(self) -> WorkerSeen:
         """One look at this worker."""
-        looks = await self.store.observe()
+        looks = (await self.store.observe()).workers
         return next(look for look in looks if look.worker_id == self.me.worker_id)
 
     async def vanish(self) -> None:

@@ -329,7 +329,7 @@ class History(RuleBasedStateMachine):
 
         async def play(side: Side) -> bool:
             me = side.workers[worker]
-            looks = {look.worker_id: look for look in await side.store.observe()}
+            looks = {look.worker_id: look for look in (await side.store.observe()).workers}
             if beat:
                 assert (await side.store.heartbeat(me)).renewed
             return await side.store.reap(looks[me.worker_id])

@@ -71,7 +71,7 @@ async def test_a_worker_is_reaped_once(store: Store, hands: Hands) -> None:
     seen = await hands.seen()
     answers = await asyncio.gather(store.reap(seen), store.reap(seen))
     assert sorted(answers) == [False, True]
-    assert await store.observe() == []
+    assert (await store.observe()).workers == []
     row = await row_of(store, hands)
     assert row.stopped_at is not None
 
@@ -98,7 +98,7 @@ async def test_a_look_shows_each_live_worker_with_its_own_terms(store: Store) ->
     gone = await Hands.on(store, "c")
     await store.set_status(two.me, WorkerStatus.DRAINING)
     await store.set_status(gone.me, WorkerStatus.STOPPED)
-    looks = await store.observe()
+    looks = (await store.observe()).workers
     assert [look.worker_id for look in looks] == [one.me.worker_id, two.me.worker_id]
     assert [(look.heartbeat, look.lease) for look in looks] == [(1.0, 3.0), (2.0, 60.0)]
     assert (looks[1].boot_id, looks[1].lock_path, looks[1].lock_inode) == ("b1", "/p", 7)

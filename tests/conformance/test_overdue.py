@@ -7,7 +7,7 @@ import pytest
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.base import Answer, Orphan, Overdue, Store
+from outlast.store.base import Answer, Late, Orphan, Store
 from tests.conformance.kit import Hands, ended, enqueued, eventually, job, lost_worker, no_dice
 
 
@@ -22,19 +22,25 @@ def too_late(orphan: Orphan) -> Transition:
     return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), no_dice)
 
 
-async def late(store: Store, slack: float = 0.0, limit: int = 100) -> Overdue | None:
-    """Return a look that shows somebody late; time passes on the store's clock only."""
-    seen = await store.overdue(slack, limit)
-    return seen if seen.late else None
+async def late(store: Store, slack: float = 0.0) -> list[Late] | None:
+    """Return who is late, if anybody; time passes on the store's clock only."""
+    return await store.overdue(slack) or None
 
 
-async def test_a_look_shows_the_clock_also_when_nobody_is_late(store: Store, hands: Hands) -> None:
-    first = await store.overdue(0.0)
+async def test_a_look_shows_the_clock_and_whether_anybody_is_late(
+    store: Store, hands: Hands
+) -> None:
+    first = await store.observe()
     await enqueued(store, job(), job(policy=Policy(timeout=3600.0)))
     await hands.claim()
-    second = await store.overdue(0.0)
-    assert first.late == second.late == []
+    second = await store.observe()
+    assert (first.overdue, second.overdue) == (False, False)
     assert 1.5e9 < first.now <= second.now
+    await enqueued(store, job(policy=Policy(timeout=0.01)))
+    await hands.claim()
+    await eventually(lambda: late(store))
+    assert (await store.observe()).overdue
+    assert not (await store.observe(3600.0)).overdue
 
 
 async def test_a_running_attempt_is_late_once_its_timeout_has_passed(
@@ -43,11 +49,10 @@ async def test_a_running_attempt_is_late_once_its_timeout_has_passed(
     policy = Policy(timeout=0.01, cancel_grace=7.0)
     await enqueued(store, job(policy=policy))
     claimed = await hands.claim_one()
-    seen = await eventually(lambda: late(store))
-    (one,) = seen.late
+    (one,) = await eventually(lambda: late(store))
     assert (one.job_id, one.token, one.policy) == (claimed.job_id, claimed.token, policy)
     assert one.seconds > 0.0
-    assert (await store.overdue(3600.0)).late == []
+    assert await store.overdue(3600.0) == []
 
 
 async def test_the_latest_come_first_and_no_more_than_asked_for(store: Store, hands: Hands) -> None:
@@ -60,10 +65,10 @@ async def test_the_latest_come_first_and_no_more_than_asked_for(store: Store, ha
     await hands.claim()
 
     async def all_late() -> bool:
-        return len((await store.overdue(0.0)).late) == 3
+        return len(await store.overdue(0.0)) == 3
 
     await eventually(all_late)
-    assert [one.job_id for one in (await store.overdue(0.0, limit=1)).late] == [first]
+    assert [one.job_id for one in await store.overdue(0.0, limit=1)] == [first]
 
 
 async def test_what_has_ended_is_late_no_more(store: Store, hands: Hands) -> None:
@@ -71,7 +76,7 @@ async def test_what_has_ended_is_late_no_more(store: Store, hands: Hands) -> Non
     claimed = await hands.claim_one()
     await eventually(lambda: late(store))
     await hands.hand_in(ended(claimed))
-    assert (await store.overdue(0.0)).late == []
+    assert await store.overdue(0.0) == []
 
 
 async def test_exactly_these_attempts_are_closed_though_their_worker_lives(

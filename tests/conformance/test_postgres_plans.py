@@ -253,7 +253,7 @@ async def test_reaping_and_reclaiming_find_orphans_by_index(full_url: str) -> No
         me = await s.store.register(worker("reap"))
         await s.store.enqueue([NewJob(task="t") for _ in range(20)])
         held = await s.claim(me, 20)
-        for seen in await s.store.observe():
+        for seen in (await s.store.observe()).workers:
             await s.store.reap(seen)
         closed = {each.token for each in await s.store.reclaim(lost)}
         assert {each.token for each in held} <= closed

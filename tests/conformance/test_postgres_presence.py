@@ -195,7 +195,7 @@ async def test_an_ordinary_role_may_take_it_and_look(
     url = pg_url.replace("postgres@", "plain@")
     assert await make(url).hold(hands.me.worker_id) is None
     plain = PostgresStore(url)
-    (look,) = await plain.observe()
+    (look,) = (await plain.observe()).workers
     assert look.presence is Presence.HELD
     assert look.incarnation is not None
     assert look.incarnation.endswith("/00000001")

@@ -113,7 +113,7 @@ async def test_a_terminated_connection_is_unavailable_once_and_then_replaced(
     )
     with pytest.raises(StoreUnavailable):
         await store.observe()
-    assert await store.observe() == []
+    assert (await store.observe()).workers == []
 
 
 # -- claims that race the end of their worker's authority

@@ -73,8 +73,52 @@ async def test_a_statement_that_takes_too_long_is_unavailable(
         await session.execute("LOCK TABLE outlast_workers")
         with pytest.raises(StoreUnavailable):
             await hasty.observe()
-    assert await hasty.observe() == []
+    assert (await hasty.observe()).workers == []
     await hasty.close()
+
+
+async def test_a_look_tells_when_a_job_that_is_in_no_line_falls_due(
+    store: PostgresStore, hands: Hands
+) -> None:
+    async def next_due() -> float | None:
+        return (await store.observe()).next_due
+
+    await enqueued(store)
+    assert await next_due() is None, "what stands in the line was notified"
+    await enqueued(store, job(delay=3600.0), job(delay=60.0, queue="other"))
+    assert await next_due() == pytest.approx(60.0, abs=30.0)
+    await enqueued(store, job(delay=0.001))
+    late = await next_due()
+    assert late is not None
+    assert late < 1.0
+    await hands.claim()
+    assert await next_due() == pytest.approx(60.0, abs=30.0)
+
+
+async def test_a_look_tells_that_something_has_joined_a_line(
+    store: PostgresStore, hands: Hands
+) -> None:
+    async def drawn() -> int:
+        return (await store.observe()).drawn or 0
+
+    before = await drawn()
+    await enqueued(store, job(delay=3600.0))
+    assert await drawn() == before
+    await enqueued(store)
+    assert (joined := await drawn()) > before
+    await hands.hand_in(crashed(await hands.claim_one(), delay=0.0))
+    assert await drawn() > joined
+
+
+async def test_a_look_tells_of_suspects_as_if_they_were_due(
+    store: PostgresStore, hands: Hands
+) -> None:
+    (job_id,) = await enqueued(store)
+    claimed = await hands.claim_one()
+    await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER, suspicion=Suspicion(1, 1)))
+    assert (await store.observe()).next_due == 0.0
+    await store.cancel([job_id])
+    assert (await store.observe()).next_due is None
 
 
 async def test_a_cancelled_caller_hears_of_it_though_its_connection_is_gone(pg_url: str) -> None:

@@ -25,6 +25,7 @@ async def test_there_are_no_orphans_while_their_worker_lives(store: Store, hands
     await enqueued(store, job(), job())
     await hands.claim_one()
     await store.set_status(hands.me, WorkerStatus.DRAINING)
+    assert not (await store.observe()).orphans
     assert await store.reclaim(lost_worker) == []
 
 
@@ -166,7 +167,21 @@ async def test_jobs_of_a_stopped_worker_are_orphans(store: Store, hands: Hands) 
     await enqueued(store)
     claimed = await hands.claim_one()
     await store.set_status(hands.me, WorkerStatus.STOPPED)
+    assert (await store.observe()).orphans, "a look says so, and reclaims nothing"
     assert [end.token for end in await store.reclaim(lost_worker)] == [claimed.token]
+    assert not (await store.observe()).orphans
+
+
+async def test_a_look_shows_orphans_of_a_worker_that_has_just_been_found_gone(
+    store: Store, hands: Hands
+) -> None:
+    other = await Hands.on(store, "w2")
+    await enqueued(store, job(), job())
+    await hands.claim_one()
+    await other.claim_one()
+    assert not (await store.observe()).orphans
+    await other.vanish()
+    assert (await store.observe()).orphans
 
 
 async def test_a_cancel_request_beats_a_reclaim(store: Store, hands: Hands) -> None:

@@ -60,7 +60,7 @@ async def test_a_stale_attempt_rolls_the_users_writes_back(shop: Scene) -> None:
     flag = shop.folder / "flag"
     job = await shop.enqueue("pays_once_the_flag_is_up", flag=str(flag))
     first = await shop.started(1)
-    (seen,) = await shop.store.observe()
+    (seen,) = (await shop.store.observe()).workers
     assert await shop.store.reap(seen)
     assert len(await shop.store.reclaim(_lost)) == 1
     flag.touch()

@@ -121,7 +121,7 @@ async def test_a_worker_that_lost_its_lease_comes_back_although_its_runner_canno
     runner = (await sqlite_stage.started(1))["pid"]
 
     async def reaped() -> bool:
-        (seen,) = await sqlite_stage.store.observe()
+        (seen,) = (await sqlite_stage.store.observe()).workers
         return await sqlite_stage.store.reap(seen)
 
     with held_at_its_exit(runner):

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from outlast.model.lease import DeathCause, Presence
-from outlast.store.base import WorkerRef, WorkerSeen
+from outlast.store.base import Look, WorkerRef, WorkerSeen
 
 
 class SimPresence:
@@ -113,9 +113,11 @@ class ServedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def observe(self) -> list[WorkerSeen]:
+    async def observe(self, slack: float = 0.0) -> Look:
         """Return one look at all live workers."""
-        return [self._database.seen(each) for each in await self._store.observe()]
+        look = await self._store.observe(slack)
+        workers = [self._database.seen(each) for each in look.workers]
+        return msgspec.structs.replace(look, workers=workers)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost; for want of presence only if that is absent still."""

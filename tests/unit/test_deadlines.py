@@ -8,9 +8,10 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import STEADY_GAP_SECONDS, STEP_SECONDS, SteadyClock
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Late, Orphan, Overdue
+from outlast.store.base import Late, Look, Orphan
 from outlast.testing import ManualClock
-from outlast.worker.deadlines import LOOK_SECONDS, SLACK_SECONDS, Deadlines
+from outlast.worker.deadlines import SLACK_SECONDS, Deadlines
+from outlast.worker.reaper import LOOK_SECONDS, Reaper
 from tests.unit.worker_kit import heard
 
 HOUR = 3600.0
@@ -27,7 +28,15 @@ class Shop:
         self.broken = False
         self.closed: list[Transition] = []
         self.told = 0
-        self.duty = Deadlines(self, self._on_reclaimed, clock=self.clock)  # type: ignore[arg-type]
+        self.looked_closer = 0
+        deadlines = Deadlines(self, self._on_reclaimed, clock=self.clock)  # type: ignore[arg-type]
+        self.duty = Reaper(
+            self,  # type: ignore[arg-type]
+            lambda: 1,
+            lambda applied: None,
+            clock=self.clock,
+            deadlines=deadlines,
+        )
 
     def _on_reclaimed(self) -> None:
         self.told += 1
@@ -40,13 +49,20 @@ class Shop:
         self.policy = Policy(**policy)
         self.deadline = self.now + (self.policy.timeout or 0.0)
 
-    async def overdue(self, slack: float) -> Overdue:
+    async def observe(self, slack: float) -> Look:
         if self.broken:
             raise StoreUnavailable("gone")
-        late = [] if self.deadline is None else [Late(1, 7, self.now - self.deadline, self.policy)]
-        return Overdue(self.now, [one for one in late if one.seconds > slack])
+        late = self.deadline is not None and self.now - self.deadline > slack
+        return Look(workers=[], orphans=False, overdue=late, now=self.now)
 
-    async def reclaim(self, decide, *, only) -> list[Transition]:
+    async def overdue(self, slack: float) -> list[Late]:
+        self.looked_closer += 1
+        late = [] if self.deadline is None else [Late(1, 7, self.now - self.deadline, self.policy)]
+        return [one for one in late if one.seconds > slack]
+
+    async def reclaim(self, decide, *, only=None) -> list[Transition]:
+        if only is None:
+            return []
         assert only == [(1, 7)]
         facts = JobFacts(job_id=1, token=7, policy=self.policy)
         self.deadline = None
@@ -68,7 +84,9 @@ def shop():
 async def test_what_is_far_above_its_timeout_is_closed_once(shop):
     await shop.after(100)
     shop.claim(timeout=10.0, cancel_grace=5.0)
-    await shop.after(10 + 5 + SLACK_SECONDS - 1)
+    await shop.after(10 + SLACK_SECONDS)
+    assert (shop.closed, shop.looked_closer) == ([], 0), "the look has told that nobody is"
+    await shop.after(5 - 1)
     assert shop.closed == []
     with heard() as names:
         await shop.after(4)
@@ -111,7 +129,7 @@ async def test_a_claim_while_the_clock_was_wrong_is_not_late_when_it_is_right_ag
 
 async def test_a_clock_that_creeps_is_not_in_step(shop):
     shop.claim(timeout=100.0)
-    for _ in range(50):
+    for _ in range(100):
         shop.ahead += 1.5  # less than a step, again and again
         await shop.after(LOOK_SECONDS)
     assert shop.closed == []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import pytest
 
 from outlast.errors import BadData, StoreUnavailable
 from outlast.model.lifecycle import Transition
-from outlast.store.base import OUTCOMES_MAX, Answer, Exchanged, Room, WorkerRef
+from outlast.store.base import OUTCOMES_MAX, Answer, Exchanged, Look, Room, WorkerRef
 from outlast.testing import ManualClock
-from outlast.worker.exchange import BUSY_PAUSE_SECONDS, LEFT_OPEN_SECONDS, Exchange
+from outlast.worker.exchange import BUSY_PAUSE_SECONDS, LEFT_OPEN_SECONDS, TOLD, Exchange
+from outlast.worker.reaper import LOOK_SECONDS
 from tests.unit.worker_kit import (
     COMPLETED,
     FakePool,
@@ -21,7 +23,7 @@ from tests.unit.worker_kit import (
     new_ledger,
 )
 
-POLL, RECONCILE = 1.0, 2.0
+POLL, LOOK, RECONCILE = 1.0, 2.0, 30.0
 
 
 class Holder:
@@ -59,6 +61,7 @@ class Bench:
             self.holder,
             clock=self.clock,
             poll=POLL,
+            look_every=LOOK,
             reconcile_every=RECONCILE,
             patience=20.0,
         )
@@ -294,7 +297,57 @@ async def test_what_was_claimed_under_an_earlier_registration_is_not_started(ben
     assert [end.outcome for end in bench.ledger.ended] == ["released"]
 
 
+# ---------------------------------------------------------------------------- how often
+
+
+def look(**fields):
+    return Look(workers=[], orphans=False, overdue=False, now=0.0, **fields)
+
+
+async def test_an_idle_worker_makes_few_trips_where_looks_tell_what_is_new(bench):
+    assert await bench.exchange.run_once() == POLL
+    bench.exchange.shown(look())
+    assert await bench.exchange.run_once() == POLL, "this store does not say"
+    bench.exchange.shown(look(drawn=7))
+    assert await bench.exchange.run_once() == POLL * TOLD
+    bench.store.script = [accepted(0, next_due=0.3)]
+    assert await bench.exchange.run_once() == 0.3
+
+
+async def test_who_runs_something_looks_in_time_whether_it_was_superseded(bench):
+    bench.exchange.shown(look(drawn=7))
+    bench.ledger.claim(claimed(3))
+    assert await bench.exchange.run_once() == LOOK
+
+
+async def test_what_has_joined_a_line_is_looked_for_though_nobody_was_notified(bench):
+    told = []
+    for drawn in (7, 7, 8, 8):
+        told.append(bench.exchange.shown(look(drawn=drawn)))
+        await bench.exchange.run_once()
+    assert told == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("next_due", "told"),
+    [(None, False), (LOOK_SECONDS + 0.1, False), (LOOK_SECONDS, True), (-3.0, True)],
+)
+async def test_what_falls_due_before_the_next_look_is_looked_for_now(bench, next_due, told):
+    bench.exchange.shown(look(drawn=7))
+    await bench.exchange.run_once()
+    assert bench.exchange.shown(look(drawn=7, next_due=next_due)) == told
+
+
 # ---------------------------------------------------------------------------- reconciling
+
+
+async def test_a_reply_that_was_not_taken_in_to_its_end_is_reconciled(bench, monkeypatch):
+    bench.store.script = [Exchanged(valid=True, answers=[], claimed=[claimed(3)])]
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(bench.ledger, "claim", mock.Mock(side_effect=RuntimeError("a fault")))
+        await bench.exchange.run_once()
+    await bench.exchange.run_once()
+    assert bench.store.verbs()[1:4] == ["drop_connections", "reconnect", "reconcile"]
 
 
 async def test_claims_are_reconciled_from_time_to_time_and_when_nothing_else_is_under_way(bench):

@@ -17,7 +17,7 @@ from outlast.model.lease import (
     Sign,
 )
 from outlast.model.lease import Presence as Seen
-from outlast.store.base import WorkerRef
+from outlast.store.base import WorkerRef, WorkerSeen
 from outlast.store.presence import SWITCHED_OFF, NoPresence, open_presence
 from outlast.testing import ManualClock
 from outlast.worker.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, Presence
@@ -201,9 +201,9 @@ def scene():
     return Scene()
 
 
-async def test_it_is_taken_and_then_proved_at_each_heartbeat(scene):
+async def test_it_is_taken_and_then_proved_now_and_then(scene):
     with heard_fields() as events:
-        assert await scene.runs(6.0) == [2.0, 2.0, 2.0]
+        assert await scene.runs(60.0) == [20.0, 20.0, 20.0]
     assert scene.lock.asked == [1, 1, 1]
     assert events == [("presence_taken", {"worker_id": 1})]
     assert scene.row.off == []
@@ -243,6 +243,19 @@ async def test_while_the_store_is_away_nothing_is_said(scene):
     scene.row.away = False
     await scene.duty.run_once()
     assert scene.row.off == [(1, "away")]
+
+
+@pytest.mark.parametrize("shown", sorted(Seen), ids=str)
+async def test_a_look_that_does_not_show_the_lock_contradicts_only_who_believes_to_have_it(
+    scene, shown
+):
+    own = WorkerSeen(
+        worker_id=1, name="w", host="h", boot_id="b", beat=1, heartbeat=2.0, lease=60.0,
+        presence=shown,
+    )  # fmt: skip
+    assert not scene.duty.is_lost([own])
+    await scene.duty.run_once()
+    assert scene.duty.is_lost([own]) == (shown is not Seen.HELD)
 
 
 async def test_a_new_registration_has_a_lock_of_its_own(scene):

@@ -11,7 +11,7 @@ from outlast.model.crash import Progress
 from outlast.model.job import JobFacts, Policy, State
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition
-from outlast.store.base import ORPHANS_MAX, Orphan, WorkerSeen
+from outlast.store.base import ORPHANS_MAX, Look, Orphan, WorkerSeen
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.testing import ManualClock
 from outlast.worker.reaper import LOOK_SECONDS, Reaper
@@ -62,13 +62,14 @@ class Rows:
         self.fails = False
         self.errors: list[Exception] = []
         self.decided: list[Any] = []
+        self.reclaims = 0
 
-    async def observe(self) -> list[WorkerSeen]:
+    async def observe(self, slack: float) -> Look:
         if self.fails:
             raise StoreUnavailable("away")
         if self.errors:
             raise self.errors.pop()
-        return list(self.workers)
+        return Look(workers=list(self.workers), orphans=bool(self.orphans), overdue=False, now=0.0)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause) -> bool:
         if self.beats_on:
@@ -79,6 +80,7 @@ class Rows:
         return True
 
     async def reclaim(self, decide, limit=ORPHANS_MAX):
+        self.reclaims += 1
         batch, self.orphans = self.orphans[:limit], self.orphans[limit:]
         decided = [decide(each) for each in batch]
         self.decided += decided
@@ -129,6 +131,25 @@ def with_lock(lock: LockFile, **fields: Any) -> WorkerSeen:
 
 
 # ------------------------------------------------------------------------------ who is gone
+
+
+async def test_a_look_that_shows_nothing_is_all_that_is_asked_of_the_store(scene):
+    await scene.looks(1)
+    scene.rows.reclaims = 0
+    await scene.looks(10)
+    assert scene.rows.reclaims == 0
+    scene.rows.orphans = [orphan(1)]
+    await scene.looks(1)
+    assert (scene.rows.reclaims, scene.woken) == (1, 1)
+
+
+async def test_the_jobs_of_whom_it_has_reaped_are_reclaimed_in_the_same_look(scene, lock):
+    scene.rows.workers = [with_lock(lock)]
+    await scene.looks(1)
+    lock.release(unlink=False)
+    scene.rows.reclaims = 0
+    await scene.looks(1)
+    assert (scene.rows.reaped, scene.rows.reclaims) == ([2], 1)
 
 
 async def test_a_worker_that_was_not_seen_to_beat_for_its_lease_is_reaped(scene):

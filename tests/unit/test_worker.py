@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.config import WorkerSettings
 from outlast.errors import StoreUnavailable
-from outlast.store.base import Beat, NewWorker, Registered, WorkerRef, WorkerSeen
+from outlast.model.lease import LeaseTerms
+from outlast.store.base import Beat, Look, NewWorker, Registered, WorkerRef, WorkerSeen
+from outlast.store.presence import NoPresence
 from outlast.store.reads import WorkerStatus
 from outlast.testing import ManualClock
 from outlast.worker.base import KILL_SECONDS
 from outlast.worker.ledger import Ledger
+from outlast.worker.presence import Presence
 from outlast.worker.worker import LEAVE_SECONDS, STOP_GRACE_SECONDS, Worker
 from tests.unit.worker_kit import COMPLETED, FakePool, FakeStore, claimed, heard
 
@@ -46,10 +51,10 @@ class Rows(FakeStore):
         self._note("set_status", (me.worker_id, status.value))
         return True
 
-    async def observe(self) -> list[WorkerSeen]:
+    async def observe(self) -> Look:
         if self.away:
             raise StoreUnavailable("away")
-        return []
+        return Look(workers=[], orphans=False, overdue=False, now=0.0)
 
     async def announce(self, me: WorkerRef, tasks: Sequence[str], lacks: object) -> None:
         self._note("announce", list(tasks))
@@ -195,6 +200,34 @@ async def test_claims_need_trust_and_no_drain(stage, draining):
     assert stage.worker.may_claim() is not draining
     stage.clock.advance(51.0)
     assert not stage.worker.may_claim()
+
+
+def shown(**fields: Any) -> Look:
+    return Look(workers=[], orphans=False, overdue=False, now=0.0, **fields)
+
+
+async def test_a_look_that_shows_work_wakes_the_exchange(stage, monkeypatch):
+    nudges: list[str] = []
+    monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
+    stage.worker._on_look(shown())
+    assert nudges == []
+    stage.worker._on_look(shown(drawn=7))
+    assert nudges == ["exchange"]
+
+
+@pytest.mark.parametrize(("worker_id", "nudged"), [(1, ["presence"]), (2, [])])
+async def test_a_look_that_does_not_show_the_own_presence_has_it_taken_back(
+    stage, monkeypatch, worker_id, nudged
+):
+    nudges: list[str] = []
+    monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
+    stage.worker._keeper = Presence(NoPresence(), None, None, LeaseTerms(), clock=stage.clock)  # type: ignore[arg-type]
+    stage.worker._keeper._held, stage.worker._keeper._worker_id = True, 1
+    own = WorkerSeen(
+        worker_id=worker_id, name="w", host="h", boot_id="b", beat=1, heartbeat=2.0, lease=60.0
+    )
+    stage.worker._on_look(msgspec.structs.replace(shown(), workers=[own]))
+    assert nudges == nudged
 
 
 # -------------------------------------------------------------------------------- the loss

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -130,26 +130,6 @@ class Room(msgspec.Struct, frozen=True):
     named: list[int] = []
 
 
-class Unannounced(msgspec.Struct, frozen=True):
-    """A job that is due and has waited for a while, as a notice about it needs it. ``token``: of
-    its last attempt, 0 before the first; ``seconds``: since when it is due."""
-
-    job_id: int
-    queue: str
-    task: str
-    token: int
-    seconds: float
-
-
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits in the store, for whoever announces it. ``workers``: how many are active;
-    ``next_due``: in how many seconds the next scheduled job falls due."""
-
-    workers: int
-    next_due: float | None
-    jobs: list[Unannounced]
-
-
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A job that is now running under ``token``. ``number`` counts its attempts from 1."""
 
@@ -258,6 +238,24 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at all that may need somebody: cheap, as each worker takes it all the time.
+
+    ``workers``: those that are active or draining. ``orphans``: whether a running job has none of
+    them. ``overdue``: whether a running attempt is past its hard deadline by more than the slack,
+    by the store's clock, which is ``now`` (seconds since 1970). ``next_due``: in how many seconds
+    a job that is in no line may fall due, 0 and less where one is; None: there is none. ``drawn``:
+    the highest position ever drawn, which rises whenever a job joins a line. None: this store says
+    neither."""
+
+    workers: list[WorkerSeen]
+    orphans: bool
+    overdue: bool
+    now: float
+    next_due: float | None = None
+    drawn: int | None = None
+
+
 class Late(msgspec.Struct, frozen=True):
     """A running attempt that is ``seconds`` past its hard deadline, by the store's clock."""
 
@@ -265,13 +263,6 @@ class Late(msgspec.Struct, frozen=True):
     token: int
     seconds: float
     policy: Policy
-
-
-class Overdue(msgspec.Struct, frozen=True):
-    """The store's now (seconds since 1970), and who is past the hard deadline by it."""
-
-    now: float
-    late: list[Late] = []
 
 
 class Cancelled(StrEnum):
@@ -297,23 +288,6 @@ class Migration(msgspec.Struct, frozen=True):
     number: int
     name: str
     applied_at: float | None
-
-
-RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name and number
-
-
-@runtime_checkable
-class Line(Protocol):
-    """A store whose waiting jobs can be announced to a messenger."""
-
-    async def waiting(self, grace: float, limit: int) -> Waiting:
-        """Return jobs that nobody has taken for ``grace`` seconds since they are due, the first of
-        each queue's line, and those that are due and in no line; ``limit`` of each kind."""
-        ...
-
-    async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
-        """Return those of the jobs that another worker runs at this moment."""
-        ...
 
 
 class Store(Protocol):
@@ -419,8 +393,9 @@ class Store(Protocol):
         """Note progress. Refusals are not recorded: nothing is lost by them."""
         ...
 
-    async def observe(self) -> list[WorkerSeen]:
-        """Return one look at all active and draining workers."""
+    async def observe(self, slack: float = 0.0) -> Look:
+        """Return one look at all active and draining workers, and at what nobody looks after:
+        orphans, and attempts more than ``slack`` seconds past their hard deadline."""
         ...
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
@@ -442,9 +417,9 @@ class Store(Protocol):
         """
         ...
 
-    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> Overdue:
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
         """Return running attempts more than ``slack`` seconds past their hard deadline by the
-        store's clock, the latest first, and that clock's now."""
+        store's clock, the latest first."""
         ...
 
     async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:

@@ -26,23 +26,21 @@ from outlast.store.base import (
     Enqueued,
     Exchanged,
     Late,
+    Look,
     Migration,
     NewJob,
     NewWorker,
     Orphan,
-    Overdue,
     Registered,
     Report,
     Requeued,
     Room,
-    RunBy,
     Save,
-    Unannounced,
-    Waiting,
     WorkerRef,
     WorkerSeen,
 )
 from outlast.store.columns import policy_of
+from outlast.store.line import RunBy, Unannounced, Waiting
 from outlast.store.postgres_enqueue import create_with_key, enqueue, keyed, unfinished
 from outlast.store.postgres_inspector import PostgresInspector
 from outlast.store.postgres_lanes import Lanes
@@ -362,10 +360,18 @@ class PostgresStore:
         rows = await self._fetch("reconcile", me.worker_id, me.epoch, list(held), self.notify)
         return [(row["job_id"], row["token"]) for row in rows]
 
-    async def observe(self) -> list[WorkerSeen]:
-        """Return one look at all active and draining workers."""
-        rows = await self._fetch("observe")
-        return [_seen(dict(row)) for row in rows]
+    async def observe(self, slack: float = 0.0) -> Look:
+        """Return one look at all active and draining workers, and at what nobody looks after."""
+        rows = await self._fetch("observe", slack)
+        orphans, overdue, now, next_due, drawn, *_ = rows[0]
+        return Look(
+            workers=[_seen(row) for row in rows if row["worker_id"] is not None],
+            orphans=orphans,
+            overdue=overdue,
+            now=now,
+            next_due=next_due,
+            drawn=drawn,
+        )
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen."""
@@ -390,15 +396,10 @@ class PostgresStore:
         pairs = {(row["job_id"], row["token"]) for row in closed}
         return [transition for transition in decided if _pair(transition) in pairs]
 
-    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> Overdue:
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
         rows = await self._fetch("overdue", slack, limit)
-        late = [
-            Late(row["id"], row["token"], row["seconds"], policy_of(row["policy"]))
-            for row in rows
-            if row["id"] is not None
-        ]
-        return Overdue(rows[0]["now"], late)
+        return [Late(row[0], row[1], row[2], policy_of(row[3])) for row in rows]
 
     async def superseded(self, attempts: Collection[Pair]) -> list[int]:
         """Return the tokens of those that are no longer current."""
@@ -410,9 +411,9 @@ class PostgresStore:
             return rows
 
 
-def _seen(values: dict[str, Any]) -> WorkerSeen:
-    values["presence"] = Presence(values["presence"])
-    return WorkerSeen(**values)
+def _seen(row: Any) -> WorkerSeen:
+    values = {name: row[name] for name in WorkerSeen.__struct_fields__}
+    return WorkerSeen(**{**values, "presence": Presence(values["presence"])})
 
 
 # -- on a connection of the caller's, inside the caller's transaction

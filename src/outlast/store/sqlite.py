@@ -34,11 +34,12 @@ from outlast.store.base import (
     Cancelled,
     Enqueued,
     Exchanged,
+    Late,
+    Look,
     Migration,
     NewJob,
     NewWorker,
     Orphan,
-    Overdue,
     Registered,
     Report,
     Requeued,
@@ -229,10 +230,10 @@ class SqliteStore:
         """Release own running jobs whose token is not in ``held``."""
         return await self._write(sqlite_workers.reconcile, me, frozenset(held))
 
-    async def observe(self) -> list[WorkerSeen]:
-        """Return one look at all active and draining workers."""
+    async def observe(self, slack: float = 0.0) -> Look:
+        """Return one look at all active and draining workers, and at what nobody looks after."""
         return await self._connection.read(
-            lambda cursor: sqlite_workers.observe(cursor, self._clock.wall())
+            lambda cursor: sqlite_workers.observe(cursor, self._clock.wall(), slack)
         )
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
@@ -258,7 +259,7 @@ class SqliteStore:
             return []
         return await self._write(sqlite_workers.close_orphans, [decide(one) for one in found])
 
-    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> Overdue:
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
         return await self._connection.read(
             lambda cursor: sqlite_workers.overdue(cursor, self._clock.wall(), slack, limit)

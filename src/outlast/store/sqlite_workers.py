@@ -20,9 +20,9 @@ from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import (
     Beat,
     Late,
+    Look,
     NewWorker,
     Orphan,
-    Overdue,
     Registered,
     WorkerRef,
     WorkerSeen,
@@ -167,9 +167,14 @@ def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
     return Beat(renewed=False) if row is None else _renewed(cursor, me, drain=bool(row[0]))
 
 
-def observe(cursor: Cursor, now: float) -> list[WorkerSeen]:
-    """Return one look at all live workers, by row and by file."""
-    return [_seen(row, now) for row in cursor.execute(_REAP["observe"]).fetchall()]
+def observe(cursor: Cursor, now: float, slack: float) -> Look:
+    """Return one look at all live workers, by row and by file, and at what nobody looks after."""
+    return Look(
+        workers=[_seen(row, now) for row in cursor.execute(_REAP["observe"]).fetchall()],
+        orphans=bool(orphans(cursor, now, 1)),
+        overdue=bool(overdue(cursor, now, slack, 1)),
+        now=now,
+    )
 
 
 def _seen(row: tuple[Any, ...], now: float) -> WorkerSeen:
@@ -253,11 +258,11 @@ def facts_of(cursor: Cursor, now: float, pairs: Collection[tuple[int, int]]) -> 
     return [_orphan(row, now) for row in found if row is not None]
 
 
-def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> Overdue:
+def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[Late]:
     """Return running attempts past their hard deadline by more than ``slack`` seconds."""
     values = {"now": now, "slack": slack, "limit": limit}
     rows = cursor.execute(_RECLAIM["overdue"], values).fetchall()
-    return Overdue(now, [Late(row[0], row[1], row[2], policy_of(row[3])) for row in rows])
+    return [Late(row[0], row[1], row[2], policy_of(row[3])) for row in rows]
 
 
 def superseded(cursor: Cursor, attempts: Collection[tuple[int, int]]) -> list[int]:

@@ -12,21 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outlast.clock import Clock
-from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.crash import CrashKind
 from outlast.model.lease import SteadyClock
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.base import Late, Orphan, Store
+from outlast.store.base import Late, Look, Orphan, Store
 
-LOOK_SECONDS = 2.0  # between two looks
 SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, go first
 
 
 class Deadlines:
-    """The duty that closes what is overdue; ``on_reclaimed`` hears of it."""
-
-    name = "deadlines"
+    """The part of the reaper that closes what is overdue; ``on_reclaimed`` hears of it."""
 
     def __init__(self, store: Store, on_reclaimed: Callable[[], None], *, clock: Clock) -> None:
         self._store = store
@@ -34,18 +30,19 @@ class Deadlines:
         self._clock = clock
         self._steady = SteadyClock()
 
-    async def run_once(self) -> float:
-        """Look once; close what is certainly overdue."""
-        try:
-            seen = await self._store.overdue(SLACK_SECONDS)
-        except StoreError:
-            self._steady.forget()
-            raise
-        self._steady.look(self._clock.boot(), seen.now)
-        due = [(late.job_id, late.token) for late in seen.late if self._is_due(late)]
+    def forget(self) -> None:
+        """Start anew: a look has failed."""
+        self._steady.forget()
+
+    async def take(self, look: Look) -> None:
+        """Take in a look with a slack of SLACK_SECONDS; close what is certainly overdue."""
+        self._steady.look(self._clock.boot(), look.now)
+        if not look.overdue:
+            return
+        seen = await self._store.overdue(SLACK_SECONDS)
+        due = [(late.job_id, late.token) for late in seen if self._is_due(late)]
         if due:
             self._tell(await self._store.reclaim(self._decide, only=due))
-        return LOOK_SECONDS
 
     def _is_due(self, late: Late) -> bool:
         timeout, grace = late.policy.timeout, late.policy.cancel_grace

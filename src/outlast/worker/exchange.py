@@ -17,18 +17,30 @@ from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.store.base import OUTCOMES_MAX, Answer, Claimed, Exchanged, Room, Store, WorkerRef
+from outlast.store.base import (
+    OUTCOMES_MAX,
+    Answer,
+    Claimed,
+    Exchanged,
+    Look,
+    Room,
+    Store,
+    WorkerRef,
+)
 from outlast.store.bisect import exchange_bisecting
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.ahead import WAIT_SECONDS_MAX
 from outlast.worker.alone import Alone
 from outlast.worker.base import Pool
 from outlast.worker.ledger import Ledger
+from outlast.worker.reaper import LOOK_SECONDS
 
 T = TypeVar("T")
 
 BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
 RELAXED = 10.0  # times as long between two looks while a messenger says what is new
+TOLD = 5.0  # times as long where the reaper's looks do
+RECONCILE_SECONDS = 30.0  # between two reconciliations, where no reply has been lost
 LEFT_OPEN_SECONDS = 60.0  # then the transaction of an attempt that has ended was forgotten
 
 
@@ -60,6 +72,7 @@ class Exchange:
         *,
         clock: Clock,
         poll: float,
+        look_every: float,
         reconcile_every: float,
         patience: float,
         inbox: Inbox | None = None,
@@ -72,6 +85,9 @@ class Exchange:
         self._poll = poll
         self._inbox = inbox or Inbox()
         self._look_at = clock.boot()
+        self._has_messenger = inbox is not None
+        self._drawn: int | None = None  # the last position that a look has shown
+        self._look_every = look_every
         self._reconcile_every = reconcile_every
         self._patience = patience
         self._broken = False
@@ -85,6 +101,16 @@ class Exchange:
     def hint(self) -> None:
         """Note that new work may exist: the next run looks even if it is early."""
         self._hint = True
+
+    def shown(self, look: Look) -> bool:
+        """Take in a look of the reaper's; return whether it shows work that is new, or falls due
+        before the next one. Where a messenger tells of work, that is left to it."""
+        if self._has_messenger or look.drawn is None:
+            return False
+        due = look.next_due is not None and look.next_due <= LOOK_SECONDS
+        self._hint = self._hint or due or look.drawn != self._drawn
+        self._drawn = look.drawn
+        return self._hint
 
     async def run_once(self) -> float:
         """Do one trip if there is anything to hand in or room to fill."""
@@ -104,10 +130,14 @@ class Exchange:
                 self._inbox.refuse()
                 self._inbox.offer(0)
             await self._reconcile_when_due()
-            return min(self._poll, self._reconcile_every)
+            return min(self._poll, self._look_every)
         asked_as = self._holder.me
         reply = await self._trip(ended, rooms)
-        return await self._took(ended, rooms, reply, asked_as)
+        try:
+            return await self._took(ended, rooms, reply, asked_as)
+        except BaseException:
+            self._broken = True  # a reply that was not taken in to its end is as good as lost
+            raise
 
     def _gather(self) -> float:
         """Return how long ends may gather before the next trip; they do not shorten that."""
@@ -203,10 +233,18 @@ class Exchange:
         self._inbox.offer(asked - ordinary)
         if self._hint or self._ledger.ended or (asked and ordinary >= asked):
             return self._gather()
-        poll = self._poll * (RELAXED if self._inbox.healthy else 1.0)
+        poll = self._poll * self._ease()
         due = poll if reply.next_due is None else min(poll, reply.next_due)
         self._look_at += due
-        return max(0.001, min(due, self._reconcile_every))
+        if self._ledger.running or self._inbox.healthy:  # superseded, or a messenger falls silent
+            due = min(due, self._look_every)
+        return max(0.001, due)
+
+    def _ease(self) -> float:
+        """Return how much rarer than usual trips without a hint may be."""
+        if self._inbox.healthy:
+            return RELAXED
+        return 1.0 if self._drawn is None else TOLD
 
     async def _reconcile_when_due(self) -> None:
         if self._clock.boot() - self._reconciled_at >= self._reconcile_every:
@@ -224,7 +262,7 @@ class Exchange:
 
         Not left to the watchdog: others close an attempt because it is stuck.
         """
-        if self._clock.boot() - self._looked_at < self._reconcile_every:
+        if self._clock.boot() - self._looked_at < self._look_every:
             return
         self._looked_at = self._clock.boot()
         held = [(each.claimed.job_id, each.token) for each in self._ledger.running.values()]

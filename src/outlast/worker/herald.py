@@ -13,7 +13,8 @@ from outlast.clock import Clock
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Line, NewWorker, Store, WorkerRef, WorkerSeen
+from outlast.store.base import NewWorker, Store, WorkerRef, WorkerSeen
+from outlast.store.line import Line
 from outlast.wakeup.base import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger

@@ -1,4 +1,7 @@
-"""Keeps a worker's presence: taken at each registration, proved at each beat, taken back at once.
+"""Keeps a worker's presence: taken at each registration, proved now and then, taken back at once.
+
+Each look of the reaper shows whether the lock is there, and the end of its session is told at once:
+so a proof of its own is only needed to see that it is still this session's.
 
 Presence can only make others faster to believe in a death. So whatever keeps it from being held
 costs the worker nothing but that: it says so on its row, where nobody judges by it any more.
@@ -7,18 +10,20 @@ costs the worker nothing but that: it says so on its row, where nobody judges by
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms
-from outlast.store.base import Store, WorkerRef
+from outlast.model.lease import Presence as Seen
+from outlast.store.base import Store, WorkerRef, WorkerSeen
 from outlast.store.presence import PresenceLock
 
 RETRY_SECONDS = 0.25
 OFF_AFTER_SECONDS = 1.0  # a session that has just ended may keep the lock for an instant
+PROVE_BEATS = 10  # heartbeats between two proofs
 TELL_SECONDS = 1.0  # for the row: the lock may be had again meanwhile
 
 
@@ -56,6 +61,11 @@ class Presence:
             return self._holds(me)
         return await self._lacks(me, reason)
 
+    def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
+        """Whether the own row in a look contradicts what is believed here."""
+        own = [each for each in workers if each.worker_id == self._worker_id]
+        return self._held and any(each.presence is not Seen.HELD for each in own)
+
     async def _begin(self, me: WorkerRef) -> None:
         """Let go of the lock of an earlier registration: each has its own."""
         await self._lock.release()
@@ -73,7 +83,7 @@ class Presence:
             self._held = True
             emit("presence_taken", worker_id=me.worker_id)
         self._lacking_since = self._told = None
-        return self._terms.heartbeat
+        return PROVE_BEATS * self._terms.heartbeat
 
     async def _lacks(self, me: WorkerRef, reason: str) -> float:
         self._held = False

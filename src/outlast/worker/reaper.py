@@ -5,6 +5,9 @@ held it died), or the presence in the database is gone, with no beat for longer 
 And the observer's rule (the beat counter stood still for that worker's own lease, on this
 process's own clock). A look that fails makes the observer start anew, so an outage of
 the store never counts as silence of a worker.
+
+One statement a look tells of all this at once, and whether there are orphans at all and attempts
+past their hard deadline (``worker/deadlines.py``): only where there are does anything more follow.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from outlast.events import emit
 from outlast.model.crash import CrashKind
 from outlast.model.lease import LOOK_FRACTION, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.base import ORPHANS_MAX, Orphan, Store, WorkerSeen
+from outlast.store.base import ORPHANS_MAX, Look, Orphan, Store, WorkerSeen
 from outlast.store.lockfile import Probe, probe
+from outlast.worker.deadlines import SLACK_SECONDS, Deadlines
 
 LOOK_SECONDS = 1.0  # between two looks; less where a worker has a short lease
 UNKNOWN = "it is no longer registered as alive"
@@ -37,8 +41,12 @@ class Reaper:
         *,
         clock: Clock,
         on_reaped: Callable[[WorkerSeen, DeathCause], None] = lambda gone, cause: None,
+        on_look: Callable[[Look], None] = lambda look: None,
+        deadlines: Deadlines | None = None,
     ) -> None:
         self._on_reaped = on_reaped
+        self._on_look = on_look
+        self._deadlines = deadlines
         self._store = store
         self._own_id = own_id
         self._on_reclaimed = on_reclaimed
@@ -51,17 +59,26 @@ class Reaper:
         """Look at every worker once, reap those that are gone, reclaim what they held."""
         try:
             asked_at = self._clock.boot()
-            seen = await self._store.observe()
-            await self._reap(seen, asked_at)
-            await self._reconcile()
+            look = await self._store.observe(SLACK_SECONDS)
+            reaped = await self._reap(look.workers, asked_at)
+            if reaped or look.orphans or self._first:
+                await self._reconcile()
+            if self._deadlines is not None:
+                await self._deadlines.take(look)
         except StoreError:
-            self._observer.forget()
-            self._presence.forget()
+            self._forget()
             raise
+        self._on_look(look)
         soon = self._presence.pause or LOOK_SECONDS
-        return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in seen)])
+        return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
 
-    async def _reap(self, seen: list[WorkerSeen], asked_at: float) -> None:
+    def _forget(self) -> None:
+        self._observer.forget()
+        self._presence.forget()
+        if self._deadlines is not None:
+            self._deadlines.forget()
+
+    async def _reap(self, seen: list[WorkerSeen], asked_at: float) -> int:
         now = self._clock.boot()
         others = [each for each in seen if each.worker_id != self._own_id()]
         signs = [each.sign() for each in others]
@@ -76,6 +93,7 @@ class Reaper:
                 self._on_reaped(each, cause)
         if count:
             emit("workers_deactivated", count=count)
+        return count
 
     @staticmethod
     def _cause_of_death(each: WorkerSeen, silent: set[int], absent: set[int]) -> DeathCause | None:

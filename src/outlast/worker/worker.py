@@ -21,13 +21,13 @@ from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.lease import Trust
 from outlast.model.lifecycle import Transition
-from outlast.store.base import OUTCOMES_MAX, Beat, NewWorker, Store, WorkerRef
+from outlast.store.base import OUTCOMES_MAX, Beat, Look, NewWorker, Store, WorkerRef
 from outlast.store.presence import PresenceLock
 from outlast.store.reads import WorkerStatus
 from outlast.wakeup.base import Wakeup
 from outlast.worker.base import KILL_SECONDS, Pool
 from outlast.worker.deadlines import Deadlines
-from outlast.worker.exchange import Exchange
+from outlast.worker.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.heartbeat import Heartbeat
 from outlast.worker.herald import Herald
 from outlast.worker.isolation import Isolation
@@ -77,6 +77,7 @@ class Worker:
         self._clock = clock
         self._hold_until = hold_until
         self._presence = presence
+        self._keeper: Presence | None = None
         self.me = WorkerRef(0, 0)
         self._herald = Herald(wakeup, store, new, lambda: self.me, poll=settings.poll, clock=clock)
         self.trust = Trust(self.terms, clock.boot())
@@ -114,7 +115,8 @@ class Worker:
             self,
             clock=self._clock,
             poll=self.settings.poll,
-            reconcile_every=self.terms.heartbeat,
+            look_every=self.terms.heartbeat,
+            reconcile_every=max(RECONCILE_SECONDS, self.terms.heartbeat),
             patience=min(PATIENCE_SECONDS_MAX, self.terms.lease / 3),
             inbox=self._herald.inbox,
         )
@@ -210,18 +212,19 @@ class Worker:
         )
         if self._presence is not None:
             self._presence.on_lost = lambda: self._nudge("presence")
-            yield Presence(
-                self._presence, self._store, lambda: self.me, self.terms, clock=self._clock
-            )
+            me = lambda: self.me  # noqa: E731
+            self._keeper = Presence(self._presence, self._store, me, self.terms, clock=self._clock)
+            yield self._keeper
         yield Reaper(
             self._store,
             lambda: self.me.worker_id,
             self._on_reclaimed,
             clock=self._clock,
             on_reaped=self._herald.reaped,
+            on_look=self._on_look,
+            deadlines=Deadlines(self._store, lambda: self._on_wake(""), clock=self._clock),
         )
         yield from self._herald.duties()
-        yield Deadlines(self._store, lambda: self._on_wake(""), clock=self._clock)
         yield Pruner(
             self._store,
             keep_jobs=self.settings.keep_completed_seconds,
@@ -286,9 +289,8 @@ class Worker:
         self.me = me
         self.pool.registered(me.worker_id)
         self._nudge("presence")
-        heartbeat = getattr(self, "_heartbeat", None)
-        if heartbeat is not None:
-            heartbeat.me = me
+        if hasattr(self, "_heartbeat"):
+            self._heartbeat.me = me
 
     def _on_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> None:
         if me.worker_id != self.me.worker_id:
@@ -430,6 +432,13 @@ class Worker:
             return
         self._exchange.hint()
         self._nudge("exchange")
+
+    def _on_look(self, look: Look) -> None:
+        """Take up what a look at the store has shown: new work, or a presence that is not there."""
+        if self._exchange.shown(look):
+            self._nudge("exchange")
+        if self._keeper is not None and self._keeper.is_lost(look.workers):
+            self._nudge("presence")
 
     def _on_reclaimed(self, applied: list[Transition]) -> None:
         """Look for what was given back here, and tell other workers of it."""

@@ -29,13 +29,33 @@ BEGIN
 END
 $$;
 
+-- The workers that running jobs name and that are not alive or have no row, found by a loose index
+-- scan: one probe per worker, not per job.
+CREATE FUNCTION outlast_gone_v1() RETURNS SETOF bigint
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE holder (id) AS (
+        (SELECT j.worker_id FROM outlast_jobs j
+         WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT j.worker_id FROM outlast_jobs j
+                WHERE j.worker_id > h.id ORDER BY j.worker_id LIMIT 1)
+        FROM holder h WHERE h.id IS NOT NULL)
+    SELECT h.id FROM holder h
+    WHERE h.id IS NOT NULL AND NOT EXISTS (
+        SELECT FROM outlast_workers w
+        WHERE w.id = h.id AND w.status IN ('active', 'draining'));
+END
+$$;
+
 -- Running jobs whose worker is not alive or has no row, longest-running first: locked, with the
 -- facts to decide on. The list of (id, token) is made first and without locks; then rows are locked
 -- by joining on both. A plain "NOT EXISTS (live worker)" under the lock would check the newest
 -- version of the row against the old snapshot of the workers, miss a worker that registered
 -- meanwhile and rob it. A worker that was lost or stopped never comes back, so a pair that was an
--- orphan once stays one until its token changes. Rows that somebody holds are left for later. The
--- workers of running jobs are found by a loose index scan: one probe per worker, not per job.
+-- orphan once stays one until its token changes. Rows that somebody holds are left for later.
 CREATE FUNCTION outlast_orphans_v1(p_limit integer)
 RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,
@@ -51,23 +71,50 @@ DECLARE
     v_ids bigint[];
     v_tokens bigint[];
 BEGIN
-    WITH RECURSIVE holder (id) AS (
-        (SELECT j.worker_id FROM outlast_jobs j
-         WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT 1)
-        UNION ALL
-        SELECT (SELECT j.worker_id FROM outlast_jobs j
-                WHERE j.worker_id > h.id ORDER BY j.worker_id LIMIT 1)
-        FROM holder h WHERE h.id IS NOT NULL
-    ), gone AS MATERIALIZED (
-        SELECT h.id FROM holder h
-        WHERE h.id IS NOT NULL AND NOT EXISTS (
-            SELECT FROM outlast_workers w
-            WHERE w.id = h.id AND w.status IN ('active', 'draining'))
-    ), orphan AS MATERIALIZED (
-        SELECT j.id, j.token FROM gone g JOIN outlast_jobs j ON j.worker_id = g.id
+    WITH orphan AS MATERIALIZED (
+        SELECT j.id, j.token
+        FROM outlast_gone_v1() AS g (id) JOIN outlast_jobs j ON j.worker_id = g.id
         ORDER BY j.started_at LIMIT p_limit)
     SELECT array_agg(o.id), array_agg(o.token) INTO v_ids, v_tokens FROM orphan o;
     RETURN QUERY SELECT * FROM outlast_facts_v1(v_ids, v_tokens);
+END
+$$;
+
+-- What nobody looks after, told by a few probes of indexes, for the look that each worker takes all
+-- the time: whether there are orphans, whether an attempt is past its hard deadline by p_slack
+-- seconds, the clock that says so, in how many seconds a job that is in no line falls due (0 where a
+-- suspect waits, which may be due), and the highest position ever drawn: if that has not changed,
+-- nothing new stands in any line, but what a transaction has drawn before and committed since. (The
+-- line itself is not looked at: this would walk over its dead entries.) Reads only, and holds nothing:
+-- whoever is told here that there is something looks again, with the locks of orphans and facts. What
+-- comes up after this is seen by the next look.
+CREATE FUNCTION outlast_astray_v1(
+    p_slack double precision,
+    OUT orphans boolean, OUT overdue boolean, OUT now double precision,
+    OUT next_due double precision, OUT drawn bigint)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    orphans := EXISTS (SELECT FROM outlast_gone_v1());
+    overdue := EXISTS (
+        SELECT FROM outlast_jobs j
+        WHERE j.hard_deadline < v_now - p_slack * interval '1 second' AND j.state = 'running');
+    now := extract(epoch FROM v_now);
+    SELECT extract(epoch FROM min(d.run_at) - v_now) INTO next_due
+    FROM unnest(outlast_due_queues_v1()) AS q (queue)
+    CROSS JOIN LATERAL (
+        SELECT j.run_at FROM outlast_jobs j
+        WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+        ORDER BY j.run_at LIMIT 1) d;
+    IF EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) THEN
+        next_due := 0;
+    END IF;
+    SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END INTO drawn FROM outlast_position_seq s;
 END
 $$;
 

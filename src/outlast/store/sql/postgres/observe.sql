@@ -1,11 +1,16 @@
--- One look at all workers that hold a lease. Reads only: the reap checks the counter and the lock
--- again. The locks are read after the snapshot of the rows was taken, and a worker writes its row
--- after it has its lock: so "absent" is said only of one that had it.
+-- One look at all workers that hold a lease, and at whatever nobody looks after (see
+-- migration_0004_orphans.sql): these columns are the same in each row, and there is always one.
+-- Reads only: the reap checks the counter and the lock again. The locks are read after the snapshot
+-- of the rows was taken, and a worker writes its row after it has its lock: so "absent" is said only
+-- of one that had it.
 WITH now AS MATERIALIZED (
     SELECT outlast_incarnation_v1() AS incarnation, outlast_presence_keys_v1() AS keys)
-SELECT w.id AS worker_id, w.name, w.host, w.boot_id, w.beat, w.heartbeat, w.lease, w.lock_path,
+SELECT a.orphans, a.overdue, a.now, a.next_due, a.drawn,
+       w.id AS worker_id, w.name, w.host, w.boot_id, w.beat, w.heartbeat, w.lease, w.lock_path,
        w.lock_device, w.lock_inode,
        extract(epoch FROM statement_timestamp() - w.heartbeat_at)::float8 AS age,
        outlast_presence_v1(w.id, w.presence, now.incarnation, now.keys) AS presence,
        w.presence AS incarnation
-FROM outlast_workers w, now WHERE w.status IN ('active', 'draining') ORDER BY w.id
+FROM outlast_astray_v1($1::float8) a CROSS JOIN now
+LEFT JOIN outlast_workers w ON w.status IN ('active', 'draining')
+ORDER BY w.id

@@ -1,0 +1,46 @@
+"""What waits in a store, for whoever announces it to a messenger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from outlast.store.base import WorkerRef
+
+RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name and number
+
+
+class Unannounced(msgspec.Struct, frozen=True):
+    """A job that is due and has waited for a while, as a notice about it needs it. ``token``: of
+    its last attempt, 0 before the first; ``seconds``: since when it is due."""
+
+    job_id: int
+    queue: str
+    task: str
+    token: int
+    seconds: float
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits in the store, for whoever announces it. ``workers``: how many are active;
+    ``next_due``: in how many seconds the next scheduled job falls due."""
+
+    workers: int
+    next_due: float | None
+    jobs: list[Unannounced]
+
+
+@runtime_checkable
+class Line(Protocol):
+    """A store whose waiting jobs can be announced to a messenger."""
+
+    async def waiting(self, grace: float, limit: int) -> Waiting:
+        """Return jobs that nobody has taken for ``grace`` seconds since they are due, the first of
+        each queue's line, and those that are due and in no line; ``limit`` of each kind."""
+        ...
+
+    async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+        """Return those of the jobs that another worker runs at this moment."""
+        ...
