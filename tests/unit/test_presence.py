@@ -253,7 +253,10 @@ async def test_a_look_that_does_not_show_the_lock_contradicts_only_who_believes_
         worker_id=1, name="w", host="h", boot_id="b", beat=1, heartbeat=2.0, lease=60.0,
         presence=shown,
     )  # fmt: skip
-    assert not scene.duty.is_lost([own])
+    scene.lock.answer = "a pooler"
+    await scene.duty.run_once()
+    assert not scene.duty.is_lost([own]), "it does not believe so"
+    scene.lock.answer = None
     await scene.duty.run_once()
     assert scene.duty.is_lost([own]) == (shown is not Seen.HELD)
 
