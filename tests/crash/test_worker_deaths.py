@@ -151,4 +151,5 @@ async def test_what_does_not_finish_in_a_drain_is_released_uncharged(stage: Scen
     for each in (job, deaf):
         row = await stage.job(each)
         assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
-        assert [one.outcome for one in await stage.attempts(each)] == ["released"]
+        outcomes = {one.outcome for one in await stage.attempts(each)}
+        assert outcomes == {"released"}, "once more where it was claimed before a runner was idle"
