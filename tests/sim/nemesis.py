@@ -17,7 +17,7 @@ Deed = Callable[[Any], bool]
 
 THEMES = {
     "pauses": ["worker stopped alone", "worker stopped alone", "tree stopped"],
-    "cuts": ["worker cut off", "link dies slowly"],
+    "cuts": ["worker cut off", "link dies slowly", "link dies slowly"],
     "outages": ["store away", "disk full"],
     "suspends": ["host suspended"],
     "presence": ["presence session ended", "database restarted"],
