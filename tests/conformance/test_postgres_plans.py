@@ -293,7 +293,7 @@ async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(pg_url: str)
             await s.store.heartbeat(me)
             await s.store.reclaim(lost)
         async with store._connections.use() as connection:
-            await connection.execute(FINISHED_JOBS)
+            await connection.execute(FINISHED_JOBS.format(finished=20_000))
         s.plans.clear()
         await s.store.enqueue([NewJob(task="t", key="k"), NewJob(task="t", key="k")])
         (each,) = await s.claim(me, 1)

@@ -189,7 +189,8 @@ async def test_an_ordinary_role_may_take_it_and_look(
     hands = await Hands.on(store)
     pg_server.sql(
         "DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN;"
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO plain",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO plain;"
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO plain",
         pg_url.rsplit("/", 1)[1],
     )
     url = pg_url.replace("postgres@", "plain@")
