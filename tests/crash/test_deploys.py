@@ -162,7 +162,8 @@ async def test_ctrl_c_in_a_terminal_is_a_drain_and_a_second_one_stops_at_once(
 
 
 CTRL_C = b"\x03"
-TO_TERMINAL = ("setsid", "--ctty", "sh", "-c", 'exec "$@" >/dev/tty 2>&1', "sh")
+HEARS_HANGUPS = ("env", "--default-signal=HUP")  # also where the tests run under nohup
+TO_TERMINAL = (*HEARS_HANGUPS, "setsid", "--ctty", "sh", "-c", 'exec "$@" >/dev/tty 2>&1', "sh")
 
 
 async def test_a_terminal_that_closes_is_a_drain_however_often_it_says_so(stage: Scene) -> None:
