@@ -72,6 +72,14 @@ def _a_worker(world: Any) -> Any:
     return _one(world, well) if len(well) > 1 or world.chance() < 0.2 else None
 
 
+def _a_worker_in_trouble(world: Any, why: str) -> Any:
+    """Return a worker that from now on has trouble of its own, or None."""
+    worker = _a_worker(world)
+    if worker is not None:
+        worker.is_unwell(why)
+    return worker
+
+
 def _about_a_lease(world: Any) -> float:
     """Return seconds, mostly a little more or less than a lease."""
     if world.chance() < 0.6:
@@ -145,29 +153,26 @@ def _stop_runner(world: Any) -> bool:
 
 
 def _cut_worker_off(world: Any) -> bool:
-    worker = _a_worker(world)
+    worker = _a_worker_in_trouble(world, "cut off")
     if worker is None:
         return False
     worker.cut_until = world.loop.now + _about_a_lease(world)
-    worker.is_unwell("cut off")
     return True
 
 
 def _let_a_link_die(world: Any) -> bool:
-    worker = _a_worker(world)
+    worker = _a_worker_in_trouble(world, "its link dies")
     if worker is None:
         return False
     worker.link_dies = True
-    worker.is_unwell("its link dies")
     return True
 
 
 def _let_beats_get_stuck(world: Any) -> bool:
-    worker = _a_worker(world)
+    worker = _a_worker_in_trouble(world, "its beats are stuck")
     if worker is None:
         return False
     worker.beats_stuck_until = world.loop.now + _about_a_lease(world)
-    worker.is_unwell("its beats are stuck")
     return True
 
 

@@ -212,8 +212,9 @@ class Worker:
         )
         if self._presence is not None:
             self._presence.on_lost = lambda: self._nudge("presence")
-            me = lambda: self.me  # noqa: E731
-            self._keeper = Presence(self._presence, self._store, me, self.terms, clock=self._clock)
+            self._keeper = Presence(
+                self._presence, self._store, lambda: self.me, self.terms, clock=self._clock
+            )
             yield self._keeper
         yield Reaper(
             self._store,
