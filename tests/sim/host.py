@@ -267,7 +267,7 @@ class SimWorker:
     def _end(self, worker: Worker) -> None:
         self.ended = True
         if self.lock is not None:
-            self.lock.release(unlink=worker.has_left)
+            self.lock.release(unlink=worker.registration.has_left)
             self.lock = None
         self._end_presence(0.0)
         self.world.loop.kill(self.process)

@@ -18,8 +18,7 @@ from outlast.model.lease import DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
 from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
 from outlast.store.base import Answer
-from outlast.worker import deaths, exchange, ledger, pool, reaper
-from outlast.worker import worker as worker_room
+from outlast.worker import deaths, exchange, ledger, pool, reaper, registration
 from tests.sim import host as host_room
 from tests.sim import world as world_room
 from tests.sim.loop import PROCESS
@@ -65,12 +64,12 @@ def _end() -> Iterable[Patch]:
 
 @twin("trust counts from after the reply")
 def _trust() -> Iterable[Patch]:
-    real = worker_room.Worker._on_beat
+    real = registration.Registration.heard
 
-    def late(self: Any, asked_at: float, me: Any, beat: Any) -> None:
-        real(self, self._clock.boot(), me, beat)
+    def late(self: Any, asked_at: float, me: Any, beat: Any) -> bool:
+        return real(self, self._clock.boot(), me, beat)
 
-    yield mock.patch.object(worker_room.Worker, "_on_beat", late)
+    yield mock.patch.object(registration.Registration, "heard", late)
 
 
 @twin("no epoch check in the exchange")
@@ -196,7 +195,7 @@ def _no_fence() -> Iterable[Patch]:
             await self._clock.sleep(0.01)
 
     yield mock.patch.object(pool.RunnerPool, "stop", stop)
-    yield mock.patch.object(worker_room.Worker, "_end_all_but_kept", wait)
+    yield mock.patch.object(registration.Registration, "_end_all_but_kept", wait)
     yield mock.patch.object(host_room.SimTether, "hold_until")
 
 
@@ -258,12 +257,12 @@ def _late_claim() -> Iterable[Patch]:
 
 @twin("a registration without its key")
 def _registration() -> Iterable[Patch]:
-    real = worker_room.Worker._to_ask
+    real = registration.Registration._to_ask
 
     def keyless(self: Any, now: float) -> Any:
         return msgspec.structs.replace(real(self, now), registration=None)
 
-    yield mock.patch.object(worker_room.Worker, "_to_ask", keyless)
+    yield mock.patch.object(registration.Registration, "_to_ask", keyless)
 
 
 @twin("no polling under the wake-ups")

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from outlast.model.job import Policy
-from outlast.worker.worker import STOP_GRACE_SECONDS
+from outlast.worker.registration import STOP_GRACE_SECONDS
 from tests.unit.test_worker import Stage
 from tests.unit.worker_kit import COMPLETED, claimed, heard
 
@@ -19,25 +19,25 @@ KEPT = Policy(keep_running_when_isolated=True, cancel_grace=1e6)
 async def stage():
     """Attempt 1 is ordinary, attempt 2 kept; the lease of 60 s cannot be renewed."""
     stage = Stage()
-    await stage.worker._register()
+    await stage.worker.registration.register()
     stage.ledger.claim(claimed(1))
     stage.ledger.claim(claimed(2, policy=KEPT))
     yield stage
-    if stage.worker._reviving is not None:
-        stage.worker._reviving.cancel()
-        await asyncio.wait([stage.worker._reviving])
+    if stage.worker.registration._reviving is not None:
+        stage.worker.registration._reviving.cancel()
+        await asyncio.wait([stage.worker.registration._reviving])
 
 
 async def isolate(stage: Stage) -> None:
     """Let the trust lapse, as the watchdog would find it, and the ordinary attempts end."""
     await stage.clock.run_for(51.0)
-    stage.worker.lose_lease("away", keep=True)
+    stage.worker.registration.lose("away", keep=True)
     await stage.clock.run_for(10.0)
 
 
 async def test_ordinary_attempts_are_killed_before_the_tether_ends_which_then_holds(stage):
     await stage.clock.run_for(51.0)
-    stage.worker.lose_lease("away", keep=True)
+    stage.worker.registration.lose("away", keep=True)
     assert stage.pool.stopped == [(1, "lease_lost")]
     await stage.clock.run_for(1.4)
     assert stage.pool.killed_all == []
@@ -47,7 +47,7 @@ async def test_ordinary_attempts_are_killed_before_the_tether_ends_which_then_ho
     assert list(stage.ledger.running) == [2]
     await stage.clock.run_for(1.0)
     assert stage.holds == [54.0, math.inf]
-    assert not stage.worker.may_claim()
+    assert not stage.worker.registration.may_claim()
 
 
 async def test_a_lease_that_still_stands_is_gone_on_with_under_the_same_registration(stage):
@@ -57,9 +57,9 @@ async def test_a_lease_that_still_stands_is_gone_on_with_under_the_same_registra
         asked_at = stage.clock.boot()
         await stage.clock.run_for(0.5)
     assert names == ["lease_kept"]
-    assert stage.worker.may_claim()
+    assert stage.worker.registration.may_claim()
     assert stage.worker.me.worker_id == 1
-    assert stage.worker.trust.asked_at == asked_at
+    assert stage.worker.registration.trust.asked_at == asked_at
     assert stage.holds[-1] == asked_at + 54.0
     assert list(stage.ledger.running) == [2]
     assert stage.pool.stopped == [(1, "lease_lost")]
@@ -78,12 +78,12 @@ async def test_a_lost_lease_ends_what_was_kept_and_registers_anew(stage):
 
 async def test_an_answer_to_a_beat_from_before_the_others_had_ended_is_too_old(stage):
     await stage.clock.run_for(51.0)
-    stage.worker.lose_lease("away", keep=True)
+    stage.worker.registration.lose("away", keep=True)
     stage.beat(47.0)
     await stage.clock.run_for(10.0)
     stage.beat(48.0)
     await stage.clock.run_for(1.0)
-    assert not stage.worker.may_claim()
+    assert not stage.worker.registration.may_claim()
 
 
 async def test_what_was_kept_may_end_meanwhile_and_its_end_waits_for_the_store(stage):
@@ -91,7 +91,7 @@ async def test_what_was_kept_may_end_meanwhile_and_its_end_waits_for_the_store(s
     stage.ledger.end(2, COMPLETED)
     stage.beat(stage.clock.boot())
     await stage.clock.run_for(0.5)
-    assert stage.worker.may_claim()
+    assert stage.worker.registration.may_claim()
     assert [end.token for end in stage.ledger.take(10)] == [1, 2]
 
 
@@ -105,7 +105,7 @@ async def test_where_the_store_says_that_it_is_lost_nobody_is_kept(stage):
 async def test_without_attempts_to_keep_all_is_as_ever(stage):
     stage.ledger.end(2, COMPLETED)
     await stage.clock.run_for(51.0)
-    stage.worker.lose_lease("away", keep=True)
+    stage.worker.registration.lose("away", keep=True)
     await stage.clock.run_for(2.9)
     assert stage.pool.killed_all == []
     await stage.clock.run_for(0.2)

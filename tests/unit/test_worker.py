@@ -20,7 +20,8 @@ from outlast.testing import ManualClock
 from outlast.worker.base import KILL_SECONDS
 from outlast.worker.ledger import Ledger
 from outlast.worker.presence import Presence
-from outlast.worker.worker import LEAVE_SECONDS, STOP_GRACE_SECONDS, Worker
+from outlast.worker.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS
+from outlast.worker.worker import Worker
 from tests.unit.worker_kit import COMPLETED, FakePool, FakeStore, claimed, heard
 
 NEW = NewWorker(name="w", host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.0)
@@ -99,23 +100,23 @@ class Stage:
         self.worker._on_beat(asked_at, me, Beat(renewed=renewed))
 
     def loses(self) -> None:
-        self.worker.lose_lease("for a test")
+        self.worker.registration.lose("for a test")
 
 
 @pytest.fixture
 async def stage():
     stage = Stage()
-    await stage.worker._register()
+    await stage.worker.registration.register()
     yield stage
-    if stage.worker._reviving is not None:
-        stage.worker._reviving.cancel()
-        await asyncio.wait([stage.worker._reviving])
+    if stage.worker.registration._reviving is not None:
+        stage.worker.registration._reviving.cancel()
+        await asyncio.wait([stage.worker.registration._reviving])
 
 
 async def test_only_the_first_registration_takes_over_from_an_earlier_worker(stage):
     """One that comes back after its lease was lost may have a successor itself."""
     stage.loses()
-    await stage.worker._reviving
+    await stage.worker.registration._reviving
     assert [new.succeeds for new in stage.store.registered] == [True, False]
 
 
@@ -123,8 +124,8 @@ async def test_a_registration_without_an_answer_is_tried_again_as_the_first():
     stage = Stage()
     stage.store.errors = [StoreUnavailable("away")]
     with pytest.raises(StoreUnavailable):
-        await stage.worker._register()
-    await stage.worker._register()
+        await stage.worker.registration.register()
+    await stage.worker.registration.register()
     assert [new.succeeds for new in stage.store.registered] == [True]
 
 
@@ -149,29 +150,29 @@ async def test_a_beat_renews_the_trust_and_the_tether(stage):
     assert stage.holds == [54.0]
     stage.clock.advance(10.0)
     stage.beat(8.0)
-    assert stage.worker.trust.stop_at == 59.0
+    assert stage.worker.registration.trust.stop_at == 59.0
     assert stage.holds == [54.0, 62.0]
 
 
 async def test_a_reconnect_is_no_beat_and_renews_nothing(stage):
     stage.clock.advance(40.0)
-    assert await stage.worker.reconnect()
+    assert await stage.worker.registration.reconnect()
     assert stage.worker.me == WorkerRef(1, 2)
-    assert stage.worker.trust.stop_at == 51.0
+    assert stage.worker.registration.trust.stop_at == 51.0
     assert stage.holds == [54.0]
 
 
 async def test_a_beat_asked_after_the_lapse_renews_nothing(stage):
     stage.clock.advance(53.0)
     stage.beat(52.0)
-    assert not stage.worker.trusted()
+    assert not stage.worker.registration.trusted()
     assert stage.holds == [54.0]
 
 
 async def test_a_beat_of_an_earlier_registration_says_nothing(stage):
-    stage.worker._stands(WorkerRef(2, 1))
+    stage.worker.registration._stands(WorkerRef(2, 1))
     stage.beat(10.0, renewed=False, worker_id=1)
-    assert stage.worker.trusted()
+    assert stage.worker.registration.trusted()
 
 
 async def test_a_drain_that_each_beat_asks_for_is_no_second_call_which_ends_at_once(stage):
@@ -196,10 +197,10 @@ async def test_rows_of_workers_that_are_gone_are_kept_for_a_week(stage, monkeypa
 
 @pytest.mark.parametrize("draining", [False, True])
 async def test_claims_need_trust_and_no_drain(stage, draining):
-    stage.worker.draining = draining
-    assert stage.worker.may_claim() is not draining
+    stage.worker.registration.draining = draining
+    assert stage.worker.registration.may_claim() is not draining
     stage.clock.advance(51.0)
-    assert not stage.worker.may_claim()
+    assert not stage.worker.registration.may_claim()
 
 
 def shown(**fields: Any) -> Look:
@@ -241,7 +242,7 @@ async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(s
         stage.loses()
     assert names == ["lease_lost"]
     assert stage.pool.stopped == [(1, "lease_lost"), (2, "lease_lost")]
-    assert not stage.worker.may_claim()
+    assert not stage.worker.registration.may_claim()
     stage.ledger.end(1, COMPLETED)
     await stage.clock.run_for(53.0)
     assert stage.pool.killed_all == [], "it may stop until its tether ends"
@@ -254,7 +255,7 @@ async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(s
         ("set_status", (1, "stopped")),
         ("register", 2),
     ]
-    assert stage.worker.may_claim()
+    assert stage.worker.registration.may_claim()
     assert stage.worker.me == WorkerRef(2, 1)
     assert stage.pool.worker_id == 2
 
@@ -270,7 +271,7 @@ async def test_a_worker_comes_back_although_a_runner_cannot_be_killed(stage):
     assert stage.pool.given_up == [{1}]
     await stage.clock.run_for(LEAVE_SECONDS)
     assert stage.worker.me == WorkerRef(2, 1)
-    assert stage.worker.may_claim()
+    assert stage.worker.registration.may_claim()
     assert 1 in stage.ledger.held(), "until it is gone"
 
 
@@ -288,7 +289,7 @@ async def test_it_registers_anew_at_once_when_nothing_runs(stage):
     stage.loses()
     await stage.clock.run_for(0.1)
     assert stage.worker.me == WorkerRef(2, 1)
-    assert stage.worker.trust.asked_at == pytest.approx(0.0, abs=0.1)
+    assert stage.worker.registration.trust.asked_at == pytest.approx(0.0, abs=0.1)
 
 
 async def test_during_an_outage_the_old_row_is_never_left_alive_beside_a_new_one(stage):
@@ -296,12 +297,12 @@ async def test_during_an_outage_the_old_row_is_never_left_alive_beside_a_new_one
     stage.loses()
     await stage.clock.run_for(300.0)
     assert stage.worker.me == WorkerRef(1, 1)
-    assert not stage.worker.may_claim()
+    assert not stage.worker.registration.may_claim()
     stage.store.away = False
     await stage.clock.run_for(0.5)
     assert stage.store.verbs().count("register") == 2
     assert ("set_status", (1, "stopped")) in stage.store.calls
-    assert stage.worker.may_claim()
+    assert stage.worker.registration.may_claim()
 
 
 async def test_no_error_keeps_a_worker_fenced_for_ever(stage):
@@ -310,7 +311,7 @@ async def test_no_error_keeps_a_worker_fenced_for_ever(stage):
         stage.loses()
         await stage.clock.run_for(1.0)
     assert "duty_failed" in names
-    assert stage.worker.may_claim()
+    assert stage.worker.registration.may_claim()
 
 
 async def test_while_nothing_runs_and_the_store_is_away_idle_runners_are_let_live(stage):
@@ -325,14 +326,14 @@ async def test_while_nothing_runs_and_the_store_is_away_idle_runners_are_let_liv
     assert stage.holds == [54.0, math.inf]
     stage.store.away = False
     await stage.clock.run_for(LEAVE_SECONDS + 1.0)
-    assert stage.holds[-1] == stage.worker.trust.kill_at
+    assert stage.holds[-1] == stage.worker.registration.trust.kill_at
 
 
 async def test_a_reconnect_that_finds_the_lease_lost_says_so_once(stage):
     stage.store.reconnects = [None]
     with heard() as names:
-        assert not await stage.worker.reconnect()
-        assert not await stage.worker.reconnect()
+        assert not await stage.worker.registration.reconnect()
+        assert not await stage.worker.registration.reconnect()
     assert names == ["lease_lost"]
 
 
@@ -341,7 +342,7 @@ async def test_a_beat_while_fenced_puts_nothing_off(stage):
     stage.loses()
     stage.clock.advance(20.0)
     stage.beat(20.0)
-    assert not stage.worker.trusted()
+    assert not stage.worker.registration.trusted()
     await stage.clock.run_for(34.1)
     assert stage.pool.killed_all == ["lease_lost"]
 

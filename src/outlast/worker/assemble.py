@@ -147,7 +147,7 @@ async def run_worker(
         tether.stop()
         if lock is not None:
             # while a row still says that this worker lives, its file is the proof that it does not
-            lock.release(unlink=worker is None or worker.has_left)
+            lock.release(unlink=worker is None or worker.registration.has_left)
         await store.close()
         output.close()
 
@@ -231,8 +231,8 @@ def _pool(
         on_broken=worker.fail,
         on_group=lambda pgid, born: tether.add(pgid) if born else tether.drop(pgid),
     )
-    pool.trusted = worker.trusted
-    pool.draining = lambda: worker.draining
+    pool.trusted = worker.registration.trusted
+    pool.draining = lambda: worker.registration.draining
     return pool
 
 

@@ -260,11 +260,11 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
             presence=presence_for(app.url, chosen),
         )
         if lock is not None:
-            stack.callback(lambda: lock.release(unlink=worker.has_left))
+            stack.callback(lambda: lock.release(unlink=worker.registration.has_left))
         resources = await enter_lifespan(app, stack)
         link = LocalLink(worker.ledger, worker.savings, await store.store_id())
         pool = LocalPool(app, worker.ledger, link, resources, chosen, clock)
-        pool.may_begin = worker.may_claim
+        pool.may_begin = worker.registration.may_claim
         worker.attach(pool)
         running = asyncio.create_task(worker.run(), name="outlast-worker")
         try:

@@ -48,6 +48,11 @@ class Heartbeat:
         self._nudged: asyncio.Event | None = None
         self._stopping = False
 
+    def registered(self, me: WorkerRef) -> None:
+        """Beat for this registration from now on. Said by the main loop, so that turns."""
+        self.me = me
+        self._main_turned()
+
     def start(self) -> None:
         """Begin beating, on a thread of its own."""
         self._thread = threading.Thread(target=self._run, name="outlast-heartbeat", daemon=True)
