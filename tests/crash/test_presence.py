@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -70,6 +71,19 @@ async def goes_on(stage: Scene, job: int, times: int = 1) -> None:
             return await stage.checkpoint(job) not in (None, before)
 
         await stage.until(saved, "another checkpoint")
+
+
+async def beats(stage: Scene, worker: WorkerProcess, times: int) -> None:
+    """Wait until the worker was seen to beat so many times."""
+    (registered,) = worker.told("worker_registered")
+    seen: set[int] = set()
+
+    async def beaten() -> bool:
+        rows = await stage.worker_rows()  # none while this looks for the database, too
+        seen.update(row.beat for row in rows if row.id == registered["worker_id"])
+        return len(seen) > times
+
+    await stage.until(beaten, f"{times} beats")
 
 
 def nobody_was_robbed(stage: Scene) -> bool:
@@ -165,6 +179,29 @@ async def test_a_database_that_is_started_anew_makes_nobody_absent(
             await stage.started(1)
             await held(stage, stage.url, 2)
             server.restart(mode)  # type: ignore[arg-type]
+            await held(stage, stage.url, 2)
+            await goes_on(stage, job, 2)
+            assert nobody_was_robbed(stage)
+            assert (await stage.job(job)).attempt_count == 1
+
+
+async def test_a_database_that_is_started_anew_makes_nobody_absent_who_is_late_to_find_it(
+    tmp_path: Path,
+) -> None:
+    """It neither beats nor takes its lock while another sees the new database in many looks."""
+    often = ("--heartbeat", "0.5", "--lease", "60")
+    with PostgresServer() as server:
+        async with scene(server.create_database("late"), tmp_path) as stage:
+            late = await elsewhere(stage, "one", *often)
+            job = await stage.enqueue("counts", upto=400)
+            await stage.started(1)
+            other = await elsewhere(stage, "two", *often)
+            await held(stage, stage.url, 2)
+            late.signal(signal.SIGSTOP)
+            server.restart("immediate")
+            await held(stage, stage.url, 1)
+            await beats(stage, other, 8)
+            late.signal(signal.SIGCONT)
             await held(stage, stage.url, 2)
             await goes_on(stage, job, 2)
             assert nobody_was_robbed(stage)

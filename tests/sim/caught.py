@@ -40,6 +40,7 @@ KNOWN = {
     "a reclaim by id alone": 567,
     "a reap that does not look again": 195,
     "presence judged in one look": 97,
+    "presence judged across a restart of the database": 141,
     "trust on a clock that stands still in a suspend": 51,
     "a claim is started though the lease was lost meanwhile": 65,
     "no polling under the wake-ups": 147,

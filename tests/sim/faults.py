@@ -41,7 +41,7 @@ class Plan:
         self.chance = chance
         self.on = True
         self.seen: Counter[str] = Counter()
-        self.outage_until = self.still_until = 0.0
+        self.outage_until = self.still_until = self.moved_until = 0.0
         self.disk_is_full = False
         rare = 1.0 if theme == "calls" else 3.0 if theme is None else 6.0
         self.rates = {
@@ -139,6 +139,9 @@ class Faults:
         if now < plan.outage_until:
             plan.seen["call in an outage"] += 1
             raise StoreUnavailable("simulated: the store is away")
+        if owner is not None and now < owner.astray_until:
+            plan.seen["call to where the database was"] += 1
+            raise StoreUnavailable("simulated: this worker looks where the database was")
         if owner is not None and owner.is_cut:
             plan.seen["call while cut off"] += 1
             owner.is_unwell("cut off")

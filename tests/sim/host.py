@@ -199,7 +199,7 @@ class SimWorker:
         self.ended = False
         self.lease = LEASE
         self.unwell_at = world.loop.now  # when it last had trouble of its own
-        self.cut_until = self.beats_stuck_until = 0.0
+        self.cut_until = self.beats_stuck_until = self.astray_until = 0.0
         self.link_dies = False
         self._tether_gone = False
 

@@ -208,10 +208,15 @@ def _outage(world: Any) -> bool:
 
 
 def _let_the_store_stand_still(world: Any) -> bool:
-    if world.loop.now < world.plan.still_until + 2.0:  # a beat that is due lands in between
+    if not _beats_have_landed(world):
         return False
     world.plan.still_until = world.loop.now + 0.6 * world.lease * world.chance()
     return True
+
+
+def _beats_have_landed(world: Any) -> bool:
+    """Whether beats that were due at the end of the last such trouble are in by now."""
+    return bool(world.loop.now >= max(world.plan.still_until, world.plan.moved_until) + 2.0)
 
 
 def _restart_the_database(world: Any) -> bool:
@@ -219,7 +224,19 @@ def _restart_the_database(world: Any) -> bool:
         return False
     world.database.restart()
     world.plan.outage_until = world.loop.now + 3.0 * world.chance() ** 2
+    if _beats_have_landed(world):
+        _move_the_database(world)
     return True
+
+
+def _move_the_database(world: Any) -> None:
+    """Let some workers look where it was while others have found it, as behind an address that
+    moves in a failover. That is no trouble of their own, and it is over well within a lease."""
+    for each in world.alive():
+        if world.chance() < 0.5:
+            late = world.lease * (0.25 + 0.15 * world.chance())
+            each.astray_until = world.plan.outage_until + late
+            world.plan.moved_until = max(world.plan.moved_until, each.astray_until)
 
 
 def _end_a_session(world: Any) -> bool:

@@ -84,7 +84,7 @@ class Database:
     def restart(self) -> None:
         """Be another incarnation, which knows nobody's lock."""
         self.incarnation += 1
-        for lock in set(self._holders.values()):
+        for lock in dict.fromkeys(self._holders.values()):  # a set's order is not the seed's
             self.end_session(lock, tell=True)
 
     def shown(self, worker_id: int) -> Presence:

@@ -230,11 +230,7 @@ def _other_run() -> Iterable[Patch]:
     def ever(self: Any, worker_id: int) -> bool:
         return worker_id in self._noted
 
-    def same_beat(now: float, before: Any, sign: Any) -> bool:
-        return bool(before.beat == sign.beat)
-
     yield mock.patch.object(Database, "_is_of_this_run", ever)
-    yield mock.patch.object(PresenceObserver, "_goes_on", staticmethod(same_beat))
 
 
 @twin("trust on a clock that stands still in a suspend")

@@ -18,7 +18,8 @@ from tests.sim.loop import AROUND
 RESUMED_SECONDS = 1.0  # after a stop of everything, runners may take a step before they are ended
 LAST = 60  # events that a failure shows
 JUDGED = frozenset({"exchange", "checkpoint", "progress", "reclaim", "reap", "register"})
-WELL_LEASES = 2.0  # without trouble of its own for so long, a worker must not be found gone
+WELL_LEASES = 2.0  # without trouble of its own for so long, a worker must not be found silent,
+WELL_LEASES_PRESENCE = 1.0  # nor gone by presence: that is judged by what is seen in a part of it
 
 
 class Verb:
@@ -168,7 +169,8 @@ class Witness:
         owner = self._world.owner_of(gone.worker_id)
         if owner is None:
             return
-        well = owner.well_for > WELL_LEASES * gone.lease
+        leases = WELL_LEASES_PRESENCE if cause is DeathCause.PRESENCE else WELL_LEASES
+        well = owner.well_for > leases * gone.lease
         if well or cause in {DeathCause.LOCK_FILE, DeathCause.RESTARTED}:
             self.wrong("no false reclaim", f"{owner.name} lives, and was reaped for {cause.value}")
         elif cause is DeathCause.PRESENCE:  # cut off or stopped, and its session ended: documented
