@@ -39,7 +39,7 @@ KNOWN = {
     "attempts go on after the lease": 179,
     "a reclaim by id alone": 567,
     "a reap that does not look again": 195,
-    "presence judged in one look": 97,
+    "presence judged in one look": 119,
     "presence judged across a restart of the database": 141,
     "trust on a clock that stands still in a suspend": 51,
     "a claim is started though the lease was lost meanwhile": 65,
