@@ -162,11 +162,15 @@ def _last(db: Db, solo: int) -> int:
 def _applied(db: Db, end: End) -> Db:
     if end.state == "completed":
         return _with(db, end.job, state="completed", owner=0)
-    cancelled = end.state == "queued" and db.jobs[end.job].cancel
-    state = "cancelled" if cancelled else end.state
+    job = db.jobs[end.job]
+    losses = job.losses + (end.charge == "loss")
+    forgiven = end.state == "dead" and end.charge == "loss" and losses < end.losses  # unheard
+    state = "queued" if forgiven else end.state
+    if state == "queued" and job.cancel:
+        state = "cancelled"
     place = _last(db, end.solo) + 1 if state == "queued" else 0
     suspected = {"solo": end.solo, "incident": end.incident, "cohort": end.cohort}
-    counted = {"failures": end.failures, "losses": end.losses}
+    counted = {"failures": end.failures, "losses": losses}
     db = _with(db, end.job, state=state, owner=0, place=place, **suspected, **counted)
     db = db._replace(closed=(*db.closed, (end.token, end.job, end.outcome)))
     return _cleared(db, end.clears) if end.clears else db

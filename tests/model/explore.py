@@ -43,7 +43,8 @@ class Found:
 
 def first_world(scene: Scene) -> World:
     """Two jobs in the line, and no worker yet."""
-    jobs = tuple(Job(place=place, kills=kills) for place, kills in enumerate(scene.kills, 1))
+    placed = enumerate(scene.kills, 1)
+    jobs = tuple(Job(place=place, kills=kills, losses=scene.lost) for place, kills in placed)
     return canonical(World(Db(jobs)))
 
 

@@ -118,6 +118,8 @@ def charged(scene: Scene, before: World, step: Step) -> Wrong:
         failures = new.failures - old.failures
         if outcome == "lost_worker" and (new.losses - old.losses, failures) not in {(1, 0), (0, 1)}:
             yield f"the loss of {token} was not counted once"
+        if new.losses > old.losses + 1:
+            yield f"the end of {token} was counted as {new.losses - old.losses} losses"
         if outcome == "lost_worker" and failures and old.solo < 2:
             yield f"the loss of {token} was charged, though it was not alone in its worker"
 

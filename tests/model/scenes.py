@@ -38,6 +38,7 @@ SCENES = {
             lates=True,
             crashes=False,
             saves=2,
+            lost=1,  # so that a save forgives something: its budget is used up
         ),
         Scene(
             "transactions",

@@ -37,6 +37,7 @@ class Scene(NamedTuple):
     in_place: bool = False
     complete_in: bool = False
     kills: tuple[bool, ...] = (False, False)  # of each job: whether it takes its runner down
+    lost: int = 0  # losses that each job has behind it at the start
 
 
 class Told(NamedTuple):

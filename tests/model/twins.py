@@ -118,6 +118,11 @@ def _number() -> Iterable[Patch]:
     yield without(sqlite_jobs._CHECKPOINT, "save", "AND checkpoint_number < :number")
 
 
+@twin("a budget that was forgiven unheard ends the job", "saves", "budgets")
+def _unheard() -> Iterable[Patch]:
+    yield mock.patch.object(sqlite_exchange, "_unless_forgiven", lambda cursor, end: end)
+
+
 @twin("a cancel that comes after the decision is lost", "operators", "cancelled")
 def _cancel() -> Iterable[Patch]:
     text = sqlite_exchange._SQL["end"].replace("AND cancel_requested THEN", "AND 0 THEN")
