@@ -35,7 +35,8 @@ def stats_document(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
 
 def _wakeups(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
     """Return how many live workers are woken, and how many have to poll, by the kind of wake-up."""
-    told = [one.wakeup for one in alive(workers, figures.now) if one.wakeup is not None]
+    live = alive(workers, figures.now)
+    told = [one.wakeup.partition(";")[0] for one in live if one.wakeup is not None]  # no notes
     kinds = sorted({words.partition(":")[0] for words in told})
     return {
         kind: {"ready": told.count(kind), "lost": sum(w.startswith(f"{kind}:") for w in told)}

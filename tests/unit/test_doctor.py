@@ -117,6 +117,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(workers=[worker(release="1"), worker(2, release="2")]), "hint", "releases", "1, 2"),
     (facts(workers=[worker(presence_off="a pooler")]), "warning", "presence", "a pooler"),
     (facts(workers=[worker(wakeup="nats: OSError: refused")]), "warning", "wakeup", "refused"),
+    (facts(workers=[worker(wakeup="file; looks often: why")]), "hint", "wakeup", "often: why"),
+    (facts(workers=[worker(wakeup="nats: broken; gone")]), "warning", "wakeup", "broken; gone"),
     (facts(workers=[worker(lease=6.0)]), "hint", "leases", "6.0 s"),
     (facts(workers=[worker(lease=900.0)]), "hint", "leases", "15 min"),
     (lane("mail"), "warning", "unservable", "7 jobs of the task 'mail'"),

@@ -103,6 +103,15 @@ def test_lanes_that_no_live_worker_takes_are_named_with_why() -> None:
     assert {one["reason"] for one in gone["unservable"]} == {"no_workers"}
 
 
+def test_a_worker_whose_wakeups_come_late_has_wakeups() -> None:
+    words = ["file", "file; looks often: why", "file: broken; gone", "notify", None]
+    workers = [worker(n, wakeup=each) for n, each in enumerate(words)]
+    assert stats_document(EMPTY, workers)["wakeups"] == {
+        "file": {"ready": 2, "lost": 1},
+        "notify": {"ready": 1, "lost": 0},
+    }
+
+
 def test_lost_workers_are_counted_by_when() -> None:
     lost = {"status": WorkerStatus.LOST}
     workers = [

@@ -13,6 +13,10 @@ HOUR = 3_600.0
 NAMES_SHOWN = 5
 NAME_MAX = 60
 LEASE_SHORT, LEASE_LONG = 10.0, 300.0  # seconds
+NO_INOTIFY = (
+    "That costs some 1% of a core. Too many open files: raise fs.inotify.max_user_instances, a"
+    " limit per user."
+)
 MENDS = {
     "unservable": "Start a worker of a release that has this task, or give the task this name as"
     " an alias; `outlast cancel` ends jobs that nobody wants any more.",
@@ -86,10 +90,18 @@ def presence(facts: Facts) -> Iterator[Finding]:
 
 
 def wakeups(facts: Facts) -> Iterator[Finding]:
-    """Whether live workers are woken, and what is wrong where they are not."""
+    """Whether live workers are woken, and what is wrong where they are not, or late."""
     for words, those in _by(facts, lambda one: one.wakeup):
         kind, is_ill, trouble = words.partition(": ")
-        if is_ill:
+        if "; " in kind:
+            note = words.partition("; ")[2]
+            yield Finding(
+                level=Level.HINT,
+                name="wakeup",
+                sentence=f"inotify does not wake {_named(those)}: {line(note, 200)}.",
+                mend=NO_INOTIFY,
+            )
+        elif is_ill:
             yield Finding(
                 level=Level.WARNING,
                 name="wakeup",

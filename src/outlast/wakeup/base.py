@@ -32,13 +32,15 @@ class Wakeup(Protocol):
 class Health:
     """Whether a wake-up works, and else why not: told by an event at each change.
 
-    ``kind`` is ``file``, ``notify``, ``nats`` or ``amqp``. May be changed from any thread.
+    ``kind`` is ``file``, ``notify``, ``nats`` or ``amqp``; ``note``: what could be
+    better while it works. May be changed from any thread.
     """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.good = False
         self.trouble: str | None = None
+        self.note: str | None = None
 
     @property
     def known(self) -> bool:
@@ -65,7 +67,9 @@ class Health:
         self.good, self.trouble = False, "closed"
 
     def __str__(self) -> str:
-        return self.kind if self.good else f"{self.kind}: {self.trouble}"
+        if not self.good:
+            return f"{self.kind}: {self.trouble}"
+        return self.kind if self.note is None else f"{self.kind}; {self.note}"
 
 
 def _words(error: BaseException) -> str:

@@ -1,13 +1,22 @@
-"""Wake-ups on SQLite: a look at the file's version a few times per tenth of a second.
+"""Wake-ups on SQLite: the kernel tells of writes to the write-ahead log, a look at the file's
+version whether they were a commit.
 
 ``PRAGMA data_version`` changes when another connection has committed; it reads a number in
 shared memory and takes no lock that anybody waits for. The look runs on a thread of its own:
 no event loop ever waits for the disk.
+
+The kernel's word comes early, and just once: at the write of a page to the log, before the disk
+has it, and so before the commit is seen. So after a word looks follow at growing distances, from a
+quarter of a millisecond to a second, which is also the rest without any word. While this connection
+is open the log stays the same file: only the last one to close deletes it.
+
+Where there is no inotify, or its words do not come, each look follows the last after 15 ms.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -17,10 +26,37 @@ from outlast.clock import Clock
 from outlast.store import sqlite_url
 from outlast.store.sqlite_sql import statements
 from outlast.wakeup.base import Health
+from outlast.wakeup.inotify import FileWatch
 
-POLL_SECONDS = 0.015
+POLL_SECONDS = 0.015  # between two looks where nobody tells of writes, and while they do not end
+FIRST_SECONDS = POLL_SECONDS / 64  # from the word of a write to the first look for its commit
+AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: more of the same work, often our own
+REST_SECONDS = 1.0  # between two looks while the kernel has nothing to tell
 REOPEN_SECONDS = 1.0  # after an error
 _DATA_VERSION = statements("open")["data_version"]
+
+
+class Pace:
+    """How long to rest before the next look, and whether word of a write may cut that short.
+
+    After such a word soon, then less and less often; after one in each rest, as while somebody
+    fills the log, every POLL_SECONDS, however many words there are.
+    """
+
+    def __init__(self) -> None:
+        self.pause = self._start = FIRST_SECONDS
+        self.deaf = True
+
+    def looked(self, *, told: bool, changed: bool) -> None:
+        """Take in whether there was word of a write, and whether the look has found a commit."""
+        if told or changed:
+            self.pause = max(self._start, AGAIN_SECONDS) if changed else self._start
+            self._start = min(2 * self.pause, POLL_SECONDS)
+            self.deaf = True
+        else:
+            self.pause = min(2 * self.pause, REST_SECONDS)
+            self._start = FIRST_SECONDS
+            self.deaf = self.pause < AGAIN_SECONDS
 
 
 class SqliteWakeup:
@@ -36,6 +72,7 @@ class SqliteWakeup:
         self._clock = clock
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        self._watch: FileWatch | None = None
         self._wake: Callable[[], None] = lambda: None
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
@@ -47,32 +84,83 @@ class SqliteWakeup:
                 loop.call_soon_threadsafe(on_wake, "")
 
         self._wake = wake
-        self._thread = threading.Thread(target=self._watch, name="outlast-wakeup", daemon=True)
+        try:
+            self._watch = FileWatch()
+        except OSError as error:
+            self._looks_often(error)
+        self._thread = threading.Thread(target=self._look_on, name="outlast-wakeup", daemon=True)
         self._thread.start()
 
     async def close(self) -> None:
         """Stop looking. Safe to call twice."""
         self._ended.set()
         thread, self._thread = self._thread, None
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.interrupt()
         if thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, thread.join)
+        if watch is not None:
+            watch.close()
         self.health.ended()
 
-    def _watch(self) -> None:
+    def _look_on(self) -> None:
+        watch = self._watch
         while not self._ended.is_set():
             try:
-                self._watch_connection()
+                uri = f"{self._path.as_uri()}?mode=ro"
+                with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+                    self._look(connection, watch)
             except sqlite3.Error as error:
                 self.health.ill(error)
             self._ended.wait(REOPEN_SECONDS)
 
-    def _watch_connection(self) -> None:
-        uri = f"{self._path.as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-            seen = None
-            while not self._ended.wait(POLL_SECONDS):
-                version = connection.execute(_DATA_VERSION).fetchone()[0]
-                self.health.well()
-                if seen is not None and version != seen:
-                    self._wake()
-                seen = version
+    def _look(self, connection: sqlite3.Connection, watch: FileWatch | None) -> None:
+        pace = Pace()
+        seen = _version(connection)  # from here on there is a log
+        watch = self._following(watch)
+        self.health.well()
+        while not self._ended.is_set():
+            told = self._rest(pace, watch)
+            version = _version(connection)
+            changed, seen = version != seen, version
+            if changed:
+                self._wake()
+            if watch is not None and changed and pace.pause >= REST_SECONDS:
+                watch = self._if_it_hears(watch, told=told)
+            pace.looked(told=told, changed=changed)
+
+    def _rest(self, pace: Pace, watch: FileWatch | None) -> bool:
+        if watch is None:
+            self._ended.wait(POLL_SECONDS)
+            return False
+        if pace.deaf:
+            self._ended.wait(pace.pause)
+            return watch.heard()
+        return watch.heard(pace.pause)
+
+    def _if_it_hears(self, watch: FileWatch, *, told: bool) -> FileWatch | None:
+        """Return the watch unless it is deaf to a commit that was seen: its word comes before."""
+        if told or watch.heard():
+            return watch
+        self._looks_often("for commits come without the kernel's word")
+        return None
+
+    def _following(self, watch: FileWatch | None) -> FileWatch | None:
+        path = self._path.resolve()  # SQLite follows links, too
+        try:
+            if watch is not None:
+                watch.follow(path.with_name(f"{path.name}-wal"))
+        except OSError as error:
+            self._looks_often(error)
+            return None
+        return watch
+
+    def _looks_often(self, why: OSError | str) -> None:
+        """Say so where people look, unless that is how it is on this system."""
+        if isinstance(why, str) or why.errno != errno.ENOSYS:
+            self.health.note = f"looks every {POLL_SECONDS * 1000:g} ms: {why}"
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute(_DATA_VERSION).fetchone()[0])

@@ -1,0 +1,57 @@
+"""How often a SQLite file is looked at, by what the kernel tells and what the looks find."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from outlast.wakeup.sqlite import AGAIN_SECONDS, FIRST_SECONDS, POLL_SECONDS, REST_SECONDS, Pace
+
+
+def at_rest() -> Pace:
+    """A pace after a long time without anything."""
+    pace = Pace()
+    for _ in range(20):
+        pace.looked(told=False, changed=False)
+    return pace
+
+
+def test_without_any_word_looks_become_rare() -> None:
+    assert (at_rest().pause, at_rest().deaf) == (REST_SECONDS, False)
+
+
+def test_after_a_word_looks_follow_until_its_commit_must_be_there() -> None:
+    pace = at_rest()
+    pace.looked(told=True, changed=False)
+    pauses = []
+    while pace.pause < REST_SECONDS:
+        pauses.append(pace.pause)
+        pace.looked(told=False, changed=False)
+    assert pauses[0] == FIRST_SECONDS
+    # however long the disk takes, at most as long again passes before the next look
+    assert all(later == 2 * sooner for sooner, later in pairwise(pauses))
+
+
+@pytest.mark.parametrize(("told", "changed"), [(True, True), (False, True), (True, False)])
+def test_a_storm_is_looked_at_no_more_often_than_without_inotify(told: bool, changed: bool) -> None:
+    pace = at_rest()
+    for _ in range(10):
+        pace.looked(told=told, changed=changed)
+    for _ in range(100):
+        pace.looked(told=told, changed=changed)
+        assert pace.deaf  # no word cuts the pause short
+        assert pace.pause >= POLL_SECONDS
+
+
+def test_a_job_that_comes_alone_leaves_no_deaf_ear_behind() -> None:
+    pace = at_rest()
+    pace.looked(told=True, changed=False)
+    pace.looked(told=False, changed=True)  # it was enqueued
+    assert (pace.pause, pace.deaf) == (AGAIN_SECONDS, True)
+    pace.looked(told=True, changed=True)  # our own claim and completion
+    assert pace.deaf
+    pace.looked(told=False, changed=False)
+    assert not pace.deaf
+    pace.looked(told=True, changed=False)
+    assert pace.pause == FIRST_SECONDS
