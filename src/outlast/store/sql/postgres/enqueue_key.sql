@@ -9,7 +9,7 @@ SELECT $1::text, $2::text, $3::text, $4::smallint, d.due, statement_timestamp(),
        $7::text, $8::text, $9::float8, $11::text
 FROM (SELECT coalesce(to_timestamp($6::float8),
                       statement_timestamp() + $5::float8 * interval '1 second') AS due) d
-ON CONFLICT (key) WHERE key IS NOT NULL AND state IN ('queued', 'running') DO NOTHING
+ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 RETURNING id,
     CASE WHEN $10::boolean AND position IS NOT NULL
          THEN pg_notify('outlast', left(queue, 1000))::text END AS noted

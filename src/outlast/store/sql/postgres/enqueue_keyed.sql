@@ -20,7 +20,7 @@ WITH numbered AS MATERIALIZED (
            CASE WHEN n.due <= statement_timestamp() THEN n.place END,
            n.tenant, n.policy, n.timeout, n.key
     FROM numbered n ORDER BY n.key, n.ord
-    ON CONFLICT (key) WHERE key IS NOT NULL AND state IN ('queued', 'running') DO NOTHING
+    ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
     RETURNING id, queue, position
 ), noted AS MATERIALIZED (
     SELECT pg_notify('outlast', left(q.queue, 1000))

@@ -41,7 +41,7 @@ SELECT least($2::bigint, m.before) AS before, least($2::bigint, m.due) AS due,
              WHERE o.incident = j.incident AND o.incident IS NOT NULL AND o.id <> j.id
              ORDER BY o.incident LIMIT $3) AS incident,
        (SELECT o.id FROM outlast_jobs o
-        WHERE o.key = j.key AND o.key IS NOT NULL AND o.state IN ('queued', 'running')
+        WHERE o.key = j.key AND o.key IS NOT NULL AND o.ended_at IS NULL
           AND o.id <> j.id) AS key_holder
 FROM outlast_jobs j
 CROSS JOIN LATERAL (
