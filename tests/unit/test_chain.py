@@ -11,7 +11,7 @@ from outlast.runner.marks import line_of, marked, own_first
 
 async def shown(inner, turns: int = 3) -> str:
     """Let it run until it waits; return its stack."""
-    task = asyncio.create_task(marked(7, inner))
+    task = asyncio.create_task(marked(7, lambda: inner))
     for _ in range(turns):
         await asyncio.sleep(0)
     stack = stack_of(task)
@@ -84,7 +84,7 @@ def test_two_tasks_that_wait_for_each_other_are_no_endless_walk():
 
 
 async def test_a_task_that_has_ended_stands_nowhere():
-    task = asyncio.create_task(marked(7, asyncio.sleep(0)))
+    task = asyncio.create_task(marked(7, asyncio.sleep, (0,)))
     await task
     assert stack_of(task) == ""
 

@@ -64,7 +64,7 @@ class Bench:
 
     def start(self, task, token: int = 1, args: str = "{}", **fields) -> None:
         name = getattr(task, "name", task)
-        self.executor.start(claimed(token, name, args=args, **fields))
+        self.executor.start([claimed(token, name, args=args, **fields)])
 
     async def end(self) -> End:
         async with asyncio.timeout(10):

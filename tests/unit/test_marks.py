@@ -29,7 +29,7 @@ async def look() -> str:
 
 
 async def test_a_coroutines_stack_names_its_attempt_and_its_line() -> None:
-    stacks = await marked(12, look())
+    stacks = await marked(12, look)
     assert current_attempt(stacks) == 12
     line = line_of(stacks, 12)
     assert line is not None
@@ -96,7 +96,7 @@ async def culprit():
     await asyncio.sleep(0)
     ctypes.string_at(0)
 async def main():
-    await asyncio.gather(marked(3, innocent()), marked(4, culprit()), marked(5, innocent()))
+    await asyncio.gather(marked(3, innocent), marked(4, culprit), marked(5, innocent))
 asyncio.run(main())
 """
 

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from outlast.model.crash import TEXT_MAX, clean
+from outlast.runner.marks import is_mark
 
 FRAMES_MAX = 100  # as many as faulthandler shows
 STEPS_MAX = 10_000  # tasks can wait for each other in a circle
@@ -33,7 +34,8 @@ def stack_of(task: asyncio.Task[Any]) -> str:
 
 
 def _frames(task: asyncio.Task[Any]) -> list[FrameType]:
-    """Return the frames from the outermost in; of a very deep chain the innermost ones."""
+    """Return the frames from the one that names the attempt in; of a very deep chain that one and
+    the innermost ones."""
     frames: list[FrameType] = []
     waits_for: Any = None
     inner: Any = task
@@ -49,7 +51,8 @@ def _frames(task: asyncio.Task[Any]) -> list[FrameType]:
             inner = waits_for
         else:
             break
-    return frames[:1] + frames[1:][-(FRAMES_MAX - 1) :]
+    first = next((at for at, frame in enumerate(frames) if is_mark(frame.f_code.co_name)), 0)
+    return frames[first : first + 1] + frames[first + 1 :][-(FRAMES_MAX - 1) :]
 
 
 def _look(inner: Any) -> tuple[FrameType | None, Any]:

@@ -14,7 +14,7 @@ import os
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -35,17 +35,30 @@ from outlast.errors import (
 )
 from outlast.model.crash import LIMITS, Crash, CrashKind, bounded, clean
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner import marks
 from outlast.runner.chain import stack_of
 from outlast.runner.command import CommandFailed
+from outlast.runner.lanes import Lanes, is_as
 from outlast.runner.marks import call_marked, marked
 from outlast.runner.protocol import End
 from outlast.store.base import Claimed
 from outlast.task import Task
 
+_OURS = {__file__, marks.__file__}
 _WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None))
 
 
 _Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
+Prepared = tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]
+_forks = 0  # between the process that has imported this and this one
+
+
+def _note_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_note_fork)  # to ask for the process id is a system call
 
 
 class ExecutorLink(Link, Protocol):
@@ -70,41 +83,40 @@ class Executor:
         self._link = link
         self._resources = resources
         self._clock = clock
-        self._pid = os.getpid()
+        self._forks = _forks
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="outlast-task")
         self._returned: deque[tuple[asyncio.Future[_Returned], _Returned]] = deque()
         self._waking = False
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._lanes = Lanes(self._run)
+        self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
         self._attempts: dict[int, Attempt] = {}
+        self._asked_early: dict[int, str] = {}  # to stop, before they had begun
 
-    def start(self, claimed: Claimed) -> None:
-        """Start an attempt; its end goes to the link."""
-        try:
-            task, attempt, args, kwargs = self._prepare(claimed)
-        except (BadArguments, UnknownTask) as error:
-            outcome = crashed(CrashKind.UNDECODABLE, str(error))
-            self._link.ended(End(claimed.token, outcome))
-            return
-        except Exception as error:  # such as a limit that no clock can show: told, not raised
-            self._link.ended(End(claimed.token, crashed(CrashKind.ERROR, _words(error))))
-            return
-        self._attempts[claimed.token] = attempt
-        self._tasks[claimed.token] = self._loop.create_task(
-            marked(claimed.token, self._live(task, attempt, args, kwargs)),
-            name=f"job {claimed.job_id}",
-        )
+    def start(self, attempts: Sequence[Claimed]) -> None:
+        """Start attempts, in their order; their ends go to the link."""
+        for claimed in attempts:
+            self._tasks[claimed.token] = None
+        self._lanes.put(attempts)
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop: a coroutine is cancelled, a plain function can only look."""
         attempt, task = self._attempts.get(token), self._tasks.get(token)
-        if attempt is not None:
-            attempt._stop(reason)  # noqa: SLF001
-            if task is not None and not self._runs_in_thread(attempt):
-                if reason in LIMITS and (stack := stack_of(task)):
-                    self._link.stood(token, stack)
-                # behind its first step: a task cancelled before that never runs, nor tells its end
-                asyncio.get_running_loop().call_soon(task.cancel)
+        if attempt is None:
+            if token in self._tasks:  # not begun yet
+                self._asked_early.setdefault(token, reason)
+            return
+        attempt._stop(reason)  # noqa: SLF001
+        if task is not None and self._app.find(attempt.task).is_async:
+            if reason in LIMITS and (stack := stack_of(task)):
+                self._link.stood(token, stack)
+            self._loop.call_soon(self._cancel, token)
+
+    def _cancel(self, token: int) -> None:
+        """Cancel the asyncio task of a coroutine, if it is still this attempt's."""
+        attempt, task = self._attempts.get(token), self._tasks.get(token)
+        if attempt is not None and task is not None and self._app.find(attempt.task).is_async:
+            task.cancel()
 
     def runs(self, token: int) -> bool:
         """Whether this attempt has begun and not ended."""
@@ -117,7 +129,7 @@ class Executor:
     def _leave_if_forked(self, error: BaseException | None) -> None:
         """End a child that a task has forked and that came back here: it has a copy of the loop
         and of the link, but the attempt is its parent's to end."""
-        if os.getpid() == self._pid:
+        if self._forks == _forks:
             return
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
@@ -125,30 +137,56 @@ class Executor:
         code = error.code if isinstance(error, SystemExit) else int(error is not None)
         os._exit(code if isinstance(code, int) else int(code is not None))
 
-    def _runs_in_thread(self, attempt: Attempt) -> bool:
-        return not self._app.find(attempt.task).is_async
-
-    async def _live(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> None:
+    async def _run(self, claimed: Claimed, lane: asyncio.Task[None]) -> bool:
+        """Run one attempt in this asyncio task, or start it in a thread. Return whether it has
+        completed and left the context as it was."""
+        prepared = self._prepared(claimed)
+        if prepared is None:
+            return True
+        task, attempt, args, kwargs = prepared
+        lane.set_name(f"job {claimed.job_id}")
+        self._tasks[claimed.token] = lane
         set_current(attempt)
+        before = contextvars.copy_context()
         try:
-            if self._app.around_fns:
-                value = await self._call(task, attempt, args, kwargs)
-            elif task.is_async:
-                value = await task.fn(*args, **kwargs)
+            if self._app.around_fns or not task.is_async:
+                value = await marked(attempt.token, self._call, (task, attempt, args, kwargs))
             else:
-                value = await self._in_thread(attempt.token, task.fn, [], args, kwargs)
+                value = await marked(attempt.token, task.fn, args, kwargs)
             outcome = self._completed(attempt, value)
         except BaseException as error:
             self._leave_if_forked(error)
-            outcome = judged(error, attempt)
+            self._end(attempt, judged(error, attempt))
+            return False
         self._leave_if_forked(None)
-        self._tasks.pop(attempt.token, None)
-        self._attempts.pop(attempt.token, None)
+        self._end(attempt, outcome)
+        return is_as(before)
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        del self._tasks[attempt.token], self._attempts[attempt.token]
         self._link.ended(End(attempt.token, outcome, attempt.completed_in))
 
-    def _prepare(
-        self, claimed: Claimed
-    ) -> tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]:
+    def _prepared(self, claimed: Claimed) -> Prepared | None:
+        """Return what an attempt needs to begin; None if it has ended because of it."""
+        token = claimed.token
+        try:
+            prepared = self._prepare(claimed)
+        except (BadArguments, UnknownTask) as error:
+            outcome = crashed(CrashKind.UNDECODABLE, str(error))
+        except Exception as error:  # such as a limit that no clock can show: told, not raised
+            outcome = crashed(CrashKind.ERROR, _words(error))
+        else:
+            self._attempts[token] = attempt = prepared[1]
+            if self._asked_early and (reason := self._asked_early.pop(token, None)):
+                attempt._stop(reason)  # noqa: SLF001
+                self._loop.call_soon(self._cancel, token)
+            return prepared
+        del self._tasks[token]
+        self._asked_early.pop(token, None)
+        self._link.ended(End(token, outcome))
+        return None
+
+    def _prepare(self, claimed: Claimed) -> Prepared:
         task = self._app.find(claimed.task)
         args, kwargs = task.signature.decode(claimed.args)
         timeout = claimed.policy.timeout
@@ -339,9 +377,8 @@ def _lines(error: BaseException) -> list[str]:
     """Return the traceback from the user's first frame on; ours are of no use to anyone."""
     try:
         report = traceback.TracebackException.from_exception(error, limit=-30)
-        own = __file__
         report.stack = traceback.StackSummary.from_list(
-            [frame for frame in report.stack if frame.filename != own]
+            [frame for frame in report.stack if frame.filename not in _OURS]
         )
         return list(report.format())
     except Exception:

@@ -216,8 +216,7 @@ class Runner:
     def _obey(self, frame: ToRunner) -> None:
         if isinstance(frame, Run):
             self._link.worker_id = frame.worker_id
-            for claimed in frame.attempts:
-                self._executor.start(claimed)
+            self._executor.start(frame.attempts)
         elif isinstance(frame, Stop):
             self._executor.stop(frame.token, frame.reason)
         elif isinstance(frame, Ping):

@@ -12,15 +12,16 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _PREFIX = "outlast_attempt_"
 _NO_GLOBALS: dict[str, Any] = {}
+_NONE: Mapping[str, Any] = MappingProxyType({})
 _NAMED = re.compile(rf" in {_PREFIX}(\d+)$", re.MULTILINE)
 _LINE = re.compile(r'^ *(File ".*", line .* in .*)$', re.MULTILINE)
 _CURRENT = "Current thread "
@@ -28,30 +29,35 @@ _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
-async def _await(inner: Awaitable[Any]) -> Any:
-    return await inner
+async def _await(inner: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return await inner(*args, **kwargs)
 
 
-def _call(inner: Callable[[], Any]) -> Any:
-    return inner()
+def _call(inner: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return inner(*args, **kwargs)
 
 
-def _renamed(function: Any, token: int) -> Any:
-    name = f"{_PREFIX}{token}"
-    code = function.__code__.replace(co_name=name, co_qualname=name)
-    return FunctionType(code, _NO_GLOBALS, name)
+_AWAIT, _CALL = _await.__code__.replace, _call.__code__.replace
 
 
-def marked(token: int, inner: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    """Return a coroutine that awaits ``inner`` in a frame that names the attempt."""
-    coroutine: Coroutine[Any, Any, T] = _renamed(_await, token)(inner)
+def marked(
+    token: int, inner: Callable[..., Awaitable[T]], args: Any = (), kwargs: Any = _NONE
+) -> Coroutine[Any, Any, T]:
+    """Return a coroutine that calls and awaits ``inner`` in a frame that names the attempt."""
+    function = FunctionType(_AWAIT(co_name=f"{_PREFIX}{token}"), _NO_GLOBALS)
+    coroutine: Coroutine[Any, Any, T] = function(inner, args, kwargs)
     return coroutine
 
 
-def call_marked(token: int, inner: Callable[[], T]) -> T:
+def call_marked(token: int, inner: Callable[..., T], args: Any = (), kwargs: Any = _NONE) -> T:
     """Call ``inner`` in a frame that names the attempt."""
-    value: T = _renamed(_call, token)(inner)
+    value: T = FunctionType(_CALL(co_name=f"{_PREFIX}{token}"), _NO_GLOBALS)(inner, args, kwargs)
     return value
+
+
+def is_mark(name: str) -> bool:
+    """Whether a frame of this name names an attempt."""
+    return name.startswith(_PREFIX)
 
 
 def current_attempt(stacks: str) -> int | None:

@@ -190,9 +190,10 @@ class LocalPool:
         if self._ahead and not self.may_begin():
             self.give_back("the worker takes no more")
         now = self._clock.boot()
-        for running in self._ahead.take(max(0, self._free())):
+        begins = self._ahead.take(max(0, self._free()))
+        for running in begins:
             running.started_at = running.last_sign_at = now
-            self._executor.start(running.claimed)
+        self._executor.start([running.claimed for running in begins])
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop."""

@@ -1,0 +1,88 @@
+"""Asyncio tasks that run attempts one after the other: most attempts of small jobs never wait.
+
+To make a task, put it in the loop's line and take it apart again costs as much as a small job. So
+attempts wait in one line, and a lane (one task) runs them in turn. A lane whose attempt waits for
+something is that attempt's own until it has ended; for those behind it other lanes are opened with
+the next turns of the loop, twice as many at each.
+
+An attempt has to find what it would find in a task of its own. So a lane goes on only if nobody can
+tell it from a new one: its attempt completed, left the context as it was, holds no reference to the
+task (as whoever keys a session by ``current_task()`` would), has added no callback to it and has
+not asked to cancel it. Otherwise the lane ends there, and the next attempt has a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context, copy_context
+from typing import Any
+
+from outlast.store.base import Claimed
+
+TURN_MAX = 100  # attempts that a lane runs in one turn of the loop: others have their turns, too
+
+Task = asyncio.Task[None]
+Run = Callable[[Claimed, Task], Coroutine[Any, Any, bool]]
+
+
+class Lanes:
+    """Calls ``run(attempt, task)`` for each attempt, in their order, ``task`` being the asyncio task
+    that it is called in. It returns whether it completed and left the context as it was."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._waiting: deque[Claimed] = deque()
+        self._opened = 0  # lanes, at the last turn; 0: nothing looks after those that wait
+        self._had_enough = False  # a lane has ended that was not held up
+
+    def put(self, attempts: Iterable[Claimed]) -> None:
+        """Let attempts run, behind the others; the first with the loop's next turn."""
+        self._waiting.extend(attempts)
+        if not self._opened:
+            self._open()
+
+    def _open(self) -> None:
+        """Open lanes for those that wait, and look again behind their first steps."""
+        wanted = 1 if self._had_enough else max(1, 2 * self._opened)
+        self._opened = min(wanted, len(self._waiting))
+        self._had_enough = False
+        for _ in range(self._opened):
+            self._loop.create_task(self._live(), context=self._context.copy())
+        if self._opened:
+            self._loop.call_soon(self._open)
+
+    async def _live(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        known = _known(task)
+        for _ in range(TURN_MAX):
+            if not self._waiting:
+                return
+            completed = await self._run(self._waiting.popleft(), task)
+            if not completed or known != _known(task):
+                break
+        self._had_enough = True
+
+
+def _known(task: Task) -> tuple[int, int, bool, int]:
+    """Return what there is that knows of this task, or has been asked of it."""
+    return (
+        sys.getrefcount(task),
+        weakref.getweakrefcount(task),
+        bool(getattr(task, "_callbacks", None)),
+        task.cancelling(),
+    )
+
+
+def is_as(before: Context) -> bool:
+    """Whether the context is as it was in this copy of it: all variables have their values."""
+    try:
+        return copy_context() == before
+    except Exception:  # of a value that cannot be compared
+        return False
