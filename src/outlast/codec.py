@@ -99,10 +99,8 @@ class _Decoder:
     """A decoder of one type. Cached, since building one is slow."""
 
     def __init__(self, annotation: Any) -> None:
-        self._json = msgspec.json.Decoder(annotation, strict=True, dec_hook=_from_json)
-
-    def decode(self, text: bytes | str | msgspec.Raw) -> Any:
-        return self._json.decode(text)
+        json = msgspec.json.Decoder(annotation, strict=True, dec_hook=_from_json)
+        self.decode: Callable[[bytes | str | msgspec.Raw], Any] = json.decode
 
 
 def _decoder(annotation: Any) -> _Decoder:
@@ -218,6 +216,8 @@ class Signature:
             values = msgspec.structs.astuple(self._whole.decode(text))
         except Exception:  # not all are given, or one does not fit: which, is found one by one
             return self._decode_each(text)
+        if not self._by_name:
+            return values, {}
         split = len(values) - len(self._by_name)
         return values[:split], dict(zip(self._by_name, values[split:], strict=True))
 

@@ -233,10 +233,17 @@ def emit(name: str, **fields: Any) -> None:
             logging.getLogger("outlast").exception("a subscriber failed on event %s", name)
 
 
-def heard() -> bool:
-    """Whether anybody listens. Who would emit for each job asks first: facts for nobody cost as
-    much as a small job."""
-    return bool(_subscribers)
+def heard(name: str, count: int) -> int:
+    """Return how many of so many events, of as many jobs, are worth an ``emit``: facts for nobody
+    cost as much as a small job.
+
+    A subscriber that leaves most of them out anyway says so by a method ``thin(name, count)``. It
+    returns how many it would take, and counts the others as left out.
+    """
+    if len(_subscribers) != 1:
+        return count if _subscribers else 0
+    thin = getattr(_subscribers[0], "thin", None)
+    return count if thin is None else int(thin(name, count))
 
 
 def subscribe(subscriber: Subscriber) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.base import Claimed
 from outlast.worker import deaths
-from outlast.worker.ledger import Running, _to_be_checked
+from outlast.worker.ledger import _to_be_checked, begun
 from outlast.worker.runner_process import Death
 from tests.model.state import LOST, End, Held, Job
 
@@ -44,7 +44,7 @@ class Decisions:
 
     def _died_together(self, attempts: tuple[Held, ...]) -> tuple[End, ...]:
         """The ends of those that were in a runner that has died, with the production's blame."""
-        running = [Running(self._claimed(each), 0.0) for each in attempts]
+        running = [begun(self._claimed(each), 0.0) for each in attempts]
         suspects = deaths.suspicions_of(running, DEATH)
         tokens = [each.token for each in attempts]
         return tuple(

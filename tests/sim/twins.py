@@ -246,7 +246,7 @@ def _monotonic() -> Iterable[Patch]:
 @twin("a claim is started though the lease was lost meanwhile")
 def _late_claim() -> Iterable[Patch]:
     def start(self: Any, claimed: Any, asked_as: Any) -> None:
-        self._pool.place([self._ledger.claim(each) for each in claimed])
+        self._pool.place(self._ledger.claim(claimed))
 
     yield mock.patch.object(exchange.Exchange, "_start", start)
 

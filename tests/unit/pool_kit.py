@@ -158,7 +158,7 @@ class Bench:
         return [room for room in self.pool.rooms(unanswered) if not room.solo]
 
     def place(self, *attempts: Claimed) -> None:
-        self.pool.place([self.ledger.claim(each) for each in attempts])
+        self.pool.place(self.ledger.claim(attempts))
 
     def ends(self) -> list[Transition]:
         return self.ledger.take(1000)

@@ -174,12 +174,12 @@ def test_ends_gather_only_while_enough_waits() -> None:
     assert linger(ahead, idle) == 0.0, "its slots would run dry"
     assert ahead.room() == AHEAD
     for token in range(10):
-        assert ahead.put(ledger.claim(claimed(token, OWN)))
+        assert ahead.put(ledger.claim([claimed(token, OWN)])[0])
     assert linger(ahead, idle) == pytest.approx(10 / RATE / 2)
     for token in range(10, AHEAD):
-        ahead.put(ledger.claim(claimed(token, OWN)))
+        ahead.put(ledger.claim([claimed(token, OWN)])[0])
     assert linger(ahead, idle) == LINGER_SECONDS_MAX
-    assert not ahead.put(ledger.claim(claimed(99, OWN))), "there was no room for it"
+    assert not ahead.put(ledger.claim([claimed(99, OWN)])[0]), "there was no room for it"
 
 
 # ------------------------------------------------- plain functions beside a stream of async tasks

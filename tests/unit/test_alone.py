@@ -29,12 +29,12 @@ class Bench:
         return self.alone.heard(self.rooms(), reply)
 
     def runs(self, token: int, **fields) -> None:
-        self.ledger.claim(claimed(token, **fields))
+        self.ledger.claim([claimed(token, **fields)])
 
     def ends(self, token: int) -> None:
         self.ledger.end(token, COMPLETED)
         for end in self.ledger.take(1):
-            self.ledger.answered(end, "accepted")  # type: ignore[arg-type]
+            self.ledger.answered([end], ["accepted"])  # type: ignore[list-item]
 
 
 @pytest.fixture

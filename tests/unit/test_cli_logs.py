@@ -95,3 +95,18 @@ def test_of_many_attempts_the_log_tells_some_and_counts_the_others() -> None:
     assert written.count("attempt_refused") == ROUTINE_MAX + 7, "only routine is left out"
     assert written[-1] == "attempt_started"
     assert [(each["event"], each["entries"]) for each in counted] == [("log_thinned", 7)]
+
+
+def test_who_would_emit_for_many_attempts_hears_for_how_many_there_is_room() -> None:
+    clock, written = ManualClock(boot=0.0), []
+    thinned = Thinned(lambda name, _: written.append(name), clock)
+    with capture_logs() as counted:
+        room = thinned.thin("attempt_ended", ROUTINE_MAX + 7)
+        for _ in range(room):
+            thinned("attempt_ended", {})
+        assert thinned.thin("attempt_started", 3) == 0
+        assert thinned.thin("runner_died", 3) == 3, "only routine is left out"
+        clock.advance(1.0)
+        assert thinned.thin("attempt_started", 3) == 3
+    assert len(written) == room == ROUTINE_MAX
+    assert [(each["event"], each["entries"]) for each in counted] == [("log_thinned", 10)]

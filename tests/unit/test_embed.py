@@ -40,7 +40,7 @@ class Stage:
         self.pool = LocalPool(app, self.ledger, link, None, settings, self.clock)
 
     def place(self, *tokens: int) -> None:
-        self.pool.place([self.ledger.claim(claimed(token)) for token in tokens])
+        self.pool.place(self.ledger.claim([claimed(token) for token in tokens]))
 
     async def turns(self) -> None:
         for _ in range(5):

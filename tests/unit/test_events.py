@@ -127,3 +127,24 @@ print(sorted(heavy), after[:2] == before[:2], named)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] True []"
+
+
+class Thinner:
+    """Takes half of what happens."""
+
+    def __call__(self, name, fields) -> None:
+        """What it takes is of no interest here."""
+
+    def thin(self, name: str, count: int) -> int:
+        return count // 2
+
+
+def test_who_would_emit_for_each_job_hears_for_how_many_it_is_worth_it():
+    assert events.heard("attempt_ended", 10) == 0, "nobody listens"
+    end_thin = events.subscribe(Thinner())
+    assert events.heard("attempt_ended", 10) == 5
+    end = events.subscribe(lambda name, fields: None)
+    assert events.heard("attempt_ended", 10) == 10, "somebody hears each"
+    end_thin()
+    assert events.heard("attempt_ended", 10) == 10
+    end()

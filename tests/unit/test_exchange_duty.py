@@ -68,7 +68,7 @@ class Bench:
 
     def ends(self, *tokens: int) -> None:
         for token in tokens:
-            self.ledger.claim(claimed(token))
+            self.ledger.claim([claimed(token)])
             self.ledger.end(token, COMPLETED)
 
     def handed_in(self) -> list[list[int]]:
@@ -113,7 +113,7 @@ async def test_with_nothing_to_hand_in_and_no_room_the_store_is_left_alone(bench
 
 
 async def test_a_cancel_request_reaches_the_attempt(bench):
-    bench.ledger.claim(claimed(5))
+    bench.ledger.claim([claimed(5)])
     bench.store.script = [accepted(0, cancels=[(5, 5), (9, 9)])]
     await bench.exchange.run_once()
     assert bench.pool.stopped == [(5, "cancel")]
@@ -164,7 +164,7 @@ async def test_a_busy_end_is_handed_in_again_after_a_short_pause(bench):
 
 async def test_after_a_trip_broke_off_its_ends_are_handed_in_again_once(bench):
     bench.ends(1, 2)
-    bench.ledger.claim(claimed(3))
+    bench.ledger.claim([claimed(3)])
     bench.store.script = [StoreUnavailable("the connection broke")]
     with pytest.raises(StoreUnavailable):
         await bench.exchange.run_once()
@@ -316,7 +316,7 @@ async def test_an_idle_worker_makes_few_trips_where_looks_tell_what_is_new(bench
 
 async def test_who_runs_something_looks_in_time_whether_it_was_superseded(bench):
     bench.exchange.shown(look(drawn=7))
-    bench.ledger.claim(claimed(3))
+    bench.ledger.claim([claimed(3)])
     assert await bench.exchange.run_once() == LOOK
 
 
@@ -351,7 +351,7 @@ async def test_a_reply_that_was_not_taken_in_to_its_end_is_reconciled(bench, mon
 
 
 async def test_claims_are_reconciled_from_time_to_time_and_when_nothing_else_is_under_way(bench):
-    bench.ledger.claim(claimed(3))
+    bench.ledger.claim([claimed(3)])
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["exchange"]
     bench.clock.advance(RECONCILE)
@@ -372,7 +372,7 @@ async def test_a_full_worker_reconciles_as_well(bench):
 
 
 def left_open(bench, token, *, completed_in):
-    bench.ledger.claim(claimed(token)).pid = 100 + token
+    bench.ledger.claim([claimed(token)])[0].pid = 100 + token
     bench.ledger.end(token, COMPLETED, completed_in=completed_in)
 
 
@@ -464,8 +464,8 @@ async def test_an_empty_worker_goes_on_at_once_to_the_job_that_needs_it_alone():
 
 
 async def test_an_attempt_that_somebody_else_has_closed_is_asked_to_stop_and_then_killed(bench):
-    bench.ledger.claim(claimed(3))
-    bench.ledger.claim(claimed(4))
+    bench.ledger.claim([claimed(3)])
+    bench.ledger.claim([claimed(4)])
     bench.store.lost = {4}
     with heard() as names:
         for _ in range(3):

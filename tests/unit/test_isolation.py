@@ -20,8 +20,8 @@ async def stage():
     """Attempt 1 is ordinary, attempt 2 kept; the lease of 60 s cannot be renewed."""
     stage = Stage()
     await stage.worker.registration.register()
-    stage.ledger.claim(claimed(1))
-    stage.ledger.claim(claimed(2, policy=KEPT))
+    stage.ledger.claim([claimed(1)])
+    stage.ledger.claim([claimed(2, policy=KEPT)])
     yield stage
     if stage.worker.registration._reviving is not None:
         stage.worker.registration._reviving.cancel()

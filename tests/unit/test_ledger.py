@@ -31,40 +31,40 @@ def ledger(clock):
 
 def test_a_token_is_held_from_its_claim_to_the_answer_about_its_end(ledger):
     assert ledger.is_empty()
-    ledger.claim(claimed(7))
+    ledger.claim([claimed(7)])
     assert (ledger.held(), ledger.is_empty()) == ({7}, False)
     ledger.end(7, COMPLETED)
     assert (ledger.held(), ledger.is_empty()) == ({7}, False)
     (end,) = ledger.take(10)
     assert (ledger.held(), ledger.is_empty()) == ({7}, False)
-    ledger.answered(end, Answer.ACCEPTED)
+    ledger.answered([end], [Answer.ACCEPTED])
     assert (ledger.held(), ledger.is_empty()) == (set(), True)
 
 
 @pytest.mark.parametrize("answer", [Answer.ACCEPTED, Answer.ALREADY, Answer.REFUSED])
 def test_any_answer_but_busy_lets_go_of_the_token(ledger, answer):
-    ledger.claim(claimed(7))
+    ledger.claim([claimed(7)])
     ledger.end(7, COMPLETED)
     (end,) = ledger.take(10)
     with heard() as names:
-        ledger.answered(end, answer)
+        ledger.answered([end], [answer])
     assert ledger.is_empty()
     assert ("attempt_refused" in names) is (answer is Answer.REFUSED)
 
 
 def test_a_busy_end_is_held_and_handed_in_again_behind_the_others(ledger):
     for token in (1, 2):
-        ledger.claim(claimed(token))
+        ledger.claim([claimed(token)])
         ledger.end(token, COMPLETED)
     (first,) = ledger.take(1)
-    ledger.answered(first, Answer.BUSY)
+    ledger.answered([first], [Answer.BUSY])
     assert ledger.held() == {1, 2}
     assert [end.token for end in ledger.take(10)] == [2, 1]
 
 
 def test_ends_are_handed_in_in_their_order_and_no_more_than_asked(ledger):
     for token in range(5):
-        ledger.claim(claimed(token))
+        ledger.claim([claimed(token)])
     for token in (3, 0, 4, 1, 2):
         ledger.end(token, COMPLETED)
     assert [end.token for end in ledger.take(2)] == [3, 0]
@@ -74,7 +74,7 @@ def test_ends_are_handed_in_in_their_order_and_no_more_than_asked(ledger):
 
 def test_ends_that_are_given_back_go_first_and_in_their_order(ledger):
     for token in range(4):
-        ledger.claim(claimed(token))
+        ledger.claim([claimed(token)])
         ledger.end(token, COMPLETED)
     batch = ledger.take(3)
     ledger.give_back(batch)
@@ -84,10 +84,10 @@ def test_ends_that_are_given_back_go_first_and_in_their_order(ledger):
 
 def test_an_end_that_was_answered_is_not_given_back(ledger):
     for token in range(2):
-        ledger.claim(claimed(token))
+        ledger.claim([claimed(token)])
         ledger.end(token, COMPLETED)
     batch = ledger.take(2)
-    ledger.answered(batch[0], Answer.ACCEPTED)
+    ledger.answered([batch[0]], [Answer.ACCEPTED])
     ledger.give_back(batch)
     ledger.give_back(batch)
     assert [end.token for end in ledger.take(10)] == [1]
@@ -96,7 +96,7 @@ def test_an_end_that_was_answered_is_not_given_back(ledger):
 def test_the_second_word_about_an_end_is_dropped(clock):
     ends = []
     ledger = new_ledger(clock, on_end=lambda: ends.append(1))
-    ledger.claim(claimed(7))
+    ledger.claim([claimed(7)])
     ledger.end(7, COMPLETED)
     ledger.end(7, crash())
     ledger.end(8, COMPLETED)
@@ -106,7 +106,7 @@ def test_the_second_word_about_an_end_is_dropped(clock):
 
 def test_the_highest_token_ever_seen_is_remembered(ledger):
     for token in (5, 9, 7):
-        ledger.claim(claimed(token))
+        ledger.claim([claimed(token)])
         ledger.end(token, COMPLETED)
     assert ledger.token_seen == 9
 
@@ -115,21 +115,21 @@ def test_the_highest_token_ever_seen_is_remembered(ledger):
 
 
 def test_a_cancelled_attempt_does_not_go_back_to_the_queue(ledger):
-    ledger.claim(claimed(7)).stop_reason = "cancel"
+    ledger.claim([claimed(7)])[0].stop_reason = "cancel"
     ledger.end(7, RELEASED)
     assert ledger.take(1)[0].state is State.CANCELLED
 
 
 @pytest.mark.parametrize("reason", [None, "drain", "timeout", "lease_lost"])
 def test_other_reasons_to_stop_cancel_nothing(ledger, reason):
-    ledger.claim(claimed(7)).stop_reason = reason
+    ledger.claim([claimed(7)])[0].stop_reason = reason
     ledger.end(7, RELEASED)
     assert ledger.take(1)[0].state is State.QUEUED
 
 
 def test_a_checkpoint_that_differs_forgives_losses_and_the_same_one_does_not(ledger):
-    ledger.claim(claimed(1, losses=9, checkpoint='{"n":1}'))
-    ledger.claim(claimed(2, losses=9, checkpoint='{"n":1}'))
+    ledger.claim([claimed(1, losses=9, checkpoint='{"n":1}')])
+    ledger.claim([claimed(2, losses=9, checkpoint='{"n":1}')])
     ledger.noted_save(1, '{"n":1}')
     ledger.noted_save(2, '{"n":2}')
     ledger.noted_save(3, "unknown tokens are fine")
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_differs_forgives_losses_and_the_same_one_does_not(led
 
 
 def test_saves_and_reports_are_signs_of_life(ledger, clock):
-    running = ledger.claim(claimed(7))
+    (running,) = ledger.claim([claimed(7)])
     clock.advance(5.0)
     ledger.noted_progress(7, Progress(0.5))
     assert running.last_sign_at == 5.0
@@ -153,7 +153,7 @@ def test_saves_and_reports_are_signs_of_life(ledger, clock):
 
 
 def test_a_crash_gets_the_evidence_that_the_worker_has(ledger, clock):
-    running = ledger.claim(claimed(7))
+    (running,) = ledger.claim([claimed(7)])
     running.pid = 4242
     ledger.noted_save(7, '{"n":1}')
     clock.advance(3.0)
@@ -169,7 +169,7 @@ def test_a_crash_gets_the_evidence_that_the_worker_has(ledger, clock):
 
 
 def test_a_completion_is_not_a_crash_and_its_message_is_bounded(ledger):
-    ledger.claim(claimed(7))
+    ledger.claim([claimed(7)])
     ledger.end(7, Outcome(kind=OutcomeKind.COMPLETED, message="x" * 10_000))
     (end,) = ledger.take(1)
     assert end.crash is None
@@ -180,8 +180,8 @@ def test_a_completion_is_not_a_crash_and_its_message_is_bounded(ledger):
 
 
 def test_a_rejected_result_is_decided_by_the_job_s_own_policy(ledger):
-    ledger.claim(claimed(1, failures=5, policy=Policy(retries=5)))
-    ledger.claim(claimed(2, failures=5, policy=Policy(retries=6)))
+    ledger.claim([claimed(1, failures=5, policy=Policy(retries=5))])
+    ledger.claim([claimed(2, failures=5, policy=Policy(retries=6))])
     for token in (1, 2):
         ledger.end(token, COMPLETED)
     ends = [ledger.reject(end) for end in ledger.take(2)]
@@ -191,25 +191,25 @@ def test_a_rejected_result_is_decided_by_the_job_s_own_policy(ledger):
 
 
 def test_a_rejected_result_of_a_cancelled_job_ends_as_cancelled(ledger):
-    ledger.claim(claimed(1)).stop_reason = "cancel"
+    ledger.claim([claimed(1)])[0].stop_reason = "cancel"
     ledger.end(1, COMPLETED)
     assert ledger.reject(ledger.take(1)[0]).state is State.CANCELLED
 
 
 def test_an_end_can_be_rejected_again_after_it_was_busy(ledger):
-    ledger.claim(claimed(1))
+    ledger.claim([claimed(1)])
     ledger.end(1, COMPLETED)
     for _ in range(2):
         (end,) = ledger.take(1)
         assert ledger.reject(end).outcome == "rejected_result"
-        ledger.answered(end, Answer.BUSY)
+        ledger.answered([end], [Answer.BUSY])
 
 
 # ------------------------------------------------------------------------------ complete_in
 
 
 def test_a_return_after_complete_in_becomes_a_check(ledger):
-    ledger.claim(claimed(1))
+    ledger.claim([claimed(1)])
     ledger.end(1, COMPLETED, completed_in=True)
     (end,) = ledger.take(1)
     assert end.outcome == "completion_not_committed"
@@ -230,9 +230,9 @@ def test_what_a_task_raised_after_complete_in_stands_since_its_transaction_rolle
     ledger, outcome
 ):
     """A drain, for example, must not charge it, and an error must keep its traceback."""
-    ledger.claim(claimed(1))
+    ledger.claim([claimed(1)])
     ledger.end(1, outcome, completed_in=True)
-    ledger.claim(claimed(2))
+    ledger.claim([claimed(2)])
     ledger.end(2, outcome)
     checked, plain = ledger.take(2)
     assert (checked.outcome, checked.state, checked.failures, checked.message) == (
@@ -244,7 +244,7 @@ def test_what_a_task_raised_after_complete_in_stands_since_its_transaction_rolle
 
 
 def test_a_crash_report_of_a_runner_that_lies_is_bounded(ledger):
-    ledger.claim(claimed(1))
+    ledger.claim([claimed(1)])
     report = Crash(kind=CrashKind.ERROR, output=["x" * 100_000] * 100, stacks="\x00" * 100_000)
     ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report))
     (end,) = ledger.take(1)
@@ -255,7 +255,7 @@ def test_a_crash_report_of_a_runner_that_lies_is_bounded(ledger):
 
 def test_what_matches_a_pattern_is_in_no_text_of_the_report():
     ledger = Ledger(ManualClock(), on_end=lambda: None, redact=[r"s3cr\w+", r"(?i)TOKEN=\S+"])
-    ledger.claim(claimed(1))
+    ledger.claim([claimed(1)])
     text = "the s3cret and token=abc"
     report = Crash(
         kind=CrashKind.ERROR,
@@ -277,7 +277,7 @@ def test_what_matches_a_pattern_is_in_no_text_of_the_report():
 def test_a_text_is_redacted_before_it_is_cut():
     """What is cut in its middle would match no more."""
     ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["BEGINk*END"])
-    ledger.claim(claimed(1))
+    ledger.claim([claimed(1)])
     report = Crash(kind=CrashKind.ERROR, stacks="x" * 8187 + "BEGIN" + "k" * 20_000 + "END")
     ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report))
     (end,) = ledger.take(1)
@@ -287,16 +287,16 @@ def test_a_text_is_redacted_before_it_is_cut():
 
 def test_the_message_of_an_end_without_a_report_is_redacted_too():
     ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
-    ledger.claim(claimed(1))
+    ledger.claim([claimed(1)])
     ledger.end(1, Outcome(kind=OutcomeKind.CANCELLED, message="Cancel('s3cret')"))
     assert ledger.take(1)[0].message == "Cancel('[redacted]')"
 
 
 def test_the_report_has_the_release_of_the_runner_else_that_of_the_worker():
     ledger = Ledger(ManualClock(), on_end=lambda: None, release="worker-7")
-    running = ledger.claim(claimed(1))
+    (running,) = ledger.claim([claimed(1)])
     running.release, running.python = "runner-8", "3.99"
-    ledger.claim(claimed(2))
+    ledger.claim([claimed(2)])
     for token in (1, 2):
         ledger.end(token, crash())
     first, second = [end.crash for end in ledger.take(2)]

@@ -24,7 +24,7 @@ class Desk:
         self.savings = Savings(self.store, self.ledger, on_pending=self._on_pending)  # type: ignore[arg-type]
         self.answers: list[tuple[int, str]] = []
         for token in (1, 2, 3):
-            self.ledger.claim(claimed(token, losses=9))
+            self.ledger.claim([claimed(token, losses=9)])
 
     def _on_pending(self) -> None:
         self.pending += 1

@@ -32,7 +32,7 @@ class Watch:
         self.lapses += 1
 
     def run(self, token: int = 1, **policy) -> None:
-        self.ledger.claim(claimed(token, policy=Policy(**policy)))
+        self.ledger.claim([claimed(token, policy=Policy(**policy))])
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)

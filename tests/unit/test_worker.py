@@ -236,7 +236,7 @@ async def test_a_look_that_does_not_show_the_own_presence_has_it_taken_back(
 
 async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(stage):
     for token in (1, 2):
-        stage.ledger.claim(claimed(token))
+        stage.ledger.claim([claimed(token)])
     with heard() as names:
         stage.loses()
         stage.loses()
@@ -262,7 +262,7 @@ async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(s
 
 async def test_a_worker_comes_back_although_a_runner_cannot_be_killed(stage):
     for token in (1, 2):
-        stage.ledger.claim(claimed(token))
+        stage.ledger.claim([claimed(token)])
     stage.pool.unkillable = {1}
     stage.beat(1.0, renewed=False)
     await stage.clock.run_for(STOP_GRACE_SECONDS + KILL_SECONDS - 0.1)
@@ -277,7 +277,7 @@ async def test_a_worker_comes_back_although_a_runner_cannot_be_killed(stage):
 
 async def test_a_lease_that_the_store_calls_lost_is_not_ridden_to_its_end(stage):
     """Whoever took the jobs over may run them already."""
-    stage.ledger.claim(claimed(1))
+    stage.ledger.claim([claimed(1)])
     stage.beat(1.0, renewed=False)
     await stage.clock.run_for(STOP_GRACE_SECONDS - 0.1)
     assert stage.pool.killed_all == []
@@ -317,7 +317,7 @@ async def test_no_error_keeps_a_worker_fenced_for_ever(stage):
 async def test_while_nothing_runs_and_the_store_is_away_idle_runners_are_let_live(stage):
     """The tether is for attempts. Without it, each new runner would be killed at its birth, and
     the back-off of births would outlast the outage."""
-    stage.ledger.claim(claimed(1))
+    stage.ledger.claim([claimed(1)])
     stage.store.away = True
     stage.loses()
     await stage.clock.run_for(53.0)
@@ -338,7 +338,7 @@ async def test_a_reconnect_that_finds_the_lease_lost_says_so_once(stage):
 
 
 async def test_a_beat_while_fenced_puts_nothing_off(stage):
-    stage.ledger.claim(claimed(1))
+    stage.ledger.claim([claimed(1)])
     stage.loses()
     stage.clock.advance(20.0)
     stage.beat(20.0)

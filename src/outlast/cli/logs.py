@@ -105,23 +105,35 @@ class Thinned:
         self._write = write
         self._clock = clock
         self._since = float("-inf")
-        self._count = 0
+        self._told = self._left_out = 0
 
     def __call__(self, name: str, fields: dict[str, Any]) -> None:
         """Take one event. From any thread: a race costs an entry or shows one more."""
         if name in ROUTINE:
-            now = self._clock.boot()
-            if now - self._since >= 1.0:
-                self._next_second(now)
-            self._count += 1
-            if self._count > ROUTINE_MAX:
+            if not self.thin(name, 1):
                 return
+            self._told += 1
         self._write(name, fields)
 
+    def thin(self, name: str, count: int) -> int:
+        """Return how many of so many events there is room for; count the others."""
+        if name not in ROUTINE:
+            return count
+        self._look()
+        taken = min(count, ROUTINE_MAX - self._told)
+        self._left_out += count - taken
+        return taken
+
+    def _look(self) -> None:
+        now = self._clock.boot()
+        if now - self._since >= 1.0:
+            self._next_second(now)
+
     def _next_second(self, now: float) -> None:
-        self._since, count, self._count = now, self._count, 0
-        if count > ROUTINE_MAX:
-            structlog.get_logger("outlast").info("log_thinned", entries=count - ROUTINE_MAX)
+        self._since, self._told = now, 0
+        left_out, self._left_out = self._left_out, 0
+        if left_out:
+            structlog.get_logger("outlast").info("log_thinned", entries=left_out)
 
 
 class _Bridge(logging.Handler):

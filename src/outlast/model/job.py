@@ -58,7 +58,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     keep_running_when_isolated: bool = False
 
 
-class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What ``decide`` must know of a running job.
 
     Attributes:

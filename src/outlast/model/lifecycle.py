@@ -40,7 +40,7 @@ class OutcomeKind(StrEnum):
     DEAD = "dead"  # the task raised Dead
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One attempt's end.
 
     Attributes:
@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     proven: bool = False
 
 
-class Transition(msgspec.Struct, frozen=True, kw_only=True):
+class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What to write: guarded by (job_id, token, running), applied as it stands, but for ``losses``:
     the store counts on from those of the row, which a save may have forgiven unheard.
 

@@ -30,7 +30,7 @@ Run = Callable[[Claimed, Task], Coroutine[Any, Any, bool]]
 
 
 class Lanes:
-    """Calls ``run(attempt, task)`` for each attempt, in their order, ``task`` being the asyncio task
+    """Calls ``run(attempt, task)`` for each attempt, in their order; ``task`` is the asyncio task
     that it is called in. It returns whether it completed and left the context as it was."""
 
     def __init__(self, run: Run) -> None:

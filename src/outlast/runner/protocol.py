@@ -83,7 +83,7 @@ class Broken(_Frame, frozen=True):
     traceback: str
 
 
-class End(msgspec.Struct, frozen=True, array_like=True):
+class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How one attempt ended. ``completed_in``: by its own transaction, to be checked."""
 
     token: int

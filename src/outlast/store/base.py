@@ -130,7 +130,7 @@ class Room(msgspec.Struct, frozen=True):
     named: list[int] = []
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A job that is now running under ``token``. ``number`` counts its attempts from 1."""
 
     job_id: int

@@ -187,8 +187,7 @@ class Exchange:
     async def _took(
         self, ended: list[Transition], rooms: list[Room], reply: Exchanged, asked_as: WorkerRef
     ) -> float:
-        for transition, answer in zip(ended, reply.answers, strict=True):
-            self._ledger.answered(transition, answer)
+        self._ledger.answered(ended, reply.answers)
         self._inbox.settle(answered=True, claimed=reply.claimed)
         self._close_what_was_left_open()
         self._start(reply.claimed, asked_as)
@@ -218,7 +217,7 @@ class Exchange:
 
     def _start(self, claimed: list[Claimed], asked_as: WorkerRef) -> None:
         """Start what was claimed; give it back if the right to it ended while the reply came."""
-        attempts = [self._ledger.claim(each) for each in claimed]
+        attempts = self._ledger.claim(claimed)
         if self._holder.may_claim() and self._holder.me == asked_as:
             self._pool.place(attempts)
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 
 import msgspec
@@ -20,51 +20,30 @@ from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, cle
 from outlast.model.job import SHELL_TASK, JobFacts
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.marks import line_of, own_first
+from outlast.runner.protocol import End
 from outlast.store.base import Answer, Claimed
 
 MESSAGE_MAX = 2_000
 
 
-class Running:
+class Running(msgspec.Struct, eq=False, gc=False):
     """An attempt that this worker runs. Times are on the worker's boot clock, in seconds."""
 
-    __slots__ = (
-        "blocked",
-        "checkpoint",
-        "claimed",
-        "last_sign_at",
-        "losses",
-        "pid",
-        "progress",
-        "python",
-        "release",
-        "saved_at",
-        "stack",
-        "started_at",
-        "stop_reason",
-        "stopped_at",
-    )
-
-    def __init__(self, claimed: Claimed, now: float) -> None:
-        self.claimed = claimed
-        self.started_at = now
-        self.last_sign_at = now
-        self.losses = claimed.losses
-        self.checkpoint = claimed.checkpoint
-        self.pid: int | None = None
-        self.release: str | None = None  # of the application in its runner
-        self.python: str | None = None
-        self.progress: Progress | None = None
-        self.saved_at: float | None = None
-        self.blocked = 0.0  # seconds that another has kept it from running: not its own
-        self.stack = ""  # where it stood when it reached a limit
-        self.stop_reason: str | None = None
-        self.stopped_at: float | None = None
-
-    @property
-    def token(self) -> int:
-        """The attempt's fencing token."""
-        return self.claimed.token
+    claimed: Claimed
+    token: int  # its fencing token
+    started_at: float
+    last_sign_at: float
+    losses: int
+    checkpoint: str | None
+    pid: int | None = None
+    release: str | None = None  # of the application in its runner
+    python: str | None = None
+    progress: Progress | None = None
+    saved_at: float | None = None
+    blocked: float = 0.0  # seconds that another has kept it from running: not its own
+    stack: str = ""  # where it stood when it reached a limit
+    stop_reason: str | None = None
+    stopped_at: float | None = None
 
     def facts(self) -> JobFacts:
         """Return what the decision about this attempt needs."""
@@ -80,6 +59,11 @@ class Running:
             incident=claimed.incident,
             cohort=claimed.cohort,
         )
+
+
+def begun(claimed: Claimed, now: float) -> Running:
+    """Return an attempt as it begins."""
+    return Running(claimed, claimed.token, now, now, claimed.losses, claimed.checkpoint)
 
 
 class Ledger:
@@ -104,7 +88,7 @@ class Ledger:
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
-        self._facts: dict[int, JobFacts] = {}
+        self._unanswered: dict[int, Running] = {}  # attempts that have ended
         self._in_transaction: set[int] = set()  # tokens of ends after a ``complete_in``
         self._busy_since: dict[int, float] = {}
         self.token_seen = 0
@@ -117,39 +101,49 @@ class Ledger:
         """Whether nothing is held."""
         return not (self.running or self.ended or self._handed_in)
 
-    def claim(self, claimed: Claimed) -> Running:
-        """Take in a job that the store has given to this worker."""
-        running = Running(claimed, self._clock.boot())
-        token = claimed.token
-        self.running[token] = running
-        self.token_seen = max(self.token_seen, token)
-        if heard():
+    def claim(self, claimed: Sequence[Claimed]) -> list[Running]:
+        """Take in jobs that the store has given to this worker."""
+        now = self._clock.boot()
+        attempts = [begun(each, now) for each in claimed]
+        self.running.update([(running.token, running) for running in attempts])
+        self.token_seen = max([self.token_seen, *(running.token for running in attempts)])
+        for each in claimed[: heard("attempt_started", len(claimed))]:
             emit(
                 "attempt_started",
-                job_id=claimed.job_id,
-                token=token,
-                task=claimed.task,
-                number=claimed.number,
+                job_id=each.job_id,
+                token=each.token,
+                task=each.task,
+                number=each.number,
             )
-        return running
+        return attempts
 
     def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> None:
         """Note how an attempt ended; the first word counts, later ones are dropped."""
+        self.end_all([End(token, outcome, completed_in)])
+
+    def end_all(self, ends: Iterable[End]) -> None:
+        """Note how attempts ended."""
+        ended = [each for end in ends if (each := self._end(end)) is not None]
+        for running, transition in ended[: heard("attempt_ended", len(ended))]:
+            self._tell_end(running, transition)
+        if ended:
+            self._on_end()
+
+    def _end(self, end: End) -> tuple[Running, Transition] | None:
+        token, outcome = end.token, end.outcome
         running = self.running.pop(token, None)
         if running is None:
-            return
-        if completed_in:
+            return None
+        if end.completed_in:
             self._in_transaction.add(token)
             if outcome.kind is OutcomeKind.COMPLETED:
                 outcome = _to_be_checked(outcome)
         if outcome.kind is not OutcomeKind.COMPLETED or outcome.message:
             outcome = self._with_evidence(running, outcome)
-        facts = self._facts[token] = running.facts()
-        transition = decide(facts, outcome, self._clock.random)
+        transition = decide(running.facts(), outcome, self._clock.random)
+        self._unanswered[token] = running
         self.ended.append(transition)
-        if heard():
-            self._tell_end(running, transition)
-        self._on_end()
+        return running, transition
 
     def _tell_end(self, running: Running, transition: Transition) -> None:
         emit(
@@ -174,20 +168,21 @@ class Ledger:
             if self._handed_in.pop(transition.token, None) is not None:
                 self.ended.appendleft(transition)
 
-    def answered(self, transition: Transition, answer: Answer) -> None:
-        """Note the store's answer. ``busy`` ends are handed in again."""
-        token = transition.token
-        self._handed_in.pop(token, None)
-        if answer is Answer.BUSY:
-            self._busy_since.setdefault(token, self._clock.boot())
-            self.ended.append(transition)
-            return
-        self._facts.pop(token, None)
-        if self._busy_since or self._in_transaction:  # of most attempts there are none
-            self._busy_since.pop(token, None)
-            self._in_transaction.discard(token)
-        if answer is Answer.REFUSED:
-            emit("attempt_refused", job_id=transition.job_id, token=token)
+    def answered(self, ended: Sequence[Transition], answers: Sequence[Answer]) -> None:
+        """Note the store's answers. ``busy`` ends are handed in again."""
+        for transition, answer in zip(ended, answers, strict=True):
+            token = transition.token
+            self._handed_in.pop(token, None)
+            if answer is Answer.BUSY:
+                self._busy_since.setdefault(token, self._clock.boot())
+                self.ended.append(transition)
+                continue
+            self._unanswered.pop(token, None)
+            if self._busy_since or self._in_transaction:  # of most attempts there are none
+                self._busy_since.pop(token, None)
+                self._in_transaction.discard(token)
+            if answer is Answer.REFUSED:
+                emit("attempt_refused", job_id=transition.job_id, token=token)
 
     def left_open(self, seconds: float) -> list[tuple[Transition, float]]:
         """Return the ends after a ``complete_in`` that have been ``busy`` for that long, with
@@ -209,7 +204,7 @@ class Ledger:
         emit("result_rejected", job_id=transition.job_id, token=transition.token)
         crash = Crash(kind=CrashKind.REJECTED_RESULT, message="the store refused the result")
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, pid=transition.pid)
-        return decide(self._facts[transition.token], outcome, self._clock.random)
+        return decide(self._unanswered[transition.token].facts(), outcome, self._clock.random)
 
     def noted_save(self, token: int, value: str) -> None:
         """Note an accepted checkpoint: one that differs from the last forgives losses."""

@@ -119,8 +119,11 @@ class Placing:
         own = _own(active)
         if own:
             others.sort(key=lambda each: each.claimed.task not in own)
-        for running in others:
-            self._put(plan, self._choose(active, own, running.claimed.task), running)
+        if len(active) == 1 and not own:
+            self._fill(plan, active[0], others)
+        else:
+            for running in others:
+                self._put(plan, self._choose(active, own, running.claimed.task), running)
         if suspects:
             self._cohort = next(
                 (each for each in self._fit(runners)[::-1] if not each.tokens), None
@@ -128,6 +131,15 @@ class Placing:
         for running in suspects:
             self._put(plan, self._cohort, running)
         return plan
+
+    def _fill(self, plan: Plan, runner: RunnerProcess, attempts: Sequence[Running]) -> None:
+        """Give attempts that share to the one runner there is, as far as it has places."""
+        if not runner.exclusive and runner is not self._emptied:
+            known = [each for each in attempts if each.claimed.task in runner.tasks]
+            its = known[: max(0, self._concurrency - len(runner.tokens))]
+            runner.tokens.update([running.token for running in its])
+            if its:
+                plan[runner] = its
 
     @staticmethod
     def _put(plan: Plan, runner: RunnerProcess | None, running: Running) -> None:

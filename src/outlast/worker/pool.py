@@ -403,11 +403,12 @@ class RunnerPool:
 
     def _on_ended(self, runner: RunnerProcess, frame: Ended) -> None:
         ahead = self._ahead_alone if runner.exclusive else self._ahead_shared
-        for end in frame.ends:
-            if end.token in runner.tokens:
-                runner.tokens.discard(end.token)
+        ends = [end for end in frame.ends if end.token in runner.tokens]
+        runner.tokens.difference_update([end.token for end in ends])
+        for end in ends:
+            if end.outcome.kind is not OutcomeKind.COMPLETED:
                 self._show(end.token, runner)
-                self._ledger.end(end.token, end.outcome, completed_in=end.completed_in)
+        self._ledger.end_all(ends)
         runner.exclusive = runner.exclusive and bool(runner.tokens)
         ahead.freed(len(frame.ends))
         self._wear.let_go(runner)
