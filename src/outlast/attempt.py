@@ -35,6 +35,9 @@ class StopReason(StrEnum):
     LEASE_LOST = "lease_lost"
 
 
+_lock = threading.Lock()  # of all attempts: what it guards takes no time
+
+
 class Link(Protocol):
     """The way from an attempt to its worker. Sends ``busy`` saves again by itself."""
 
@@ -70,6 +73,11 @@ class Attempt:
         completed_in: whether ``complete_in`` has completed this attempt in a transaction.
     """
 
+    deadline: datetime | None = None
+    completed_in = False
+    _saves = 0
+    _stop_reason: StopReason | None = None
+
     def __init__(
         self,
         link: Link,
@@ -86,9 +94,6 @@ class Attempt:
         self._returns = returns
         self.max_payload = max_payload
         self._checkpoint = claimed.checkpoint
-        self._saves = 0
-        self._lock = threading.Lock()
-        self._stop_reason: StopReason | None = None
         self.job_id = claimed.job_id
         self.token = claimed.token
         self.number = claimed.number
@@ -96,9 +101,9 @@ class Attempt:
         self.task = claimed.task
         self.queue = claimed.queue
         self.tenant = claimed.tenant
-        self.deadline = None if deadline is None else datetime.fromtimestamp(deadline, UTC)
+        if deadline is not None:
+            self.deadline = datetime.fromtimestamp(deadline, UTC)
         self.resources = resources
-        self.completed_in = False
 
     def __repr__(self) -> str:
         return f"<Attempt {self.number} of job {self.job_id} ({self.task}), token {self.token}>"
@@ -134,7 +139,7 @@ class Attempt:
 
     def _stop(self, reason: StopReason | str) -> None:
         """Ask the attempt to stop. For the executor; from any thread."""
-        with self._lock:
+        with _lock:
             if self._stop_reason is None:
                 self._stop_reason = StopReason(reason)
 
@@ -180,7 +185,7 @@ class Attempt:
             raise BadArguments(
                 f"the checkpoint has {len(data)} bytes of JSON; {self.max_payload} are allowed"
             )
-        with self._lock:
+        with _lock:
             self._saves += 1
             return data.decode(), self._saves
 
@@ -189,7 +194,7 @@ class Attempt:
             raise self._lost("its checkpoint was refused")
         if answer is Answer.BUSY:
             raise StoreUnavailable("the job's row is locked: it is not known if the value is saved")
-        with self._lock:
+        with _lock:
             if number == self._saves:
                 self._checkpoint = text
 

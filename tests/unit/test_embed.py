@@ -91,3 +91,18 @@ async def test_one_exchange_claims_half_of_what_may_be_held_while_attempts_end()
 
 def _limits(rooms: list[Room]) -> list[int]:
     return [room.limit for room in rooms]
+
+
+async def test_what_has_ended_is_held_until_the_ledger_knows() -> None:
+    """Else the watchdog would give back, as run by nobody, what has completed."""
+    stage = Stage()
+    stage.gate.set()
+    stage.place(1)
+    while not stage.pool._link.has_ended(1):
+        await asyncio.sleep(0)
+    assert 1 in stage.ledger.running
+    assert stage.pool.runs(1)
+    stage.pool.kill_all("the worker stopped")
+    assert [end.state for end in stage.ledger.take(10)] == [State.COMPLETED]
+    await stage.turns()
+    assert stage.ledger.take(10) == []

@@ -50,7 +50,8 @@ class LocalLink:
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
         self.worker_id = 0
-        self.on_free: Callable[[], None] = lambda: None
+        self._ends: dict[int, End] = {}  # of this turn of the loop
+        self.on_free: Callable[[int], None] = lambda _: None
 
     def report(self, token: int, progress: Progress) -> None:
         """Note progress, from any thread."""
@@ -78,9 +79,20 @@ class LocalLink:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     def ended(self, end: End) -> None:
-        """Note an end."""
-        self._ledger.end(end.token, end.outcome, completed_in=end.completed_in)
-        self.on_free()
+        """Note an end; those of one turn of the loop go together."""
+        if not self._ends:
+            self._loop.call_soon(self.flush)
+        self._ends[end.token] = end
+
+    def has_ended(self, token: int) -> bool:
+        """Whether it has ended in this turn of the loop."""
+        return token in self._ends
+
+    def flush(self) -> None:
+        """Tell the ledger of the ends."""
+        ends, self._ends = self._ends, {}
+        self._ledger.end_all(ends.values())
+        self.on_free(len(ends))
 
     def stood(self, token: int, stack: str) -> None:
         """Note where a coroutine stands at its limit."""
@@ -173,8 +185,8 @@ class LocalPool:
         running = len(self._ledger.running) - len(self._ahead)
         return self._settings.concurrency - running
 
-    def _on_free(self) -> None:
-        self._freed += 1
+    def _on_free(self, slots: int) -> None:
+        self._freed += slots
         self._fill_soon()
 
     def _fill_soon(self) -> None:
@@ -215,7 +227,8 @@ class LocalPool:
 
     def runs(self, token: int) -> bool:
         """Whether the executor has this attempt, or it waits for a slot."""
-        return self._executor.runs(token) or token in self._ahead
+        runs = self._executor.runs(token) or self._link.has_ended(token)
+        return runs or token in self._ahead
 
     def pulse_of(self, token: int) -> None:
         """There are no runners."""
@@ -223,6 +236,7 @@ class LocalPool:
     def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Hand back what still runs; it goes on, and what it writes is refused."""
         self.give_back(reason)
+        self._link.flush()
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
         if reason == "lease_lost":
             outcome = crashed(CrashKind.LOST_LEASE, "the worker's lease ended")
