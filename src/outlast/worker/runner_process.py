@@ -91,6 +91,7 @@ class RunnerProcess:
         self._asked_at = float("-inf")
         self._complaint: str | None = None
         self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []  # frames
         self._pipes: list[_Pipe] = []
         self._transports: list[asyncio.BaseTransport] = []
         self._ending: asyncio.Task[None] | None = None
@@ -137,9 +138,20 @@ class RunnerProcess:
         return hung_up or self._ending is not None
 
     def send(self, frame: ToRunner) -> None:
-        """Send a frame; one to a dead runner goes nowhere."""
+        """Send a frame, with the loop's next turn; one to a dead runner goes nowhere.
+
+        Not at once: what wakes the runner takes the processor from whoever wakes it, who has the
+        store to ask first. Raises FrameError for one that is too large.
+        """
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(pack(frame))
+            self._unsent.append(pack(frame))
+            if len(self._unsent) == 1:
+                asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        data, self._unsent = b"".join(self._unsent), []
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
 
     def quit(self) -> None:
         """Let an idle runner leave its lifespan and exit."""
