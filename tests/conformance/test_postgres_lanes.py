@@ -186,9 +186,9 @@ def test_a_client_that_knows_too_many_lanes_begins_anew(monkeypatch: pytest.Monk
     lanes = Lanes(ManualClock(boot=0.0))
     lanes.found([("q", "t", n) for n in range(3)])
     assert len(lanes._lanes) == 3
-    assert len(lanes._gaps) == 4
+    assert lanes._columns == ['{"q","q","q"}', '{"t","t","t"}', "{0,1,2}"]
     lanes.found([("q", "t", 9)])
-    assert (len(lanes._lanes), len(lanes._gaps)) == (0, 1)
+    assert (lanes._lanes, lanes._columns) == ({}, ["{}"] * 3)
 
 
 def test_looks_without_floors_take_a_small_share_of_the_time() -> None:

@@ -21,7 +21,7 @@ from outlast.model.job import State
 from outlast.store.base import Answer, Cancelled, Room, Store
 from outlast.store.postgres import PostgresStore, complete_on
 from outlast.store.postgres_lanes import Lanes
-from outlast.store.postgres_sql import sql
+from outlast.store.postgres_sql import room_columns, sql
 from outlast.store.reads import JobFilter
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 
@@ -197,11 +197,11 @@ async def test_a_beat_does_not_wait_for_an_exchange(
 
 
 async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
-    rooms = f'[{{"tasks": ["{TASK}"], "limit": {limit}, "queues": []}}]'
+    rooms = room_columns([Room([TASK], limit)])
     me = hands.me
     lanes, _ = Lanes(SYSTEM).ask()
     ends = ("{}", "{}", "{}", None)
-    more = (rooms, False, 500, 1000, lanes)
+    more = (*rooms, *lanes, False, 500, 1000)
     reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more)
     assert len(reply) == limit + 1
 

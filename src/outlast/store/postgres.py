@@ -53,6 +53,7 @@ from outlast.store.postgres_sql import (
     ends_text,
     head_of,
     orphan_of,
+    room_columns,
     sql,
     texts_array_text,
     to_json,
@@ -200,11 +201,11 @@ class PostgresStore:
             array_text([end.token for end in done]),
             texts_array_text([end.result for end in done]),
             ends_text(other) if other else None,
-            to_json(rooms),
+            *room_columns(rooms),
+            *lanes,
             self.notify,
             CLAIMS_MAX,
             REFUSALS_KEPT,
-            lanes,
         )
         head = head_of(last["head"])
         self._remember(rows, head, self.clock.boot() - began_at if full and rooms else None)

@@ -12,12 +12,10 @@ without floors: one a second, and more seldom where that is dear.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
-import msgspec
+from collections.abc import Collection, Iterable
 
 from outlast.clock import Clock
+from outlast.store.postgres_sql import array_text, texts_array_text
 
 LAG_SECONDS = 0.2
 FULL_SECONDS = 1.0  # between looks without floors
@@ -26,8 +24,6 @@ FULL_SHARE = 20  # of the time may go into them: one part in so many
 LANES_MAX = 500  # known at a time; above it, all are forgotten and found again
 
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority): as in the index
-_encode = msgspec.json.Encoder().encode
-_FIRST = ("", "", -32_768)
 
 
 class _Lane:
@@ -64,20 +60,17 @@ class Lanes:
     def forget(self) -> None:
         """Know nothing: after a broken connection it may be another server, behind the last."""
         self._lanes: dict[_Key, _Lane] = {}
-        self._gaps = _ALL
+        self._columns = _columns([])
         self._full_at = float("-inf")
 
-    def ask(self) -> tuple[str, bool]:
+    def ask(self) -> tuple[list[str], bool]:
         """Return what the exchange takes, and whether it is a look without floors, which trusts
         nothing that is known here."""
         now = self._clock.boot()
         if now >= self._full_at:
-            return _encode({"lanes": [], "gaps": _ALL}).decode(), True
-        lanes = [
-            {"queue": queue, "task": task, "rank": rank, "low": lane.rise(now)}
-            for (queue, task, rank), lane in self._lanes.items()
-        ]
-        return _encode({"lanes": lanes, "gaps": self._gaps}).decode(), False
+            return [*_columns([]), "{}"], True
+        floors = array_text([lane.rise(now) for lane in self._lanes.values()])
+        return [*self._columns, floors], False
 
     def looked(self, seconds: float) -> None:
         """Note that a look without floors has taken so long."""
@@ -90,10 +83,10 @@ class Lanes:
         for key in keys:
             self._lanes.setdefault(key, _Lane())
         if len(self._lanes) > LANES_MAX:
-            self._lanes, self._gaps = {}, _ALL
+            self._lanes, self._columns = {}, _columns([])
         elif len(self._lanes) != known:
             self._lanes = dict(sorted(self._lanes.items()))
-            self._gaps = _gaps(list(self._lanes))
+            self._columns = _columns(self._lanes)
 
     def claimed(self, highest: dict[_Key, int]) -> None:
         """Note the highest position that was claimed in each lane."""
@@ -104,12 +97,6 @@ class Lanes:
                 lane.claimed(position, now)
 
 
-def _gaps(keys: list[_Key]) -> list[dict[str, Any]]:
-    ends: list[_Key | tuple[None, None, None]] = [*keys, (None, None, None)]
-    return [
-        {"q1": q1, "t1": t1, "r1": r1, "q2": q2, "t2": t2, "r2": r2}
-        for (q1, t1, r1), (q2, t2, r2) in zip([_FIRST, *keys], ends, strict=True)
-    ]
-
-
-_ALL = _gaps([])
+def _columns(keys: Collection[_Key]) -> list[str]:
+    queues, tasks, ranks = zip(*keys, strict=True) if keys else ((), (), ())
+    return [texts_array_text(queues), texts_array_text(tasks), array_text(ranks)]

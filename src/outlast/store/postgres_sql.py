@@ -12,7 +12,7 @@ import msgspec
 from outlast.errors import BadData
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Claimed, NewJob, Orphan
+from outlast.store.base import Claimed, NewJob, Orphan, Room
 from outlast.store.columns import cause_of, policy_of, progress_of
 
 _encode = msgspec.json.Encoder().encode
@@ -82,6 +82,17 @@ def _quoted(value: str | None) -> str:
     if "\\" in value or '"' in value:
         value = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{value}"'
+
+
+def room_columns(rooms: Sequence[Room]) -> list[str]:
+    """Return rooms as the columns of exchange.sql; a list in a room is an array within the text."""
+    return [
+        array_text([room.limit for room in rooms]),
+        array_text([room.solo for room in rooms]),
+        texts_array_text([texts_array_text(room.tasks) for room in rooms]),
+        texts_array_text([texts_array_text(room.queues) for room in rooms]),
+        texts_array_text([array_text(room.named) for room in rooms]),
+    ]
 
 
 class Head(msgspec.Struct):

@@ -171,79 +171,62 @@ $$;
 -- The line, read lane by lane (queue, task, priority) and from floors: 0003 says under 5 why that is
 -- right. These functions run inside of the exchange, under its planner settings.
 
--- The lanes in the gaps between those that are known, in their order: one probe for each gap, and
--- one more for each lane that is found. A gap is from after (q1, t1, r1) to before (q2, t2, r2),
--- the last one has no end; the rank of a lane is the negative of its priority.
-CREATE FUNCTION outlast_new_lanes_v1(p_gaps json)
+-- The lanes in the gaps between those that are known and come in the order of the index: one probe for
+-- each gap, and one more for each lane that is found. The rank of a lane is the negative of its
+-- priority.
+CREATE FUNCTION outlast_new_lanes_v1(p_queues text[], p_tasks text[], p_ranks smallint[])
 RETURNS TABLE (queue text, task text, rank smallint)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_gap record;
-    v_lane record;
+    v_queue text;
+    v_task text;
+    v_rank smallint;
 BEGIN
-    FOR v_gap IN
-        SELECT g.q1, g.t1, g.r1, g.q2, g.t2, g.r2
-        FROM json_to_recordset(p_gaps) AS g (
-            q1 text, t1 text, r1 smallint, q2 text, t2 text, r2 smallint)
-    LOOP
+    FOR v_gap IN 0..cardinality(p_queues) LOOP  -- after the lane of this number; 0: before all
+        v_queue := coalesce(p_queues[v_gap], '');
+        v_task := coalesce(p_tasks[v_gap], '');
+        v_rank := coalesce(p_ranks[v_gap], -32768);
         LOOP
-            IF v_gap.q2 IS NULL THEN
-                SELECT j.queue, j.task, (-j.priority)::smallint AS rank INTO v_lane
+            IF v_gap = cardinality(p_queues) THEN
+                SELECT j.queue, j.task, -j.priority INTO queue, task, rank
                 FROM outlast_jobs j
                 WHERE j.position IS NOT NULL
-                  AND (j.queue, j.task, (-j.priority)) > (v_gap.q1, v_gap.t1, v_gap.r1)
+                  AND (j.queue, j.task, (-j.priority)) > (v_queue, v_task, v_rank)
                 ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1;
             ELSE
-                SELECT j.queue, j.task, (-j.priority)::smallint AS rank INTO v_lane
+                SELECT j.queue, j.task, -j.priority INTO queue, task, rank
                 FROM outlast_jobs j
                 WHERE j.position IS NOT NULL
-                  AND (j.queue, j.task, (-j.priority)) > (v_gap.q1, v_gap.t1, v_gap.r1)
-                  AND (j.queue, j.task, (-j.priority)) < (v_gap.q2, v_gap.t2, v_gap.r2)
+                  AND (j.queue, j.task, (-j.priority)) > (v_queue, v_task, v_rank)
+                  AND (j.queue, j.task, (-j.priority))
+                      < (p_queues[v_gap + 1], p_tasks[v_gap + 1], p_ranks[v_gap + 1])
                 ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1;
             END IF;
             EXIT WHEN NOT FOUND;
-            queue := v_lane.queue; task := v_lane.task; rank := v_lane.rank;
             RETURN NEXT;
-            v_gap.q1 := queue; v_gap.t1 := task; v_gap.r1 := rank;
+            v_queue := queue; v_task := task; v_rank := rank;
         END LOOP;
     END LOOP;
 END
 $$;
 
--- All lanes: those that the caller knows, with their floors, and those that it does not.
-CREATE FUNCTION outlast_lanes_v1(p_lanes json)
-RETURNS TABLE (queue text, task text, rank smallint, low bigint, new boolean)
-LANGUAGE plpgsql
-AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
-    SELECT k.queue, k.task, k.rank, k.low, false
-    FROM json_to_recordset(p_lanes->'lanes')
-         AS k (queue text, task text, rank smallint, low bigint)
-    UNION ALL
-    SELECT n.queue, n.task, n.rank, 0::bigint, true
-    FROM outlast_new_lanes_v1(p_lanes->'gaps') n;
-END
-$$;
-
--- Lock the next jobs of a queue in these lanes of it, from their floors on; returns their ids and
--- positions in the order of the line. One lane is read in its order and locked on the way. The
--- heads of several are merged without locks, four times as many as wanted, since others may hold
--- the first; then as many as wanted are locked. (coalesce leaves the primary key as the only way
+-- Lock the next jobs of a queue in these lanes of it, from their floors on; returns where their rows
+-- are and their positions, in the order of the line. One lane is read in its order and locked on the
+-- way. The heads of several are merged without locks, four times as many as wanted, since others may
+-- hold the first; then as many as wanted are locked. (coalesce leaves the primary key as the only way
 -- to an id, and the order that is asked for leaves the line, whatever the statistics say.)
 CREATE FUNCTION outlast_next_v1(
     p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
-    OUT ids bigint[], OUT positions bigint[])
+    OUT rows tid[], OUT positions bigint[])
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 BEGIN
     IF cardinality(p_tasks) = 1 THEN
-        SELECT array_agg(l.id), array_agg(l.position) INTO ids, positions
-        FROM (SELECT j.id, j.position FROM outlast_jobs j
+        SELECT array_agg(l.ctid), array_agg(l.position) INTO rows, positions
+        FROM (SELECT j.ctid, j.position FROM outlast_jobs j
               WHERE j.queue = p_queue AND j.task = p_tasks[1] AND (-j.priority) = p_ranks[1]
                 AND j.position >= p_floors[1]
               ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT p_limit
@@ -259,13 +242,116 @@ BEGIN
               AND j.position >= t.low
             ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 4 * p_limit) c
         ORDER BY t.rank, c.position LIMIT 4 * p_limit)
-    SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
+    SELECT array_agg(l.ctid ORDER BY l.priority DESC, l.position),
            array_agg(l.position ORDER BY l.priority DESC, l.position)
-    INTO ids, positions
-    FROM (SELECT j.id, j.priority, j.position
+    INTO rows, positions
+    FROM (SELECT j.ctid, j.priority, j.position
           FROM candidate c
           JOIN outlast_jobs j ON j.id = c.id AND coalesce(j.position, 0) = c.position
           ORDER BY j.priority DESC, j.position LIMIT p_limit
           FOR NO KEY UPDATE OF j SKIP LOCKED) l;
+END
+$$;
+
+-- Suspects (0003, under 6).
+
+-- Lanes (queue, task) that have suspects of this kind, among these tasks and queues (none: all):
+-- one probe per lane, however many suspects.
+CREATE FUNCTION outlast_suspect_lanes_v1(p_solo integer, p_tasks text[], p_queues text[])
+RETURNS TABLE (queue text, task text)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE lane (queue, task) AS (
+        (SELECT j.queue, j.task FROM outlast_jobs j
+         WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+         ORDER BY j.solo, j.queue, j.task LIMIT 1)
+        UNION ALL
+        SELECT n.queue, n.task
+        FROM lane l
+        CROSS JOIN LATERAL (
+            SELECT j.queue, j.task FROM outlast_jobs j
+            WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+              AND (j.queue, j.task) > (l.queue, l.task)
+            ORDER BY j.solo, j.queue, j.task LIMIT 1) n)
+    SELECT l.queue, l.task FROM lane l
+    WHERE l.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR l.queue = ANY (p_queues));
+END
+$$;
+
+-- The suspect of this kind that is next: by priority, then by the time since when it is due.
+CREATE FUNCTION outlast_first_suspect_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_now timestamptz)
+RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_id bigint;
+BEGIN
+    SELECT f.id INTO v_id
+    FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues) l
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.priority, j.run_at FROM outlast_jobs j
+        WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+          AND j.queue = l.queue AND j.task = l.task AND j.run_at <= p_now
+        ORDER BY j.priority DESC, j.run_at LIMIT 1) f
+    ORDER BY f.priority DESC, f.run_at, f.id LIMIT 1;
+    RETURN v_id;
+END
+$$;
+
+-- Lock what a room for suspects takes: the first that is due, and those of its cohort that this
+-- worker can run, too; returns where their rows are. With solo 2 that is one job: it has no company.
+-- Candidates are looked for without locks; what has changed since is not locked.
+CREATE FUNCTION outlast_next_suspects_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_limit integer, p_now timestamptz)
+RETURNS tid[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_first bigint := outlast_first_suspect_v1(p_solo, p_tasks, p_queues, p_now);
+    v_incident bigint;
+    v_cohort bigint;
+    v_ids bigint[];
+    v_rows tid[];
+BEGIN
+    IF v_first IS NULL THEN RETURN NULL; END IF;
+    v_ids := ARRAY[v_first];
+    IF p_solo = 1 THEN
+        SELECT j.incident, j.cohort INTO v_incident, v_cohort
+        FROM outlast_jobs j WHERE j.id = v_first;
+        v_ids := v_ids || ARRAY(
+            SELECT j.id FROM outlast_jobs j
+            WHERE j.incident = v_incident AND j.cohort = v_cohort AND j.id <> v_first
+              AND j.state = 'queued' AND coalesce(j.solo, 0) = 1 AND j.run_at <= p_now
+              AND j.task = ANY (p_tasks)
+              AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues)));
+    END IF;
+    SELECT array_agg(l.ctid ORDER BY l.id) INTO v_rows
+    FROM (SELECT m.id, m.ctid
+          FROM (SELECT u.id FROM unnest(v_ids) AS u (id) LIMIT p_limit) w
+          JOIN outlast_jobs m ON m.id = w.id AND m.state = 'queued' AND m.solo = p_solo
+          FOR NO KEY UPDATE OF m SKIP LOCKED) l;
+    RETURN v_rows;
+END
+$$;
+
+-- When the next suspect of this kind falls due.
+CREATE FUNCTION outlast_next_suspect_due_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_now timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_due timestamptz;
+BEGIN
+    SELECT min(j.run_at) INTO v_due
+    FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues) l
+    JOIN outlast_jobs j
+      ON j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+     AND j.queue = l.queue AND j.task = l.task AND j.run_at > p_now;
+    RETURN v_due;
 END
 $$;

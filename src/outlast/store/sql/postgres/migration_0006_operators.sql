@@ -100,18 +100,18 @@ BEGIN
 END
 $$;
 
--- Lock those of the named jobs that wait in the line and that this room can take. A job is passed
--- over while one of a larger priority stands in its queue's line: a message cannot jump that.
--- (coalesce leaves the primary key as the only way to an id.)
+-- Lock those of the named jobs that wait in the line and that this room can take; returns where their
+-- rows are. A job is passed over while one of a larger priority stands in its queue's line: a message
+-- cannot jump that. (coalesce leaves the primary key as the only way to an id.)
 CREATE FUNCTION outlast_named_v1(p_ids bigint[], p_tasks text[], p_queues text[], p_limit integer)
-RETURNS bigint[]
+RETURNS tid[]
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_ids bigint[];
+    v_rows tid[];
 BEGIN
-    SELECT array_agg(l.id ORDER BY l.priority DESC, l.position) INTO v_ids
-    FROM (SELECT j.id, j.priority, j.position
+    SELECT array_agg(l.ctid ORDER BY l.priority DESC, l.position) INTO v_rows
+    FROM (SELECT j.ctid, j.priority, j.position
           FROM unnest(p_ids) AS n (id)
           JOIN outlast_jobs j ON j.id = n.id AND coalesce(j.position, 0) > 0
           WHERE j.task = ANY (p_tasks)
@@ -122,7 +122,7 @@ BEGIN
                 ORDER BY h.priority DESC, h.position LIMIT 1)
           LIMIT p_limit
           FOR NO KEY UPDATE OF j SKIP LOCKED) l;
-    RETURN v_ids;
+    RETURN v_rows;
 END
 $$;
 
