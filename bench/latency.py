@@ -1,8 +1,9 @@
 """How long from the enqueuing of a job to the start of its handler, in another process.
 
 ``idle``: one job at a time, 20 to 50 ms apart, on a worker that has nothing to do; the time to
-enqueue it is in it. ``half of the peak``: jobs at half of the rate at which the same worker drained
-a backlog a moment before.
+enqueue it is in it. The floor is an INSERT with NOTIFY in one process, and in another one statement
+that claims when that is heard. ``half of the peak``: jobs at half of the rate at which the same
+worker drained a backlog a moment before.
 
     python -m bench latency [--only NAME,…] [--rounds N] [--quick]
 """
@@ -24,6 +25,7 @@ from bench.rates import drain
 from bench.stand import Mark, Stand, stand
 
 IDLE, HALF = "idle", "half of the peak"
+FLOOR = "floor asyncpg 1"
 IDLE_JOBS, IDLE_GAP = 120, 0.035
 HALF_SECONDS, HALF_TICK = 6.0, 0.02
 REST_SECONDS = 10.0  # for the last jobs to start
@@ -112,7 +114,7 @@ def play(place: Ground, entry: Entry, line: Line, quick: bool) -> None:
 
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
-    entries = [e for e in chosen(options.only, EVERYBODY) if not e.batch and "plain" not in e.name]
+    entries = [e for e in chosen(options.only, EVERYBODY) if is_measured(e)]
     todo = [
         (entry, Line(name=entry.name, what=what, store=entry.store))
         for what in (IDLE, HALF)
@@ -133,6 +135,11 @@ def main(options: Any) -> int:
     show(lines)
     keep("latency", lines, whole=not (options.only or options.quick))
     return sum(bool(line.failed) for line in lines)
+
+
+def is_measured(entry: Entry) -> bool:
+    """Whether an entry has a line: of the floors only the one that a worker stands on."""
+    return "plain" not in entry.name and (not entry.batch or entry.name == FLOOR)
 
 
 def told(line: Line) -> str:

@@ -2,16 +2,19 @@
 
 A row with the columns that a queue needs and two partial indexes; one connection, strictly one
 statement after the other, each a commit of its own. ``drain N BATCH``: one fused statement that
-completes the last batch, fenced by its tokens, and claims the next.
+completes the last batch, fenced by its tokens, and claims the next. ``timed`` notifies with each
+row, and ``worker`` listens on a second connection, and claims when it hears something.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 
 import asyncpg
 import uvloop
-from common import URL, numbers, operation, say
+from common import URL, client, mark, numbers, operation, say
 
 SCHEMA = """
 CREATE SEQUENCE tokens;
@@ -34,6 +37,7 @@ CREATE INDEX floor_ready ON floor (queue, priority, run_at, id) WHERE state = 0;
 CREATE INDEX floor_leases ON floor (lease_until) WHERE state = 1;
 """
 INSERT = "INSERT INTO floor (queue, payload) VALUES ($1, $2)"
+TELL = f"{INSERT} RETURNING pg_notify('floor', '')"
 FUSED = """
 WITH ended AS (
     UPDATE floor SET state = 2, ended_at = now(), lease_until = NULL
@@ -65,10 +69,44 @@ async def drain(connection: asyncpg.Connection, jobs: int, batch: int) -> int:
         ids, tokens = [row[0] for row in rows], [row[1] for row in rows]
 
 
+async def work(connection: asyncpg.Connection) -> None:
+    """Claim and complete what comes, for ever."""
+    statement = await connection.prepare(FUSED)
+    listener = await asyncpg.connect(URL)
+    told = asyncio.Event()
+    await listener.add_listener("floor", lambda *_: told.set())
+    told.set()
+    ids: list[int] = []
+    tokens: list[int] = []
+    while True:
+        if not ids:
+            await told.wait()
+        told.clear()
+        rows = await statement.fetch(ids, tokens, "q", 10)
+        for row in rows:
+            mark(json.loads(row[2])["sent_at"])
+        ids, tokens = [row[0] for row in rows], [row[1] for row in rows]
+
+
+async def send(connection: asyncpg.Connection) -> None:
+    """Enqueue at intervals, and notify."""
+    statement = await connection.prepare(TELL)
+
+    async def timed(now: float, jobs: int) -> None:
+        await statement.fetch("q", json.dumps({"sent_at": now}))
+
+    await client(lambda: statement.fetch("q", PAYLOAD), None, timed)
+
+
 async def main() -> None:
     connection = await asyncpg.connect(URL)
     if operation() == "setup":
         await connection.execute(SCHEMA)
+        return
+    if operation() == "worker":
+        await work(connection)
+    if operation() == "timed":
+        await send(connection)
         return
     jobs, *rest = map(int, numbers())
     began_at, cpu = time.monotonic(), time.process_time()
