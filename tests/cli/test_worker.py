@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,12 +25,17 @@ class Running:
     """A worker under way, with its stderr in a file."""
 
     def __init__(
-        self, folder: Path, *options: str, stderr: int | IO[bytes] | None = None, **env: str
+        self,
+        folder: Path,
+        *options: str,
+        stderr: int | IO[bytes] | None = None,
+        program: Sequence[str] = (sys.executable, "-m", "outlast.cli"),
+        **env: str,
     ) -> None:
         self.log = folder / "worker.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "outlast.cli", "worker", *options],
+                [*program, "worker", *options],
                 cwd=folder,
                 env=environment(OUTLAST_RUN_DIR=str(folder / "run"), **env),
                 stdin=subprocess.DEVNULL,
@@ -90,6 +96,42 @@ def test_it_says_where_it_works_runs_jobs_and_drains(outlast: Outlast, folder: P
     assert (document["state"], document["result"]) == ("completed", "rested")
     (row,) = outlast("workers", "--url", "sqlite:///shop.db", "--json").json()["workers"]
     assert row["status"] == "stopped"
+
+
+PROBED = """
+import gc, sys
+from outlast.cli import main
+from outlast.events import subscribe
+
+def listen(name, fields):
+    if name == "worker_started":
+        print("kept by the worker:", gc.get_freeze_count(), file=sys.stderr, flush=True)
+
+subscribe(listen)
+sys.exit(main())
+"""
+COUNTS = """
+
+@app.task
+def count() -> None:
+    import gc
+    print("kept by the runner:", gc.get_freeze_count())
+"""
+
+
+def test_what_it_has_loaded_is_not_looked_at_by_the_collector_again(
+    outlast: Outlast, folder: Path
+) -> None:
+    (folder / "shop.py").write_text((folder / "shop.py").read_text() + COUNTS)
+    outlast("enqueue", "shop:app", "count")
+    program = [sys.executable, "-c", PROBED]
+    with worker(folder, "shop:app", "--runners", "1", program=program) as running:
+        running.until("kept by the runner: ")
+        running.until("attempt_ended")
+        assert running.end() == 0
+    kept = re.findall(r"kept by the \w+: (\d+)", running.log.read_text())
+    assert len(kept) == 2
+    assert all(int(count) > 1_000 for count in kept)
 
 
 def test_it_says_which_tasks_its_tags_do_not_allow(outlast: Outlast, folder: Path) -> None:

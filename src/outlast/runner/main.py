@@ -31,6 +31,7 @@ from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import shell
 from outlast.runner.application import load_app
 from outlast.runner.execute import Executor, crashed, enter_lifespan
+from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.protocol import (
     TO_RUNNER,
     Broken,
@@ -196,6 +197,7 @@ class Runner:
             self._executor = Executor(
                 self._app, self._link, resources, clock=SYSTEM, threads=self._settings.concurrency
             )
+            keep_what_is_loaded()
             self._channel.start(self._on_frame)
             self._channel.send(announcement(self._app))
             await self._until_quit()

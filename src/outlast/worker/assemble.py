@@ -14,6 +14,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings
 from outlast.errors import ConfigError
 from outlast.events import emit
+from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.settings import RunnerSettings
 from outlast.store import open_store
 from outlast.store.base import NewWorker, Store
@@ -142,6 +143,7 @@ async def run_worker(
             app, url, wakeup, name, settings, store, lock, tether, output, clock
         )
         _obey_signals(worker)
+        keep_what_is_loaded()
         await worker.run()
     finally:
         tether.stop()
