@@ -61,6 +61,7 @@ from outlast.store.postgres_sql import (
 from outlast.store.reads import Inspector, WorkerStatus
 
 _TOKEN = itemgetter(2)  # of a row of an exchange's reply
+_PLANNED_ONCE = {"exchange"}  # a call of a function: its plan never depends on what tables hold
 
 Pair = tuple[int, int]
 T = TypeVar("T", Save, Report)
@@ -407,7 +408,7 @@ class PostgresStore:
         return [row["token"] for row in await self._fetch("superseded", *_columns(attempts))]
 
     async def _fetch(self, verb: str, *values: Any) -> list[Any]:
-        async with self._connections.use() as connection:
+        async with self._connections.use(keeps_plans=verb in _PLANNED_ONCE) as connection:
             rows: list[Any] = await connection.fetch(sql(verb), *values)
             return rows
 

@@ -1,4 +1,4 @@
-"""Enqueuing on PostgreSQL: by sessions that keep plans, which nothing else is run on."""
+"""Sessions that keep plans, on PostgreSQL: who runs on them, and that nothing else does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outlast.store.base import NewJob
+from outlast.store.base import NewJob, Room, WorkerRef
 from outlast.store.postgres import PostgresStore
 from outlast.store.postgres_pool import Connections, Settings
 
@@ -68,9 +68,9 @@ async def test_a_single_connection_plans_anew(pg_url: str) -> None:
     await one.close()
 
 
-async def test_only_the_look_for_a_key_needs_new_plans(
-    pg_url: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return what comes to hold, for each connection that is lent, whether it may keep plans."""
     asked = []
     use = Connections.use
 
@@ -79,6 +79,12 @@ async def test_only_the_look_for_a_key_needs_new_plans(
         return use(self, keeps_plans=keeps_plans)
 
     monkeypatch.setattr(Connections, "use", spied)
+    return asked
+
+
+async def test_only_the_look_for_a_key_needs_new_plans(
+    pg_url: str, store: PostgresStore, asked: list[bool]
+) -> None:
     plain = NewJob(task="t")
     await store.enqueue([plain])
     await store.enqueue([plain, NewJob(task="other")])
@@ -86,3 +92,11 @@ async def test_only_the_look_for_a_key_needs_new_plans(
     assert asked == [True, True, True]
     await store.enqueue([NewJob(task="t", key="k")])
     assert asked[3:] == [True, False]
+
+
+async def test_the_exchange_is_planned_once_and_nothing_else_of_a_worker(
+    pg_url: str, store: PostgresStore, asked: list[bool]
+) -> None:
+    await store.exchange(WorkerRef(1, 1), [], [Room(["t"], 1, [])])
+    await store.observe()
+    assert asked == [True, False]
