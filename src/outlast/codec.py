@@ -28,6 +28,7 @@ from outlast.errors import BadArguments, ConfigError
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_PLAIN = (str, int, bool)  # what is written as one of these is read back as the same
 
 
 def _to_json(value: Any) -> Any:
@@ -170,6 +171,11 @@ class Signature:
         self._required = {name for name, field in self.fields.items() if field.required}
         self._named = all(field.kind in _NAMED for field in self.fields.values())
         self._whole = _whole_decoder(self.fields) if self._named else None
+        self._plain = {
+            name: field.annotation
+            for name, field in self.fields.items()
+            if field.annotation in _PLAIN
+        }
         self._by_name = [name for name, each in self.fields.items() if each.kind not in _POSITIONAL]
         self._by_position = [
             name
@@ -179,6 +185,8 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the given arguments by name, without defaults; BadArguments if they do not fit."""
+        if self._named and not kwargs and len(args) == len(self._by_position) == len(self.fields):
+            return dict(zip(self._by_position, args, strict=True))
         if self._named and len(args) <= len(self._by_position):
             bound = dict(zip(self._by_position, args, strict=False)) | kwargs
             once = len(bound) == len(args) + len(kwargs)
@@ -194,7 +202,9 @@ class Signature:
         argument that cannot be encoded or has the wrong type, or the sizes if it is too large."""
         if not bound:
             return "{}"
-        text = _encoder.encode({name: self._encoded(name, bound[name]) for name in bound})
+        text = self._encoded_plain(bound) or _encoder.encode(
+            {name: self._encoded(name, bound[name]) for name in bound}
+        )
         if len(text) > self.max_payload:
             raise BadArguments(
                 f"the arguments of task {self.task} have {len(text)} bytes of JSON;"
@@ -231,6 +241,18 @@ class Signature:
         if not self._named:  # else the names say all
             self.bind(args, kwargs)
         return args, kwargs
+
+    def _encoded_plain(self, bound: dict[str, Any]) -> bytes | None:
+        """Return arguments that are plain and exactly of the annotated type; None if one is
+        not, or cannot be encoded: which, and why, is found one by one."""
+        plain = self._plain
+        for name, value in bound.items():
+            if plain.get(name) is not type(value):
+                return None
+        try:
+            return _encoder.encode(bound)
+        except (UnicodeEncodeError, OverflowError):
+            return None
 
     def _encoded(self, name: str, value: Any) -> msgspec.Raw:
         annotation = self.fields[name].annotation

@@ -21,7 +21,7 @@ from outlast.errors import ConfigError
 from outlast.home import Home
 from outlast.job import Job
 from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
-from outlast.store.base import NewJob
+from outlast.store.base import Enqueued, NewJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,7 +98,10 @@ class Placed(Generic[P, R]):
             StoreUnavailable: whether the job was stored is not known. Enqueuing it again is
                 safe with ``using(key=…)``.
         """
-        return (await submit(self._task.home, [self.call(*args, **kwargs)]))[0]
+        call = self.call(*args, **kwargs)
+        home = self._task.home
+        (one,) = await home.enqueue((call.job,), call.connection)
+        return _handle(home, call, one)
 
     enqueue_sync = blocking(enqueue)
 
@@ -300,7 +303,8 @@ def is_async(fn: Any) -> bool:
 async def submit(home: Home, calls: Sequence[Call[R]]) -> list[Job[R]]:
     """Store calls in their order; return their jobs. All have the same connection."""
     stored = await home.enqueue([call.job for call in calls], calls[0].connection)
-    return [
-        Job(home, one.job_id, call.job.task, created=one.created, returns=call.task.returns)
-        for call, one in zip(calls, stored, strict=True)
-    ]
+    return [_handle(home, call, one) for call, one in zip(calls, stored, strict=True)]
+
+
+def _handle(home: Home, call: Call[R], one: Enqueued) -> Job[R]:
+    return Job(home, one.job_id, call.job.task, created=one.created, returns=call.task.returns)

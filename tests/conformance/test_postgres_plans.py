@@ -205,6 +205,15 @@ async def test_jobs_that_nobody_knows_are_not_read_by_a_claim(full_url: str) -> 
         ids = [one.job_id for one in made]
         assert [each.job_id for each in claimed] == (ids[1::2] + ids[::2])[:20]
         assert "outlast_jobs_lane" in by_index(await s.settled())
+        s.plans.clear()  # what messages name, and what waits unannounced: by the heads of the lanes
+        left = [one for one in ids if one not in {each.job_id for each in claimed}]
+        assert (
+            await s.store.exchange(me, [], [Room(["u0"], 5, ["other"], named=left)])
+        ).claimed == []
+        assert (await s.store.exchange(me, [], [Room(["u0"], 5, named=left)])).claimed != []
+        first = [one for one in (await s.store.waiting(0.0, 5)).jobs if one.queue == "mixed"]
+        assert [one.task for one in first] == ["unknown"] * 5
+        assert "outlast_jobs_lane" in by_index(await s.settled())
         await s.store.reconcile(me, [])
 
 

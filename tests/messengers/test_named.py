@@ -53,6 +53,14 @@ async def test_who_runs_a_named_job_is_told_to_others(store: PostgresStore) -> N
     assert await store.elsewhere(two.me, asked) == []
 
 
+async def test_what_waits_is_told_in_the_order_of_the_line(store: PostgresStore) -> None:
+    small = await enqueued(store, job(), job(task="app.other"), job(priority=-1))
+    large = await enqueued(store, job(task="app.last", priority=7), job(priority=7))
+    await Hands.on(store)
+    told = [each.job_id for each in (await store.waiting(0.0, 4)).jobs]
+    assert told == [*large, *small[:2]]
+
+
 async def test_what_waits_is_told_once_it_has_waited(store: PostgresStore) -> None:
     waits, later = await enqueued(store, job(queue="mail"), job(delay=500.0))
     await Hands.on(store)

@@ -141,11 +141,11 @@ class PostgresStore:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
-        with_keys = keyed(jobs)
         if len(jobs) == 1 and jobs[0].key is not None:
             stored = await self._enqueue_with_key(jobs[0], jobs[0].key)
             if stored is not None:
                 return [stored]
+        with_keys = keyed(jobs)
         async with self._connections.use(keeps_plans=not with_keys) as connection:
             if len(jobs) == 1 or not with_keys:
                 return await enqueue(connection, jobs, notify=self.notify)

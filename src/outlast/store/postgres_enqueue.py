@@ -20,6 +20,8 @@ BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
 
 def keyed(jobs: Sequence[NewJob]) -> bool:
     """Whether some have keys."""
+    if len(jobs) == 1:
+        return jobs[0].key is not None
     return [job.key for job in jobs].count(None) < len(jobs)
 
 
@@ -33,7 +35,8 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
     if alike is None:
         rows = await connection.fetch(sql("enqueue"), *job_columns(jobs), notify)
     else:
-        rows = await connection.fetch(sql("enqueue_alike"), *alike, notify)
+        verb = "enqueue_one" if len(jobs) == 1 else "enqueue_alike"
+        rows = await connection.fetch(sql(verb), *alike, notify)
     return [Enqueued(row["id"], True) for row in rows]
 
 
@@ -51,15 +54,18 @@ async def unfinished(connection: Any, key: str) -> Enqueued | None:
 
 
 def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """Return the values of enqueue_alike.sql, or None for jobs that are not for it."""
+    """Return the values of enqueue_one.sql and enqueue_alike.sql, or None for jobs that are not for
+    them."""
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None
     if len(jobs) > 1 and not _share_the_rest(jobs):
         return None
-    args = BETWEEN.join([job.args for job in jobs])
-    if not args or args.count(BETWEEN) != len(jobs) - 1:
-        return None
+    args = first.args
+    if len(jobs) > 1:
+        args = BETWEEN.join([job.args for job in jobs])
+        if args.count(BETWEEN) != len(jobs) - 1:
+            return None
     policy = first.policy
     return (
         first.task,

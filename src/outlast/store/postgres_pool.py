@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import asyncpg
 import msgspec
@@ -189,6 +189,7 @@ class Connections:
         self.settings = settings
         self._pid = os.getpid()
         self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane] = WeakKeyDictionary()
+        self._last: tuple[ref[asyncio.AbstractEventLoop], _Lane] | None = None
         self._left_to_parent: list[object] = []
 
     def use(self, *, keeps_plans: bool = False) -> _Loan:
@@ -218,12 +219,15 @@ class Connections:
         """Return the connections of the running loop."""
         if os.getpid() != self._pid:  # the sockets are the parent's: hold them, say nothing
             self._left_to_parent.append(self._lanes)
-            self._lanes = WeakKeyDictionary()
+            self._lanes, self._last = WeakKeyDictionary(), None
             self._pid = os.getpid()
         loop = asyncio.get_running_loop()
+        if self._last is not None and self._last[0]() is loop:
+            return self._last[1]
         lane = self._lanes.get(loop)
         if lane is None:
             lane = self._lanes[loop] = _Lane(self.settings.connections)
+        self._last = (ref(loop), lane)
         return lane
 
     async def connect(self, *, keeps_plans: bool) -> Any:

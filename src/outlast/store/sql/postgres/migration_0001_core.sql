@@ -6,6 +6,8 @@
 -- the job becomes due, so (queue, priority, position) is the order of the line and future jobs
 -- are not in it. A lane is the part of it with one queue, task and priority; names are compared by
 -- their bytes, so that clients put lanes in the order of the index, whatever the database's locale.
+-- That index is the only one of the line: who wants the first of a whole queue merges the heads of
+-- its lanes (outlast_head_v1).
 -- worker_id is set exactly while running, so the index of running jobs needs no
 -- predicate on state (a prepared completion beside an index "WHERE state = 'running'" was seen to
 -- get a plan quadratic in the batch). token stays after the end: "already" is told by it.
@@ -83,7 +85,6 @@ CREATE TABLE outlast_jobs (
         AND (worker_id IS NULL OR num_nulls(token, started_at) = 0)
         AND abs(priority) <= 100)
 ) WITH (fillfactor = 45);
-CREATE INDEX outlast_jobs_line ON outlast_jobs (queue, priority DESC, position) WHERE position IS NOT NULL;
 CREATE INDEX outlast_jobs_lane ON outlast_jobs (queue, task, (-priority), position) WHERE position IS NOT NULL;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)

@@ -100,6 +100,39 @@ BEGIN
 END
 $$;
 
+-- The first jobs of a queue's line, in its order: the heads of its lanes, merged. The lanes are stepped
+-- from one to the next by their index, one probe each, however long they are. (The ranks are those of
+-- the lanes: negative priorities.)
+CREATE FUNCTION outlast_head_v1(p_queue text, p_limit integer)
+RETURNS TABLE (id bigint, priority smallint)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE lane (task, rank) AS (
+        (SELECT j.task, -j.priority FROM outlast_jobs j
+         WHERE j.queue = p_queue AND j.position IS NOT NULL
+         ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1)
+        UNION ALL
+        SELECT n.task, n.rank
+        FROM lane l
+        CROSS JOIN LATERAL (
+            SELECT j.task, -j.priority AS rank FROM outlast_jobs j
+            WHERE j.queue = p_queue AND j.position IS NOT NULL
+              AND (j.task, (-j.priority)) > (l.task, l.rank)
+            ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1) n)
+    SELECT h.id, h.priority
+    FROM lane l
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.priority, j.position FROM outlast_jobs j
+        WHERE j.queue = p_queue AND j.task = l.task AND (-j.priority) = l.rank
+          AND j.position IS NOT NULL
+        ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT p_limit) h
+    ORDER BY h.priority DESC, h.position LIMIT p_limit;
+END
+$$;
+
 -- Lock those of the named jobs that wait in the line and that this room can take; returns where their
 -- rows are. A job is passed over while one of a larger priority stands in its queue's line: a message
 -- cannot jump that. (coalesce leaves the primary key as the only way to an id.)
@@ -110,16 +143,21 @@ AS $$
 DECLARE
     v_rows tid[];
 BEGIN
+    WITH wanted AS MATERIALIZED (
+        SELECT j.id, j.queue, j.priority
+        FROM unnest(p_ids) AS n (id)
+        JOIN outlast_jobs j ON j.id = n.id AND coalesce(j.position, 0) > 0
+        WHERE j.task = ANY (p_tasks)
+          AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues))
+    ), first AS MATERIALIZED (
+        SELECT q.queue, h.priority
+        FROM (SELECT DISTINCT w.queue FROM wanted w) q
+        CROSS JOIN LATERAL outlast_head_v1(q.queue, 1) h)
     SELECT array_agg(l.ctid ORDER BY l.priority DESC, l.position) INTO v_rows
     FROM (SELECT j.ctid, j.priority, j.position
-          FROM unnest(p_ids) AS n (id)
-          JOIN outlast_jobs j ON j.id = n.id AND coalesce(j.position, 0) > 0
-          WHERE j.task = ANY (p_tasks)
-            AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues))
-            AND j.priority >= (
-                SELECT h.priority FROM outlast_jobs h
-                WHERE h.queue = j.queue AND h.position IS NOT NULL
-                ORDER BY h.priority DESC, h.position LIMIT 1)
+          FROM wanted w
+          JOIN first f ON f.queue = w.queue AND w.priority >= f.priority
+          JOIN outlast_jobs j ON j.id = w.id AND coalesce(j.position, 0) > 0
           LIMIT p_limit
           FOR NO KEY UPDATE OF j SKIP LOCKED) l;
     RETURN v_rows;
@@ -155,10 +193,8 @@ BEGIN
     RETURN QUERY
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
     FROM unnest(v_line) AS q (queue)
-    CROSS JOIN LATERAL (
-        SELECT j.* FROM outlast_jobs j
-        WHERE j.queue = q.queue AND j.position IS NOT NULL
-        ORDER BY j.priority DESC, j.position LIMIT p_limit) f
+    CROSS JOIN LATERAL outlast_head_v1(q.queue, p_limit) h
+    CROSS JOIN LATERAL (SELECT j.* FROM outlast_jobs j WHERE j.id = h.id) f
     WHERE f.run_at <= v_now - v_grace
     UNION ALL
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
