@@ -15,7 +15,6 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +23,7 @@ from outlast.clock import Clock
 from outlast.errors import ConfigError, StoreUnavailable
 from outlast.store.sqlite_errors import is_busy, translated
 from outlast.store.sqlite_sql import statements
+from outlast.store.sqlite_thread import OneThread
 
 T = TypeVar("T")
 ROUND_SECONDS = 0.05  # sqlite3's own wait; more patience is more rounds of it
@@ -50,14 +50,14 @@ class SqliteConnection:
         self._rounds = max(1, round(patience / ROUND_SECONDS))
         self._read_only = read_only
         self._connection: sqlite3.Connection | None = None
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor: OneThread | None = None
         self._lock = threading.RLock()
         _alive.add(self)
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run a function on the thread. Raises Outlast's errors."""
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "outlast-sqlite")
+            self._executor = OneThread("outlast-sqlite")
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._guard, job)
 
     async def read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
@@ -103,7 +103,7 @@ class SqliteConnection:
                 await loop.run_in_executor(executor, self._guard, self.disconnect)
             except RuntimeError:  # the interpreter is ending: no thread takes work any more
                 self._guard(self.disconnect)
-            executor.shutdown(wait=True)
+            executor.shutdown()
 
     def before_fork(self) -> None:
         """Wait for what is under way, then leave nothing open that a child would inherit."""

@@ -28,6 +28,7 @@ from outlast.store.sqlite_fence import judged
 from outlast.store.sqlite_sql import statements
 
 DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
+NUL = "\\u0000"  # as JSON has it, and two other texts too
 LONG = 10_000  # characters of arguments and checkpoint; longer ones are read job by job
 
 _SQL = statements("exchange")
@@ -103,8 +104,9 @@ def hand_in(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[Ans
 def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
     """Write ends of different jobs, each guarded by its token; return how many were current."""
     plain = [end for end in ended if end.state is State.COMPLETED]
-    other = [_unless_forgiven(cursor, end) for end in ended if end.state is not State.COMPLETED]
-    count = 0
+    count, other = 0, []
+    if len(plain) < len(ended):
+        other = [_unless_forgiven(cursor, end) for end in ended if end.state is not State.COMPLETED]
     if plain:
         values = {"now": now, "results": _results(plain)}
         count += cursor.execute(_SQL["complete"], values).rowcount
@@ -128,10 +130,10 @@ def _unless_forgiven(cursor: Cursor, end: Transition) -> Transition:
 
 
 def _results(ended: Sequence[Transition]) -> str:
-    results = {f"{end.job_id}:{end.token}": end.result for end in ended}
-    if any(result is not None and "\0" in result for result in results.values()):
+    text = _encode({f"{end.job_id}:{end.token}": end.result for end in ended}).decode()
+    if NUL in text and any("\0" in (end.result or "") for end in ended):
         raise BadData("a result holds a NUL character")  # SQLite's JSON ends at it
-    return _encode(results).decode()
+    return text
 
 
 def clear(cursor: Cursor, now: float, incidents: Iterable[int]) -> None:

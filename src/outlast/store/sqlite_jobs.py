@@ -39,6 +39,7 @@ _CANCEL = statements("cancel")
 _REQUEUE = statements("requeue")
 _DISCARD = statements("discard")
 _PRUNE = statements("prune")
+_PLACES = statements("sequences")["draw_places"]
 _COMPLETE = statements("complete")["complete"]
 _HAS_SCHEMA = statements("migrate")["has_schema"]
 _LOCK = statements("migrate")["lock"]
@@ -111,8 +112,8 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
         raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
     if not jobs:
         return []
-    job_id = draw(cursor, "job", len(jobs))[0]
-    position = draw(cursor, "position", len(jobs))[0]
+    drawn = cursor.execute(_PLACES, (len(jobs),)).fetchall()
+    position, job_id = (last - len(jobs) + 1 for _, last in sorted(map(tuple, drawn)))
     if len(jobs) == 1 or any(job.key is not None for job in jobs):
         rows = (_row(job_id + n, position + n, now, job) for n, job in enumerate(jobs))
         return [_enqueue_one(cursor, row) for row in rows]

@@ -3,5 +3,9 @@
 
 -- name: draw
 UPDATE outlast_sequences SET value = value + ? WHERE name = ? RETURNING value + 0
+-- name: draw_places
+-- Ids and positions at once; the id is the row with 1.
+UPDATE outlast_sequences SET value = value + ? WHERE name IN ('job', 'position')
+RETURNING name = 'job', value + 0
 -- name: raise
 UPDATE outlast_sequences SET value = ?1 WHERE name = 'token' AND value < ?1
