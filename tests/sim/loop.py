@@ -97,6 +97,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.thread_delay: Callable[[], float] = lambda: 0.0
         self._waiting: list[Process] = []
+        self._never: list[Call] = []  # of killed processes: what they hold is not let go of, either
         self._timers: list[tuple[float, int, Call]] = []
         self._made = 0
 
@@ -199,7 +200,10 @@ class SimLoop(asyncio.BaseEventLoop):
         call = process.ready.popleft()
         if not process.ready:
             self._waiting.remove(process)
-        if process.killed or call.dropped:
+        if process.killed:
+            self._never.append(call)
+            return
+        if call.dropped:
             return
         try:
             call.context.run(call.callback, *call.args)
