@@ -21,7 +21,7 @@ from outlast.errors import ConfigError
 from outlast.home import Home
 from outlast.job import Job
 from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
-from outlast.store.base import Enqueued, NewJob
+from outlast.store.base import NewJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,8 +74,11 @@ class Placed(Generic[P, R]):
 
         Raises BadArguments if the arguments do not fit, cannot be encoded or are too large.
         """
+        return Call(self._task, self._job(args, kwargs), self._placement.connection)
+
+    def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         task, placement = self._task, self._placement
-        job = NewJob(
+        return NewJob(
             task=task.name,
             queue=placement.queue,
             args=task.signature.encode(task.signature.bind(args, kwargs)),
@@ -86,7 +89,6 @@ class Placed(Generic[P, R]):
             tenant=placement.tenant,
             policy=task.policy,
         )
-        return Call(task, job, placement.connection)
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that calls the task with these arguments; once this returns, it will run.
@@ -98,10 +100,10 @@ class Placed(Generic[P, R]):
             StoreUnavailable: whether the job was stored is not known. Enqueuing it again is
                 safe with ``using(key=…)``.
         """
-        call = self.call(*args, **kwargs)
-        home = self._task.home
-        (one,) = await home.enqueue((call.job,), call.connection)
-        return _handle(home, call, one)
+        task = self._task
+        jobs = [self._job(args, kwargs)]
+        (one,) = await task.home.enqueue(jobs, self._placement.connection)
+        return Job(task.home, one.job_id, task.name, created=one.created, returns=task.returns)
 
     enqueue_sync = blocking(enqueue)
 
@@ -303,8 +305,7 @@ def is_async(fn: Any) -> bool:
 async def submit(home: Home, calls: Sequence[Call[R]]) -> list[Job[R]]:
     """Store calls in their order; return their jobs. All have the same connection."""
     stored = await home.enqueue([call.job for call in calls], calls[0].connection)
-    return [_handle(home, call, one) for call, one in zip(calls, stored, strict=True)]
-
-
-def _handle(home: Home, call: Call[R], one: Enqueued) -> Job[R]:
-    return Job(home, one.job_id, call.job.task, created=one.created, returns=call.task.returns)
+    return [
+        Job(home, one.job_id, call.job.task, created=one.created, returns=call.task.returns)
+        for call, one in zip(calls, stored, strict=True)
+    ]

@@ -80,11 +80,20 @@ def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
 
 def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
     """Whether they differ in arguments only. A policy is known by its identity: a task has one."""
-    kinds = {
-        (job.task, job.queue, job.priority, job.tenant, job.delay, job.run_at, id(job.policy))
+    first = jobs[0]
+    return all(
+        job is first
+        or (
+            job.policy is first.policy
+            and job.task == first.task
+            and job.queue == first.queue
+            and job.priority == first.priority
+            and job.tenant == first.tenant
+            and job.delay == first.delay
+            and job.run_at == first.run_at
+        )
         for job in jobs
-    }
-    return len(kinds) == 1
+    )
 
 
 async def _enqueue_keyed(
