@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import os
 import sys
 import traceback
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -41,6 +40,7 @@ from outlast.runner.command import CommandFailed
 from outlast.runner.lanes import Lanes, is_as
 from outlast.runner.marks import call_marked, marked
 from outlast.runner.protocol import End
+from outlast.runner.threads import Threads
 from outlast.store.base import Claimed
 from outlast.task import Task
 
@@ -85,9 +85,7 @@ class Executor:
         self._clock = clock
         self._forks = _forks
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="outlast-task")
-        self._returned: deque[tuple[asyncio.Future[_Returned], _Returned]] = deque()
-        self._waking = False
+        self._threads = Threads(threads)
         self._lanes = Lanes(self._run)
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
         self._attempts: dict[int, Attempt] = {}
@@ -124,7 +122,7 @@ class Executor:
 
     def close(self) -> None:
         """Let go of the threads; attempts must have ended or be past caring."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def _leave_if_forked(self, error: BaseException | None) -> None:
         """End a child that a task has forked and that came back here: it has a copy of the loop
@@ -144,6 +142,9 @@ class Executor:
         if prepared is None:
             return True
         task, attempt, args, kwargs = prepared
+        if not (task.is_async or self._app.around_fns):
+            self._start_in_thread(task, attempt, args, kwargs)
+            return True
         lane.set_name(f"job {claimed.job_id}")
         self._tasks[claimed.token] = lane
         set_current(attempt)
@@ -224,15 +225,52 @@ class Executor:
                 return await task.fn(*args, **kwargs)
             return await self._in_thread(attempt.token, task.fn, inner, args, kwargs)
 
+    def _start_in_thread(
+        self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any
+    ) -> None:
+        """Start a plain function that nothing is entered for in the loop: it needs no coroutine."""
+        context = contextvars.copy_context()
+        context.run(set_current, attempt)
+        work = self._in_context(context, attempt.token, task.fn, [], args, kwargs)
+        self._threads.call(work, functools.partial(self._take, attempt))
+
+    def _take(self, attempt: Attempt, returned: _Returned) -> None:
+        value, error = returned
+        try:
+            if error is not None:
+                raise error
+            outcome = self._completed(attempt, value)
+        except BaseException as raised:
+            outcome = judged(raised, attempt)
+        self._end(attempt, outcome)
+
     async def _in_thread(
         self, token: int, fn: Callable[..., Any], around: list[Any], args: Any, kwargs: Any
     ) -> Any:
-        context = contextvars.copy_context()
         ended: asyncio.Future[_Returned] = self._loop.create_future()
+        work = self._in_context(contextvars.copy_context(), token, fn, around, args, kwargs)
+        self._threads.call(work, functools.partial(_set, ended))
+        value, error = await ended
+        if error is not None:
+            raise error
+        return value
+
+    def _in_context(
+        self,
+        context: contextvars.Context,
+        token: int,
+        fn: Callable[..., Any],
+        around: list[Any],
+        args: Any,
+        kwargs: Any,
+    ) -> Callable[[], _Returned]:
+        """Return the call of a plain function that a thread is to make."""
 
         def call() -> _Returned:
-            # an exception is handed back as a value: a Verdict must not end the thread pool
+            # an exception is handed back as a value: a Verdict must not end the thread
             try:
+                if not around:
+                    return fn(*args, **kwargs), None
                 with contextlib.ExitStack() as stack:
                     for manager in around:
                         stack.enter_context(manager)
@@ -243,34 +281,18 @@ class Executor:
             finally:
                 self._leave_if_forked(None)
 
-        def work() -> None:
+        def work() -> _Returned:
             try:
-                returned = call_marked(token, call)
+                return context.run(call_marked, token, call)
             except BaseException as error:  # of our own: it must not be waited for for ever
-                returned = None, error
-            self._hand_over(ended, returned)
+                return None, error
 
-        self._threads.submit(context.run, work)
-        value, error = await ended
-        if error is not None:
-            raise error
-        return value
+        return work
 
-    def _hand_over(self, ended: asyncio.Future[_Returned], returned: _Returned) -> None:
-        """Hand what a function has returned over to the loop, which is woken once for all that
-        have returned by then."""
-        self._returned.append((ended, returned))
-        if not self._waking:
-            self._waking = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._collect)
 
-    def _collect(self) -> None:
-        self._waking = False  # first: whoever has seen it set has handed over already
-        while self._returned:
-            ended, returned = self._returned.popleft()
-            if not ended.done():
-                ended.set_result(returned)
+def _set(future: asyncio.Future[_Returned], returned: _Returned) -> None:
+    if not future.done():
+        future.set_result(returned)
 
 
 async def entered(stack: contextlib.AsyncExitStack, context: Context) -> Any:

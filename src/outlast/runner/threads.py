@@ -1,0 +1,90 @@
+"""Plain functions in threads, handed over many at a time in both directions.
+
+To wake a thread for each function, and the loop for each that returns, costs more than a small job,
+most of it in handing the interpreter's lock round. So functions wait in one line: a thread takes
+from it until it is empty, and while anybody waits more threads come, twice as many each millisecond
+that nothing was taken in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+MORE_SECONDS = 0.001  # until more threads come for those that wait
+FULL_SECONDS = 0.05  # the same where all are at work: each takes from the line before it leaves
+
+Work = Callable[[], Any]
+Done = Callable[[Any], None]
+
+
+class Threads:
+    """Calls functions in threads, ``most`` at a time, in their order. For one event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(most, thread_name_prefix="outlast-task")
+        self._counting = threading.Lock()
+        self._at_work = 0  # threads
+        self._waiting: deque[tuple[Work, Done]] = deque()
+        self._taken = 0
+        self._taken_before = 0
+        self._coming = 0  # threads that came when somebody last looked; 0: nobody looks
+        self._returned: deque[tuple[Done, Any]] = deque()
+        self._waking = False
+
+    def call(self, work: Work, done: Done) -> None:
+        """Call ``work``, which must not raise, in a thread, then ``done`` with its value in the
+        loop."""
+        self._waiting.append((work, done))
+        if not self._coming:
+            self._come()
+
+    def close(self) -> None:
+        """Let go of the threads; what waits is not called any more."""
+        self._waiting.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _come(self) -> None:
+        """Let threads come for those that wait, and look again."""
+        moved, self._taken_before = self._taken != self._taken_before, self._taken
+        self._coming = min(len(self._waiting), 1 if moved else 2 * self._coming or 1)
+        with self._counting:
+            more = min(self._coming, self._most - self._at_work)
+            self._at_work += more
+        for _ in range(more):
+            self._pool.submit(self._work)
+        if self._coming:
+            self._loop.call_later(MORE_SECONDS if more else FULL_SECONDS, self._come)
+
+    def _work(self) -> None:
+        """Call what waits, until nobody does."""
+        while self._waiting:
+            try:
+                work, done = self._waiting.popleft()
+            except IndexError:  # another thread was faster
+                break
+            self._taken += 1  # a race costs a thread that was not needed
+            self._hand_over(done, work())
+        with self._counting:
+            self._at_work -= 1
+
+    def _hand_over(self, done: Done, value: Any) -> None:
+        """Hand a value over to the loop, which is woken once for all that have returned by then."""
+        self._returned.append((done, value))
+        if not self._waking:
+            self._waking = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        self._waking = False  # first: whoever has seen it set has handed over already
+        while self._returned:
+            done, value = self._returned.popleft()
+            done(value)

@@ -1,0 +1,120 @@
+"""Plain functions in threads: each is called, and none waits behind one that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from outlast.runner.threads import Threads
+
+MOST = 8
+
+
+@pytest.fixture
+async def threads():
+    threads = Threads(MOST)
+    yield threads
+    threads.close()
+
+
+async def values(threads: Threads, *works: Callable[[], Any]) -> list[Any]:
+    """Have all called; return what they gave, in the order in which the loop heard of it."""
+    came: list[Any] = []
+    all_came = asyncio.Event()
+    here = threading.get_ident()
+
+    def done(value: Any) -> None:
+        assert threading.get_ident() == here, "in the loop"
+        came.append(value)
+        if len(came) == len(works):
+            all_came.set()
+
+    for work in works:
+        threads.call(work, done)
+    async with asyncio.timeout(30):
+        await all_came.wait()
+    return came
+
+
+async def test_short_ones_follow_each_other_in_few_threads(threads):
+    names = await values(threads, *[lambda: threading.current_thread().name] * 200)
+    assert len(set(names)) <= MOST
+    assert all(name.startswith("outlast-task") for name in names)
+
+
+async def test_those_that_wait_for_each_other_all_have_a_thread(threads):
+    everybody = threading.Barrier(MOST)
+    await values(threads, *[lambda: everybody.wait(30)] * MOST)
+
+
+async def test_no_more_run_at_a_time_than_there_may_be_and_all_get_their_turn(threads):
+    lock, gate = threading.Lock(), threading.Event()
+    running = most = 0
+
+    def work() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+            if running == MOST:
+                gate.set()
+        assert gate.wait(30)
+        with lock:
+            running -= 1
+
+    await values(threads, *[work] * (3 * MOST))
+    assert most == MOST
+
+
+async def test_where_all_threads_are_stuck_nothing_piles_up(threads):
+    all_stuck, go_on = threading.Barrier(MOST + 1), threading.Event()
+
+    def stuck() -> bool:
+        all_stuck.wait(30)
+        return go_on.wait(30)
+
+    works = asyncio.ensure_future(values(threads, *[stuck] * MOST, lambda: True))
+    await asyncio.to_thread(all_stuck.wait, 30)
+    for _ in range(100):
+        threads._come()
+    assert threads._pool._work_queue.qsize() == 0
+    go_on.set()
+    assert await works == [True] * (MOST + 1)
+
+
+async def test_threads_come_again_after_a_rest(threads):
+    for round_ in range(20):
+        assert await values(threads, partial(int, round_)) == [round_]
+
+
+async def test_one_that_comes_behind_a_blocked_one_is_called(threads):
+    go_on = threading.Event()
+    first = asyncio.ensure_future(values(threads, lambda: go_on.wait(30)))
+    await asyncio.sleep(0)
+    assert await values(threads, lambda: "called") == ["called"]
+    go_on.set()
+    assert await first == [True]
+
+
+async def test_what_waits_when_it_is_closed_is_not_called():
+    threads = Threads(1)
+    begun, go_on, called = threading.Event(), threading.Event(), []
+
+    def blocks() -> None:
+        begun.set()
+        go_on.wait(30)
+
+    threads.call(blocks, lambda _: None)
+    threads.call(lambda: called.append(1), lambda _: None)
+    assert await asyncio.to_thread(begun.wait, 30)
+    threads.close()
+    go_on.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("outlast-task"):
+            await asyncio.to_thread(thread.join, 30)
+    assert called == []
