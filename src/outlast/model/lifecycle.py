@@ -92,8 +92,8 @@ def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
 
     A completion beats a cancel request; a cancel request beats every way back to the queue.
     """
-    if outcome.kind is OutcomeKind.COMPLETED:
-        return _plain(facts, outcome, State.COMPLETED)
+    if outcome.kind is _COMPLETED:
+        return _plain(facts, outcome, _ENDED_WELL)
     move = _crashed if outcome.kind is OutcomeKind.CRASHED else _MOVES[outcome.kind]
     transition = move(facts, outcome, random)
     if transition.state is State.QUEUED and facts.cancel_requested:
@@ -102,6 +102,8 @@ def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
 
 
 _WORDS = {kind: kind.value for kind in OutcomeKind}
+# names of what is looked up for every job: by way of its class, it takes Python 3.11 0.3 us
+_COMPLETED, _ENDED_WELL, _UNCHARGED = OutcomeKind.COMPLETED, State.COMPLETED, Charge.NONE
 
 
 def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) -> Transition:
@@ -110,7 +112,7 @@ def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) 
         token=facts.token,
         state=state,
         outcome=_WORDS[outcome.kind],
-        charge=Charge.NONE,
+        charge=_UNCHARGED,
         failures=facts.failures,
         losses=facts.losses,
         delay=delay,

@@ -190,8 +190,9 @@ class PostgresStore:
     async def _exchange(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
     ) -> Exchanged:
-        done = [end for end in ended if end.outcome == OutcomeKind.COMPLETED]
-        other = [end for end in ended if end.outcome != OutcomeKind.COMPLETED]
+        completed = OutcomeKind.COMPLETED.value
+        done = [end for end in ended if end.outcome == completed]
+        other = [end for end in ended if end.outcome != completed] if len(done) < len(ended) else []
         lanes, full = self._lanes.ask()
         began_at = self.clock.boot()
         *rows, last = await self._fetch(

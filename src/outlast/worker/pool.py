@@ -405,8 +405,9 @@ class RunnerPool:
         ahead = self._ahead_alone if runner.exclusive else self._ahead_shared
         ends = [end for end in frame.ends if end.token in runner.tokens]
         runner.tokens.difference_update([end.token for end in ends])
+        completed = OutcomeKind.COMPLETED
         for end in ends:
-            if end.outcome.kind is not OutcomeKind.COMPLETED:
+            if end.outcome.kind is not completed:
                 self._show(end.token, runner)
         self._ledger.end_all(ends)
         runner.exclusive = runner.exclusive and bool(runner.tokens)
