@@ -95,6 +95,28 @@ async def test_what_an_attempt_leaves_at_its_task_or_context_no_other_one_finds(
         assert len(kept) == 1, "called at the end of its attempt"
 
 
+@pytest.mark.parametrize("plain", [False, True])
+async def test_attempts_find_the_context_in_which_the_executor_was_made(plain):
+    """Not that of whoever happens to start them: in process, of an attempt that has just ended."""
+    found: list[str] = []
+    BOUND.set("by the lifespan")
+    bench = Bench()
+    BOUND.set("by somebody else")
+
+    @bench.app.task
+    def looks() -> None:
+        found.append(BOUND.get())
+
+    @bench.app.task
+    async def looks_async() -> None:
+        found.append(BOUND.get())
+
+    start(bench, "looks" if plain else "looks_async")
+    assert await ends(bench, 1) == [OutcomeKind.COMPLETED]
+    assert found == ["by the lifespan"]
+    bench.executor.close()
+
+
 async def test_a_lane_that_is_closed_takes_nobody_along(bench):
     """As a loop's end does with what it finds: nothing may begin in there."""
     ran_in: list[asyncio.Task[Any]] = []
