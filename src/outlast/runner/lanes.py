@@ -38,6 +38,7 @@ class Lanes:
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._waiting: deque[Claimed] = deque()
+        self._lanes: set[Task] = set()
         self._opened = 0  # lanes, at the last turn; 0: nothing looks after those that wait
         self._had_enough = False  # a lane has ended that was not held up
 
@@ -53,7 +54,8 @@ class Lanes:
         self._opened = min(wanted, len(self._waiting))
         self._had_enough = False
         for _ in range(self._opened):
-            self._loop.create_task(self._live(), context=self._context.copy())
+            lane = self._loop.create_task(self._live(), context=self._context.copy())
+            self._lanes.add(lane)  # the loop itself holds no reference to a task that waits
         if self._opened:
             self._loop.call_soon(self._open)
 
@@ -63,10 +65,11 @@ class Lanes:
         known = _known(task)
         for _ in range(TURN_MAX):
             if not self._waiting:
-                return
+                break
             completed = await self._run(self._waiting.popleft(), task)
             if not completed or known != _known(task):
                 break
+        self._lanes.discard(task)
         self._had_enough = True
 
 
