@@ -17,6 +17,7 @@ from tests.unit.test_execute import Bench
 from tests.unit.worker_kit import claimed
 
 BOUND = contextvars.ContextVar("bound", default="nothing")
+LIST: contextvars.ContextVar[list[str]] = contextvars.ContextVar("list")
 kept: list[Any] = []
 
 
@@ -66,6 +67,8 @@ LEFTOVERS: dict[str, Callable[[], object]] = {
     "a weak reference": lambda: kept.append(weakref.ref(me(), lambda _: None)),
     "a callback": lambda: me().add_done_callback(kept.append),
     "a wish to cancel": lambda: me().cancel(),
+    "a wish taken back": lambda: (me().cancel(), me().uncancel()),
+    "an attribute": lambda: setattr(me(), "session", "of somebody else"),
     "a variable": lambda: BOUND.set("something"),
 }
 
@@ -83,6 +86,7 @@ async def test_what_an_attempt_leaves_at_its_task_or_context_no_other_one_finds(
     async def looks() -> None:
         await asyncio.sleep(0)  # a wish to cancel would end it here
         found.append((me() in kept, [ref() is me() for ref in kept if callable(ref)]))
+        assert not hasattr(me(), "session")
         found.append(BOUND.get())
 
     start(bench, "leaves", "looks")
@@ -115,6 +119,67 @@ async def test_attempts_find_the_context_in_which_the_executor_was_made(plain):
     assert await ends(bench, 1) == [OutcomeKind.COMPLETED]
     assert found == ["by the lifespan"]
     bench.executor.close()
+
+
+async def test_a_value_that_equals_the_former_one_is_not_the_former_one():
+    former: list[str] = []
+    found: list[bool] = []
+    LIST.set(former)
+    bench = Bench()
+
+    @bench.app.task
+    async def leaves() -> None:
+        LIST.set([])
+
+    @bench.app.task
+    async def looks() -> None:
+        found.append(LIST.get() is former)
+
+    start(bench, "leaves", "looks")
+    assert await ends(bench, 2) == [OutcomeKind.COMPLETED] * 2
+    assert found == [True]
+    bench.executor.close()
+
+
+async def test_a_task_factory_of_the_application_need_not_know_of_contexts(bench):
+    loop = asyncio.get_running_loop()
+
+    @bench.app.task
+    async def small() -> None:
+        pass
+
+    loop.set_task_factory(lambda loop, coroutine: asyncio.Task(coroutine, loop=loop))
+    try:
+        start(bench, "small")
+        assert await ends(bench, 1) == [OutcomeKind.COMPLETED]
+    finally:
+        loop.set_task_factory(None)
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python 3.12 has them")
+async def test_lanes_that_begin_at_once_are_let_go_of_and_tell_whose_they_are(bench):
+    loop = asyncio.get_running_loop()
+    found: list[bool] = []
+
+    @bench.app.task
+    async def leaves() -> None:
+        await asyncio.sleep(0)
+        kept.append(me())
+
+    @bench.app.task
+    async def looks() -> None:
+        found.append(me() in kept)
+
+    loop.set_task_factory(vars(asyncio)["eager_task_factory"])
+    try:
+        start(bench, "looks", "leaves", "looks", "leaves", "looks")
+        assert await ends(bench, 5) == [OutcomeKind.COMPLETED] * 5
+    finally:
+        loop.set_task_factory(None)
+    assert found == [False] * 3
+    async with asyncio.timeout(30):
+        while bench.executor._lanes._lanes:
+            await asyncio.sleep(0)
 
 
 async def test_a_lane_that_is_closed_takes_nobody_along(bench):

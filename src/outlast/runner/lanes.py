@@ -7,18 +7,21 @@ the next turns of the loop, twice as many at each.
 
 An attempt has to find what it would find in a task of its own. So a lane goes on only if nobody can
 tell it from a new one: its attempt completed, left the context as it was, holds no reference to the
-task (as whoever keys a session by ``current_task()`` would), has added no callback to it and has
-not asked to cancel it. Otherwise the lane ends there, and the next attempt has a new one.
+task (as whoever keys a session by ``current_task()`` would), has added no callback and no attribute
+to it and has not asked to cancel it. Otherwise the lane ends there, and the next attempt has a new
+one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
+from operator import is_
 from typing import Any
 
 from outlast.store.base import Claimed
@@ -54,8 +57,10 @@ class Lanes:
         self._opened = min(wanted, len(self._waiting))
         self._had_enough = False
         for _ in range(self._opened):
-            lane = self._loop.create_task(self._live(), context=self._context.copy())
-            self._lanes.add(lane)  # the loop itself holds no reference to a task that waits
+            # not by ``context=``: the application's task factory may know of no such argument
+            lane: Task = self._context.copy().run(self._loop.create_task, self._live())
+            if not lane.done():  # as one of an eager factory may be by now
+                self._lanes.add(lane)  # the loop itself holds no reference to a task that waits
         if self._opened:
             self._loop.call_soon(self._open)
 
@@ -73,19 +78,23 @@ class Lanes:
         self._had_enough = True
 
 
-def _known(task: Task) -> tuple[int, int, bool, int]:
-    """Return what there is that knows of this task, or has been asked of it."""
+def _known(task: Task) -> tuple[int, int, int, int, bool]:
+    """Return what there is that knows of this task, that it knows of, or has been asked of it."""
     return (
         sys.getrefcount(task),
         weakref.getweakrefcount(task),
-        bool(getattr(task, "_callbacks", None)),
+        len(gc.get_referents(task)),  # with callbacks, and attributes: a task has no __dict__
         task.cancelling(),
+        getattr(task, "_must_cancel", False),  # before Python 3.13, uncancel() leaves it as it is
     )
 
 
 def is_as(before: Context) -> bool:
-    """Whether the context is as it was in this copy of it: all variables have their values."""
-    try:
-        return copy_context() == before
-    except Exception:  # of a value that cannot be compared
-        return False
+    """Whether the context is as it was in this copy of it: the same variables have the very same
+    values. Equal ones would not do: a session that equals another is not that other."""
+    now = copy_context()
+    return (
+        len(now) == len(before)
+        and all(map(is_, now, before))
+        and all(map(is_, now.values(), before.values()))
+    )
