@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from outlast.errors import BadData, StoreUnavailable
+from outlast.events import subscribe
 from outlast.model.lifecycle import Transition
 from outlast.store.base import OUTCOMES_MAX, Answer, Exchanged, Look, Room, WorkerRef
 from outlast.testing import ManualClock
@@ -96,6 +97,15 @@ async def test_what_ended_goes_in_and_what_can_run_comes_out_in_one_trip(bench):
     assert bench.store.calls == [("exchange", ([1, 2], [Room(["t"], 10)]))]
     assert bench.pool.placed == [3, 4]
     assert bench.ledger.held() == {3, 4}
+
+
+async def test_what_was_claimed_begins_before_anybody_is_told_of_it(bench):
+    bench.store.script = [accepted(0, claimed=[claimed(3)])]
+    placed_by_then = []
+    end = subscribe(lambda name, fields: placed_by_then.append((name, [*bench.pool.placed])))
+    await bench.exchange.run_once()
+    end()
+    assert placed_by_then == [("attempt_started", [3])]
 
 
 async def test_ends_that_were_not_taken_along_take_their_slots(bench):

@@ -41,6 +41,15 @@ def test_a_token_is_held_from_its_claim_to_the_answer_about_its_end(ledger):
     assert (ledger.held(), ledger.is_empty()) == (set(), True)
 
 
+def test_a_beginning_is_told_once_and_before_the_end(ledger):
+    with heard() as names:
+        ledger.claim([claimed(7), claimed(8)])
+        assert names == [], "they are to begin first"
+        ledger.end(7, COMPLETED)
+        ledger.tell_begun()
+    assert names == ["attempt_started", "attempt_started", "attempt_ended"]
+
+
 @pytest.mark.parametrize("answer", [Answer.ACCEPTED, Answer.ALREADY, Answer.REFUSED])
 def test_any_answer_but_busy_lets_go_of_the_token(ledger, answer):
     ledger.claim([claimed(7)])

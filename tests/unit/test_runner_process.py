@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,12 +14,12 @@ from typing import Any
 import pytest
 
 from outlast.clock import SYSTEM
-from outlast.runner.protocol import Hello, Stop, pack
+from outlast.runner.protocol import Hello, Run, Stop, pack
 from outlast.runner.settings import RunnerSettings
 from outlast.runner.tether import groups_of
 from outlast.worker import runner_process as module
 from outlast.worker.runner_process import Death, RunnerProcess
-from tests.unit.worker_kit import heard
+from tests.unit.worker_kit import claimed, heard
 from tests.unkillable import held_at_its_exit
 
 SECONDS = 15.0
@@ -113,6 +114,17 @@ async def test_an_exit_is_told_with_its_code_and_its_last_words(stage):
     assert death.output == ["last", "words"]
     assert death.rss_peak_bytes > 100_000
     assert bytes(stage.output) == b"last\nwords\n", "its last line is ended for it"
+
+
+async def test_a_few_attempts_are_sent_before_the_loop_turns(stage, tmp_path):
+    """Everybody else has to wait for that turn, in which other things are told and done."""
+    os.mkfifo(path := tmp_path / "heard")
+    heard_at_once = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    child = await stage.start(f"sock.recv(1); open({str(path)!r}, 'w').write('yes')")
+    child.send(Run(1, [claimed(7)]))
+    readable, _, _ = select.select([heard_at_once], [], [], SECONDS)  # the loop stands still
+    os.close(heard_at_once)
+    assert readable
 
 
 async def test_a_signal_is_told_by_its_name_with_the_stacks(stage):

@@ -220,9 +220,10 @@ class Exchange:
         attempts = self._ledger.claim(claimed)
         if self._holder.may_claim() and self._holder.me == asked_as:
             self._pool.place(attempts)
-            return
-        for running in attempts:
-            self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED))
+        else:
+            for running in attempts:
+                self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED))
+        self._ledger.tell_begun()
 
     def _pause(self, rooms: list[Room], reply: Exchanged) -> float:
         if Answer.BUSY in reply.answers:

@@ -93,6 +93,7 @@ class Ledger:
         self._unanswered: dict[int, Running] = {}  # attempts that have ended
         self._in_transaction: set[int] = set()  # tokens of ends after a ``complete_in``
         self._busy_since: dict[int, float] = {}
+        self._untold: list[Claimed] = []  # attempts that nobody was told of yet
         self.token_seen = 0
 
     def held(self) -> set[int]:
@@ -104,11 +105,18 @@ class Ledger:
         return not (self.running or self.ended or self._handed_in)
 
     def claim(self, claimed: Sequence[Claimed]) -> list[Running]:
-        """Take in jobs that the store has given to this worker."""
+        """Take in jobs that the store has given to this worker. That they have begun is told with
+        ``tell_begun``, at the latest before the first end: they are to begin first."""
         now = self._clock.boot()
         attempts = [begun(each, now) for each in claimed]
         self.running.update([(running.token, running) for running in attempts])
         self.token_seen = max([self.token_seen, *(running.token for running in attempts)])
+        self._untold += claimed
+        return attempts
+
+    def tell_begun(self) -> None:
+        """Tell of the attempts that were claimed since the last call."""
+        claimed, self._untold = self._untold, []
         for each in claimed[: heard("attempt_started", len(claimed))]:
             emit(
                 "attempt_started",
@@ -117,7 +125,6 @@ class Ledger:
                 task=each.task,
                 number=each.number,
             )
-        return attempts
 
     def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> None:
         """Note how an attempt ended; the first word counts, later ones are dropped."""
@@ -125,6 +132,8 @@ class Ledger:
 
     def end_all(self, ends: Iterable[End]) -> None:
         """Note how attempts ended."""
+        if self._untold:
+            self.tell_begun()
         ended = [each for end in ends if (each := self._end(end)) is not None]
         for running, transition in ended[: heard("attempt_ended", len(ended))]:
             self._tell_end(running, transition)

@@ -47,10 +47,11 @@ class Placing:
     ) -> list[Room]:
         """Return what fits: idle runners take anything, the others only what shares. ``alone`` and
         ``shared`` more of each kind may wait for a place; of what shares no more than ``part``."""
-        active = self.active(runners)
+        fit = self._fit(runners)
+        active = fit[: self._size]
         own = _own(active)
         sharing = {name for runner in active for name in runner.tasks} - own
-        idle, slots = self.free(runners)
+        idle, slots = self._free(active, own)
         to_share = min(slots + shared, unanswered + part)
         rooms = [(own | sharing, idle), (own, alone), (sharing, to_share)]
         ordinary = [
@@ -58,12 +59,16 @@ class Placing:
             for tasks, limit in (rooms if own else rooms[2:])
             if tasks and limit > unanswered
         ]
-        return ordinary + self._room_for_suspects(runners)
+        if self.of_suspects(runners) is None:
+            ordinary += self._room_for_suspects(fit[self._size :])
+        return ordinary
 
     def free(self, runners: Sequence[RunnerProcess]) -> tuple[int, int]:
         """Return how many runners are idle, and how many more attempts could share one."""
         active = self.active(runners)
-        own = _own(active)
+        return self._free(active, _own(active))
+
+    def _free(self, active: Sequence[RunnerProcess], own: set[str]) -> tuple[int, int]:
         slots = (
             self._concurrency - len(runner.tokens)
             for runner in active
@@ -148,9 +153,8 @@ class Placing:
             runner.exclusive = runner.exclusive or alone
             plan.setdefault(runner, []).append(running)
 
-    def _room_for_suspects(self, runners: Sequence[RunnerProcess]) -> list[Room]:
-        spare = self._fit(runners)[self._size :]
-        if not spare or not spare[0].tasks or self.of_suspects(runners) is not None:
+    def _room_for_suspects(self, spare: Sequence[RunnerProcess]) -> list[Room]:
+        if not spare or not spare[0].tasks:
             return []
         limit = min(self._concurrency, CLAIMS_MAX)
         return [Room(sorted(spare[0].tasks), limit, self._queues, ALONE_IN_RUNNER)]

@@ -23,7 +23,7 @@ from outlast.clock import Clock
 from outlast.errors import FrameError
 from outlast.events import emit
 from outlast.model.crash import TEXT_MAX, MemoryEvidence
-from outlast.runner.protocol import TO_WORKER, Quit, ToRunner, ToWorker, Unpacker, pack
+from outlast.runner.protocol import TO_WORKER, Quit, Run, ToRunner, ToWorker, Unpacker, pack
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tail import Tail
 from outlast.runner.tether import groups_of, kill_group
@@ -32,6 +32,7 @@ GROUP_EMPTY_SECONDS = 10.0
 DRAIN_PIPES_SECONDS = 0.5
 STACKS_SECONDS = 0.2
 STACKS_BYTES_MAX = 4 * TEXT_MAX  # kept until it is known which of them are to be shown
+FEW = 2  # attempts in a frame
 QUIT_SECONDS = 3.0  # for a runner's lifespan to end
 
 
@@ -141,16 +142,19 @@ class RunnerProcess:
         """Send a frame, with the loop's next turn; one to a dead runner goes nowhere.
 
         Not at once: what wakes the runner takes the processor from whoever wakes it, who has the
-        store to ask first. Raises FrameError for one that is too large.
+        store to ask first. But a few attempts are all that there was: nobody is asked next, and
+        they go at once. Raises FrameError for one that is too large.
         """
         if self._transport is not None and not self._transport.is_closing():
             self._unsent.append(pack(frame))
-            if len(self._unsent) == 1:
+            if isinstance(frame, Run) and len(frame.attempts) <= FEW:
+                self._flush()
+            elif len(self._unsent) == 1:
                 asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         data, self._unsent = b"".join(self._unsent), []
-        if self._transport is not None and not self._transport.is_closing():
+        if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def quit(self) -> None:
