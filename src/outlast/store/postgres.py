@@ -9,7 +9,6 @@ values to the statements and back.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
@@ -60,7 +59,6 @@ from outlast.store.postgres_sql import (
 )
 from outlast.store.reads import Inspector, WorkerStatus
 
-_TOKEN = itemgetter(2)  # of a row of an exchange's reply
 _PLANNED_ONCE = {"exchange"}  # a call of a function: its plan never depends on what tables hold
 
 Pair = tuple[int, int]
@@ -195,7 +193,7 @@ class PostgresStore:
         other = [end for end in ended if end.outcome != completed] if len(done) < len(ended) else []
         lanes, full = self._lanes.ask()
         began_at = self.clock.boot()
-        *rows, last = await self._fetch(
+        *found, last = await self._fetch(
             "exchange",
             me.worker_id,
             me.epoch,
@@ -210,12 +208,13 @@ class PostgresStore:
             REFUSALS_KEPT,
         )
         head = head_of(last["head"])
+        rows = _in_line(found, head.order)
         self._remember(rows, head, self.clock.boot() - began_at if full and rooms else None)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
         return Exchanged(
             valid=head.valid,
             answers=_all_but(others, ended),
-            claimed=[claimed_of(row) for row in sorted(rows, key=_TOKEN)],
+            claimed=[claimed_of(row) for row in rows],
             cancels=head.cancels,
             next_due=head.next_due,
             solo_waiting=head.solo_waiting,
@@ -224,7 +223,8 @@ class PostgresStore:
     def _remember(self, rows: Sequence[Any], head: Head, seconds: float | None) -> None:
         """Note what an exchange has told of the line; ``seconds``: of a look without floors."""
         self._lanes.found(head.lanes)
-        self._lanes.claimed({(row[4], row[3], -row[12]): row[16] for row in rows if row[16]})
+        places = zip(rows, head.places, strict=True)
+        self._lanes.claimed({(row[4], row[3], -row[12]): place for row, place in places if place})
         if seconds is not None:
             self._lanes.looked(seconds)
 
@@ -477,6 +477,12 @@ def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list
     if not others:
         return [Answer.ACCEPTED] * len(ended)
     return [others.get(_pair(end), Answer.ACCEPTED) for end in ended]
+
+
+def _in_line(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
+    """Return rows of claimed jobs in this order of their ids."""
+    by_id = {row[1]: row for row in rows}
+    return [by_id[job_id] for job_id in order]
 
 
 def _last_of_each(items: Iterable[T]) -> list[T]:

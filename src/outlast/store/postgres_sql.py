@@ -96,10 +96,14 @@ def room_columns(rooms: Sequence[Room]) -> list[str]:
 
 
 class Head(msgspec.Struct):
-    """The head row of an exchange's reply. ``others``: ends that were not accepted. ``lanes``: that
-    the client did not know, as (queue, task, rank)."""
+    """The head row of an exchange's reply. ``others``: ends that were not accepted. ``order``: the
+    ids of claimed jobs in the order of the line, and ``places``: their positions in it, None for
+    those that were named and for suspects. ``lanes``: that the client did not know, as (queue,
+    task, rank)."""
 
     valid: bool
+    order: list[int]
+    places: list[int | None]
     others: list[tuple[int, int, str]]
     cancels: list[tuple[int, int]]
     next_due: float | None

@@ -212,21 +212,21 @@ BEGIN
 END
 $$;
 
--- Lock the next jobs of a queue in these lanes of it, from their floors on; returns where their rows
--- are and their positions, in the order of the line. One lane is read in its order and locked on the
+-- Lock the next jobs of a queue in these lanes of it, from their floors on; returns their ids, where
+-- their rows are and their positions, in the order of the line. One lane is read in its order and locked on the
 -- way. The heads of several are merged without locks, four times as many as wanted, since others may
 -- hold the first; then as many as wanted are locked. (coalesce leaves the primary key as the only way
 -- to an id, and the order that is asked for leaves the line, whatever the statistics say.)
 CREATE FUNCTION outlast_next_v1(
     p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
-    OUT rows tid[], OUT positions bigint[])
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[])
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 BEGIN
     IF cardinality(p_tasks) = 1 THEN
-        SELECT array_agg(l.ctid), array_agg(l.position) INTO rows, positions
-        FROM (SELECT j.ctid, j.position FROM outlast_jobs j
+        SELECT array_agg(l.id), array_agg(l.ctid), array_agg(l.position) INTO ids, rows, positions
+        FROM (SELECT j.id, j.ctid, j.position FROM outlast_jobs j
               WHERE j.queue = p_queue AND j.task = p_tasks[1] AND (-j.priority) = p_ranks[1]
                 AND j.position >= p_floors[1]
               ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT p_limit
@@ -242,10 +242,11 @@ BEGIN
               AND j.position >= t.low
             ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 4 * p_limit) c
         ORDER BY t.rank, c.position LIMIT 4 * p_limit)
-    SELECT array_agg(l.ctid ORDER BY l.priority DESC, l.position),
+    SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
+           array_agg(l.ctid ORDER BY l.priority DESC, l.position),
            array_agg(l.position ORDER BY l.priority DESC, l.position)
-    INTO rows, positions
-    FROM (SELECT j.ctid, j.priority, j.position
+    INTO ids, rows, positions
+    FROM (SELECT j.id, j.ctid, j.priority, j.position
           FROM candidate c
           JOIN outlast_jobs j ON j.id = c.id AND coalesce(j.position, 0) = c.position
           ORDER BY j.priority DESC, j.position LIMIT p_limit
@@ -303,38 +304,35 @@ END
 $$;
 
 -- Lock what a room for suspects takes: the first that is due, and those of its cohort that this
--- worker can run, too; returns where their rows are. With solo 2 that is one job: it has no company.
+-- worker can run, too; answers as outlast_next_v1. With solo 2 that is one job: it has no company.
 -- Candidates are looked for without locks; what has changed since is not locked.
 CREATE FUNCTION outlast_next_suspects_v1(
-    p_solo integer, p_tasks text[], p_queues text[], p_limit integer, p_now timestamptz)
-RETURNS tid[]
+    p_solo integer, p_tasks text[], p_queues text[], p_limit integer, p_now timestamptz,
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[])
 LANGUAGE plpgsql
 AS $$
 DECLARE
     v_first bigint := outlast_first_suspect_v1(p_solo, p_tasks, p_queues, p_now);
     v_incident bigint;
     v_cohort bigint;
-    v_ids bigint[];
-    v_rows tid[];
 BEGIN
-    IF v_first IS NULL THEN RETURN NULL; END IF;
-    v_ids := ARRAY[v_first];
+    IF v_first IS NULL THEN RETURN; END IF;
+    ids := ARRAY[v_first];
     IF p_solo = 1 THEN
         SELECT j.incident, j.cohort INTO v_incident, v_cohort
         FROM outlast_jobs j WHERE j.id = v_first;
-        v_ids := v_ids || ARRAY(
+        ids := ids || ARRAY(
             SELECT j.id FROM outlast_jobs j
             WHERE j.incident = v_incident AND j.cohort = v_cohort AND j.id <> v_first
               AND j.state = 'queued' AND coalesce(j.solo, 0) = 1 AND j.run_at <= p_now
               AND j.task = ANY (p_tasks)
               AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues)));
     END IF;
-    SELECT array_agg(l.ctid ORDER BY l.id) INTO v_rows
+    SELECT array_agg(l.id ORDER BY l.id), array_agg(l.ctid ORDER BY l.id) INTO ids, rows
     FROM (SELECT m.id, m.ctid
-          FROM (SELECT u.id FROM unnest(v_ids) AS u (id) LIMIT p_limit) w
+          FROM (SELECT u.id FROM unnest(ids) AS u (id) LIMIT p_limit) w
           JOIN outlast_jobs m ON m.id = w.id AND m.state = 'queued' AND m.solo = p_solo
           FOR NO KEY UPDATE OF m SKIP LOCKED) l;
-    RETURN v_rows;
 END
 $$;
 

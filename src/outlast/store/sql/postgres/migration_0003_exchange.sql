@@ -22,7 +22,8 @@
 --    it is looked at again.
 --    Locking and changing are two statements, so that the second works on what the first locked. It
 --    finds the rows by where they are (ctid): the lock was taken on the newest version, and whoever
---    holds it is the only one who could move that.
+--    holds it is the only one who could move that. It changes them in the order of the table; the
+--    head of the reply tells the order of the line.
 --    What messages have named comes first, within its priority.
 --    The line is read lane by lane (queue, task, priority), so that jobs which nobody knows slow
 --    nobody. The caller says which lanes it knows, and a floor for each: below it, it has found
@@ -132,7 +133,7 @@ CREATE FUNCTION outlast_exchange_v1(
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
-    solo smallint, incident bigint, cohort bigint, place bigint)
+    solo smallint, incident bigint, cohort bigint)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -180,8 +181,8 @@ DECLARE
     v_lanes integer;
     v_read integer;
     v_next record;
-    v_rows tid[];
-    v_places bigint[];
+    v_order bigint[] := '{}';
+    v_places bigint[] := '{}';
 BEGIN
     -- 1
     SELECT w.status,
@@ -342,12 +343,11 @@ BEGIN
 
             v_read := 0;
             LOOP
-                v_places := NULL;
                 IF v_solo > 0 THEN  -- 6
-                    v_rows := outlast_next_suspects_v1(v_solo, v_tasks, v_queues, v_left, v_now);
+                    v_next := outlast_next_suspects_v1(v_solo, v_tasks, v_queues, v_left, v_now);
                     v_due := outlast_next_suspect_due_v1(v_solo, v_tasks, v_queues, v_now);
                 ELSIF cardinality(v_named) > 0 THEN
-                    v_rows := outlast_named_v1(v_named, v_tasks, v_queues, v_left);
+                    v_next := outlast_named_v1(v_named, v_tasks, v_queues, v_left);
                     v_named := '{}';
                 ELSIF v_read < v_lanes THEN
                     v_last := v_first;
@@ -357,14 +357,12 @@ BEGIN
                     v_next := outlast_next_v1(
                         v_fit_queues[v_first], v_fit_tasks[v_first:v_last],
                         v_fit_ranks[v_first:v_last], v_fit_floors[v_first:v_last], v_left);
-                    v_rows := v_next.rows;
-                    v_places := v_next.positions;
                     v_read := v_read + v_last - v_first + 1;
                     v_first := CASE WHEN v_last < v_lanes THEN v_last + 1 ELSE 1 END;
                 ELSE
                     EXIT;
                 END IF;
-                IF v_rows IS NOT NULL THEN
+                IF v_next.ids IS NOT NULL THEN
                     v_started := clock_timestamp();
                     RETURN QUERY
                     UPDATE outlast_jobs j
@@ -374,11 +372,14 @@ BEGIN
                         hard_deadline = CASE WHEN j.timeout IS NOT NULL THEN
                             v_started + least(j.timeout, 1e9) * interval '1 second' END,
                         progress = NULL, checkpoint_number = 0
-                    FROM unnest(v_rows, v_places) AS n (row, place) WHERE j.ctid = n.row
+                    WHERE j.ctid = ANY (v_next.rows)
                     RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
                               j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority,
-                              j.solo, j.incident, j.cohort, n.place;
-                    GET DIAGNOSTICS v_count = ROW_COUNT;
+                              j.solo, j.incident, j.cohort;
+                    v_count := cardinality(v_next.ids);
+                    v_order := v_order || v_next.ids;
+                    v_places := v_places || coalesce(
+                        v_next.positions, array_fill(NULL::bigint, ARRAY[v_count]));
                     v_claimed := v_claimed + v_count;
                     v_left := v_left - v_count;
                 END IF;
@@ -412,6 +413,8 @@ BEGIN
     END IF;
     head := json_build_object(
         'valid', v_valid,
+        'order', v_order,
+        'places', v_places,
         'others', coalesce(v_others, '[]'::json),
         'cancels', coalesce(v_cancels, '[]'::json),
         'next_due', extract(epoch FROM v_next_due - v_now),

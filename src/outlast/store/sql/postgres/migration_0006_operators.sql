@@ -133,15 +133,15 @@ BEGIN
 END
 $$;
 
--- Lock those of the named jobs that wait in the line and that this room can take; returns where their
--- rows are. A job is passed over while one of a larger priority stands in its queue's line: a message
--- cannot jump that. (coalesce leaves the primary key as the only way to an id.)
-CREATE FUNCTION outlast_named_v1(p_ids bigint[], p_tasks text[], p_queues text[], p_limit integer)
-RETURNS tid[]
+-- Lock those of the named jobs that wait in the line and that this room can take; answers as
+-- outlast_next_v1, but for the positions. A job is passed over while one of a larger priority stands in
+-- its queue's line: a message cannot jump that. (coalesce leaves the primary key as the only way to an
+-- id.)
+CREATE FUNCTION outlast_named_v1(
+    p_ids bigint[], p_tasks text[], p_queues text[], p_limit integer,
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[])
 LANGUAGE plpgsql
 AS $$
-DECLARE
-    v_rows tid[];
 BEGIN
     WITH wanted AS MATERIALIZED (
         SELECT j.id, j.queue, j.priority
@@ -153,14 +153,15 @@ BEGIN
         SELECT q.queue, h.priority
         FROM (SELECT DISTINCT w.queue FROM wanted w) q
         CROSS JOIN LATERAL outlast_head_v1(q.queue, 1) h)
-    SELECT array_agg(l.ctid ORDER BY l.priority DESC, l.position) INTO v_rows
-    FROM (SELECT j.ctid, j.priority, j.position
+    SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
+           array_agg(l.ctid ORDER BY l.priority DESC, l.position)
+    INTO ids, rows
+    FROM (SELECT j.id, j.ctid, j.priority, j.position
           FROM wanted w
           JOIN first f ON f.queue = w.queue AND w.priority >= f.priority
           JOIN outlast_jobs j ON j.id = w.id AND coalesce(j.position, 0) > 0
           LIMIT p_limit
           FOR NO KEY UPDATE OF j SKIP LOCKED) l;
-    RETURN v_rows;
 END
 $$;
 

@@ -1,0 +1,71 @@
+"""A row that changes after an exchange saw it and before it locks it is found where it is then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from importlib import resources
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.model.job import State
+from outlast.store.base import Answer, Store
+from outlast.store.postgres import PostgresStore
+from tests.conformance.kit import Hands, ended, enqueued
+
+WAITING = """SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+PAUSED = "(SELECT pg_advisory_xact_lock_shared(42)::text OFFSET 0) p CROSS JOIN "
+SEEN_BY = {
+    "completion": ("0003_exchange", "outlast_exchange_v1", "unnest(p_done_ids, p_done_tokens, p"),
+    "claim": ("0002_ends", "outlast_next_v1", "outlast_jobs j\n              WHERE"),
+}
+
+
+async def pause_between_snapshot_and_lock(session: Any, what: str) -> None:
+    """Make the function as it is in the migration wait for lock 42 within the statement."""
+    migration, name, source = SEEN_BY[what]
+    folder = resources.files("outlast.store").joinpath("sql", "postgres")
+    text = folder.joinpath(f"migration_{migration}.sql").read_text()
+    start = text.index(f"CREATE FUNCTION {name}")
+    function = text[start : text.index("$$;", start) + 3]
+    assert function.count(source) == 1
+    paused = function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+    await session.execute(paused.replace(source, PAUSED + source))
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+@pytest.fixture
+async def session(pg_url: str, store: Store) -> AsyncIterator[Any]:
+    """A session of the test's own."""
+    connection = await asyncpg.connect(pg_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.mark.parametrize("what", SEEN_BY)
+async def test_a_row_that_changes_between_snapshot_and_lock_is_found_where_it_is_then(
+    what: str, store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await enqueued(store)
+    ends = [ended(await hands.claim_one())] if what == "completion" else []
+    await pause_between_snapshot_and_lock(session, what)
+    await session.execute("SELECT pg_advisory_lock(42)")
+    exchange = asyncio.create_task(hands.exchange(*ends, limit=1))
+    async with asyncio.timeout(60):
+        while await session.fetchval(WAITING) < 1:
+            await asyncio.sleep(0.01)
+    await session.execute("UPDATE outlast_jobs SET progress = 'other'")
+    await session.execute("SELECT pg_advisory_unlock(42)")
+    reply = await exchange
+    assert reply.answers == [Answer.ACCEPTED for _ in ends]
+    assert len(reply.claimed) == (what == "claim")
+    state = State.COMPLETED if ends else State.RUNNING
+    assert await session.fetchval("SELECT state FROM outlast_jobs") == state.value
