@@ -107,3 +107,45 @@ def test_what_was_begun_is_finished_before_the_interpreter_ends() -> None:
     command = [sys.executable, "-W", "error", "-c", LEAVES_IT_BUSY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+class SeenIdle:
+    """A thread that two callers look at together, before either of them starts it."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+        self._together = threading.Barrier(2)
+        self._own = threading.local()
+        self.starts = 0
+
+    @property
+    def ident(self) -> int | None:
+        if hasattr(self._own, "looked"):
+            return self._thread.ident
+        self._own.looked = True
+        self._together.wait(30)
+        return None
+
+    def start(self) -> None:
+        self.starts += 1
+        if self.starts == 1:
+            self._thread.start()
+
+
+def test_the_first_calls_of_two_loops_start_one_thread():
+    """Each loop in a thread of its own, as in a web server's."""
+    one, served = OneThread("first"), []
+    idle = SeenIdle(one._thread)
+    one._thread = idle  # type: ignore[assignment]
+
+    async def call() -> None:
+        served.append(await one.submit(threading.get_ident))
+
+    callers = [threading.Thread(target=lambda: asyncio.run(call())) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(30)
+    one.shutdown()
+    assert len(served) == 2
+    assert idle.starts == 1

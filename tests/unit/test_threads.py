@@ -118,3 +118,29 @@ async def test_what_waits_when_it_is_closed_is_not_called():
         if thread.name.startswith("outlast-task"):
             await asyncio.to_thread(thread.join, 30)
     assert called == []
+
+
+async def test_where_the_system_has_no_thread_functions_wait_for_one(threads, monkeypatch):
+    """As in a container at its limit of processes: nobody would call them any more."""
+    start, refused = threading.Thread.start, threading.Event()
+
+    def refuses_once(thread: threading.Thread) -> None:
+        if not refused.is_set():
+            refused.set()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuses_once)
+    assert await values(threads, lambda: "called") == ["called"]
+    assert refused.is_set()
+
+
+async def test_a_thread_that_is_ended_from_outside_leaves_its_place():
+    threads = Threads(1)
+
+    def ends_its_thread() -> None:
+        raise SystemExit
+
+    threads.call(ends_its_thread, lambda _: None)
+    assert await values(threads, lambda: "called") == ["called"]
+    threads.close()

@@ -38,16 +38,18 @@ class Threads:
         self._coming = 0  # threads that came when somebody last looked; 0: nobody looks
         self._returned: deque[tuple[Done, Any]] = deque()
         self._waking = False
+        self._closed = False
 
     def call(self, work: Work, done: Done) -> None:
         """Call ``work``, which must not raise, in a thread, then ``done`` with its value in the
         loop."""
         self._waiting.append((work, done))
-        if not self._coming:
+        if not (self._coming or self._closed):
             self._come()
 
     def close(self) -> None:
         """Let go of the threads; what waits is not called any more."""
+        self._closed = True
         self._waiting.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -56,24 +58,32 @@ class Threads:
         moved, self._taken_before = self._taken != self._taken_before, self._taken
         self._coming = min(len(self._waiting), 1 if moved else 2 * self._coming or 1)
         with self._counting:
-            more = min(self._coming, self._most - self._at_work)
+            more = max(0, min(self._coming, self._most - self._at_work))
             self._at_work += more
-        for _ in range(more):
-            self._pool.submit(self._work)
-        if self._coming:
+        for started in range(more):
+            try:
+                self._pool.submit(self._work)
+            except RuntimeError:  # the system has no thread for us: it may have one later
+                with self._counting:
+                    self._at_work -= more - started
+                more = 0
+                break
+        if self._coming and not self._closed:
             self._loop.call_later(MORE_SECONDS if more else FULL_SECONDS, self._come)
 
     def _work(self) -> None:
         """Call what waits, until nobody does."""
-        while self._waiting:
-            try:
-                work, done = self._waiting.popleft()
-            except IndexError:  # another thread was faster
-                break
-            self._taken += 1  # a race costs a thread that was not needed
-            self._hand_over(done, work())
-        with self._counting:
-            self._at_work -= 1
+        try:
+            while self._waiting:
+                try:
+                    work, done = self._waiting.popleft()
+                except IndexError:  # another thread was faster
+                    break
+                self._taken += 1  # a race costs a thread that was not needed
+                self._hand_over(done, work())
+        finally:  # also after an exception that somebody has set in this thread, too late
+            with self._counting:
+                self._at_work -= 1
 
     def _hand_over(self, done: Done, value: Any) -> None:
         """Hand a value over to the loop, which is woken once for all that have returned by then."""

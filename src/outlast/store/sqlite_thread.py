@@ -31,6 +31,7 @@ class OneThread(Executor):
     def __init__(self, name: str) -> None:
         self._calls: Calls = SimpleQueue()
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
+        self._starting = threading.Lock()
         self._end = weakref.finalize(self, _end, self._calls, self._thread)
 
     def submit(  # type: ignore[override]
@@ -43,7 +44,9 @@ class OneThread(Executor):
         future: asyncio.Future[T] = loop.create_future()
         self._calls.put((loop, future, job, args))
         if self._thread.ident is None:
-            self._thread.start()
+            with self._starting:
+                if self._thread.ident is None:  # no other loop, in its thread, was faster
+                    self._thread.start()
         return future
 
     def shutdown(self, *_: Any, **__: Any) -> None:
