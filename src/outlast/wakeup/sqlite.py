@@ -31,6 +31,7 @@ from outlast.wakeup.inotify import FileWatch
 POLL_SECONDS = 0.015  # between two looks where nobody tells of writes, and while they do not end
 FIRST_SECONDS = POLL_SECONDS / 64  # from the word of a write to the first look for its commit
 AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: more of the same work, often our own
+GROWTH = 1.5  # so a commit is seen at most half as long again after it was there
 REST_SECONDS = 1.0  # between two looks while the kernel has nothing to tell
 REOPEN_SECONDS = 1.0  # after an error
 _DATA_VERSION = statements("open")["data_version"]
@@ -54,7 +55,7 @@ class Pace:
             self._start = min(2 * self.pause, POLL_SECONDS)
             self.deaf = True
         else:
-            self.pause = min(2 * self.pause, REST_SECONDS)
+            self.pause = min(GROWTH * self.pause, REST_SECONDS)
             self._start = FIRST_SECONDS
             self.deaf = self.pause < AGAIN_SECONDS
 
