@@ -126,8 +126,9 @@ class Home:
         """Store jobs, and once that is committed tell the messenger, if there is one."""
         store = await self.store()
         stored = await store.enqueue(batch)
-        messenger = self._messengers and self._messengers.get(asyncio.get_running_loop())
-        if messenger:
+        messengers = self._messengers  # mostly there are none
+        messenger = messengers.get(asyncio.get_running_loop()) if messengers else None
+        if messenger is not None:
             from outlast.wakeup.notice import notices_of
 
             await messenger.announce(notices_of(batch, stored))

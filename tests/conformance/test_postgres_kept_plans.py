@@ -50,15 +50,26 @@ async def test_who_needs_new_plans_gets_no_session_that_keeps_them(two: Connecti
     assert sum(connection.is_closed() for connection in held) == 1
 
 
-async def test_who_can_do_without_kept_plans_does_so_rather_than_open_one_more(
+async def test_who_can_do_without_kept_plans_does_so_where_none_is_to_spare(
+    two: Connections,
+) -> None:
+    async with two.use():
+        async with two.use() as other:
+            pass
+        async with two.use(keeps_plans=True) as connection:
+            assert connection is other
+            assert await plans(connection) == ANEW
+
+
+async def test_plans_are_kept_again_after_an_overlap_of_two_who_need_new_ones(
     two: Connections,
 ) -> None:
     async with contextlib.AsyncExitStack() as both:
         held = [await both.enter_async_context(two.use()) for _ in range(2)]
     async with two.use(keeps_plans=True) as connection:
-        assert connection in held
-        assert await plans(connection) == ANEW
-    assert [len(idle) for idle in two.lane().idle.values()] == [2, 0]
+        assert await plans(connection) == KEPT
+    assert sum(connection.is_closed() for connection in held) == 1
+    assert [len(idle) for idle in two.lane().idle.values()] == [1, 1]
 
 
 async def test_a_single_connection_plans_anew(pg_url: str) -> None:

@@ -110,13 +110,14 @@ class _Lane:
     def take(self, *, keeps_plans: bool) -> tuple[Any, bool]:
         """Return an idle connection and its kind; None: one is to be opened, and there is room.
 
-        Who can live with kept plans can live without, too; nobody else gets one that keeps them.
+        Who can live with kept plans can live without, too, as long as there is none to spare;
+        nobody else gets one that keeps them.
         """
         fitting, others = self.idle[keeps_plans], self.idle[not keeps_plans]
         if fitting:
             return fitting.pop(), keeps_plans
         if others and len(others) + self.lent > self.limit:
-            if keeps_plans:
+            if keeps_plans and len(others) == 1:
                 return others.pop(), False
             others.pop().terminate()
         return None, keeps_plans
