@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +115,15 @@ async def test_an_exit_is_told_with_its_code_and_its_last_words(stage):
     assert death.output == ["last", "words"]
     assert death.rss_peak_bytes > 100_000
     assert bytes(stage.output) == b"last\nwords\n", "its last line is ended for it"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's choice is Linux's")
+async def test_when_memory_ends_a_runner_goes_before_its_worker_even_before_it_runs(stage):
+    child = await stage.start("sock.recv(1)")
+    own, its = (
+        int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (os.getpid(), child.pid)
+    )
+    assert its == min(1000, own + 500)
 
 
 async def test_a_few_attempts_are_sent_before_the_loop_turns(stage, tmp_path):

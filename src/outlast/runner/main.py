@@ -19,7 +19,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -59,8 +58,6 @@ from outlast.store.base import Answer
 
 READ_BYTES = 1 << 18
 BROKEN = 3  # exit code of a runner that could not start, or not go on
-OOM_SCORE_ABOVE = 500  # its worker's: the kernel takes a runner first
-OOM_SCORE_MAX = 1000
 SWITCH_SECONDS = 0.001  # a runner's own thread must not wait long for the GIL
 
 
@@ -285,16 +282,7 @@ def _prepare(settings: RunnerSettings) -> Channel:
     faulthandler.enable(file=settings.stacks, all_threads=True)
     faulthandler.register(STACKS_SIGNAL, file=settings.stacks, all_threads=True)
     sys.setswitchinterval(SWITCH_SECONDS)
-    _go_first()
     return Channel(socket.socket(fileno=settings.socket))
-
-
-def _go_first() -> None:
-    """Have the kernel, when memory ends, take this process before its worker."""
-    score = Path("/proc/self/oom_score_adj")
-    with contextlib.suppress(OSError, ValueError):
-        inherited = int(score.read_text())
-        score.write_text(str(min(OOM_SCORE_MAX, inherited + OOM_SCORE_ABOVE)))
 
 
 def _deaf(number: int, frame: Any) -> None:

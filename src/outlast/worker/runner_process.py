@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,6 +35,8 @@ STACKS_SECONDS = 0.2
 STACKS_BYTES_MAX = 4 * TEXT_MAX  # kept until it is known which of them are to be shown
 FEW = 2  # attempts in a frame
 QUIT_SECONDS = 3.0  # for a runner's lifespan to end
+OOM_SCORE_ABOVE = 500  # its worker's
+OOM_SCORE_MAX = 1000
 
 
 class Death(msgspec.Struct, frozen=True):
@@ -118,6 +121,7 @@ class RunnerProcess:
         output_read, output_write = os.pipe()
         try:
             self._spawn(theirs.fileno(), stacks_write, output_write)
+            self._go_first()
         except BaseException:
             ours.close()
             os.close(stacks_read)
@@ -211,6 +215,17 @@ class RunnerProcess:
             start_new_session=True,
         )
         self.pid = self._process.pid
+
+    def _go_first(self) -> None:
+        """Have the kernel, when memory ends, take the runner before its worker.
+
+        The worker sees to that, as a runner that still loads its interpreter is one already: while
+        the memory of the first that was killed is not free yet, the kernel kills once more.
+        """
+        score = Path(f"/proc/{self.pid}/oom_score_adj")
+        with contextlib.suppress(OSError, ValueError):  # not Linux; or it has died already
+            inherited = int(score.read_text())
+            score.write_text(str(min(OOM_SCORE_MAX, inherited + OOM_SCORE_ABOVE)))
 
     async def _listen(self, sock: socket.socket, stacks: int, output: int) -> None:
         loop = asyncio.get_running_loop()
