@@ -74,11 +74,9 @@ def drive(coroutine: Coroutine[Any, Any, R]) -> R:
 
 async def hop(make: Callable[[], Awaitable[R]]) -> R:
     """Await ``make()`` on the running loop; without one, block until the background loop has."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return _background.run(make)
-    return await make()
+    if loop_is_running():
+        return await make()
+    return _background.run(make)
 
 
 async def _awaited(make: Callable[[], Awaitable[R]]) -> R:

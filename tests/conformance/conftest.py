@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
+import asyncpg
 import pytest
 
 from outlast.store import open_store
@@ -27,6 +29,14 @@ async def other_store(store_url: str, store: Store) -> AsyncIterator[Store]:
     await other.open()
     yield other
     await other.close()
+
+
+@pytest.fixture
+async def session(pg_url: str) -> AsyncIterator[Any]:
+    """A session of the test's own on PostgreSQL."""
+    connection = await asyncpg.connect(pg_url)
+    yield connection
+    await connection.close()
 
 
 @pytest.fixture

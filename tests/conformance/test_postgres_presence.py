@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import asyncpg
 import pytest
 
 from outlast.errors import StoreUnavailable
@@ -44,13 +43,6 @@ async def make(pg_url: str) -> AsyncIterator[Make]:
     yield one
     for lock in made:
         await lock.release()
-
-
-@pytest.fixture
-async def session(pg_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(pg_url)
-    yield connection
-    await connection.close()
 
 
 async def seen(hands: Hands) -> Presence:

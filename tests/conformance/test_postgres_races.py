@@ -35,14 +35,6 @@ def store_url(pg_url: str) -> str:
 
 
 @pytest.fixture
-async def session(pg_url: str, store: Store) -> AsyncIterator[Any]:
-    """A session of the test's own."""
-    connection = await asyncpg.connect(pg_url)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
 async def watcher(pg_url: str, store: Store) -> AsyncIterator[Any]:
     """A session that looks at the others."""
     connection = await asyncpg.connect(pg_url)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from importlib import resources
 from typing import Any
 
-import asyncpg
 import pytest
 
 from outlast.model.job import State
-from outlast.store.base import Answer, Store
+from outlast.store.base import Answer
 from outlast.store.postgres import PostgresStore
 from tests.conformance.kit import Hands, ended, enqueued
 
@@ -40,14 +38,6 @@ async def pause_between_snapshot_and_lock(session: Any, what: str) -> None:
 def store_url(pg_url: str) -> str:
     """Only PostgreSQL."""
     return pg_url
-
-
-@pytest.fixture
-async def session(pg_url: str, store: Store) -> AsyncIterator[Any]:
-    """A session of the test's own."""
-    connection = await asyncpg.connect(pg_url)
-    yield connection
-    await connection.close()
 
 
 @pytest.mark.parametrize("what", SEEN_BY)

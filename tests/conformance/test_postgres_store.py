@@ -31,14 +31,6 @@ def store_url(pg_url: str) -> str:
     return pg_url
 
 
-@pytest.fixture
-async def session(pg_url: str) -> AsyncIterator[Any]:
-    """A connection of the caller's own."""
-    connection = await asyncpg.connect(pg_url)
-    yield connection
-    await connection.close()
-
-
 # -- errors
 
 
