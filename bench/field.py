@@ -73,14 +73,14 @@ def ours(store: str, speed: float, settings: str, **options: str) -> Entry:
 
 WIDE = "concurrency 500, uvloop"
 OUTLAST = [
-    ours(POSTGRES, 6000, WIDE, mode="inprocess"),
-    ours(POSTGRES, 4000, f"1 runner, {WIDE}", mode="runners"),
-    ours(POSTGRES, 3000, WIDE, mode="inprocess", plain="1"),
-    ours(POSTGRES, 3000, f"1 runner that they share, {WIDE}", mode="runners", plain="1"),
-    ours(SQLITE, 6000, WIDE, mode="inprocess"),
-    ours(SQLITE, 4000, f"1 runner, {WIDE}", mode="runners"),
-    ours(SQLITE, 3000, WIDE, mode="inprocess", plain="1"),
-    ours(SQLITE, 3000, f"1 runner that they share, {WIDE}", mode="runners", plain="1"),
+    ours(POSTGRES, 16_000, WIDE, mode="inprocess"),
+    ours(POSTGRES, 12_000, f"1 runner, {WIDE}", mode="runners"),
+    ours(POSTGRES, 12_000, WIDE, mode="inprocess", plain="1"),
+    ours(POSTGRES, 12_000, f"1 runner that they share, {WIDE}", mode="runners", plain="1"),
+    ours(SQLITE, 15_000, WIDE, mode="inprocess"),
+    ours(SQLITE, 15_000, f"1 runner, {WIDE}", mode="runners"),
+    ours(SQLITE, 12_000, WIDE, mode="inprocess", plain="1"),
+    ours(SQLITE, 12_000, f"1 runner that they share, {WIDE}", mode="runners", plain="1"),
 ]
 
 
