@@ -10,7 +10,7 @@ from outlast.config import worker_settings
 from outlast.model.job import State
 from outlast.store.base import Room
 from outlast.testing import ManualClock
-from outlast.worker.ahead import HORIZON_SECONDS, RATE_SECONDS
+from outlast.worker.ahead import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.embed import LocalLink, LocalPool
 from tests.unit.worker_kit import claimed, new_ledger
 
@@ -79,6 +79,28 @@ async def test_what_has_not_begun_can_be_stopped_and_does_not_begin_without_trus
     await stage.turns()
     assert stage.begun == []
     assert [end.state for end in stage.ledger.take(10)] == [State.CANCELLED, State.QUEUED]
+
+
+async def test_a_slot_is_asked_for_once_though_what_it_was_asked_for_has_not_begun() -> None:
+    """Else a full worker holds, for a while, what an idle one could run at once."""
+    stage = Stage()
+    stage.place(1)
+    assert _limits(stage.pool.rooms(0)) == [SLOTS - 1]
+    stage.place(*range(2, SLOTS + 1))
+    assert stage.begun == []
+    assert stage.pool.rooms(0) == []
+    await stage.turns()
+    assert stage.pool.rooms(0) == []
+
+
+async def test_what_has_a_slot_is_not_given_back_though_the_loop_stood_still() -> None:
+    stage = Stage()
+    stage.place(*range(SLOTS + 1))
+    stage.clock.advance(WAIT_SECONDS_MAX)
+    stage.pool.give_back_late()
+    assert [end.token for end in stage.ledger.take(10)] == [SLOTS], "it would wait on"
+    await stage.turns()
+    assert stage.begun == list(range(SLOTS))
 
 
 async def test_one_exchange_claims_half_of_what_may_be_held_while_attempts_end() -> None:

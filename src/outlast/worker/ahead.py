@@ -50,14 +50,17 @@ class Ahead:
 
     def room(self) -> int:
         """Return how many more may be claimed now; so many may be put here until the next call."""
-        room = int(self._per_second() * HORIZON_SECONDS) - len(self._waiting)
-        self._granted = max(0, room)
+        self._granted = max(0, self.most() - len(self._waiting))
         return self._granted
+
+    def most(self) -> int:
+        """Return how many may be held beyond the slots: what will start within the horizon."""
+        return int(self._per_second() * HORIZON_SECONDS)
 
     def part(self, slots: int) -> int:
         """Return how many one exchange may claim where there are so many slots: while attempts end,
         half of all that may be held, so that one half runs while the other is exchanged."""
-        ahead = int(self._per_second() * HORIZON_SECONDS)
+        ahead = self.most()
         return (slots + ahead + 1) // 2 if ahead else slots
 
     def span(self) -> float | None:
@@ -105,11 +108,12 @@ class Ahead:
         for token in list(self._waiting):
             self.stop(token, reason)
 
-    def give_back_late(self, wait: float = WAIT_SECONDS_MAX) -> None:
+    def give_back_late(self, wait: float = WAIT_SECONDS_MAX, *, free: int = 0) -> None:
         """Give back those that have waited too long and would still wait: slots became slow. One
-        look is not enough where the whole machine was slow: the present rate counts, too."""
+        look is not enough where the whole machine was slow: the present rate counts, too, and the
+        first have a slot where so many are ``free``."""
         now = self._clock.boot()
-        soon = int(self._per_second() * WAIT_SECONDS_MAX)
+        soon = free + int(self._per_second() * WAIT_SECONDS_MAX)
         for running in list(self._waiting.values())[soon:]:
             if now - running.started_at < wait:
                 return

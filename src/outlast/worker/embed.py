@@ -148,8 +148,10 @@ class LocalPool:
         return self._lacks
 
     def rooms(self, unanswered: int) -> list[Room]:
-        """Return the free slots."""
-        free = self._free() + self._ahead.room() - unanswered
+        """Return the free slots. One that was given to an attempt which begins with the loop's
+        next turn is not free: another worker could run at once what would wait here for it."""
+        held = len(self._ledger.running) + unanswered
+        free = self._settings.concurrency + self._ahead.most() - held
         if free <= 0 or not self._tasks:
             return []
         limit = min(free, self._ahead.part(self._settings.concurrency), CLAIMS_MAX)
@@ -174,8 +176,8 @@ class LocalPool:
         self._ahead.give_back(reason)
 
     def give_back_late(self) -> None:
-        """Give back what has waited too long for a slot."""
-        self._ahead.give_back_late()
+        """Give back what has waited too long for a slot and still has none."""
+        self._ahead.give_back_late(free=self._free())
 
     def waiting(self) -> int:
         """Return how many attempts were claimed and have not begun."""
