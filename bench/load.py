@@ -18,8 +18,8 @@ import msgspec
 from bench import tasks
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, State
-from outlast.store.base import NewJob
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, WorkerStatus
+from outlast.store.values import NewJob
 from tests.crash.harness import ROOT, Scene, boot
 
 WORKERS = 3

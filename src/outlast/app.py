@@ -28,8 +28,8 @@ from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.home import Home
 from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
-from outlast.store.base import Cancelled, Requeued
 from outlast.store.reads import JobRow
+from outlast.store.values import Cancelled, Requeued
 from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, is_async, submit
 from outlast.wakeup.address import parse
 

@@ -19,7 +19,8 @@ from outlast.codec import encode_result, from_json, to_json
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import BadArguments, LostLease, NotInAttempt, StoreUnavailable, UsageError
 from outlast.model.crash import Progress, clean
-from outlast.store.base import Answer, Claimed, ForeignConnection
+from outlast.store.base import ForeignConnection
+from outlast.store.values import Answer, Claimed
 
 STAGE_MAX = 200  # characters
 

@@ -18,7 +18,8 @@ import msgspec
 from outlast.bridge import hop
 from outlast.config import redacted, resolve_url, resolve_wakeup
 from outlast.errors import UsageError
-from outlast.store.base import ENQUEUE_MAX, Enqueued, NewJob, Store
+from outlast.store.base import ENQUEUE_MAX, Store
+from outlast.store.values import Enqueued, NewJob
 
 if TYPE_CHECKING:
     from outlast.wakeup.messenger import Messenger

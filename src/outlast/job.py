@@ -14,8 +14,9 @@ from outlast.model.job import State
 
 if TYPE_CHECKING:
     from outlast.home import Home
-    from outlast.store.base import Cancelled, Requeued, Store
+    from outlast.store.base import Store
     from outlast.store.reads import JobRow
+    from outlast.store.values import Cancelled, Requeued
 
 R = TypeVar("R")
 

@@ -21,7 +21,7 @@ from outlast.errors import ConfigError
 from outlast.home import Home
 from outlast.job import Job
 from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
-from outlast.store.base import NewJob
+from outlast.store.values import NewJob
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,8 +16,9 @@ from outlast.model.job import JobFacts, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.suspects import Suspicion
 from outlast.store import open_store
-from outlast.store.base import NewWorker, Orphan, Room, Store
+from outlast.store.base import Store
 from outlast.store.reads import JobRow
+from outlast.store.values import NewWorker, Orphan, Room
 
 DEADLINE = 20.0
 

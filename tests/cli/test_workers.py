@@ -9,8 +9,9 @@ import pytest
 
 from outlast.model.lease import DeathCause
 from outlast.store import open_store
-from outlast.store.base import NewWorker, Store, WorkerRef
+from outlast.store.base import Store
 from outlast.store.reads import WorkerStatus
+from outlast.store.values import NewWorker, WorkerRef
 from tests.cli.conftest import Outlast
 
 

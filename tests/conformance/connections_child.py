@@ -12,7 +12,7 @@ import sys
 from outlast.attempt import Attempt
 from outlast.model.job import Policy
 from outlast.store import open_store
-from outlast.store.base import Claimed
+from outlast.store.values import Claimed
 from tests.conformance import connections_kit
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.base import (
+from outlast.store.base import Store
+from outlast.store.values import (
     Answer,
     Claimed,
     Enqueued,
@@ -18,7 +19,6 @@ from outlast.store.base import (
     NewWorker,
     Orphan,
     Room,
-    Store,
     WorkerRef,
     WorkerSeen,
 )

@@ -34,8 +34,9 @@ from outlast.job import Job
 from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.adapters import foreign
-from outlast.store.base import NewJob, Store
+from outlast.store.base import Store
 from outlast.store.reads import JobFilter, JobRow
+from outlast.store.values import NewJob
 from outlast.task import Task
 from outlast.wakeup import open_wakeup
 from tests.conformance.connections_kit import (

@@ -24,7 +24,7 @@ from outlast.model.job import ENDED, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.model.suspects import Suspicion
 from outlast.store import open_store
-from outlast.store.base import Answer, Cancelled, NewJob, Orphan, Requeued, Room, Save
+from outlast.store.values import Answer, Cancelled, NewJob, Orphan, Requeued, Room, Save
 from tests.conformance.differential_kit import POLICY, ModelAttempt, ModelJob, Side
 from tests.conformance.kit import TASK, new_worker, no_dice
 from tests.servers import PostgresServer

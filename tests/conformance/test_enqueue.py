@@ -6,8 +6,9 @@ import pytest
 
 from outlast.errors import BadData
 from outlast.model.job import Policy, State
-from outlast.store.base import NewJob, Store
+from outlast.store.base import Store
 from outlast.store.reads import JobFilter
+from outlast.store.values import NewJob
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 
 

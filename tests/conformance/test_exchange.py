@@ -10,8 +10,9 @@ import pytest
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Answer, Room, Save, Store
+from outlast.store.base import Store
 from outlast.store.reads import WorkerStatus
+from outlast.store.values import Answer, Room, Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job
 
 

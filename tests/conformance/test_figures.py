@@ -6,8 +6,9 @@ import pytest
 
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store import postgres_inspector, sqlite_inspector
-from outlast.store.base import Save, Store
+from outlast.store.base import Store
 from outlast.store.figures import Figures
+from outlast.store.values import Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Cancelled, Requeued, Save, Store
+from outlast.store.base import Store
 from outlast.store.reads import JobFilter, JobRow, WorkerStatus
+from outlast.store.values import Cancelled, Requeued, Save
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
 SOON = -60.0  # "older than" a moment in the future: everything that has ended

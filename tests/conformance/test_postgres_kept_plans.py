@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from outlast.store.base import NewJob, Room, WorkerRef
 from outlast.store.postgres import PostgresStore
 from outlast.store.postgres_pool import Connections, Settings
+from outlast.store.values import NewJob, Room, WorkerRef
 
 KEPT, ANEW = "force_generic_plan", "force_custom_plan"
 

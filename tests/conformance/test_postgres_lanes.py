@@ -11,9 +11,9 @@ from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store import postgres_lanes
-from outlast.store.base import Claimed, NewJob, NewWorker, Room, WorkerRef
 from outlast.store.postgres import PostgresStore, enqueue_on
 from outlast.store.postgres_lanes import FULL_SECONDS, LAG_SECONDS, Lanes
+from outlast.store.values import Claimed, NewJob, NewWorker, Room, WorkerRef
 from outlast.testing import ManualClock
 
 

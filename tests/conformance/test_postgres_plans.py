@@ -19,8 +19,8 @@ import pytest
 from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Claimed, NewJob, NewWorker, Orphan, Report, Room, Save, WorkerRef
 from outlast.store.postgres import PostgresStore
+from outlast.store.values import Claimed, NewJob, NewWorker, Orphan, Report, Room, Save, WorkerRef
 from tests.servers import PostgresServer
 
 FINISHED = 100_000

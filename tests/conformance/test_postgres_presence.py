@@ -10,10 +10,10 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
-from outlast.store.base import WorkerSeen
 from outlast.store.postgres import PostgresStore
 from outlast.store.postgres_presence import PostgresPresence
 from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.store.values import WorkerSeen
 from tests.conformance.kit import Hands, eventually
 from tests.pgbouncer import PgBouncerServer
 from tests.servers import PostgresServer

@@ -18,11 +18,12 @@ import pytest
 from outlast.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
-from outlast.store.base import Answer, Cancelled, Room, Store
+from outlast.store.base import Store
 from outlast.store.postgres import PostgresStore, complete_on
 from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_sql import room_columns, sql
 from outlast.store.reads import JobFilter
+from outlast.store.values import Answer, Cancelled, Room
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 
 DEADLOCK_SECONDS = 30.0

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from outlast.model.job import State
-from outlast.store.base import Answer
 from outlast.store.postgres import PostgresStore
+from outlast.store.values import Answer
 from tests.conformance.kit import Hands, ended, enqueued
 
 WAITING = """SELECT count(*) FROM pg_stat_activity

@@ -16,10 +16,11 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.suspects import Suspicion
-from outlast.store.base import Answer, NewJob, Room, Store
+from outlast.store.base import Store
 from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.postgres_pool import Connections, Settings
+from outlast.store.values import Answer, NewJob, Room
 from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 from tests.pgbouncer import PgBouncerServer

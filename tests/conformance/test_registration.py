@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from outlast.store.base import Registered, Store
+from outlast.store.base import Store
 from outlast.store.lockfile import LockFile
 from outlast.store.reads import WorkerRow, WorkerStatus
 from outlast.store.sqlite import SqliteStore
+from outlast.store.values import Registered
 from tests.conformance.kit import Hands, enqueued, lost_worker, new_worker
 
 FIRST = new_worker(registration="w1/1")

@@ -10,8 +10,9 @@ import pytest
 
 from outlast.errors import SchemaMismatch
 from outlast.store import migrations, open_store
-from outlast.store.base import Migration, Store
+from outlast.store.base import Store
 from outlast.store.migrations import Step
+from outlast.store.values import Migration
 from tests.conformance.kit import enqueued
 
 load_shipped = migrations.load

@@ -21,10 +21,10 @@ import pytest
 from outlast.errors import ConfigError, StoreCorrupt, StoreUnavailable
 from outlast.model.job import State
 from outlast.store import lockfile, open_store, sqlite_connection, sqlite_versions
-from outlast.store.base import NewJob
 from outlast.store.lockfile import LockFile, Probe
 from outlast.store.reads import WorkerStatus
 from outlast.store.sqlite import SqliteStore, complete_on, enqueue_on, store_id_on
+from outlast.store.values import NewJob
 from tests.conformance.kit import Hands, enqueued, eventually, job, lost_worker
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store import sqlite_exchange, sqlite_jobs, sqlite_schema, sqlite_workers
-from outlast.store.base import Answer, Claimed, Room, WorkerRef
+from outlast.store.values import Answer, Claimed, Room, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
 
 NOW = 1_000.0

@@ -20,8 +20,9 @@ import psutil
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, Policy, State
 from outlast.store import open_store
-from outlast.store.base import NewJob, Store
+from outlast.store.base import Store
 from outlast.store.reads import AttemptRow, JobRow, WorkerRow
+from outlast.store.values import NewJob
 from outlast.verify import verify
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlast.model.job import State
-from outlast.store.base import NewJob
+from outlast.store.values import NewJob
 from tests.crash.harness import ROOT, Scene
 
 LIFE_WITH_A_THREAD = """

@@ -11,7 +11,7 @@ import pytest
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.base import Orphan
+from outlast.store.values import Orphan
 from tests.crash.harness import Scene
 from tests.crash.payments import EFFECTS
 

@@ -6,7 +6,7 @@ import signal
 
 from outlast.inspector import phase_of
 from outlast.model.job import State
-from outlast.store.base import NewJob
+from outlast.store.values import NewJob
 from tests.crash.harness import DEADLINE, Scene
 
 JOBS = 40

@@ -12,7 +12,7 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, ExchangeType
 
-from outlast.store.base import NewJob
+from outlast.store.values import NewJob
 from outlast.wakeup.address import parse
 from outlast.wakeup.amqp import AmqpBroker
 from tests.certificates import Authority

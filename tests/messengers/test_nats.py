@@ -11,7 +11,7 @@ import nats
 import pytest
 
 import outlast
-from outlast.store.base import NewJob
+from outlast.store.values import NewJob
 from outlast.worker.worker import Worker
 from tests.conformance.kit import Hands
 from tests.messengers.kit import NEVER, Shop, jetstream, published, sweep

@@ -10,7 +10,7 @@ import pytest
 from nats.js.api import RetentionPolicy, StreamConfig
 
 from outlast.errors import ConfigError
-from outlast.store.base import NewJob
+from outlast.store.values import NewJob
 from outlast.wakeup import check_messenger
 from outlast.wakeup.address import parse
 from outlast.wakeup.nats import NatsBroker

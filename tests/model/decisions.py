@@ -8,7 +8,7 @@ from outlast.model import lifecycle
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.store.base import Claimed
+from outlast.store.values import Claimed
 from outlast.worker import deaths
 from outlast.worker.ledger import _to_be_checked, begun
 from outlast.worker.runner_process import Death

@@ -17,8 +17,8 @@ from outlast.model.job import Policy, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store import sqlite_exchange, sqlite_jobs, sqlite_schema, sqlite_workers
-from outlast.store.base import NewWorker, Room, Save, WorkerRef, WorkerSeen
 from outlast.store.reads import WorkerStatus
+from outlast.store.values import NewWorker, Room, Save, WorkerRef, WorkerSeen
 from tests.model.desk import COHORT_MAX, Claim
 from tests.model.state import LEFT, LOST, SILENT, Db, End, Job, Me
 

@@ -18,7 +18,7 @@ from outlast.model import lease, lifecycle
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import State
 from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
-from outlast.store.base import Answer
+from outlast.store.values import Answer
 from outlast.worker import deaths
 from tests.model.explore import Found, explore
 from tests.model.leases import LEASES, reachable

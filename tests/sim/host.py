@@ -15,8 +15,8 @@ import msgspec
 from outlast.clock import seeded
 from outlast.config import WorkerSettings
 from outlast.errors import StoreError
-from outlast.store.base import NewWorker
 from outlast.store.lockfile import LockFile
+from outlast.store.values import NewWorker
 from outlast.worker import assemble
 from outlast.worker.heartbeat import Heartbeat
 from outlast.worker.worker import Worker

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from outlast.model.lease import DeathCause, Presence
-from outlast.store.base import Look, WorkerRef, WorkerSeen
+from outlast.store.values import Look, WorkerRef, WorkerSeen
 
 
 class SimPresence:

@@ -10,7 +10,7 @@ from typing import Any
 
 import outlast
 from outlast.model.job import Policy
-from outlast.store.base import NewJob
+from outlast.store.values import NewJob
 
 app = outlast.App("sqlite:///never-opened.db")
 RUNNER: ContextVar[Any] = ContextVar("runner")

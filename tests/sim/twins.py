@@ -17,7 +17,7 @@ from outlast.model.crash import Charge, CrashKind
 from outlast.model.lease import DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
 from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
-from outlast.store.base import Answer
+from outlast.store.values import Answer
 from outlast.worker import deaths, exchange, ledger, pool, reaper, registration
 from tests.sim import host as host_room
 from tests.sim import world as world_room

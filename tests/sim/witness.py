@@ -12,7 +12,7 @@ from typing import Any
 
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Answer
+from outlast.store.values import Answer
 from tests.sim.loop import AROUND
 
 RESUMED_SECONDS = 1.0  # after a stop of everything, runners may take a step before they are ended

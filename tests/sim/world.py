@@ -25,9 +25,9 @@ from unittest import mock
 from outlast import events
 from outlast.clock import seeded
 from outlast.errors import StoreError
-from outlast.store.base import Cancelled, NewJob
 from outlast.store.lockfile import LockFile
 from outlast.store.sqlite import SqliteStore
+from outlast.store.values import Cancelled, NewJob
 from outlast.verify import verify
 from tests.sim.disk import Disk
 from tests.sim.faults import Faults, FaultyStore, Plan

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 import outlast
-from outlast.store.base import Cancelled, Requeued
 from outlast.store.reads import JobRow
+from outlast.store.values import Cancelled, Requeued
 from outlast.task import Call, Placed, PlainTask
 
 app = outlast.App("sqlite:///jobs.db", notify=False, max_payload=10_000)

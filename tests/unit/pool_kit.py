@@ -9,7 +9,7 @@ from outlast.errors import ApplicationError
 from outlast.model.lifecycle import Transition
 from outlast.runner import protocol
 from outlast.runner.protocol import Hello, Run, TaskInfo
-from outlast.store.base import Claimed, Room
+from outlast.store.values import Claimed, Room
 from outlast.testing import ManualClock
 from outlast.worker.pool import RunnerPool
 from outlast.worker.wear import Wear

@@ -6,7 +6,7 @@ import pytest
 
 from outlast.model.job import State
 from outlast.runner.protocol import End, Ended, Stop
-from outlast.store.base import Room
+from outlast.store.values import Room
 from outlast.testing import ManualClock
 from outlast.worker.ahead import (
     HORIZON_SECONDS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
-from outlast.store.base import Room
+from outlast.store.values import Room
 from outlast.testing import ManualClock
 from outlast.worker.alone import TURN_EVERY_SECONDS, TURN_SECONDS, VAIN_SECONDS, Alone
 from tests.unit.worker_kit import COMPLETED, accepted, claimed, new_ledger

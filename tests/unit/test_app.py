@@ -15,7 +15,7 @@ import outlast.store
 from outlast.config import WorkerSettings, parse_size, redacted, worker_settings
 from outlast.errors import ConfigError, JobNotFound, UnknownTask, UsageError
 from outlast.model.job import State
-from outlast.store.base import Cancelled, Requeued
+from outlast.store.values import Cancelled, Requeued
 
 
 def application(url: str | None) -> outlast.App:

@@ -23,7 +23,7 @@ from outlast.errors import (
 )
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
-from outlast.store.base import Answer, Claimed
+from outlast.store.values import Answer, Claimed
 
 ODD = ["an object", "no number", "a lone surrogate", "too large"]
 

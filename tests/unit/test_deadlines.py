@@ -8,7 +8,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import STEADY_GAP_SECONDS, STEP_SECONDS, SteadyClock
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Late, Look, Orphan
+from outlast.store.values import Late, Look, Orphan
 from outlast.testing import ManualClock
 from outlast.worker.deadlines import SLACK_SECONDS, Deadlines
 from outlast.worker.reaper import LOOK_SECONDS, Reaper

@@ -16,7 +16,7 @@ from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError
 from outlast.model.crash import Progress
 from outlast.runner import door as module
 from outlast.runner.door import Checkpoint, Door, Report, ask
-from outlast.store.base import Answer
+from outlast.store.values import Answer
 from tests.unit.test_attempt import FakeLink, attempt_of
 
 TOKEN = 70

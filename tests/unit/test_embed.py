@@ -8,7 +8,7 @@ from typing import Any
 import outlast
 from outlast.config import worker_settings
 from outlast.model.job import State
-from outlast.store.base import Room
+from outlast.store.values import Room
 from outlast.testing import ManualClock
 from outlast.worker.ahead import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.embed import LocalLink, LocalPool

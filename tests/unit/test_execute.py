@@ -18,7 +18,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.marks import line_of
 from outlast.runner.protocol import End
-from outlast.store.base import Answer
+from outlast.store.values import Answer
 from outlast.testing import ManualClock
 from tests.unit.worker_kit import claimed
 

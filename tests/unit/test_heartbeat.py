@@ -8,7 +8,7 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LeaseTerms
-from outlast.store.base import Beat, WorkerRef
+from outlast.store.values import Beat, WorkerRef
 from outlast.testing import ManualClock
 from outlast.worker.heartbeat import RETRY_SECONDS_MAX, Heartbeat
 from tests.unit.worker_kit import heard

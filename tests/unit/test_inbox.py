@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.store.base import Room
+from outlast.store.values import Room
 from outlast.wakeup.inbox import PASSED_MAX, Inbox
 from tests.unit.worker_kit import claimed
 

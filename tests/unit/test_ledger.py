@@ -10,7 +10,7 @@ import pytest
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.store.base import Answer
+from outlast.store.values import Answer
 from outlast.testing import ManualClock
 from outlast.worker.ledger import Ledger
 from tests.unit.worker_kit import COMPLETED, RELEASED, claimed, crash, heard, new_ledger

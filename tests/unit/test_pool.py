@@ -17,7 +17,7 @@ from outlast.runner.protocol import (
     Stop,
     TaskInfo,
 )
-from outlast.store.base import Room
+from outlast.store.values import Room
 from outlast.worker.births import LOOK_SECONDS
 from outlast.worker.pool import BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX
 from tests.unit.pool_kit import OWN, SIZE, Bench, own, shared

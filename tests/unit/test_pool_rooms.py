@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from outlast.runner import protocol
 from outlast.runner.protocol import End, Ended
-from outlast.store.base import CLAIMS_MAX, Room
+from outlast.store.base import CLAIMS_MAX
+from outlast.store.values import Room
 from tests.unit.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
 from tests.unit.worker_kit import COMPLETED, claimed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlast.model.job import ALONE_IN_WORKER
 from outlast.runner.protocol import End, Ended
-from outlast.store.base import Claimed, Room
+from outlast.store.values import Claimed, Room
 from tests.unit.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
 from tests.unit.worker_kit import COMPLETED, claimed
 

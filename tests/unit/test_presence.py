@@ -17,8 +17,8 @@ from outlast.model.lease import (
     Sign,
 )
 from outlast.model.lease import Presence as Seen
-from outlast.store.base import WorkerRef, WorkerSeen
 from outlast.store.presence import SWITCHED_OFF, NoPresence, open_presence
+from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.testing import ManualClock
 from outlast.worker.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, Presence
 from tests.unit.worker_kit import heard_fields

@@ -33,7 +33,7 @@ from outlast.runner.protocol import (
     in_batches,
     pack,
 )
-from outlast.store.base import Claimed
+from outlast.store.values import Claimed
 
 
 def claimed(token: int = 1, args: str = "{}", checkpoint: str | None = None) -> Claimed:

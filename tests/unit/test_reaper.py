@@ -11,8 +11,9 @@ from outlast.model.crash import Progress
 from outlast.model.job import JobFacts, Policy, State
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition
-from outlast.store.base import ORPHANS_MAX, Look, Orphan, WorkerSeen
+from outlast.store.base import ORPHANS_MAX
 from outlast.store.lockfile import LockFile, boot_id
+from outlast.store.values import Look, Orphan, WorkerSeen
 from outlast.testing import ManualClock
 from outlast.worker.reaper import LOOK_SECONDS, Reaper
 from outlast.worker.service import Service

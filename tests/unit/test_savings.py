@@ -7,7 +7,7 @@ import pytest
 from outlast.errors import BadData, StoreUnavailable
 from outlast.model.crash import CrashKind, Progress
 from outlast.runner.protocol import Reported, Saved, Saving
-from outlast.store.base import Answer, Save
+from outlast.store.values import Answer, Save
 from outlast.testing import ManualClock
 from outlast.worker import savings as module
 from outlast.worker.savings import Savings

@@ -7,7 +7,7 @@ import pytest
 from outlast.config import worker_settings
 from outlast.errors import ConfigError
 from outlast.runner.protocol import Hello, TaskInfo
-from outlast.store.base import Room
+from outlast.store.values import Room
 from outlast.worker.tags import missing, split_by_tags
 from tests.unit.pool_kit import CONCURRENCY, SIZE, Bench
 from tests.unit.worker_kit import claimed

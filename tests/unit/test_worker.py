@@ -13,9 +13,9 @@ import pytest
 from outlast.config import WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LeaseTerms
-from outlast.store.base import Beat, Look, NewWorker, Registered, WorkerRef, WorkerSeen
 from outlast.store.presence import NoPresence
 from outlast.store.reads import WorkerStatus
+from outlast.store.values import Beat, Look, NewWorker, Registered, WorkerRef, WorkerSeen
 from outlast.testing import ManualClock
 from outlast.worker.base import KILL_SECONDS
 from outlast.worker.ledger import Ledger

@@ -11,7 +11,7 @@ from outlast.errors import BadData
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.store.base import Answer, Claimed, Exchanged, Report, Room, Save, WorkerRef
+from outlast.store.values import Answer, Claimed, Exchanged, Report, Room, Save, WorkerRef
 from outlast.testing import ManualClock
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.pulse import Pulse

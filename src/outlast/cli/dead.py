@@ -26,8 +26,9 @@ from outlast.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.inspector import SCHEMA, job_document
 from outlast.model.job import State
-from outlast.store.base import Requeued, Store
+from outlast.store.base import Store
 from outlast.store.reads import AttemptRow, JobFilter, JobRow
+from outlast.store.values import Requeued
 from outlast.words import count_of
 
 BATCH = 500  # jobs in one transaction

@@ -33,8 +33,9 @@ from outlast.errors import ConfigError, JobNotFound, UsageError
 from outlast.inspector import SCHEMA, job_document, jobs_document
 from outlast.job import Job
 from outlast.model.job import State
-from outlast.store.base import Cancelled, Requeued, Store
+from outlast.store.base import Store
 from outlast.store.reads import JobFilter, JobRow
+from outlast.store.values import Cancelled, Requeued
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
 _PLACEMENT = ("delay", "queue", "priority", "key", "tenant")

@@ -13,8 +13,9 @@ from outlast.cli.options import Url, command
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.errors import UsageError
-from outlast.store.base import Migration, Store
+from outlast.store.base import Store
 from outlast.store.reads import JobFilter
+from outlast.store.values import Migration
 from outlast.words import count_of
 
 PAGE = 1_000  # jobs read at once

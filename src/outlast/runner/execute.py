@@ -41,7 +41,7 @@ from outlast.runner.lanes import Lanes, is_as
 from outlast.runner.marks import call_marked, marked
 from outlast.runner.protocol import End
 from outlast.runner.threads import Threads
-from outlast.store.base import Claimed
+from outlast.store.values import Claimed
 from outlast.task import Task
 
 _OURS = {__file__, marks.__file__}

@@ -24,7 +24,7 @@ from contextvars import Context, copy_context
 from operator import is_
 from typing import Any
 
-from outlast.store.base import Claimed
+from outlast.store.values import Claimed
 
 TURN_MAX = 100  # attempts that a lane runs in one turn of the loop: others have their turns, too
 

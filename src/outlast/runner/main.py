@@ -54,7 +54,7 @@ from outlast.runner.protocol import (
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tether import die_with_parent, groups_of, kill_group
-from outlast.store.base import Answer
+from outlast.store.values import Answer
 
 READ_BYTES = 1 << 18
 BROKEN = 3  # exit code of a runner that could not start, or not go on

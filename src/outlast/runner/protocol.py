@@ -15,7 +15,7 @@ import msgspec
 from outlast.errors import FrameError
 from outlast.model.crash import Progress
 from outlast.model.lifecycle import Outcome
-from outlast.store.base import Claimed
+from outlast.store.values import Claimed
 
 FRAME_MAX = 64 * 1024 * 1024  # bytes
 BATCH_BYTES = 1024 * 1024  # a frame that carries many attempts is closed above this

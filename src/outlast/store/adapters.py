@@ -11,7 +11,8 @@ from typing import Any
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import ConnectionMismatch
-from outlast.store.base import Enqueued, ForeignConnection, NewJob
+from outlast.store.base import ForeignConnection
+from outlast.store.values import Enqueued, NewJob
 from outlast.store.ways import Way, way_into
 
 

@@ -14,7 +14,8 @@ import msgspec
 
 from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Answer, Exchanged, Room, Store, WorkerRef
+from outlast.store.base import Store
+from outlast.store.values import Answer, Exchanged, Room, WorkerRef
 
 
 async def exchange_bisecting(

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from outlast.store.base import WorkerRef
+from outlast.store.values import WorkerRef
 
 RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name and number
 

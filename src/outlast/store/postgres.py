@@ -14,30 +14,7 @@ from typing import Any, TypeVar
 from outlast.clock import SYSTEM, Clock
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.base import (
-    CLAIMS_MAX,
-    ORPHANS_MAX,
-    PRUNE_MAX,
-    REFUSALS_KEPT,
-    Answer,
-    Beat,
-    Cancelled,
-    Enqueued,
-    Exchanged,
-    Late,
-    Look,
-    Migration,
-    NewJob,
-    NewWorker,
-    Orphan,
-    Registered,
-    Report,
-    Requeued,
-    Room,
-    Save,
-    WorkerRef,
-    WorkerSeen,
-)
+from outlast.store.base import CLAIMS_MAX, ORPHANS_MAX, PRUNE_MAX, REFUSALS_KEPT
 from outlast.store.columns import policy_of
 from outlast.store.line import RunBy, Unannounced, Waiting
 from outlast.store.postgres_enqueue import create_with_key, enqueue, keyed, unfinished
@@ -58,6 +35,26 @@ from outlast.store.postgres_sql import (
     to_json,
 )
 from outlast.store.reads import Inspector, WorkerStatus
+from outlast.store.values import (
+    Answer,
+    Beat,
+    Cancelled,
+    Enqueued,
+    Exchanged,
+    Late,
+    Look,
+    Migration,
+    NewJob,
+    NewWorker,
+    Orphan,
+    Registered,
+    Report,
+    Requeued,
+    Room,
+    Save,
+    WorkerRef,
+    WorkerSeen,
+)
 
 _PLANNED_ONCE = {"exchange"}  # a call of a function: its plan never depends on what tables hold
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast.errors import StoreUnavailable
-from outlast.store.base import Enqueued, NewJob
 from outlast.store.postgres_sql import job_columns, policy_text, sql
+from outlast.store.values import Enqueued, NewJob
 
 KEYED_TRIES = 10  # a key whose job ends between insert and look-up, this often in a row
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere

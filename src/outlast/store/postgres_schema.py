@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from outlast.errors import SchemaMismatch
-from outlast.store.base import Migration
 from outlast.store.migrations import Applied, Step, check_history, check_usable, load, pending
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import sql
+from outlast.store.values import Migration
 
 _ADVICE = "run `outlast migrate` as a role that may create tables"
 

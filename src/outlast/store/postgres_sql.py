@@ -1,4 +1,4 @@
-"""The SQL files of PostgreSQL, read once, and how rows become the values of ``store.base``."""
+"""The SQL files of PostgreSQL, read once, and how rows become the values of ``store.values``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 from outlast.errors import BadData
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Claimed, NewJob, Orphan, Room
 from outlast.store.columns import cause_of, policy_of, progress_of
+from outlast.store.values import Claimed, NewJob, Orphan, Room
 
 _encode = msgspec.json.Encoder().encode
 

@@ -26,9 +26,14 @@ from outlast.store import (
     sqlite_versions,
     sqlite_workers,
 )
-from outlast.store.base import (
-    ORPHANS_MAX,
-    PRUNE_MAX,
+from outlast.store.base import ORPHANS_MAX, PRUNE_MAX
+from outlast.store.lockfile import LockFile, refuses
+from outlast.store.migrations import check_usable, load
+from outlast.store.reads import Inspector, WorkerStatus
+from outlast.store.sqlite_connection import SqliteConnection
+from outlast.store.sqlite_inspector import SqliteInspector
+from outlast.store.sqlite_jobs import complete_on, enqueue_on, store_id, store_id_on
+from outlast.store.values import (
     Answer,
     Beat,
     Cancelled,
@@ -48,12 +53,6 @@ from outlast.store.base import (
     WorkerRef,
     WorkerSeen,
 )
-from outlast.store.lockfile import LockFile, refuses
-from outlast.store.migrations import check_usable, load
-from outlast.store.reads import Inspector, WorkerStatus
-from outlast.store.sqlite_connection import SqliteConnection
-from outlast.store.sqlite_inspector import SqliteInspector
-from outlast.store.sqlite_jobs import complete_on, enqueue_on, store_id, store_id_on
 
 __all__ = ["SqliteStore", "complete_on", "enqueue_on", "store_id_on"]
 

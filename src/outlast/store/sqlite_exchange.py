@@ -22,10 +22,11 @@ from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store import sqlite_suspects as suspects
-from outlast.store.base import CLAIMS_MAX, Answer, Claimed, Exchanged, Room, WorkerRef
+from outlast.store.base import CLAIMS_MAX
 from outlast.store.columns import policy_of
 from outlast.store.sqlite_fence import judged
 from outlast.store.sqlite_sql import statements
+from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef
 
 DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
 NUL = "\\u0000"  # as JSON has it, and two other texts too

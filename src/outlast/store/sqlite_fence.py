@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from sqlite3 import Cursor
 
-from outlast.store.base import REFUSALS_KEPT, Answer
+from outlast.store.base import REFUSALS_KEPT
 from outlast.store.sqlite_sql import statements
+from outlast.store.values import Answer
 
 _SQL = statements("refuse")
 

@@ -18,20 +18,12 @@ import msgspec
 
 from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
-from outlast.store.base import (
-    ENQUEUE_MAX,
-    Answer,
-    Cancelled,
-    Enqueued,
-    NewJob,
-    Report,
-    Requeued,
-    Save,
-)
+from outlast.store.base import ENQUEUE_MAX
 from outlast.store.sqlite_errors import translated
 from outlast.store.sqlite_exchange import draw
 from outlast.store.sqlite_fence import refuse
 from outlast.store.sqlite_sql import statements
+from outlast.store.values import Answer, Cancelled, Enqueued, NewJob, Report, Requeued, Save
 
 _ENQUEUE = statements("enqueue")
 _CHECKPOINT = statements("checkpoint")

@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from sqlite3 import Cursor
 
-from outlast.store.base import Migration
 from outlast.store.migrations import Applied, Step, check_history, load, pending
 from outlast.store.sqlite_sql import statements
+from outlast.store.values import Migration
 
 _SQL = statements("migrate")
 DIALECT = "sqlite"

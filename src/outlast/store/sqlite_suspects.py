@@ -11,8 +11,8 @@ from sqlite3 import Cursor
 from typing import Any
 
 from outlast.model.job import ALONE_IN_RUNNER
-from outlast.store.base import Room
 from outlast.store.sqlite_sql import statements
+from outlast.store.values import Room
 
 _SQL = statements("exchange")
 

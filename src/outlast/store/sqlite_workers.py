@@ -17,7 +17,12 @@ from outlast.model.crash import Charge
 from outlast.model.job import JobFacts, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.base import (
+from outlast.store.columns import cause_of, policy_of, progress_of
+from outlast.store.lockfile import LockFile, read_beat
+from outlast.store.reads import WorkerStatus
+from outlast.store.sqlite_exchange import apply, cancels_of, draw, worker_status
+from outlast.store.sqlite_sql import statements
+from outlast.store.values import (
     Beat,
     Late,
     Look,
@@ -27,11 +32,6 @@ from outlast.store.base import (
     WorkerRef,
     WorkerSeen,
 )
-from outlast.store.columns import cause_of, policy_of, progress_of
-from outlast.store.lockfile import LockFile, read_beat
-from outlast.store.reads import WorkerStatus
-from outlast.store.sqlite_exchange import apply, cancels_of, draw, worker_status
-from outlast.store.sqlite_sql import statements
 
 _REGISTER = statements("register")
 _HEARTBEAT = statements("heartbeat")

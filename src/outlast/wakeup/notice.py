@@ -14,8 +14,8 @@ from typing import Annotated
 
 import msgspec
 
-from outlast.store.base import Enqueued, NewJob
 from outlast.store.line import Unannounced
+from outlast.store.values import Enqueued, NewJob
 
 BODY_MAX = 16_384  # bytes
 REASON_MAX = 500  # characters

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outlast.clock import Clock
-from outlast.store.base import Exchanged, Room
+from outlast.store.values import Exchanged, Room
 from outlast.worker.ledger import Ledger
 
 TURN_SECONDS = 10.0  # in which a busy worker takes nothing, to become empty

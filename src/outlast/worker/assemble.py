@@ -17,10 +17,11 @@ from outlast.events import emit
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.settings import RunnerSettings
 from outlast.store import open_store
-from outlast.store.base import NewWorker, Store
+from outlast.store.base import Store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.presence import PresenceLock, open_presence
 from outlast.store.sqlite import SqliteStore
+from outlast.store.values import NewWorker
 from outlast.wakeup import open_messenger, open_wakeup
 from outlast.wakeup.base import Wakeup
 from outlast.worker.memory import find_cgroup

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from outlast.runner.protocol import Reported, Saving
-from outlast.store.base import Room
+from outlast.store.values import Room
 from outlast.worker.ledger import Running
 from outlast.worker.pulse import Pulse
 from outlast.worker.runner_process import RunnerProcess

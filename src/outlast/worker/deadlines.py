@@ -16,7 +16,8 @@ from outlast.events import emit
 from outlast.model.crash import CrashKind
 from outlast.model.lease import SteadyClock
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.base import Late, Look, Orphan, Store
+from outlast.store.base import Store
+from outlast.store.values import Late, Look, Orphan
 
 SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, go first
 

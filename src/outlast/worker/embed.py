@@ -23,7 +23,8 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
-from outlast.store.base import CLAIMS_MAX, Answer, Room, Save
+from outlast.store.base import CLAIMS_MAX
+from outlast.store.values import Answer, Room, Save
 from outlast.worker.ahead import Ahead, linger
 from outlast.worker.assemble import (
     lock_for,

@@ -17,17 +17,9 @@ from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.store.base import (
-    OUTCOMES_MAX,
-    Answer,
-    Claimed,
-    Exchanged,
-    Look,
-    Room,
-    Store,
-    WorkerRef,
-)
+from outlast.store.base import OUTCOMES_MAX, Store
 from outlast.store.bisect import exchange_bisecting
+from outlast.store.values import Answer, Claimed, Exchanged, Look, Room, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.ahead import WAIT_SECONDS_MAX
 from outlast.worker.alone import Alone

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms
-from outlast.store.base import Beat, Store, WorkerRef
+from outlast.store.base import Store
+from outlast.store.values import Beat, WorkerRef
 
 RETRY_SECONDS_MAX = 0.5
 

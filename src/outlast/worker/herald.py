@@ -13,8 +13,9 @@ from outlast.clock import Clock
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.store.base import NewWorker, Store, WorkerRef, WorkerSeen
+from outlast.store.base import Store
 from outlast.store.line import Line
+from outlast.store.values import NewWorker, WorkerRef, WorkerSeen
 from outlast.wakeup.base import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger

@@ -21,7 +21,7 @@ from outlast.model.job import SHELL_TASK, JobFacts
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.marks import line_of, own_first
 from outlast.runner.protocol import End
-from outlast.store.base import Answer, Claimed
+from outlast.store.values import Answer, Claimed
 
 MESSAGE_MAX = 2_000
 # looked up for every job: by way of its class, it takes Python 3.11 0.3 us

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
-from outlast.store.base import CLAIMS_MAX, Room
+from outlast.store.base import CLAIMS_MAX
+from outlast.store.values import Room
 from outlast.worker.ledger import Running
 from outlast.worker.runner_process import RunnerProcess
 

@@ -27,7 +27,7 @@ from outlast.runner.protocol import (
     ToWorker,
     in_batches,
 )
-from outlast.store.base import Answer, Claimed, Room
+from outlast.store.values import Answer, Claimed, Room
 from outlast.worker.ahead import TURN_EVERY_SECONDS, TURN_SECONDS, WAIT_SECONDS_MAX, Ahead, linger
 from outlast.worker.base import KILL_SECONDS, Savings
 from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births

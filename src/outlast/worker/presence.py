@@ -18,8 +18,9 @@ from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms
 from outlast.model.lease import Presence as Seen
-from outlast.store.base import Store, WorkerRef, WorkerSeen
+from outlast.store.base import Store
 from outlast.store.presence import PresenceLock
+from outlast.store.values import WorkerRef, WorkerSeen
 
 RETRY_SECONDS = 0.25
 OFF_AFTER_SECONDS = 1.0  # a session that has just ended may keep the lock for an instant

@@ -20,8 +20,9 @@ from outlast.events import emit
 from outlast.model.crash import CrashKind
 from outlast.model.lease import LOOK_FRACTION, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.base import ORPHANS_MAX, Look, Orphan, Store, WorkerSeen
+from outlast.store.base import ORPHANS_MAX, Store
 from outlast.store.lockfile import Probe, probe
+from outlast.store.values import Look, Orphan, WorkerSeen
 from outlast.worker.deadlines import SLACK_SECONDS, Deadlines
 
 LOOK_SECONDS = 1.0  # between two looks; less where a worker has a short lease

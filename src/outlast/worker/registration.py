@@ -19,8 +19,9 @@ from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms, Trust
-from outlast.store.base import Beat, NewWorker, Store, WorkerRef
+from outlast.store.base import Store
 from outlast.store.reads import WorkerStatus
+from outlast.store.values import Beat, NewWorker, WorkerRef
 from outlast.worker.base import KILL_SECONDS, Pool
 from outlast.worker.isolation import Isolation
 from outlast.worker.ledger import Ledger

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from outlast.errors import BadData, StoreError
 from outlast.events import emit
 from outlast.runner.protocol import Reported, Saved, Saving
-from outlast.store.base import Answer, Report, Save, Store
+from outlast.store.base import Store
+from outlast.store.values import Answer, Report, Save
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.runner_process import RunnerProcess
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from outlast.clock import Clock
 from outlast.events import emit
-from outlast.store.base import Store, WorkerRef
+from outlast.store.base import Store
 from outlast.store.line import Line, Unannounced, Waiting
+from outlast.store.values import WorkerRef
 from outlast.wakeup.base import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger

@@ -9,9 +9,10 @@ from outlast.clock import Clock
 from outlast.config import WorkerSettings
 from outlast.events import emit
 from outlast.model.lifecycle import Transition
-from outlast.store.base import OUTCOMES_MAX, Beat, Look, NewWorker, Store, WorkerRef
+from outlast.store.base import OUTCOMES_MAX, Store
 from outlast.store.presence import PresenceLock
 from outlast.store.reads import WorkerStatus
+from outlast.store.values import Beat, Look, NewWorker, WorkerRef
 from outlast.wakeup.base import Wakeup
 from outlast.worker.base import Pool
 from outlast.worker.deadlines import Deadlines

@@ -1,0 +1,277 @@
+"""What goes into a store's verbs and what comes out of them (``store.base``): plain values.
+
+A value knows nothing of a store; what is read for people and screens is in ``store.reads``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from outlast.model.crash import Crash, CrashKind, Progress
+from outlast.model.job import JobFacts, Policy
+from outlast.model.lease import DeathCause, Presence, Sign
+
+
+class Answer(StrEnum):
+    """What became of one fenced write.
+
+    ``already``: this very end was written before (its answer was lost). ``busy``: the row is
+    locked, for example by the task's own open transaction: send it again.
+    """
+
+    ACCEPTED = "accepted"
+    ALREADY = "already"
+    REFUSED = "refused"
+    BUSY = "busy"
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's
+    now, or at ``run_at`` (seconds since 1970, UTC)."""
+
+    task: str
+    queue: str = "default"
+    args: str = "{}"
+    priority: int = 0
+    delay: float = 0.0
+    run_at: float | None = None
+    key: str | None = None
+    tenant: str | None = None
+    policy: Policy = Policy()
+
+
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
+    """The id of an enqueued job; ``created`` is false where its key named an unfinished one."""
+
+    job_id: int
+    created: bool
+
+
+class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it knows but may
+    not serve -> the tags it would need. ``instance``: a name that the platform keeps unique;
+    ``succeeds``: whoever else still lives under it is gone. ``registration``: a key of this wish.
+    ``token_seen`` is the highest token that it has ever seen: the store jumps above it. The lock
+    fields name its host-local lock file; ``lock_path`` None means that it has none."""
+
+    name: str
+    host: str
+    pid: int
+    boot_id: str
+    heartbeat: float
+    lease: float
+    queues: list[str] = []
+    tasks: list[str] = []
+    tags: list[str] = []
+    lacks: dict[str, list[str]] = {}
+    instance: str | None = None
+    succeeds: bool = True
+    release: str | None = None
+    token_seen: int = 0
+    registration: str | None = None
+    lock_path: str | None = None
+    lock_device: int | None = None
+    lock_inode: int | None = None
+
+
+class WorkerRef(msgspec.Struct, frozen=True):
+    """Names a registered worker's connection: the epoch rises at each reconnect."""
+
+    worker_id: int
+    epoch: int
+
+
+class Registered(WorkerRef, frozen=True):
+    """A new registration; ``replaced`` earlier ones of its instance were marked lost by it."""
+
+    replaced: int = 0
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """The answer to a heartbeat. Not ``renewed``: the lease is lost for good.
+    ``cancels`` are (job id, token) of own running jobs with a cancel request. ``drain``: somebody
+    has asked this worker to take no more work and leave."""
+
+    renewed: bool
+    cancels: list[tuple[int, int]] = []
+    drain: bool = False
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How many jobs of these tasks may be claimed from these queues (empty: all queues, in
+    no particular order among them). Within a queue: priority first, then position.
+
+    ``solo`` 0: ordinary jobs, never a suspect. 1: one cohort of suspects, the one whose member
+    is next by priority and by the time since when it is due; such a room is for a runner with
+    nothing else in it. 2: one job that must have its worker to itself.
+
+    ``named``: ids of jobs that messages have named, taken before others of their priority where
+    the store can; a hint, and what cannot be claimed is passed over."""
+
+    tasks: list[str]
+    limit: int
+    queues: list[str] = []
+    solo: int = 0
+    named: list[int] = []
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """A job that is now running under ``token``. ``number`` counts its attempts from 1."""
+
+    job_id: int
+    token: int
+    task: str
+    queue: str
+    args: str
+    number: int
+    failures: int
+    losses: int
+    policy: Policy
+    tenant: str | None = None
+    checkpoint: str | None = None
+    priority: int = 0
+    solo: int = 0
+    incident: int | None = None
+    cohort: int | None = None
+
+
+class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply to an exchange. ``answers`` are in the order of what was handed in.
+    ``valid`` is false when the worker's row no longer stands at that epoch (lost, stopped or
+    reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
+    scheduled job of these queues falls due, where nothing more could be claimed; suspects count
+    where there was room for them. ``solo_waiting`` is the largest ``solo`` among the suspects of
+    the rooms' tasks and queues that are due and were not claimed, 0 if there are none."""
+
+    valid: bool
+    answers: list[Answer]
+    claimed: list[Claimed] = []
+    cancels: list[tuple[int, int]] = []
+    next_due: float | None = None
+    solo_waiting: int = 0
+
+
+class Save(msgspec.Struct, frozen=True):
+    """A checkpoint: JSON text, with its number, which rises within the attempt from 1."""
+
+    job_id: int
+    token: int
+    number: int
+    value: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Progress of a running attempt."""
+
+    job_id: int
+    token: int
+    progress: Progress
+
+
+class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at one active or draining worker, as a reaper needs it. ``age``: seconds since its
+    last beat by the store's clock, for people. ``incarnation``: of the database, under which it
+    took its presence."""
+
+    worker_id: int
+    name: str
+    host: str
+    boot_id: str
+    beat: int
+    heartbeat: float
+    lease: float
+    lock_path: str | None = None
+    lock_device: int | None = None
+    lock_inode: int | None = None
+    age: float | None = None
+    presence: Presence = Presence.UNKNOWN
+    incarnation: str | None = None
+
+    def sign(self) -> Sign:
+        """Return what the observer's rule needs."""
+        return Sign(
+            worker_id=self.worker_id,
+            beat=self.beat,
+            heartbeat=self.heartbeat,
+            lease=self.lease,
+            presence=self.presence,
+            incarnation=self.incarnation,
+        )
+
+
+class Orphan(msgspec.Struct, frozen=True, kw_only=True):
+    """A running job whose worker is not alive, or has no row: the facts to decide on. ``cause``:
+    by what the worker was found gone; None where it left by itself or has no row."""
+
+    facts: JobFacts
+    worker_id: int
+    worker: str | None = None
+    host: str | None = None
+    progress: Progress | None = None
+    checkpoint_age: float | None = None
+    cause: DeathCause | None = None
+
+    def crash(self, kind: CrashKind, message: str) -> Crash:
+        """Return the report of an attempt that somebody else than its worker ends."""
+        return Crash(
+            kind=kind,
+            message=message,
+            progress=self.progress,
+            checkpoint_age_seconds=self.checkpoint_age,
+            worker=self.worker,
+            host=self.host,
+        )
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at all that may need somebody: cheap, as each worker takes it all the time.
+
+    ``workers``: those that are active or draining. ``orphans``: whether a running job has none of
+    them. ``overdue``: whether a running attempt is past its hard deadline by more than the slack,
+    by the store's clock, which is ``now`` (seconds since 1970). ``next_due``: in how many seconds
+    a job that is in no line may fall due, 0 and less where one is; None: there is none. ``drawn``:
+    the highest position ever drawn, which rises whenever a job joins a line. None: this store says
+    neither."""
+
+    workers: list[WorkerSeen]
+    orphans: bool
+    overdue: bool
+    now: float
+    next_due: float | None = None
+    drawn: int | None = None
+
+
+class Late(msgspec.Struct, frozen=True):
+    """A running attempt that is ``seconds`` past its hard deadline, by the store's clock."""
+
+    job_id: int
+    token: int
+    seconds: float
+    policy: Policy
+
+
+class Cancelled(StrEnum):
+    """What a cancel did: ended a queued job, asked a running one, or came too late."""
+
+    CANCELLED = "cancelled"
+    REQUESTED = "requested"
+    ENDED = "ended"
+
+
+class Requeued(StrEnum):
+    """What a requeue did. Only dead and cancelled jobs can be requeued."""
+
+    REQUEUED = "requeued"
+    NOT_ENDED = "not_ended"
+    COMPLETED = "completed"
+    KEY_TAKEN = "key_taken"
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """A numbered step of the schema; ``applied_at`` None: not yet on this store."""
+
+    number: int
+    name: str
+    applied_at: float | None
