@@ -38,7 +38,7 @@ async def test_plans_are_kept_only_for_who_asks_for_it(two: Connections) -> None
     for keeps_plans, mode in ((True, KEPT), (False, ANEW)) * 2:
         async with two.use(keeps_plans=keeps_plans) as connection:
             assert await plans(connection) == mode
-    assert {len(idle) for idle in two.lane().idle.values()} == {1}
+    assert {len(idle) for idle in two.stock().idle.values()} == {1}
 
 
 async def test_who_needs_new_plans_gets_no_session_that_keeps_them(two: Connections) -> None:
@@ -69,7 +69,7 @@ async def test_plans_are_kept_again_after_an_overlap_of_two_who_need_new_ones(
     async with two.use(keeps_plans=True) as connection:
         assert await plans(connection) == KEPT
     assert sum(connection.is_closed() for connection in held) == 1
-    assert [len(idle) for idle in two.lane().idle.values()] == [1, 1]
+    assert [len(idle) for idle in two.stock().idle.values()] == [1, 1]
 
 
 async def test_a_single_connection_plans_anew(pg_url: str) -> None:

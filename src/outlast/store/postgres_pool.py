@@ -96,7 +96,7 @@ def foreign_errors() -> Iterator[None]:
         raise
 
 
-class _Lane:
+class _Stock:
     """The connections of one event loop. ``idle``: those that plan each statement anew (False),
     and those that keep plans (True); ``lent``: how many are in use."""
 
@@ -139,11 +139,11 @@ class _Loan:
         self._cancels = _cancels()
 
     async def __aenter__(self) -> Any:
-        self._lane = lane = self._connections.lane()
-        await lane.free.acquire()
-        lane.lent += 1
-        self._generation = lane.generation
-        self._connection, self._keeps_plans = lane.take(keeps_plans=self._keeps_plans)
+        self._stock = stock = self._connections.stock()
+        await stock.free.acquire()
+        stock.lent += 1
+        self._generation = stock.generation
+        self._connection, self._keeps_plans = stock.take(keeps_plans=self._keeps_plans)
         if self._connection is None:
             try:
                 self._connection = await self._connections.connect(keeps_plans=self._keeps_plans)
@@ -165,17 +165,17 @@ class _Loan:
         raise mapped from error
 
     def _give_back(self, *, keep: bool) -> None:
-        lane, connection = self._lane, self._connection
+        stock, connection = self._stock, self._connection
         usable = not connection.is_closed() and not connection.is_in_transaction()
-        if keep and usable and self._generation == lane.generation:
-            lane.idle[self._keeps_plans].append(connection)
+        if keep and usable and self._generation == stock.generation:
+            stock.idle[self._keeps_plans].append(connection)
         else:
             connection.terminate()
         self._end()
 
     def _end(self) -> None:
-        self._lane.lent -= 1
-        self._lane.free.release()
+        self._stock.lent -= 1
+        self._stock.free.release()
 
 
 class Connections:
@@ -189,8 +189,8 @@ class Connections:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._pid = os.getpid()
-        self._lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane] = WeakKeyDictionary()
-        self._last: tuple[ref[asyncio.AbstractEventLoop], _Lane] | None = None
+        self._stocks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Stock] = WeakKeyDictionary()
+        self._last: tuple[ref[asyncio.AbstractEventLoop], _Stock] | None = None
         self._left_to_parent: list[object] = []
 
     def use(self, *, keeps_plans: bool = False) -> _Loan:
@@ -204,32 +204,32 @@ class Connections:
 
     async def close(self) -> None:
         """Close this loop's idle connections politely, those of other loops abruptly."""
-        for connection in self.lane().empty():
+        for connection in self.stock().empty():
             await _close(connection)
         self.drop()
 
     def drop(self) -> None:
         """Throw away all idle connections; those in use go when they are given back."""
-        for loop, lane in list(self._lanes.items()):
-            idle = lane.empty()
+        for loop, stock in list(self._stocks.items()):
+            idle = stock.empty()
             if not loop.is_closed():
                 for connection in idle:
                     loop.call_soon_threadsafe(connection.terminate)
 
-    def lane(self) -> _Lane:
+    def stock(self) -> _Stock:
         """Return the connections of the running loop."""
         if os.getpid() != self._pid:  # the sockets are the parent's: hold them, say nothing
-            self._left_to_parent.append(self._lanes)
-            self._lanes, self._last = WeakKeyDictionary(), None
+            self._left_to_parent.append(self._stocks)
+            self._stocks, self._last = WeakKeyDictionary(), None
             self._pid = os.getpid()
         loop = asyncio.get_running_loop()
         if self._last is not None and self._last[0]() is loop:
             return self._last[1]
-        lane = self._lanes.get(loop)
-        if lane is None:
-            lane = self._lanes[loop] = _Lane(self.settings.connections)
-        self._last = (ref(loop), lane)
-        return lane
+        stock = self._stocks.get(loop)
+        if stock is None:
+            stock = self._stocks[loop] = _Stock(self.settings.connections)
+        self._last = (ref(loop), stock)
+        return stock
 
     async def connect(self, *, keeps_plans: bool) -> Any:
         """Open one more. Raises StoreUnavailable."""
