@@ -20,8 +20,9 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.base import Store
 from outlast.store.postgres import PostgresStore, complete_on
+from outlast.store.postgres_exchange import room_columns
 from outlast.store.postgres_lanes import Lanes
-from outlast.store.postgres_sql import room_columns, sql
+from outlast.store.postgres_sql import sql
 from outlast.store.reads import JobFilter
 from outlast.store.values import Answer, Cancelled, Room
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker

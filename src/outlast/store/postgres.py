@@ -1,9 +1,9 @@
 """Jobs on PostgreSQL: one shared truth for workers on many machines.
 
 The verbs of ``store.base.Store``, each one statement in ``sql/postgres/VERB.sql`` whose head
-argues why it is right against a concurrent claim, reap and late worker. The hot path, the
-exchange, is one round trip and one commit. This module holds no rule of its own: it carries
-values to the statements and back.
+argues why it is right against a concurrent claim, reap and late worker. This module holds no rule
+of its own: it carries values to the statements and back. The hot path, the exchange, has a room of
+its own beside it.
 """
 
 from __future__ import annotations
@@ -13,27 +13,16 @@ from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
 from outlast.model.lease import DeathCause, Presence
-from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.base import CLAIMS_MAX, ORPHANS_MAX, PRUNE_MAX, REFUSALS_KEPT
+from outlast.model.lifecycle import Transition
+from outlast.store.base import ORPHANS_MAX, PRUNE_MAX, REFUSALS_KEPT
 from outlast.store.columns import policy_of
 from outlast.store.line import RunBy, Unannounced, Waiting
 from outlast.store.postgres_enqueue import create_with_key, enqueue, keyed, unfinished
+from outlast.store.postgres_exchange import PostgresExchange
 from outlast.store.postgres_inspector import PostgresInspector
-from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
 from outlast.store.postgres_schema import PostgresSchema
-from outlast.store.postgres_sql import (
-    Head,
-    array_text,
-    claimed_of,
-    ends_text,
-    head_of,
-    orphan_of,
-    room_columns,
-    sql,
-    texts_array_text,
-    to_json,
-)
+from outlast.store.postgres_sql import Pair, ends_text, orphan_of, pair_of, sql, to_json
 from outlast.store.reads import Inspector, WorkerStatus
 from outlast.store.values import (
     Answer,
@@ -56,9 +45,6 @@ from outlast.store.values import (
     WorkerSeen,
 )
 
-_PLANNED_ONCE = {"exchange"}  # a call of a function: its plan never depends on what tables hold
-
-Pair = tuple[int, int]
 T = TypeVar("T", Save, Report)
 
 
@@ -87,7 +73,6 @@ class PostgresStore:
     ) -> None:
         self.url = check_url(url)
         self.notify = notify
-        self.clock = clock
         self._connections = Connections(
             Settings(
                 url=url,
@@ -97,7 +82,7 @@ class PostgresStore:
                 pooler=pooler,
             )
         )
-        self._lanes = Lanes(clock)
+        self._exchange = PostgresExchange(self._connections, clock, notify=notify)
         self._schema = PostgresSchema(self._connections)
         self.inspector: Inspector = PostgresInspector(self._connections)
 
@@ -114,7 +99,7 @@ class PostgresStore:
     async def drop_connections(self) -> None:
         """Throw away connections in an unknown state; the next call makes new ones."""
         self._connections.drop()
-        self._lanes.forget()
+        self._exchange.forget()
 
     async def store_id(self) -> str:
         """Return the id of this schema, drawn once when it was made."""
@@ -158,72 +143,8 @@ class PostgresStore:
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
     ) -> Exchanged:
-        """Hand in what ended, take what can run next: one round trip, one commit.
-
-        The same (job, token) handed in twice is judged twice, the second time by a trip of its
-        own after the first has been committed.
-        """
-        unique, again = _without_repeats(ended)
-        reply = await self._exchange(me, unique, [] if again else rooms)
-        if not again:
-            return reply
-        answers = dict(zip(map(_pair, unique), reply.answers, strict=True))
-        last = await self.exchange(me, [ended[index] for index in again], rooms)
-        late = dict(zip(again, last.answers, strict=True))
-        merged = [
-            late[index] if index in late else answers[_pair(end)] for index, end in enumerate(ended)
-        ]
-        return Exchanged(
-            valid=last.valid,
-            answers=merged,
-            claimed=last.claimed,
-            cancels=last.cancels,
-            next_due=last.next_due,
-            solo_waiting=last.solo_waiting,
-        )
-
-    async def _exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
-    ) -> Exchanged:
-        completed = OutcomeKind.COMPLETED.value
-        done = [end for end in ended if end.outcome == completed]
-        other = [end for end in ended if end.outcome != completed] if len(done) < len(ended) else []
-        lanes, full = self._lanes.ask()
-        began_at = self.clock.boot()
-        *found, last = await self._fetch(
-            "exchange",
-            me.worker_id,
-            me.epoch,
-            array_text([end.job_id for end in done]),
-            array_text([end.token for end in done]),
-            texts_array_text([end.result for end in done]),
-            ends_text(other) if other else None,
-            *room_columns(rooms),
-            *lanes,
-            self.notify,
-            CLAIMS_MAX,
-            REFUSALS_KEPT,
-        )
-        head = head_of(last["head"])
-        rows = _in_line(found, head.order)
-        self._remember(rows, head, self.clock.boot() - began_at if full and rooms else None)
-        others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
-        return Exchanged(
-            valid=head.valid,
-            answers=_all_but(others, ended),
-            claimed=[claimed_of(row) for row in rows],
-            cancels=head.cancels,
-            next_due=head.next_due,
-            solo_waiting=head.solo_waiting,
-        )
-
-    def _remember(self, rows: Sequence[Any], head: Head, seconds: float | None) -> None:
-        """Note what an exchange has told of the line; ``seconds``: of a look without floors."""
-        self._lanes.found(head.lanes)
-        places = zip(rows, head.places, strict=True)
-        self._lanes.claimed({(row[4], row[3], -row[12]): place for row, place in places if place})
-        if seconds is not None:
-            self._lanes.looked(seconds)
+        """Hand in what ended, take what can run next: one round trip, one commit."""
+        return await self._exchange.exchange(me, ended, rooms)
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
         """Save checkpoints; of several for one attempt in the batch, the highest number."""
@@ -237,11 +158,11 @@ class PostgresStore:
             REFUSALS_KEPT,
         )
         answers = _answers(rows)
-        written = {_pair(save): save.number for save in best}
+        written = {pair_of(save): save.number for save in best}
         return [
             Answer.ALREADY
-            if answers[_pair(save)] is Answer.ACCEPTED and save.number < written[_pair(save)]
-            else answers[_pair(save)]
+            if answers[pair_of(save)] is Answer.ACCEPTED and save.number < written[pair_of(save)]
+            else answers[pair_of(save)]
             for save in saves
         ]
 
@@ -256,7 +177,7 @@ class PostgresStore:
             REFUSALS_KEPT,
         )
         answers = _answers(rows)
-        return [answers[_pair(report)] for report in reports]
+        return [answers[pair_of(report)] for report in reports]
 
     async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
         """Cancel queued jobs at once, ask running ones."""
@@ -394,7 +315,7 @@ class PostgresStore:
             decided = [decide(orphan_of(row)) for row in rows]
             closed = await connection.fetch(sql("close"), ends_text(decided), self.notify)
         pairs = {(row["job_id"], row["token"]) for row in closed}
-        return [transition for transition in decided if _pair(transition) in pairs]
+        return [transition for transition in decided if pair_of(transition) in pairs]
 
     async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
@@ -406,7 +327,7 @@ class PostgresStore:
         return [row["token"] for row in await self._fetch("superseded", *_columns(attempts))]
 
     async def _fetch(self, verb: str, *values: Any) -> list[Any]:
-        async with self._connections.use(keeps_plans=verb in _PLANNED_ONCE) as connection:
+        async with self._connections.use() as connection:
             rows: list[Any] = await connection.fetch(sql(verb), *values)
             return rows
 
@@ -445,45 +366,12 @@ async def store_id_on(connection: Any) -> str | None:
 # -- small helpers
 
 
-def _pair(item: Transition | Save | Report) -> Pair:
-    return item.job_id, item.token
-
-
 def _columns(pairs: Collection[Pair]) -> tuple[list[int], list[int]]:
     return [job_id for job_id, _ in pairs], [token for _, token in pairs]
 
 
-def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], list[int]]:
-    """Return the first end of each attempt, and the indexes of the others."""
-    if len({end.token for end in ended}) == len(ended):
-        return list(ended), []
-    seen: set[Pair] = set()
-    unique: list[Transition] = []
-    again: list[int] = []
-    for index, end in enumerate(ended):
-        if _pair(end) in seen:
-            again.append(index)
-        else:
-            seen.add(_pair(end))
-            unique.append(end)
-    return sorted(unique, key=_pair) if again else unique, again
-
-
-def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list[Answer]:
-    """Return the answers to these ends: accepted, but for some others."""
-    if not others:
-        return [Answer.ACCEPTED] * len(ended)
-    return [others.get(_pair(end), Answer.ACCEPTED) for end in ended]
-
-
-def _in_line(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
-    """Return rows of claimed jobs in this order of their ids."""
-    by_id = {row[1]: row for row in rows}
-    return [by_id[job_id] for job_id in order]
-
-
 def _last_of_each(items: Iterable[T]) -> list[T]:
-    return list({_pair(item): item for item in items}.values())
+    return list({pair_of(item): item for item in items}.values())
 
 
 def _answers(rows: Iterable[Any]) -> dict[Pair, Answer]:

@@ -13,9 +13,16 @@ from outlast.errors import BadData
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Transition
 from outlast.store.columns import cause_of, policy_of, progress_of
-from outlast.store.values import Claimed, NewJob, Orphan, Room
+from outlast.store.values import NewJob, Orphan, Report, Save
 
 _encode = msgspec.json.Encoder().encode
+
+Pair = tuple[int, int]  # a job's id and the token of an attempt: what guards each write about it
+
+
+def pair_of(item: Transition | Save | Report) -> Pair:
+    """Return what guards a write."""
+    return item.job_id, item.token
 
 
 @cache
@@ -82,57 +89,6 @@ def _quoted(value: str | None) -> str:
     if "\\" in value or '"' in value:
         value = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{value}"'
-
-
-def room_columns(rooms: Sequence[Room]) -> list[str]:
-    """Return rooms as the columns of exchange.sql; a list in a room is an array within the text."""
-    return [
-        array_text([room.limit for room in rooms]),
-        array_text([room.solo for room in rooms]),
-        texts_array_text([texts_array_text(room.tasks) for room in rooms]),
-        texts_array_text([texts_array_text(room.queues) for room in rooms]),
-        texts_array_text([array_text(room.named) for room in rooms]),
-    ]
-
-
-class Head(msgspec.Struct):
-    """The head row of an exchange's reply. ``others``: ends that were not accepted. ``order``: the
-    ids of claimed jobs in the order of the line, and ``places``: their positions in it, None for
-    those that were named and for suspects. ``lanes``: that the client did not know, as (queue,
-    task, rank)."""
-
-    valid: bool
-    order: list[int]
-    places: list[int | None]
-    others: list[tuple[int, int, str]]
-    cancels: list[tuple[int, int]]
-    next_due: float | None
-    solo_waiting: int = 0
-    lanes: list[tuple[str, str, int]] = []
-
-
-head_of = msgspec.json.Decoder(Head).decode
-
-
-def claimed_of(row: Any) -> Claimed:
-    """Return a claimed job from a row of an exchange's reply."""
-    return Claimed(
-        job_id=row[1],
-        token=row[2],
-        task=row[3],
-        queue=row[4],
-        args=row[5],
-        number=row[6],
-        failures=row[7],
-        losses=row[8],
-        policy=policy_of(row[9]),
-        tenant=row[10],
-        checkpoint=row[11],
-        priority=row[12],
-        solo=row[13],
-        incident=row[14],
-        cohort=row[15],
-    )
 
 
 def orphan_of(row: Any) -> Orphan:
