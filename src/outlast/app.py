@@ -234,11 +234,11 @@ class App:
         Raises:
             UsageError: a call is of another application, or on another connection.
         """
-        listed = list(calls)
+        listed, home = list(calls), self.home
         for call in listed:
             if not isinstance(call, Call):
                 raise UsageError("enqueue_many takes calls, such as [analyze.call('a', depth=2)]")
-            if call.task.home is not self.home:
+            if call.task.home is not home:
                 raise UsageError(f"{call.job.task} is a task of another application")
             if call.connection is not listed[0].connection:
                 raise UsageError("all calls must have the same connection=…, or none of them")

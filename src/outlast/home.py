@@ -102,26 +102,48 @@ class Home:
             self._store_id = await self.ask(lambda store: store.store_id())
         return self._store_id
 
-    async def enqueue(self, jobs: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
-        """Store jobs in their order: here, or in the caller's transaction on ``connection``.
-
-        All or none where they are at most ENQUEUE_MAX, else in batches of that size.
-        """
-        if len(jobs) <= ENQUEUE_MAX:
-            return await self._enqueue(jobs, connection) if jobs else []
-        batches = [jobs[at : at + ENQUEUE_MAX] for at in range(0, len(jobs), ENQUEUE_MAX)]
-        done: list[Enqueued] = []
-        for batch in batches:
-            done += await self._enqueue(batch, connection)
-        return done
-
-    async def _enqueue(self, batch: Sequence[NewJob], connection: object) -> list[Enqueued]:
+    async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
+        """Store jobs in their order, all or none, at most ENQUEUE_MAX: here, or in the caller's
+        transaction on ``connection``."""
         if connection is None:
             return await hop(lambda: self._enqueue_here(batch))
         from outlast.store.adapters import checked
 
         foreign = await checked(connection, await self.store_id(), notify=self._notifies())
         return await foreign.enqueue(batch)
+
+    async def enqueue_many(
+        self,
+        jobs: Sequence[NewJob],
+        take: Callable[[list[Enqueued]], None],
+        connection: object = None,
+    ) -> None:
+        """Store any number of jobs in their order, in batches of ENQUEUE_MAX, one after the other.
+
+        ``take`` is given what was stored, batch after batch in their order.
+        """
+        batches = [jobs[at : at + ENQUEUE_MAX] for at in range(0, len(jobs), ENQUEUE_MAX)]
+        if connection is None:
+            await hop(lambda: self._enqueue_in_turn(batches, take))
+            return
+        for batch in batches:
+            take(await self.enqueue(batch, connection))
+
+    async def _enqueue_in_turn(
+        self, batches: Sequence[Sequence[NewJob]], take: Callable[[list[Enqueued]], None]
+    ) -> None:
+        """Store batches. What the loop is asked to call soon, it calls when the next one is on its
+        way, so ``take`` works while the store does, often on another processor."""
+        stored: list[list[Enqueued]] = []
+
+        def catch_up() -> None:
+            while stored:
+                take(stored.pop(0))
+
+        for batch in batches:
+            asyncio.get_running_loop().call_soon(catch_up)
+            stored.append(await self._enqueue_here(batch))
+        catch_up()
 
     async def _enqueue_here(self, batch: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs, and once that is committed tell the messenger, if there is one."""

@@ -21,7 +21,7 @@ from outlast.errors import ConfigError
 from outlast.home import Home
 from outlast.job import Job
 from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
-from outlast.store.values import NewJob
+from outlast.store.values import Enqueued, NewJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -304,8 +304,13 @@ def is_async(fn: Any) -> bool:
 
 async def submit(home: Home, calls: Sequence[Call[R]]) -> list[Job[R]]:
     """Store calls in their order; return their jobs. All have the same connection."""
-    stored = await home.enqueue([call.job for call in calls], calls[0].connection)
-    return [
-        Job(home, one.job_id, call.job.task, created=one.created, returns=call.task.returns)
-        for call, one in zip(calls, stored, strict=True)
-    ]
+    jobs: list[Job[R]] = []
+    left = iter(calls)
+
+    def take(stored: list[Enqueued]) -> None:
+        for one, call in zip(stored, left, strict=False):
+            task = call.task
+            jobs.append(Job(home, one.job_id, task.name, created=one.created, returns=task.returns))
+
+    await home.enqueue_many([call.job for call in calls], take, calls[0].connection)
+    return jobs

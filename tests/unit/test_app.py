@@ -8,14 +8,18 @@ import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 import outlast
+import outlast.home
 import outlast.store
 from outlast.config import WorkerSettings, parse_size, redacted, worker_settings
 from outlast.errors import ConfigError, JobNotFound, UnknownTask, UsageError
 from outlast.model.job import State
+from outlast.store.reads import JobFilter
 from outlast.store.values import Cancelled, Requeued
+from outlast.task import Call
 
 
 def application(url: str | None) -> outlast.App:
@@ -127,6 +131,38 @@ async def test_many_jobs_keep_their_order_beyond_one_statement(app):
     assert ids == sorted(set(ids))
     assert (await app.get(ids[5_002])).row.args == '{"to":"5002"}'
     assert await app.enqueue_many([]) == []
+
+
+async def test_handles_are_made_while_the_store_has_the_next_batch(app, monkeypatch):
+    """In their order, whatever the store is at; what is left, once it has answered for the last."""
+    monkeypatch.setattr(outlast.home, "ENQUEUE_MAX", 2)
+    analyze, mail = app.tasks["analyze"].call("r"), app.tasks["mail"].call("a")
+    store, seen, began = await app.home.store(), [], []
+    real = store.enqueue
+
+    async def enqueue(batch):
+        began.append(len(batch))
+        stored = await real(batch)
+        seen.append(len(made))
+        return stored
+
+    made: list[Any] = []
+    monkeypatch.setattr(store, "enqueue", enqueue)
+    jobs = [call.job for call in (analyze, mail, mail, analyze, mail)]
+    await app.home.enqueue_many(jobs, made.extend)
+    assert (began, seen) == ([2, 2, 1], [0, 2, 4])
+    rows = [(await app.get(one.job_id)).row for one in made]
+    assert [row.task for row in rows] == ["analyze", "mail", "mail", "analyze", "mail"]
+
+
+async def test_a_batch_that_fails_ends_it_and_what_was_stored_before_stays(app, monkeypatch):
+    monkeypatch.setattr(outlast.home, "ENQUEUE_MAX", 2)
+    mail = app.tasks["mail"]
+    bad = Call(mail, msgspec.structs.replace(mail.call("x").job, priority=1_000), None)
+    with pytest.raises(outlast.OutlastError):
+        await app.enqueue_many([mail.call("1"), mail.call("2"), bad, mail.call("4")])
+    rows = await (await app.home.store()).inspector.jobs(JobFilter())
+    assert sorted(row.args for row in rows) == ['{"to":"1"}', '{"to":"2"}']
 
 
 async def test_many_takes_calls_of_this_application_only(app):
