@@ -15,6 +15,9 @@ from outlast.store.postgres import PostgresStore, enqueue_on
 from outlast.store.postgres_lanes import FULL_SECONDS, LAG_SECONDS, Lanes
 from outlast.store.values import Claimed, NewJob, NewWorker, Room, WorkerRef
 from outlast.testing import ManualClock
+from tests.conformance.entries_kit import entries_read
+
+LANE = "outlast_jobs_lane"
 
 
 class Line:
@@ -160,25 +163,25 @@ async def test_dead_rows_that_no_vacuum_may_take_are_not_walked_over(
         assert len(await line.take(500)) == 500
         await line.settle()
     await line.add(*[NewJob(task="t")] * 10)
-    before = await entries_read(line.store)
+    before = await entries_read(line.store, LANE)
     assert len(await line.take()) == 10
-    assert await entries_read(line.store) - before < 1_000
+    assert await entries_read(line.store, LANE) - before < 1_000
     await holder.close()
 
 
-async def entries_read(store: PostgresStore) -> int:
-    """Return how many entries of the lanes' index were read so far."""
-    async with store._connections.use() as connection:
-        if connection.get_server_version() < (15,):
-            pytest.skip("a session cannot be asked for its figures")
-        await connection.execute("SELECT pg_stat_force_next_flush()")
-        await connection.execute("SELECT pg_stat_clear_snapshot()")
-        return int(
-            await connection.fetchval(
-                "SELECT idx_tup_read FROM pg_stat_user_indexes"
-                " WHERE indexrelname = 'outlast_jobs_lane'"
-            )
-        )
+async def test_a_look_without_floors_walks_over_dead_rows_once(line: Line, pg_url: str) -> None:
+    holder = await asyncpg.connect(pg_url)
+    await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await holder.fetch("SELECT count(*) FROM outlast_jobs")
+    await line.add(*[NewJob(task="t")] * 2_000)
+    for _ in range(4):
+        assert len(await line.take(500)) == 500
+    await line.add(*[NewJob(task="t")] * 10)
+    line.clock.advance(FULL_SECONDS)
+    before = await entries_read(line.store, LANE)
+    assert len(await line.take()) == 10
+    assert 2_000 < await entries_read(line.store, LANE) - before < 3_000
+    await holder.close()
 
 
 def test_a_client_that_knows_too_many_lanes_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

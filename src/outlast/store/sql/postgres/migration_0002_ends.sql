@@ -173,9 +173,9 @@ $$;
 
 -- The lanes in the gaps between those that are known and come in the order of the index: one probe for
 -- each gap, and one more for each lane that is found. The rank of a lane is the negative of its
--- priority.
+-- priority. Its floor is where the probe has found it: the walk over dead entries is not made again.
 CREATE FUNCTION outlast_new_lanes_v1(p_queues text[], p_tasks text[], p_ranks smallint[])
-RETURNS TABLE (queue text, task text, rank smallint)
+RETURNS TABLE (queue text, task text, rank smallint, low bigint)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -190,13 +190,13 @@ BEGIN
         v_rank := coalesce(p_ranks[v_gap], -32768);
         LOOP
             IF v_gap = cardinality(p_queues) THEN
-                SELECT j.queue, j.task, -j.priority INTO queue, task, rank
+                SELECT j.queue, j.task, -j.priority, j.position INTO queue, task, rank, low
                 FROM outlast_jobs j
                 WHERE j.position IS NOT NULL
                   AND (j.queue, j.task, (-j.priority)) > (v_queue, v_task, v_rank)
                 ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1;
             ELSE
-                SELECT j.queue, j.task, -j.priority INTO queue, task, rank
+                SELECT j.queue, j.task, -j.priority, j.position INTO queue, task, rank, low
                 FROM outlast_jobs j
                 WHERE j.position IS NOT NULL
                   AND (j.queue, j.task, (-j.priority)) > (v_queue, v_task, v_rank)

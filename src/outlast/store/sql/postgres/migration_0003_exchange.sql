@@ -264,13 +264,13 @@ BEGIN
                (SELECT true FROM outlast_jobs j
                 WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0
                 ORDER BY j.queue, j.run_at LIMIT 1),
-               coalesce(
+               CASE WHEN cardinality(p_lane_queues) > 0 THEN coalesce(
                    (SELECT true FROM outlast_jobs j
                     WHERE j.position IS NOT NULL
                       AND (j.queue, j.task, (-j.priority))
-                          > (coalesce(p_lane_queues[cardinality(p_lane_queues)], ''),
-                             coalesce(p_lane_tasks[cardinality(p_lane_queues)], ''),
-                             coalesce(p_lane_ranks[cardinality(p_lane_queues)], -32768))
+                          > (p_lane_queues[cardinality(p_lane_queues)],
+                             p_lane_tasks[cardinality(p_lane_queues)],
+                             p_lane_ranks[cardinality(p_lane_queues)])
                     ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1),
                    (SELECT true
                     FROM unnest(''::text || p_lane_queues, ''::text || p_lane_tasks,
@@ -284,7 +284,7 @@ BEGIN
                           AND (j.queue, j.task, (-j.priority)) < (g.q2, g.t2, g.r2)
                         ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1) p
                     LIMIT 1),
-                   false)
+                   false) ELSE true END  -- who knows none looks for them, once
         INTO v_most, v_scheduled, v_unknown;
 
         FOR v_room IN 1..cardinality(p_limits) LOOP
@@ -315,7 +315,7 @@ BEGIN
                           FROM unnest(p_lane_queues, p_lane_tasks, p_lane_ranks, p_lane_floors)
                                AS k (queue, task, rank, low)
                           UNION ALL
-                          SELECT n.queue, n.task, n.rank, 0, true
+                          SELECT n.queue, n.task, n.rank, n.low, true
                           FROM outlast_new_lanes_v1(p_lane_queues, p_lane_tasks, p_lane_ranks) n
                           ORDER BY queue) l;
                     v_unknown := false;

@@ -29,24 +29,31 @@ BEGIN
 END
 $$;
 
--- The workers that running jobs name and that are not alive or have no row, found by a loose index
--- scan: one probe per worker, not per job.
+-- The workers that running jobs name and that are not alive or have no row: looked for in the gaps
+-- between those that are alive, one probe for each gap and one more for each that is found. What an
+-- alive worker has run stays in the index until a vacuum may take it, and while anybody holds a
+-- transaction open, none may: a scan that meets a live worker walks over all of that (a look each
+-- second took 345 ms behind 1,200,000 such entries, 245 on the processor; in the gaps it meets none).
 CREATE FUNCTION outlast_gone_v1() RETURNS SETOF bigint
 LANGUAGE plpgsql
 AS $$
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE holder (id) AS (
-        (SELECT j.worker_id FROM outlast_jobs j
-         WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT 1)
+    WITH RECURSIVE gap (low, high) AS MATERIALIZED (
+        SELECT a.id, lead(a.id, 1, 9223372036854775807) OVER (ORDER BY a.id)
+        FROM (SELECT 0::bigint AS id
+              UNION ALL
+              SELECT w.id FROM outlast_workers w WHERE w.status IN ('active', 'draining')) a
+    ), holder (id, high) AS (
+        SELECT g.low, g.high FROM gap g
         UNION ALL
-        SELECT (SELECT j.worker_id FROM outlast_jobs j
-                WHERE j.worker_id > h.id ORDER BY j.worker_id LIMIT 1)
-        FROM holder h WHERE h.id IS NOT NULL)
+        SELECT n.id, h.high
+        FROM holder h
+        CROSS JOIN LATERAL (
+            SELECT j.worker_id AS id FROM outlast_jobs j
+            WHERE j.worker_id > h.id AND j.worker_id < h.high ORDER BY j.worker_id LIMIT 1) n)
     SELECT h.id FROM holder h
-    WHERE h.id IS NOT NULL AND NOT EXISTS (
-        SELECT FROM outlast_workers w
-        WHERE w.id = h.id AND w.status IN ('active', 'draining'));
+    WHERE NOT EXISTS (SELECT FROM gap g WHERE g.low = h.id);
 END
 $$;
 
