@@ -159,7 +159,14 @@ def figures_text(values: Any) -> str:
 def flow_text(values: Any) -> str:
     """Return the table of rates over time, and their picture."""
     flows = msgspec.convert(values, list[steady.Flow])
-    headings = ["who", "before, /s", "at the end, /s", "share", "dead rows left"]
+    headings = [
+        "who",
+        "before, /s",
+        "at the end, /s",
+        "share",
+        "dead rows left",
+        "taken by the host",
+    ]
     rows = [
         [
             flow.name,
@@ -167,6 +174,7 @@ def flow_text(values: Any) -> str:
             f"{flow.last:,.0f}",
             f"{flow.share():.2f}" if not flow.failed else flow.failed[-1][:120],
             f"{flow.dead_rows:,}",
+            taken(flow.stolen),
         ]
         for flow in flows
     ]
@@ -174,6 +182,15 @@ def flow_text(values: Any) -> str:
     curves({flow.name: flow.steps for flow in flows if flow.steps}, name)
     picture = f"![jobs a second over time](performance/{name}.svg)"
     return f"{markdown(headings, rows)}\n\n{picture}"
+
+
+def taken(stolen: Sequence[float]) -> str:
+    """Return in words what the host took of the processors, by steps."""
+    if not stolen:
+        return "not noted"
+    worst = max(range(len(stolen)), key=stolen.__getitem__)
+    mean = sum(stolen) / len(stolen)
+    return f"{mean:.1%}; most at {worst * steady.STEP:.0f} s: {stolen[worst]:.0%}"
 
 
 # --- pictures -----------------------------------------------------------------------------------

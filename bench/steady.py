@@ -2,6 +2,8 @@
 
 ``steady``: a client keeps 5,000 jobs waiting, a worker runs them. ``held``: the same, and after a
 while another session holds a transaction open for two minutes, so that no dead row can be removed.
+Beside the rates stands what the host has taken from this machine meanwhile: a rate that falls
+because its processors were lent to others says nothing about queues.
 
     python -m bench steady [--minutes N]
     python -m bench held [--only NAME,…]
@@ -16,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import psutil
 import psycopg
 
 from bench.field import EVERYBODY, POSTGRES, Entry, chosen
@@ -40,12 +43,14 @@ class Flow(msgspec.Struct, kw_only=True):
 
     ``first`` and ``last`` are what is compared: of ``steady`` the second and the last minute, of
     ``held`` the undisturbed rate and that of the last 30 s of the open transaction.
-    ``dead_rows``: not yet removed at the end.
+    ``dead_rows``: not yet removed at the end. ``stolen``: by such steps, the share of the
+    processors that the host gave to other machines while something was ready to run on this one.
     """
 
     name: str
     what: str
     steps: list[float] = []
+    stolen: list[float] = []
     first: float = 0.0
     last: float = 0.0
     dead_rows: int = 0
@@ -56,28 +61,51 @@ class Flow(msgspec.Struct, kw_only=True):
         return self.last / self.first if self.first else 0.0
 
 
-def flow(one: Stand, seconds: float, hold: Sequence[float] = ()) -> list[float]:
+class Host:
+    """Notes, step by step, what the host of this machine takes of its processors."""
+
+    def __init__(self) -> None:
+        self.begun_at = time.monotonic()
+        self.stolen: list[float] = []
+        self._before = psutil.cpu_times()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until so many seconds after the begin."""
+        while (left := self.begun_at + seconds - time.monotonic()) > 0:
+            end_of_step = self.begun_at + STEP * (len(self.stolen) + 1) - time.monotonic()
+            time.sleep(max(0.0, min(left, end_of_step)))
+            if end_of_step <= left:
+                self._note()
+
+    def _note(self) -> None:
+        before, now = self._before, psutil.cpu_times()
+        lost = getattr(now, "steal", 0.0) - getattr(before, "steal", 0.0)  # Linux tells
+        self.stolen.append(round(lost / max(sum(now) - sum(before), STEP / 100), 3))
+        self._before = now
+
+
+def flow(one: Stand, seconds: float, hold: Sequence[float] = ()) -> tuple[list[float], list[float]]:
     """Keep the load on for so long, with a transaction held open from ``hold[0]`` on.
 
-    Returns the times at which jobs began, in seconds since the first.
+    Returns the times at which jobs began, in seconds since the first, and what was stolen.
     """
     feeder = one.start("keep", BACKLOG, seconds + FIRST)
     one.start_worker()
     if not one.wait(1, 60):
         raise RuntimeError(f"nothing ran: {one.tail()}")
-    begun_at = time.monotonic()
+    host = Host()
     try:
         if hold:
-            time.sleep(max(0.0, begun_at + hold[0] - time.monotonic()))
+            host.wait(hold[0])
             with held_open(one.url):
-                time.sleep(max(0.0, begun_at + seconds - time.monotonic()))
+                host.wait(seconds)
         else:
-            time.sleep(seconds)
+            host.wait(seconds)
     finally:
         feeder.kill()
         feeder.wait()
     marks = one.marks()
-    return [mark.at - marks[0].at for mark in marks]
+    return [mark.at - marks[0].at for mark in marks], host.stolen
 
 
 @contextlib.contextmanager
@@ -97,7 +125,7 @@ def between(times: Sequence[float], begin: float, end: float) -> float:
 
 def play(one: Stand, line: Flow, seconds: float, hold: Sequence[float]) -> None:
     """Measure one entry."""
-    times = flow(one, seconds, hold)
+    times, line.stolen = flow(one, seconds, hold)
     line.dead_rows = int(one.sql(DEAD))
     count = int(seconds // STEP)
     line.steps = [round(between(times, n * STEP, (n + 1) * STEP)) for n in range(count)]
@@ -137,7 +165,8 @@ def told(line: Flow) -> str:
     steps = " ".join(f"{each:,.0f}" for each in line.steps)
     return (
         f"{line.first:,.0f}/s, at the end {line.last:,.0f}/s: {line.share():.2f} of it,"
-        f" {line.dead_rows:,} dead rows left; each 10 s: {steps}"
+        f" {line.dead_rows:,} dead rows left; each 10 s: {steps};"
+        f" taken by the host: {' '.join(f'{each:.0%}' for each in line.stolen)}"
     )
 
 

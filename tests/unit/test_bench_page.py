@@ -55,6 +55,11 @@ def test_targets_are_judged_by_the_medians_that_were_kept(results: Path) -> None
     assert len(told) == 5, "the others were not measured, and are neither met nor missed"
 
 
+def test_a_page_tells_what_the_host_took_beside_rates_over_time() -> None:
+    assert page.taken([]) == "not noted"
+    assert page.taken([0.0, 0.3, 0.0]) == "10.0%; most at 10 s: 30%"
+
+
 def test_what_holds_over_time_is_the_last_rate_against_the_first(results: Path) -> None:
     flow = {"name": "Outlast postgres in process", "what": "held", "first": 1000.0, "last": 799.0}
     keep(results, "held", [flow])
