@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Room, WorkerRef
 from outlast.store.postgres import PostgresStore
+from outlast.store.values import Room, WorkerRef
 from tests.conformance.entries_kit import entries_read
 from tests.conformance.kit import TASK, ended, job, new_worker
 
