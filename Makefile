@@ -15,7 +15,9 @@ ARGS   ?=
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 # What the tests need that `make test` leaves out.
 DEBIAN := pgbouncer rabbitmq-server
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+# What pip would do with one processor. Some packages hold files that are no Python of this version.
+BYTES  := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
 CODE   := $(wildcard src tests bench examples)
 
 .PHONY: help
@@ -72,9 +74,11 @@ lint: $(DEV) ## ruff: format and rules
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 
-.PHONY: types
-types: $(DEV) ## mypy (strict) and pyright
+.PHONY: types mypy pyright
+types: mypy pyright ## mypy (strict) and pyright
+mypy: $(DEV)
 	$(BIN)/mypy
+pyright: $(DEV)
 	$(BIN)/pyright --warnings
 
 .PHONY: layers
@@ -133,9 +137,11 @@ $(BIN)/python:
 $(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
 	$(PIP) --require-hashes -r requirements/dev.txt
 	$(PIP) --no-deps --no-build-isolation -e .
+	@$(BYTES)
 	@touch $@
 
 $(DEMO): requirements/demo.txt pyproject.toml | $(BIN)/python
 	$(PIP) --require-hashes -r requirements/demo.txt
 	$(PIP) --no-deps --no-build-isolation -e .
+	@$(BYTES)
 	@touch $@
