@@ -134,6 +134,8 @@ class Scene:
         before = {row.id for row in await self.worker_rows()}
         log = self.folder / f"worker-{len(self.workers)}.log"
         env = {"OUTLAST_RUN_DIR": str(self.folder / "run"), **(env or {})}
+        if "--runners" not in options:  # the default depends on the machine
+            options = ("--runners", "2", *options)
         worker = WorkerProcess(
             self.url, self.journal, *options, env=env, log=log, prefix=prefix, stdin=stdin
         )

@@ -17,8 +17,6 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
-
 import outlast
 
 app = outlast.App()
@@ -382,6 +380,8 @@ def starts() -> int:
 
 def kill_own_worker() -> None:
     """kill -9 of the worker and all below it, this process last."""
+    import psutil  # each of thousands of runners imports this module, and few need that
+
     worker = psutil.Process(os.getppid())
     below = [each for each in worker.children(recursive=True) if each.pid != os.getpid()]
     for process in [worker, *below]:

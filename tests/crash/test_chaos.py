@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("whole machine")  # one after the other
+
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 14  # of faults
 SEEDS = {"sqlite": "138", "postgres": "11"}  # seven and eight kinds of faults

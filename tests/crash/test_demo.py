@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MARK = "OUTLAST_TEST_MARK"
 TASK = "outlast.demo.analyze"
 LIMIT = 90.0  # seconds that a demo may take on a loaded machine
-GONE = 5.0  # seconds until nothing is left of an interrupted demo
+GONE = 30.0  # seconds until nothing is left of an interrupted demo
 SETTINGS = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
 
 

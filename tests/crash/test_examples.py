@@ -10,6 +10,8 @@ import pytest
 from tests.crash.harness import ROOT
 from tests.rabbit_server import missing as rabbit_missing
 
+pytestmark = pytest.mark.xdist_group("whole machine")  # one after the other
+
 SECONDS = 540.0  # that one may take on a loaded machine; it takes 15 to 40
 
 

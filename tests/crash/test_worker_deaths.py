@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from outlast.model.job import State
-from tests.crash.harness import BY_LEASE, Scene, boot
+from tests.crash.harness import BY_LEASE, DEADLINE, Scene, boot
 
 SHORT = ("--heartbeat", "1", "--lease", "3")
 
@@ -128,7 +128,7 @@ async def test_sigterm_finishes_what_runs_and_leaves_cleanly(stage: Scene) -> No
     job = await stage.enqueue("counts", upto=20)
     await stage.started(1)
     worker.signal(signal.SIGTERM)
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(DEADLINE) == 0
     row = await stage.job(job)
     assert row.state is State.COMPLETED
     assert row.attempt_count == 1
@@ -147,7 +147,7 @@ async def test_what_does_not_finish_in_a_drain_is_released_uncharged(stage: Scen
 
     await stage.until(both, "two attempts")
     worker.signal(signal.SIGTERM)
-    assert worker.process.wait(20) == 0
+    assert worker.process.wait(DEADLINE) == 0
     for each in (job, deaf):
         row = await stage.job(each)
         assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
