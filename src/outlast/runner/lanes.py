@@ -91,9 +91,11 @@ def _known(task: Task) -> tuple[int, int, int, int, bool]:
 
 def is_as(before: Context) -> bool:
     """Whether the context is as it was in this copy of it: the same variables have the very same
-    values. Equal ones would not do: a session that equals another is not that other."""
+    values. Equal ones would not do: a session that equals another is not that other.
+
+    Copies share the one immutable mapping until a variable is set: most attempts set none."""
     now = copy_context()
-    return (
+    return gc.get_referents(now)[-1] is gc.get_referents(before)[-1] or (
         len(now) == len(before)
         and all(map(is_, now, before))
         and all(map(is_, now.values(), before.values()))
