@@ -11,7 +11,7 @@ from outlast.runner import protocol
 from outlast.runner.protocol import Hello, Run, TaskInfo
 from outlast.store.values import Claimed, Room
 from outlast.testing import ManualClock
-from outlast.worker.pool import RunnerPool
+from outlast.worker.pool import SPARE_AFTER_SECONDS, RunnerPool
 from outlast.worker.wear import Wear
 from tests.unit.worker_kit import claimed, death, new_ledger
 
@@ -144,10 +144,15 @@ class Bench:
     def runners(self) -> list[FakeRunner]:
         return self.pool.runners  # type: ignore[return-value]
 
+    async def when_spare_is_due(self) -> None:
+        """Look after births once more, when the spare may come."""
+        self.clock.advance(SPARE_AFTER_SECONDS)
+        await self.pool.run_once()
+
     async def ready(self, **tasks: bool) -> Self:
         """Spawn all runners, the spare last, and let each greet with these tasks."""
-        for _ in range(2):
-            await self.pool.run_once()
+        for look in (self.pool.run_once, self.when_spare_is_due):
+            await look()
             for runner in self.runners:
                 if not runner.ready:
                     runner.greets(**(tasks or {OWN: True, SHARED: False}))

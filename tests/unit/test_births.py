@@ -13,8 +13,9 @@ async def test_a_late_runner_is_told_once_with_its_stacks():
     assert await bench.pool.run_once() == LOOK_SECONDS
     ready = bench.runners[0]
     ready.greets()
-    await bench.pool.run_once()
+    await bench.when_spare_is_due()
     late = bench.runners[1]
+    late.born_at = bench.clock.boot()
     with heard() as names:
         bench.clock.advance(SLOW_SECONDS - 0.1)
         await bench.pool.run_once()
@@ -34,7 +35,7 @@ async def test_a_very_late_runner_is_killed_and_the_next_one_waits_for_the_back_
     await bench.pool.run_once()
     ready = bench.runners[0]
     ready.greets()
-    await bench.pool.run_once()
+    await bench.when_spare_is_due()
     late = bench.runners[1]
     bench.clock.advance(BIRTH_SECONDS_MAX)
     for _ in range(3):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from outlast import events
 from outlast.model.crash import Progress
 from outlast.runner.protocol import (
@@ -19,7 +21,7 @@ from outlast.runner.protocol import (
 )
 from outlast.store.values import Room
 from outlast.worker.births import LOOK_SECONDS
-from outlast.worker.pool import BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX
+from outlast.worker.pool import BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX, SPARE_AFTER_SECONDS
 from tests.unit.pool_kit import OWN, SIZE, Bench, own, shared
 from tests.unit.worker_kit import COMPLETED, heard
 
@@ -65,7 +67,7 @@ async def test_a_runner_that_is_late_does_not_make_the_spare_work_beside_it():
     bench = Bench()
     await bench.pool.run_once()
     bench.runners[1].greets(own=True, shared=False)
-    await bench.pool.run_once()
+    await bench.when_spare_is_due()
     bench.runners[2].greets(own=True, shared=False)
     bench.place(own(1), own(2))
     bench.runners[0].greets(own=True, shared=False)
@@ -233,7 +235,7 @@ async def test_runners_that_die_at_birth_are_replaced_ever_later():
     bench = Bench(size=1)
     await bench.pool.run_once()
     bench.runners[0].greets()
-    await bench.pool.run_once()
+    await bench.when_spare_is_due()
     waits: list[float] = []
     for _ in range(8):
         with heard() as names:
@@ -249,13 +251,37 @@ async def test_runners_that_die_at_birth_are_replaced_ever_later():
     assert bench.broken == []
 
 
-async def test_the_spare_is_born_when_the_first_runner_is_ready():
+async def test_the_spare_takes_no_time_from_the_first_work():
     bench = Bench()
     await bench.pool.run_once()
-    assert len(bench.runners) == SIZE
     bench.runners[0].greets()
+    bench.clock.advance(SPARE_AFTER_SECONDS / 4)
+    bench.runners[1].greets()
+    assert await bench.pool.run_once() == pytest.approx(SPARE_AFTER_SECONDS * 3 / 4)
+    assert len(bench.runners) == SIZE
+    bench.clock.advance(SPARE_AFTER_SECONDS)
     await bench.pool.run_once()
     assert len(bench.runners) == SIZE + 1
+
+
+async def test_after_a_death_the_spare_does_not_wait():
+    bench = Bench()
+    await bench.pool.run_once()
+    for runner in bench.runners:
+        runner.greets()
+    bench.runners[0].dies(signal="SIGKILL")
+    await bench.pool.run_once()
+    assert len(bench.runners) == SIZE + 1
+
+
+async def test_a_runner_that_retires_early_is_replaced_at_once():
+    bench = Bench()
+    await bench.pool.run_once()
+    for runner in bench.runners:
+        runner.greets()
+    bench.runners[0].retiring = "max_rss"
+    await bench.pool.run_once()
+    assert len(bench.runners) == SIZE + 1, "the old one and two that work"
 
 
 async def test_a_good_birth_ends_the_back_off():
@@ -266,7 +292,7 @@ async def test_a_good_birth_ends_the_back_off():
         bench.clock.advance(BIRTH_BACKOFF_MAX)
         await bench.pool.run_once()
     bench.runners[0].greets(own=True)
-    await bench.pool.run_once()
+    await bench.when_spare_is_due()
     bench.runners[1].dies(exit_code=1)
     assert await bench.pool.run_once() == BIRTH_BACKOFF_FIRST
 

@@ -31,7 +31,7 @@ async def test_without_a_ready_spare_suspects_wait():
     await bench.pool.run_once()
     for runner in bench.runners:
         runner.greets(shared=False)
-    await bench.pool.run_once()
+    await bench.when_spare_is_due()
     assert solo_rooms(bench) == []
     bench.runners[SIZE].greets(shared=False)
     assert len(solo_rooms(bench)) == 1

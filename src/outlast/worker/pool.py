@@ -40,6 +40,9 @@ from outlast.worker.tags import split_by_tags
 from outlast.worker.wear import Wear
 
 BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
+SPARE_AFTER_SECONDS = (
+    2.0  # of work without a death comes the spare: its birth takes 0.3 s of a core
+)
 
 UNKILLABLE = "unkillable"  # why nothing is given to a runner that was killed and goes on
 
@@ -51,8 +54,7 @@ _NO_PLACE = Outcome(
 
 
 class RunnerPool:
-    """A fixed number of runners and one warm spare, which replaces a dead one at once and runs
-    suspects."""
+    """A fixed number of runners and a warm spare, which replaces a dead one or runs suspects."""
 
     alone_from = ALONE_IN_WORKER
 
@@ -89,6 +91,7 @@ class RunnerPool:
         self._births = Births(clock)
         self._births_failed = 0
         self._ever_ready = False
+        self._spare_at = 0.0  # when the spare may be born, once a runner was ready
         self.closing = False
         self._worker_id = 0
         self.trusted: Callable[[], bool] = lambda: True
@@ -117,7 +120,8 @@ class RunnerPool:
 
     async def _fill(self) -> float | None:
         while not (self.closing or self.draining()) and self._is_missing_one():
-            wait = self._next_birth_at - self._clock.boot()
+            is_spare = not self._wear.missing(self.runners, -1)
+            wait = max(self._next_birth_at, is_spare * self._spare_at) - self._clock.boot()
             if wait > 0:
                 return wait
             await self._spawn()
@@ -126,7 +130,8 @@ class RunnerPool:
     def _is_missing_one(self) -> bool:
         """The runner of a cohort of suspects comes on top of the others and the spare.
 
-        At the start the spare comes last: it must not take its time from those that work first.
+        At the start the spare comes last: it must not take its time from those that work first, nor
+        from their first work, unless one of them has died.
         """
         if not self._ever_ready and len(self.runners) >= self._size:
             return False
@@ -392,7 +397,9 @@ class RunnerPool:
         runner.tasks, runner.lacks = split_by_tags(frame.tasks, self._tags)
         runner.release, runner.python = frame.release, frame.python
         self._births_failed = 0
-        self._ever_ready = True
+        if not self._ever_ready:
+            self._ever_ready = True
+            self._spare_at = self._clock.boot() + SPARE_AFTER_SECONDS
         emit(
             "runner_ready",
             pid=runner.pid,
@@ -432,6 +439,7 @@ class RunnerPool:
 
     def _on_death(self, runner: RunnerProcess, death: Death) -> None:
         self.runners.remove(runner)
+        self._spare_at = 0.0
         self._on_group(runner.pid, False)
         asked = self.closing or runner.quit_at is not None
         death = msgspec.structs.replace(death, memory=self._wear.explained(runner, death))
