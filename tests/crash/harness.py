@@ -27,6 +27,7 @@ from outlast.verify import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 30.0  # seconds until a test says that something never happened
+STARTED = 90.0  # the same of a worker's start, for which up to six interpreters start
 BY_LEASE = 60.0  # the default lease: a death noticed well before it was noticed by proof
 # How many seconds exactly is measured by bench/recovery.py: test machines are slow and busy.
 
@@ -147,7 +148,7 @@ class Scene:
             rows = await self.worker_rows()
             return any(row.id not in before and row.tasks for row in rows)
 
-        await self.until(announced, "a worker that knows its tasks")
+        await self.until(announced, "a worker that knows its tasks", STARTED)
         worker.remember()
         return worker
 
