@@ -15,7 +15,7 @@ import atexit
 import functools
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -72,15 +72,14 @@ def drive(coroutine: Coroutine[Any, Any, R]) -> R:
     raise RuntimeError(f"{coroutine!r} awaited something else than outlast.bridge.hop")
 
 
-async def hop(make: Callable[[], Awaitable[R]]) -> R:
-    """Await ``make()`` on the running loop; without one, block until the background loop has."""
-    if loop_is_running():
-        return await make()
+def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
+    """To be awaited: ``make()`` on the running loop; without one, blocks until the background loop
+    has done it."""
+    return make() if loop_is_running() else _in_background(make)
+
+
+async def _in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
     return _background.run(make)
-
-
-async def _awaited(make: Callable[[], Awaitable[R]]) -> R:
-    return await make()
 
 
 class _Background:
@@ -90,8 +89,8 @@ class _Background:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, make: Callable[[], Awaitable[R]]) -> R:
-        future = asyncio.run_coroutine_threadsafe(_awaited(make), self.loop())
+    def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        future = asyncio.run_coroutine_threadsafe(make(), self.loop())
         try:
             return future.result()
         except BaseException:  # Ctrl-C in the waiting thread: the call is not wanted any more

@@ -30,11 +30,13 @@ CONNECTIONS = 4  # to PostgreSQL, at most, per event loop
 FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
 
 
-class _Opened(msgspec.Struct, frozen=True):
-    """A store of one event loop: what opens it, and its life, which ends with the loop's."""
+class _Opened(msgspec.Struct):
+    """A store of one event loop: what opens it, its life, which ends with the loop's, and the store
+    itself once somebody has waited for it: most calls find it there."""
 
     opening: asyncio.Task[Store]
     life: AsyncGenerator[Store]
+    store: Store | None = None
 
     def failed(self) -> bool:
         """Whether it could not be opened."""
@@ -80,13 +82,14 @@ class Home:
         """Return the open store of the running loop."""
         loop = asyncio.get_running_loop()
         opened = self._stores.get(loop)
+        if opened is not None and opened.store is not None:
+            return opened.store
         if opened is None or opened.failed():
             life = self._life()
             opened = self._stores[loop] = _Opened(loop.create_task(_first(life)), life)
             await self._close_where(lambda other: other.is_closed())
-        if opened.opening.done():
-            return opened.opening.result()
-        return await asyncio.shield(opened.opening)
+        opened.store = await asyncio.shield(opened.opening)
+        return opened.store
 
     async def ask(self, verb: Callable[[Store], Awaitable[R]]) -> R:
         """Return what ``verb(store)`` returns; works with and without a running loop."""

@@ -61,7 +61,7 @@ async def test_a_database_without_tables_asks_for_migrate(pg_url: str) -> None:
 async def test_a_statement_that_takes_too_long_is_unavailable(
     pg_url: str, store: PostgresStore, session: Any
 ) -> None:
-    hasty = PostgresStore(pg_url, statement_timeout=0.2)
+    hasty = PostgresStore(pg_url, statement_timeout=1.0)
     async with session.transaction():
         await session.execute("LOCK TABLE outlast_workers")
         with pytest.raises(StoreUnavailable):

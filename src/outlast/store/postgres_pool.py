@@ -133,6 +133,8 @@ class _Stock:
 class _Loan:
     """A connection for the length of an ``async with``: see ``Connections.use``."""
 
+    __slots__ = ("_cancels", "_connection", "_connections", "_generation", "_keeps_plans", "_stock")
+
     def __init__(self, connections: Connections, *, keeps_plans: bool) -> None:
         self._connections = connections
         self._keeps_plans = keeps_plans
