@@ -88,8 +88,9 @@ class Home:
             life = self._life()
             opened = self._stores[loop] = _Opened(loop.create_task(_first(life)), life)
             await self._close_where(lambda other: other.is_closed())
-        opened.store = await asyncio.shield(opened.opening)
-        return opened.store
+        store = await asyncio.shield(opened.opening)
+        opened.store = store
+        return store
 
     async def ask(self, verb: Callable[[Store], Awaitable[R]]) -> R:
         """Return what ``verb(store)`` returns; works with and without a running loop."""
