@@ -20,7 +20,7 @@ from outlast.store.base import Store
 from outlast.store.reads import JobRow
 from outlast.store.values import NewWorker, Orphan, Room
 
-DEADLINE = 20.0
+DEADLINE = 60.0  # seconds until a test says that something never happened
 
 
 async def until(done: Callable[[], Awaitable[bool]]) -> None:

@@ -21,6 +21,7 @@ import outlast
 
 app = outlast.App()
 JOURNAL = Path(os.environ.get("OUTLAST_TEST_JOURNAL", "journal"))
+ENOUGH = JOURNAL.with_suffix(".enough")  # while it is not there, counting goes on
 
 
 def note(event: str, **fields: object) -> None:
@@ -167,26 +168,31 @@ def speaks_and_dies(text: str) -> None:
 
 
 @app.task(backoff_first=0.01, backoff_max=0.02)
-async def counts(upto: int, pause: float = 0.05) -> dict[str, int]:
-    """Counts with a checkpoint at each step; says from where it went on."""
+async def counts(upto: int = 1_000_000, pause: float = 0.05) -> dict[str, int]:
+    """Counts with a checkpoint at each step, until told that it is enough; says from where it
+    went on."""
     attempt = begin()
     start = (attempt.checkpoint or {"n": 0})["n"]
     for n in range(start, upto):
+        if ENOUGH.exists():
+            break
         attempt.report(n / upto, f"at {n}", stage="counting")
         await attempt.save({"n": n + 1})
         await asyncio.sleep(pause)
     note("counted", job=attempt.job_id)
-    return {"from": start, "to": upto}
+    return {"from": start}
 
 
 @app.task(backoff_first=0.01, backoff_max=0.02)
-def counts_while_wanted(upto: int, pause: float = 0.05) -> int:
+def counts_while_wanted(upto: int = 1_000_000, pause: float = 0.05) -> int:
     """As ``counts``, as a plain function: it looks whether it is asked to stop."""
     attempt = begin()
     start = (attempt.checkpoint or {"n": 0})["n"]
     for n in range(start, upto):
         if attempt.cancelled:
             raise InterruptedError(attempt.stop_reason)
+        if ENOUGH.exists():
+            break
         attempt.save_sync({"n": n + 1})
         time.sleep(pause)
     note("counted", job=attempt.job_id)

@@ -23,8 +23,8 @@ async def test_a_rolling_restart_under_load_charges_loses_and_doubles_nothing(
     stage: Scene,
 ) -> None:
     workers = [await stage.worker(*ROLLING) for _ in range(3)]
-    long = [await stage.enqueue("counts", upto=150) for _ in range(4)]
-    long += [await stage.enqueue("counts_while_wanted", upto=150) for _ in range(2)]
+    long = [await stage.enqueue("counts") for _ in range(4)]
+    long += [await stage.enqueue("counts_while_wanted") for _ in range(2)]
     short: list[int] = []
     restarted = asyncio.Event()
     load = asyncio.create_task(enqueue_until(restarted, stage, short))
@@ -33,6 +33,7 @@ async def test_a_rolling_restart_under_load_charges_loses_and_doubles_nothing(
         await stage.worker(*ROLLING)
         assert await asyncio.to_thread(old.process.wait, 60) == 0
     restarted.set()
+    stage.enough()
     await load
     assert len(short) > len(workers), "there was load"
     for job in [*short, *long]:
@@ -57,8 +58,8 @@ async def enqueue_until(over: asyncio.Event, stage: Scene, jobs: list[int]) -> N
 
 async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene) -> None:
     """As systemd sends it: to the worker, the tether, each runner and what they have started."""
-    worker = await stage.worker("--runners", "3", "--drain-timeout", "4")
-    finishes = await stage.enqueue("counts", upto=20)
+    worker = await stage.worker("--runners", "3", "--drain-timeout", "6")
+    finishes = await stage.enqueue("counts", upto=10)
     goes_on = [await stage.enqueue(task) for task in ("waits", "first_hangs_in_python")]
 
     async def all_run() -> bool:

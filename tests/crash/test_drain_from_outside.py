@@ -9,25 +9,33 @@ from outlast.model.job import State
 from tests.crash.harness import DEADLINE, ROOT, Scene
 
 
-async def outlast(stage: Scene, *arguments: str) -> tuple[int | None, str]:
+async def outlast(stage: Scene, *arguments: str, until: str = "") -> tuple[int | None, str]:
+    """Return exit code and output of a command; once it has said ``until``, it is enough."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "outlast", *arguments, "--url", stage.url, cwd=ROOT,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    said, _ = await asyncio.wait_for(process.communicate(), 2 * DEADLINE)
-    return process.returncode, said.decode()
+    assert process.stdout
+    said = b""
+    async with asyncio.timeout(2 * DEADLINE):
+        while until.encode() not in said and (line := await process.stdout.readline()):
+            said += line
+        stage.enough()
+        rest, _ = await process.communicate()
+    return process.returncode, (said + rest).decode()
 
 
 async def test_a_drained_worker_finishes_what_runs_takes_no_more_and_ends(stage: Scene) -> None:
     worker = await stage.worker("--name", "leaver", "--heartbeat", "0.5", "--concurrency", "1",
                                 "--runners", "1")  # fmt: skip
-    job = await stage.enqueue("counts", upto=60)
+    job = await stage.enqueue("counts")
     await stage.started(1)
     waiting = await stage.enqueue("noop")
-    code, said = await outlast(stage, "workers", "drain", "leaver", "--wait")
+    drains = "worker leaver (1) is draining and runs 1 job"
+    code, said = await outlast(stage, "workers", "drain", "leaver", "--wait", until=drains)
     assert code == 0, said
     assert "worker leaver (1) was asked to drain; it runs 1 job" in said
-    assert "worker leaver (1) is draining and runs 1 job" in said
+    assert drains in said
     assert said.endswith("worker leaver (1) has left\n")
     assert worker.process.wait(DEADLINE) == 0
     row = await stage.job(job)

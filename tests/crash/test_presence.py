@@ -12,7 +12,7 @@ import pytest
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.store.reads import WorkerRow, WorkerStatus
-from tests.crash.harness import Scene, WorkerProcess, scene
+from tests.crash.harness import DEADLINE, Scene, WorkerProcess, scene
 from tests.pgbouncer import PgBouncerServer
 from tests.servers import PostgresServer
 
@@ -133,7 +133,7 @@ async def test_a_worker_that_leaves_is_not_taken_for_dead(pg_stage: Scene) -> No
     leaver, other = await elsewhere(pg_stage, "one"), await elsewhere(pg_stage, "two")
     await held(pg_stage, pg_stage.url, 2)
     leaver.process.terminate()
-    assert leaver.process.wait(30) == 0
+    assert leaver.process.wait(DEADLINE) == 0
     row = await row_of(pg_stage, leaver)
     assert (row.status, row.cause) == (WorkerStatus.STOPPED, None)
     assert not other.told("worker_reaped")
@@ -147,7 +147,7 @@ async def test_a_presence_that_is_cut_again_and_again_is_taken_back_and_costs_no
 ) -> None:
     for name in ("one", "two"):
         await elsewhere(pg_stage, name)
-    job = await pg_stage.enqueue("counts", upto=400)
+    job = await pg_stage.enqueue("counts")
     await pg_stage.started(1)
     hangman = await asyncpg.connect(pg_stage.url)
     for _ in range(5):
@@ -175,7 +175,7 @@ async def test_a_database_that_is_started_anew_makes_nobody_absent(
         async with scene(server.create_database("again"), tmp_path) as stage:
             await elsewhere(stage, "one")
             await elsewhere(stage, "two")
-            job = await stage.enqueue("counts", upto=400)
+            job = await stage.enqueue("counts")
             await stage.started(1)
             await held(stage, stage.url, 2)
             server.restart(mode)  # type: ignore[arg-type]
@@ -193,7 +193,7 @@ async def test_a_database_that_is_started_anew_makes_nobody_absent_who_is_late_t
     with PostgresServer() as server:
         async with scene(server.create_database("late"), tmp_path) as stage:
             late = await elsewhere(stage, "one", *often)
-            job = await stage.enqueue("counts", upto=400)
+            job = await stage.enqueue("counts")
             await stage.started(1)
             other = await elsewhere(stage, "two", *often)
             await held(stage, stage.url, 2)
@@ -217,7 +217,7 @@ async def test_a_promoted_standby_knows_nobody_s_lock_and_robs_nobody(tmp_path: 
             async with scene(url, tmp_path) as stage:
                 await elsewhere(stage, "one")
                 await elsewhere(stage, "two")
-                job = await stage.enqueue("counts", upto=300)
+                job = await stage.enqueue("counts")
                 await stage.started(1)
                 await held(stage, primary.url("failover"), 2)
                 before = {row.presence for row in await stage.worker_rows()}

@@ -97,7 +97,7 @@ async def test_a_living_sibling_on_the_same_host_is_not_robbed(
 ) -> None:
     mine, other = (("--instance", name) if name else () for name in instances)
     sibling = await stage.worker(*JSON, *mine)
-    job = await stage.enqueue("counts", upto=200)
+    job = await stage.enqueue("counts")
     await stage.started(1)
     started = await stage.worker(*JSON, *other)
     assert started.told("worker_registered")[0]["replaced"] == 0
@@ -148,7 +148,7 @@ async def test_containers_with_equal_host_names_where_each_worker_is_process_1(
     if not _can_contain():
         pytest.skip("needs the right to make a namespace for processes")
     one = await contained(stage, tmp_path / "one")
-    job = await stage.enqueue("counts", upto=200)
+    job = await stage.enqueue("counts")
     await stage.started(1)
     two = await contained(stage, tmp_path / "two")
     rows = [await row_of(stage, worker) for worker in (one, two)]

@@ -340,7 +340,7 @@ def test_git_ends_with_a_process_that_is_killed(tmp_path):
         gits = psutil.Process(reader.pid).children(recursive=True)
         assert len(gits) == 2
         reader.send_signal(signal.SIGKILL)
-        assert psutil.wait_procs(gits, timeout=10)[1] == []
+        assert psutil.wait_procs(gits, timeout=60)[1] == []
 
 
 def test_a_history_is_read_as_a_stream(tmp_path):

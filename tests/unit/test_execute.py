@@ -67,7 +67,7 @@ class Bench:
         self.executor.start([claimed(token, name, args=args, **fields)])
 
     async def end(self) -> End:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.link.told.wait()
         self.link.told.clear()
         (end,) = self.link.ends
@@ -128,7 +128,7 @@ async def test_the_loop_hears_of_each_plain_function_that_returns(bench):
         assert (await bench.outcome(double, f'{{"n":{n}}}')).result == str(2 * n)
     for token in range(20):
         bench.start(double, token, f'{{"n":{token}}}')
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(bench.link.ends) < 20:
             await bench.link.told.wait()
             bench.link.told.clear()

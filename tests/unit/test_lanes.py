@@ -30,7 +30,7 @@ async def bench():
 
 
 async def ends(bench: Bench, count: int) -> list[OutcomeKind]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(bench.link.ends) < count:
             await bench.link.told.wait()
             bench.link.told.clear()
@@ -177,7 +177,7 @@ async def test_lanes_that_begin_at_once_are_let_go_of_and_tell_whose_they_are(be
     finally:
         loop.set_task_factory(None)
     assert found == [False] * 3
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while bench.executor._lanes._lanes:
             await asyncio.sleep(0)
 

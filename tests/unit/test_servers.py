@@ -42,6 +42,6 @@ def test_nothing_is_left_when_the_test_process_is_killed() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     pid, folder, janitor = done.stdout.split()
     left = [psutil.Process(int(p)) for p in (janitor, pid) if psutil.pid_exists(int(p))]
-    _gone, alive = psutil.wait_procs(left, timeout=20)
+    _gone, alive = psutil.wait_procs(left, timeout=60)
     assert [process.pid for process in alive if process.status() != "zombie"] == []
     assert not Path(folder).exists()
