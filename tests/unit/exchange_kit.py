@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outlast.store.values import Room, WorkerRef
 from outlast.testing import ManualClock
+from outlast.wakeup.inbox import Inbox
 from outlast.worker.exchange import Exchange
 from tests.unit.worker_kit import COMPLETED, FakePool, FakeStore, claimed, new_ledger
 
@@ -32,7 +33,7 @@ class Holder:
 class Bench:
     """An exchange and all that it works with."""
 
-    def __init__(self, slots: int = 10) -> None:
+    def __init__(self, slots: int = 10, inbox: Inbox | None = None) -> None:
         self.clock = ManualClock(boot=0.0)
         self.store = FakeStore()
         self.ledger = new_ledger(self.clock)
@@ -48,6 +49,7 @@ class Bench:
             look_every=LOOK,
             reconcile_every=RECONCILE,
             patience=20.0,
+            inbox=inbox,
         )
 
     def ends(self, *tokens: int) -> None:

@@ -12,6 +12,7 @@ from outlast.events import subscribe
 from outlast.model.lifecycle import Transition
 from outlast.store.base import OUTCOMES_MAX
 from outlast.store.values import Answer, Exchanged, Look, Room, WorkerRef
+from outlast.wakeup.inbox import Inbox
 from outlast.worker.exchange import BUSY_PAUSE_SECONDS, LEFT_OPEN_SECONDS, TOLD
 from outlast.worker.reaper import LOOK_SECONDS
 from tests.unit.exchange_kit import LOOK, POLL, RECONCILE, Bench
@@ -282,6 +283,23 @@ async def test_what_falls_due_before_the_next_look_is_looked_for_now(bench, next
     bench.exchange.shown(look(drawn=7))
     await bench.exchange.run_once()
     assert bench.exchange.shown(look(drawn=7, next_due=next_due)) == told
+
+
+async def test_after_a_trip_without_room_it_looks_as_soon_as_there_is_some_for_all_messengers():
+    """They were offered none, so they cannot tell."""
+    inbox = Inbox()
+    inbox.healthy = True
+    bench = Bench(slots=0, inbox=inbox)
+    bench.ends(1)
+    await bench.exchange.run_once()
+    assert bench.rooms() == [[]]
+    assert not inbox.has_room()
+    bench.pool.slots = 10
+    await bench.exchange.run_once()
+    assert bench.rooms()[1:] == [[Room(["t"], 10)]]
+    assert inbox.has_room()
+    await bench.exchange.run_once()
+    assert len(bench.rooms()) == 2, "from now on it would be told"
 
 
 # ---------------------------------------------------------------------------- reconciling
