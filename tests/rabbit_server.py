@@ -21,7 +21,7 @@ from tests.servers import Disposable, free_port, start_janitor
 
 HOME = Path("/usr/lib/rabbitmq/bin")
 EPMD = Path("/usr/bin/epmd")
-START_SECONDS = 240.0  # fifteen seconds of a processor, which a busy machine has rarely
+START_SECONDS = 480.0  # fifteen seconds of a processor, which a busy machine has rarely
 
 
 def missing() -> str | None:

@@ -214,7 +214,7 @@ async def test_a_running_job_is_cancelled(app: outlast.App) -> None:
         finally:
             stopped.append(attempt.stop_reason)
 
-    async with app.worker(heartbeat=0.1, lease=5):
+    async with app.worker(heartbeat=0.1, lease=30):
         job = await waits.enqueue()
         await until(lambda: _is(job, "running"))
         await job.cancel()
@@ -253,7 +253,7 @@ async def test_the_loser_of_a_lease_stops_and_its_late_words_are_refused(
             raise
         return "the first"
 
-    async with app.worker(heartbeat=0.1, lease=2):
+    async with app.worker(heartbeat=0.1, lease=30):
         job = await goes_on.enqueue()
         await until(lambda: _is(job, "running"))
         (seen,) = (await store.observe()).workers

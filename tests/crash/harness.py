@@ -187,6 +187,16 @@ class Scene:
         )
         return (await self.store.enqueue([new]))[0].job_id
 
+    async def told(self, worker: WorkerProcess, event: str) -> dict[str, Any]:
+        """Return what a worker with ``--log-format json`` first says by this name, once it does:
+        its log is written by a thread, later than its row."""
+
+        async def said() -> bool:
+            return bool(worker.told(event))
+
+        await self.until(said, f"{event} of {worker.log.name}")
+        return worker.told(event)[0]
+
     def enough(self) -> None:
         """Let all that counts, now or later, come to its end."""
         self.journal.with_suffix(".enough").touch()

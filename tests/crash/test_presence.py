@@ -75,7 +75,7 @@ async def goes_on(stage: Scene, job: int, times: int = 1) -> None:
 
 async def beats(stage: Scene, worker: WorkerProcess, times: int) -> None:
     """Wait until the worker was seen to beat so many times."""
-    (registered,) = worker.told("worker_registered")
+    registered = await stage.told(worker, "worker_registered")
     seen: set[int] = set()
 
     async def beaten() -> bool:
@@ -91,6 +91,7 @@ def nobody_was_robbed(stage: Scene) -> bool:
 
 
 async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
+    await stage.told(worker, "worker_registered")
     ids = {entry["worker_id"] for entry in worker.told("worker_registered")}
     return next(row for row in await stage.worker_rows() if row.id in ids)
 
@@ -263,6 +264,7 @@ async def test_behind_a_pooler_presence_is_off_and_visible_and_jobs_run(
 
     await pg_stage.until(off, "the reason on every row")
     for worker in workers:
-        assert worker.told("presence_off")[0]["reason"] == "a pooler or proxy stands between"
+        off_for = (await pg_stage.told(worker, "presence_off"))["reason"]
+        assert off_for == "a pooler or proxy stands between"
         assert not worker.told("presence_taken")
     await held(pg_stage, direct, 0)

@@ -23,6 +23,7 @@ CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ut
 
 async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
     """The row of the worker that was started as this process."""
+    await stage.told(worker, "worker_registered")
     names = {entry["worker_id"] for entry in worker.told("worker_registered")}
     return next(row for row in await stage.worker_rows() if row.id in names)
 
@@ -41,11 +42,7 @@ async def goes_on(stage: Scene, job: int) -> None:
 async def reconciled(stage: Scene, worker: WorkerProcess) -> int:
     """Wait for the first look of a worker; return how many orphans it has found."""
 
-    async def looked() -> bool:
-        return bool(worker.told("reconciliation_complete"))
-
-    await stage.until(looked, "the first look")
-    return int(worker.told("reconciliation_complete")[0]["orphaned_count"])
+    return int((await stage.told(worker, "reconciliation_complete"))["orphaned_count"])
 
 
 # ---------------------------------------------------------------------------- restarted
@@ -64,7 +61,7 @@ async def test_the_only_worker_started_again_finds_its_lock_file_free_at_its_fir
     assert second["still_alive"] == []
     row = await row_of(stage, first)
     assert (row.status, row.cause) == (WorkerStatus.LOST, DeathCause.LOCK_FILE)
-    assert again.told("worker_reaped")[0]["worker_id"] == row.id
+    assert (await stage.told(again, "worker_reaped"))["worker_id"] == row.id
     assert (await stage.ended(job)).state is State.COMPLETED
 
 
@@ -78,7 +75,7 @@ async def test_an_instance_takes_over_as_it_registers_where_no_lock_file_is_left
         lock.unlink()  # the pod's disk is new
     first.kill_tree()
     again = await stage.worker(*JSON, env={"OUTLAST_INSTANCE": "pod-0"})
-    assert again.told("worker_registered")[0]["replaced"] == 1
+    assert (await stage.told(again, "worker_registered"))["replaced"] == 1
     assert await reconciled(stage, again) == 1
     await stage.started(2)
     row = await row_of(stage, first)
@@ -100,7 +97,7 @@ async def test_a_living_sibling_on_the_same_host_is_not_robbed(
     job = await stage.enqueue("counts")
     await stage.started(1)
     started = await stage.worker(*JSON, *other)
-    assert started.told("worker_registered")[0]["replaced"] == 0
+    assert (await stage.told(started, "worker_registered"))["replaced"] == 0
     assert await reconciled(stage, started) == 0
     await goes_on(stage, job)
     assert (await row_of(stage, sibling)).status is WorkerStatus.ACTIVE
