@@ -38,7 +38,7 @@ def _to_json(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
         return dump(mode="json")
-    raise TypeError(f"a {type(value).__qualname__} cannot be written as JSON")
+    raise TypeError(f"a value of class {type(value).__qualname__} cannot be written as JSON")
 
 
 def _from_json(wanted: Any, value: Any) -> Any:
@@ -195,7 +195,16 @@ class Signature:
         try:
             return dict(self._inspected.bind(*args, **kwargs).arguments)
         except TypeError as error:
-            raise BadArguments(f"task {self.task}{self._inspected}: {error}") from error
+            why = self._unexpected(kwargs) or error
+            raise BadArguments(f"task {self.task}{self._inspected}: {why}") from error
+
+    def _unexpected(self, kwargs: dict[str, Any]) -> str | None:
+        """Name the arguments that nobody takes: a misspelt one is missing, too, and of the two
+        complaints this is the one that shows the mistake."""
+        unknown = [name for name in kwargs if name not in self.fields]
+        if not unknown or not self._named:
+            return None
+        return f"it does not take {', '.join(map(ascii, unknown))}"
 
     def encode(self, bound: dict[str, Any]) -> str:
         """Return bound arguments as JSON text that a worker can read. BadArguments names the
@@ -258,7 +267,9 @@ class Signature:
         annotation = self.fields[name].annotation
         what = f"argument {name!r} of task {self.task}"
         if annotation is str and not isinstance(value, str):  # bytes would arrive as base64
-            raise BadArguments(f"{what} does not fit str: it is a {type(value).__qualname__}")
+            raise BadArguments(
+                f"{what} does not fit str: it is of class {type(value).__qualname__}"
+            )
         text = to_json(what, value)
         if annotation is not Any:
             from_json(what, text, annotation)

@@ -39,9 +39,11 @@ _NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
 def resolve_url(url: str | None) -> str:
     """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
 
-    Raises ConfigError unless it names a store that Outlast knows.
+    Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` (a variable
+    that is not set) is refused: jobs in a file that nobody meant would wait for ever.
     """
-    url = url or os.environ.get(URL_VARIABLE) or URL_DEFAULT
+    if url is None:
+        url = os.environ.get(URL_VARIABLE) or URL_DEFAULT
     scheme, separator, rest = url.partition("://")
     if scheme not in SCHEMES or not separator or not rest:
         raise ConfigError(f"{redacted(url)!r} is not the URL of a store; write {URL_EXAMPLES}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from outlast.bridge import blocking
 from outlast.clock import SYSTEM, Clock
 from outlast.codec import decode_result
+from outlast.config import check_seconds
 from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
 from outlast.inspector import phase_of
 from outlast.model.job import State
@@ -87,11 +88,13 @@ class Job(Generic[R]):
             JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
             JobCancelled: it was cancelled.
             TimeoutError: it has not ended by then; it goes on.
+            ConfigError: ``timeout`` is no span of time.
             JobNotFound: its row was deleted.
             BadArguments: the result is not of this release's return type.
             StoreUnavailable: it cannot be looked at; the job itself is not touched by that.
         """
-        return await self._home.ask(lambda store: self._wait(store, timeout, SYSTEM))
+        most = None if timeout is None else check_seconds("timeout", timeout)
+        return await self._home.ask(lambda store: self._wait(store, most, SYSTEM))
 
     result_sync = blocking(result)
 

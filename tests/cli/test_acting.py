@@ -29,7 +29,7 @@ def test_cancel_ends_queued_jobs_and_asks_running_ones(outlast: Outlast, filled:
 def test_cancel_does_what_can_be_done_and_says_what_cannot(outlast: Outlast, rows: Filled) -> None:
     url, ids = rows
     said = outlast("cancel", ids["queued"], ids["completed"], 999, "--url", url)
-    said.refused(1, f"job {ids['completed']} has ended already", "there is no job 999")
+    said.refused(1, f"job {ids['completed']} has ended already", "there is no job 999 in ")
     assert said.out == f"job {ids['queued']} cancelled\n"
 
 
@@ -52,13 +52,14 @@ def test_requeue_from_scratch_forgets_the_checkpoint(outlast: Outlast, rows: Fil
 def test_requeue_refuses_jobs_that_have_not_ended(outlast: Outlast, rows: Filled) -> None:
     url, ids = rows
     said = outlast("requeue", ids["running"], ids["completed"], 999, "--url", url)
-    said.refused(1, "has not ended", "is completed", "there is no job 999")
+    said.refused(1, "has not ended", "is completed", "there is no job 999 in ")
 
 
 def test_dead_requeue_takes_only_dead_jobs(outlast: Outlast, filled: Filled) -> None:
     url, ids = filled
     said = outlast("dead", "requeue", ids["dead"], ids["cancelled"], 999, "--url", url)
-    said.refused(1, f"job {ids['cancelled']} is cancelled, not dead", "there is no job 999")
+    mend = f"not dead: `outlast requeue {ids['cancelled']}` revives it"
+    said.refused(1, f"job {ids['cancelled']} is cancelled, {mend}", "there is no job 999")
     assert said.out == f"job {ids['dead']} requeued\n"
     assert job(outlast, url, ids["cancelled"])["state"] == "cancelled"
 
@@ -87,7 +88,7 @@ def test_dead_discard_deletes_for_good(outlast: Outlast, filled: Filled) -> None
     said = outlast("dead", "discard", ids["dead"], "--url", url)
     assert (said.code, said.out) == (0, "1 job discarded\n")
     outlast("job", ids["dead"], "--url", url).refused(1, f"there is no job {ids['dead']}")
-    outlast("dead", "discard", ids["dead"], "--url", url).refused(1, "there is no job")
+    outlast("dead", "discard", ids["dead"], "--url", url).refused(1, "there is no job", " in ")
 
 
 def test_dead_discard_leaves_other_jobs_alone(outlast: Outlast, rows: Filled) -> None:

@@ -67,6 +67,15 @@ def test_what_cannot_work_is_refused(
     assert not list(folder.glob("*.db"))
 
 
+@pytest.mark.parametrize("named", ["shop.py", "./shop", "deep/shop.py"])
+def test_the_path_of_a_file_is_told_the_name_of_its_module(
+    outlast: Outlast, folder: Path, named: str
+) -> None:
+    module = named.removesuffix(".py").removeprefix("./").replace("/", ".")
+    words = [f"{named!r} is a file", f"from the folder that you start in: {module}:app"]
+    outlast("enqueue", f"{named}:app", "mail").refused(2, *words)
+
+
 BROKEN = "import outlast\n\ndef connect():\n    raise OSError('no route to db')\n\nconnect()\n"
 
 
@@ -77,7 +86,7 @@ BROKEN = "import outlast\n\ndef connect():\n    raise OSError('no route to db')\
         ("x = (\n", ["broken.py", "SyntaxError"]),
         ("import not_there\n", ["import not_there", "No module named 'not_there'"]),
         ("raise SystemExit(0)\n", ["ends the program while it is imported"]),
-        ("app = 3\n", ["broken:app is a int, not an outlast.App"]),
+        ("app = 3\n", ["broken:app is of class int, not an outlast.App"]),
         ("import outlast\nother = outlast.App()\n", ["there is broken:other"]),
         ("import outlast\napp = outlast.App('nonsense')\n", ["is not the URL of a store"]),
     ],

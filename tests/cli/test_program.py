@@ -69,6 +69,11 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["job", "x"], ["ID"]),
         (["job", "99999999999999999999"], ["is no job's number"]),
         (["cancel"], ["ID"]),
+        (["job", "seven"], ["'seven' is not a whole number"]),
+        (["jobs", "--limit", "many"], ["'many' is not a whole number"]),
+        (["run", "--timeout", "5m", "ls"], ["'5m' is not a number of seconds, such as 90"]),
+        (["report", "half"], ["'half' is not a number."]),
+        (["jobs", "--url", ""], ["'' is not the URL of a store", "sqlite:///"]),
     ],
     ids=lambda value: " ".join(value)[:30],
 )
@@ -82,6 +87,22 @@ def test_wrong_usage_is_two_lines(
     assert len(told.err.splitlines()) <= 2
     for word in words:
         assert word in told.err
+
+
+def test_a_negative_argument_is_told_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["enqueue", "shop:app", "adjust", "-5"]) == 2
+    assert "a dash goes behind --" in capsys.readouterr().err
+    assert main(["enqueue", "shop:app", "adjust", "--dleay", "5"]) == 2
+    assert "behind --" not in capsys.readouterr().err
+
+
+def test_a_terminal_without_a_size_hides_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert main(["--help"]) == 0
+    assert "MODULE:APP" not in (told := capsys.readouterr().out)
+    assert "Run jobs until told to stop." in told
 
 
 def test_a_fault_of_ours_is_no_traceback_unless_asked_for(

@@ -56,6 +56,13 @@ def test_a_wrong_address_says_what_to_write(url, monkeypatch):
     assert "secret" not in str(caught.value)
 
 
+def test_an_empty_address_is_no_default(monkeypatch):
+    """``App(os.environ.get("DATABASE_URL", ""))`` must not make a file that nobody works on."""
+    monkeypatch.setenv("OUTLAST_URL", "sqlite:///elsewhere.db")
+    with pytest.raises(ConfigError, match="'' is not the URL of a store"):
+        outlast.App("")
+
+
 def test_the_address_is_given_or_from_the_environment_or_a_file_here(monkeypatch):
     monkeypatch.setenv("OUTLAST_URL", "sqlite:///env.db")
     assert outlast.App("sqlite:///given.db").url == "sqlite:///given.db"

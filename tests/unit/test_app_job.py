@@ -10,7 +10,7 @@ import pytest
 
 import outlast
 from outlast.clock import SystemClock
-from outlast.errors import BadArguments, JobCancelled, JobFailed, JobNotFound
+from outlast.errors import BadArguments, ConfigError, JobCancelled, JobFailed, JobNotFound
 from outlast.job import Job
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
@@ -135,6 +135,12 @@ async def test_a_wait_ends_with_its_timeout(clock, timeout, looks):
         await job.result(timeout=timeout)
     assert sum(clock.slept) == pytest.approx(timeout)
     assert len(clock.slept) == looks - 1
+
+
+@pytest.mark.parametrize("timeout", [-1, "30", float("nan")])
+async def test_a_timeout_that_is_no_span_of_time_is_refused(clock, timeout):
+    with pytest.raises(ConfigError, match="timeout must be seconds"):
+        await job_of(FakeStore(State.RUNNING)).result(timeout=timeout)
 
 
 async def test_a_job_that_has_ended_by_the_timeout_is_told(clock):

@@ -142,8 +142,8 @@ def test_a_value_of_the_annotated_type_comes_back_as_it_was(annotation, value):
         (int, "1", "Expected `int`, got `str`"),
         (int, 1.0, "Expected `int`"),
         (int, True, "Expected `int`"),
-        (str, 1, "does not fit str: it is a int"),
-        (str, b"x", "does not fit str: it is a bytes"),
+        (str, 1, "does not fit str: it is of class int"),
+        (str, b"x", "does not fit str: it is of class bytes"),
         (str, "\ud800", "lone surrogate"),
         (dict[str, Any], {"\udfff": 1}, "lone surrogate"),
         (float, math.nan, "NaN"),
@@ -272,6 +272,11 @@ def test_a_call_that_does_not_fit_names_the_task_and_the_fault(args, kwargs, say
     with pytest.raises(BadArguments, match=r"task mail\(a: .*") as caught:
         Signature(everything, "mail").bind(args, kwargs)
     assert says in str(caught.value)
+
+
+def test_a_misspelt_name_is_told_and_not_the_one_that_it_leaves_missing():
+    with pytest.raises(BadArguments, match=r"task mail\(a, b=2\): it does not take 'aa'"):
+        Signature(no_annotations, "mail").bind((), {"aa": 1})
 
 
 def test_too_large_arguments_are_refused_with_both_sizes():

@@ -87,6 +87,7 @@ def locks(**changes: Any) -> Facts:
 LOST = worker(2, status=WorkerStatus.LOST, stopped_at=NOW - 60)
 CASES: list[tuple[Facts, str, str, str]] = [
     (facts(error="PostgreSQL: refused", surroundings=None), "problem", "store", "refused"),
+    (facts(error="no file x.db\ngive --url", surroundings=None), "problem", "store", "x.db."),
     (facts(mismatch="it lacks 0007"), "problem", "schema", "0007"),
     (server(version=130_011), "problem", "version", "13.11"),
     (server(standby=True), "problem", "standby", "no writes"),

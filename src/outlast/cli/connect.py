@@ -85,6 +85,11 @@ def place(url: str) -> str:
     return file_of(url) or redacted(url)
 
 
+def missing(job_id: int, url: str | None) -> str:
+    """Return that this store has no such job, and which store that is."""
+    return f"there is no job {job_id} in {place(resolve_url(url))}"
+
+
 async def check_exists(store: Store) -> None:
     """Raise StoreUnavailable where there is no file, SchemaMismatch where there is no schema."""
     if not exists(store.url):

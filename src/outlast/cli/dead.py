@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from outlast.cli.connect import on_store
+from outlast.cli.connect import missing, on_store
 from outlast.cli.jobs import refuse, tell_requeued
 from outlast.cli.options import (
     FromScratch,
@@ -135,7 +135,7 @@ def requeue(
             answers = await store.requeue(ids, from_scratch=from_scratch)
             done += sum(answer is Requeued.REQUEUED for answer in answers.values())
             named = ids if choice.ids else [one for one in ids if not _done(answers.get(one))]
-            refused += complaints + tell_requeued(named, answers)
+            refused += complaints + tell_requeued(named, answers, store.url)
         if not choice.ids:
             print(f"{count_of(done, 'job')} requeued")
         return refused
@@ -207,9 +207,15 @@ async def _split(store: Store, ids: list[int]) -> tuple[list[int], list[str]]:
     for one in ids:
         row = await store.inspector.job(one)
         if row is None:
-            complaints.append(f"there is no job {one}")
+            complaints.append(missing(one, store.url))
         elif row.state is not State.DEAD:
-            complaints.append(f"job {one} is {row.state}, not dead")
+            complaints.append(f"job {one} is {row.state}, not dead{_other_way(row)}")
         else:
             dead.append(one)
     return dead, complaints
+
+
+def _other_way(row: JobRow) -> str:
+    if row.state is not State.CANCELLED:
+        return ""
+    return f": `outlast requeue {row.id}` revives it"

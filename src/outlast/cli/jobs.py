@@ -11,7 +11,7 @@ import typer
 
 from outlast.app import App
 from outlast.cli.application import load
-from outlast.cli.connect import exists, on_store, place
+from outlast.cli.connect import exists, missing, on_store, place
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import (
     Application,
@@ -219,7 +219,7 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
     async def look(store: Store) -> Dossier:
         row = await store.inspector.job(job_id)
         if row is None:
-            raise JobNotFound(f"there is no job {job_id} in {place(store.url)}")
+            raise JobNotFound(missing(job_id, store.url))
         return Dossier(
             row,
             await store.inspector.attempts(job_id),
@@ -253,7 +253,7 @@ def cancel(job_ids: JobIds, url: Url = None) -> None:
     for one in ids:
         answer = answers.get(one)
         if answer is None:
-            refused.append(f"there is no job {one}")
+            refused.append(missing(one, url))
         elif answer in CANCELLED:
             print(f"job {one} {CANCELLED[answer]}")
         else:
@@ -275,16 +275,16 @@ def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None)
     answers = on_store(
         url, lambda store: store.requeue(ids, from_scratch=from_scratch), reads=False
     )
-    refuse(tell_requeued(ids, answers))
+    refuse(tell_requeued(ids, answers, url))
 
 
-def tell_requeued(ids: list[int], answers: dict[int, Requeued]) -> list[str]:
+def tell_requeued(ids: list[int], answers: dict[int, Requeued], url: str | None) -> list[str]:
     """Print what was requeued; return what was not, and why."""
     refused = []
     for one in ids:
         answer = answers.get(one)
         if answer is None:
-            refused.append(f"there is no job {one}")
+            refused.append(missing(one, url))
         elif answer is Requeued.REQUEUED:
             print(f"job {one} requeued")
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -106,6 +107,8 @@ def options(
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code. Nothing is raised, no traceback is printed."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if os.environ.get("COLUMNS") == "0":  # of a terminal that does not tell its size
+        del os.environ["COLUMNS"]
     try:
         code = _invoke(given)
         sys.stdout.flush()
@@ -132,13 +135,26 @@ def _told(error: Exception) -> int:
     told = getattr(error, "format_message", None)
     if told is None:
         return tell(error)
-    text = str(told()).replace("Value error, ", "")
+    text = plainly(str(told()).replace("Value error, ", ""), error)
     if type(error).__name__ == "NoArgsIsHelpError":  # the help is its message, or printed already
         print(text, end="\n" if text else "")
         return WRONG_USAGE
     path = getattr(getattr(error, "ctx", None), "command_path", "outlast")
     say(f"{text}\n`{path} --help` tells how it is used")
     return int(getattr(error, "exit_code", FAULT))
+
+
+def plainly(text: str, error: Exception) -> str:
+    """Return what typer says in the words of people: of numbers, not of types; and for what looks
+    like an unknown option and is a negative number, where to put it."""
+    if re.fullmatch(r"-\.?\d+", str(getattr(error, "option_name", ""))):
+        return (
+            f"{text}\nan argument that begins with a dash goes behind --, the last of all options"
+        )
+    metavar = getattr(getattr(error, "param", None), "metavar", None)
+    number = "a number of seconds, such as 90 or 0.5" if metavar == "S" else "a number"
+    text = re.sub(r"is not a valid float( range)?\b", f"is not {number}", text)
+    return re.sub(r"is not a valid int(eger)?( range)?\b", "is not a whole number", text)
 
 
 def _silence_stdout() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outlast.cli.connect import on_store, place
+from outlast.cli.connect import missing, on_store
 from outlast.cli.options import JobId, Json, Url, command
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
@@ -37,7 +37,7 @@ def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
         inspector = store.inspector
         row = await inspector.job(job_id)
         if row is None:
-            raise JobNotFound(f"there is no job {job_id} in {place(store.url)}")
+            raise JobNotFound(missing(job_id, store.url))
         return Situation(
             row=row,
             attempts=await inspector.attempts(job_id),

@@ -138,6 +138,8 @@ async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> No
     rows = await store.inspector.workers()
     here = [row for row in rows if row.status in _HERE]
     chosen = here if names is None else [_meant(name, rows) for name in dict.fromkeys(names)]
+    if not chosen:
+        print("no worker is alive: nobody was asked")
     asked = await store.request_drain([row.id for row in chosen])
     for row in chosen:
         if row.id not in asked:

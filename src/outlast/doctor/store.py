@@ -20,11 +20,12 @@ def reachable(facts: Facts) -> Iterator[Finding]:
     if facts.error is None:
         yield ok("store", f"{facts.place} answers.")
         return
+    first = facts.error.partition("\n")[0]  # what to do is said below
     mend = (
         "Check --url or $OUTLAST_URL, and that the store is up; `outlast migrate` makes a new one."
     )
     yield Finding(
-        level=Level.PROBLEM, name="store", sentence=f"{line(facts.error, SAID_MAX)}.", mend=mend
+        level=Level.PROBLEM, name="store", sentence=f"{line(first, SAID_MAX)}.", mend=mend
     )
 
 

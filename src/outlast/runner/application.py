@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -20,6 +21,11 @@ def load_app(spec: str) -> App:
         raise ApplicationError(
             f"{spec!r} does not name an application; write MODULE:APP, as in shop.jobs:app"
         )
+    if dotted := _dotted(module_name):
+        raise ApplicationError(
+            f"{module_name!r} is a file; name its module, from the folder that you start in:"
+            f" {dotted}:{attribute}"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -28,6 +34,14 @@ def load_app(spec: str) -> App:
     if not isinstance(app, App):
         raise ApplicationError(_not_an_app(module_name, attribute, module, app))
     return app
+
+
+def _dotted(name: str) -> str | None:
+    """Return the module that is meant by the path of a file, else None."""
+    if "/" not in name and not Path(name).is_file():
+        return None
+    parts = Path(os.path.relpath(name)).with_suffix("").parts
+    return ".".join(part for part in parts if part != os.pardir)
 
 
 def _import(name: str) -> object:
@@ -50,4 +64,4 @@ def _not_an_app(name: str, attribute: str, module: object, found: object) -> str
     hint = f"; there is {name}:{apps[0]}" if apps else ""
     if found is None:
         return f"{name!r} has no {attribute!r}{hint}"
-    return f"{name}:{attribute} is a {type(found).__name__}, not an outlast.App{hint}"
+    return f"{name}:{attribute} is of class {type(found).__name__}, not an outlast.App{hint}"
