@@ -18,7 +18,7 @@ from tests.unkillable import held_at_its_exit
 ROLLING = ("--runners", "2", "--drain-timeout", "1")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_a_rolling_restart_under_load_charges_loses_and_doubles_nothing(
     stage: Scene,
 ) -> None:
@@ -59,6 +59,11 @@ async def enqueue_until(over: asyncio.Event, stage: Scene, jobs: list[int]) -> N
 async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene) -> None:
     """As systemd sends it: to the worker, the tether, each runner and what they have started."""
     worker = await stage.worker("--runners", "3", "--drain-timeout", "6")
+
+    async def all_ready() -> bool:  # else the plain function may be given back before it begins
+        return worker.log.read_text().count("runner_ready") >= 3
+
+    await stage.until(all_ready, "three runners")
     finishes = await stage.enqueue("counts", upto=10)
     goes_on = [await stage.enqueue(task) for task in ("waits", "first_hangs_in_python")]
 
