@@ -11,7 +11,8 @@ from outlast.runner import protocol
 from outlast.runner.protocol import Hello, Run, TaskInfo
 from outlast.store.values import Claimed, Room
 from outlast.testing import ManualClock
-from outlast.worker.pool import SPARE_AFTER_SECONDS, RunnerPool
+from outlast.worker.lives import SPARE_AFTER_SECONDS
+from outlast.worker.pool import RunnerPool
 from outlast.worker.wear import Wear
 from tests.unit.worker_kit import claimed, death, new_ledger
 
@@ -119,6 +120,8 @@ class Bench:
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
         self.savings = Savings()
+        self.trusted = True
+        self.draining = False
         self.changes = 0
         self.broken: list[ApplicationError] = []
         self.groups: list[tuple[int, bool]] = []
@@ -132,6 +135,8 @@ class Bench:
             tags=tags,
             clock=self.clock,
             wear=Wear(size=size, clock=self.clock, **limits),
+            trusted=lambda: self.trusted,
+            draining=lambda: self.draining,
             on_change=self._changed,
             on_broken=self.broken.append,
             on_group=lambda pgid, born: self.groups.append((pgid, born)),
@@ -152,7 +157,7 @@ class Bench:
     async def ready(self, **tasks: bool) -> Self:
         """Spawn all runners, the spare last, and let each greet with these tasks."""
         for _ in range(2):
-            self.pool._spare_at = self.clock.boot()  # it does not wait: no time passes here
+            self.pool._lives._spare_at = self.clock.boot()  # it does not wait: no time passes here
             await self.pool.run_once()
             for runner in self.runners:
                 if not runner.ready:

@@ -124,11 +124,11 @@ async def test_a_wish_to_stop_ends_what_waits_at_once_and_uncharged() -> None:
 async def test_nothing_that_waits_begins_once_the_worker_takes_no_more(why: str) -> None:
     bench = await full_of_shared()
     if why == "draining":
-        bench.pool.draining = lambda: True
+        bench.draining = True
     elif why == "closing":
-        bench.pool.closing = True
+        bench.pool._lives.closing = True
     else:
-        bench.pool.trusted = lambda: False
+        bench.trusted = False
     ended(bench, 0)
     outcomes = bench.outcomes()
     assert outcomes.count("released") == AHEAD

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.worker.births import BIRTH_SECONDS_MAX, LOOK_SECONDS, SLOW_SECONDS
-from outlast.worker.pool import BIRTH_BACKOFF_FIRST
+from outlast.worker.lives import BIRTH_BACKOFF_FIRST
 from tests.unit.pool_kit import Bench
 from tests.unit.worker_kit import heard
 

@@ -21,7 +21,7 @@ from outlast.runner.protocol import (
 )
 from outlast.store.values import Room
 from outlast.worker.births import LOOK_SECONDS
-from outlast.worker.pool import BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX, SPARE_AFTER_SECONDS
+from outlast.worker.lives import BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX, SPARE_AFTER_SECONDS
 from tests.unit.pool_kit import OWN, SIZE, Bench, own, shared
 from tests.unit.worker_kit import COMPLETED, heard
 
@@ -203,7 +203,7 @@ async def test_an_end_that_was_told_before_the_death_counts():
 async def test_under_a_lost_lease_a_death_is_a_lost_lease():
     bench = await Bench().ready()
     bench.place(own(1))
-    bench.pool.trusted = lambda: False
+    bench.trusted = False
     bench.pool.runner_of(1).dies(signal="SIGKILL")  # type: ignore[union-attr]
     assert bench.outcomes() == ["lost_lease"]
 
@@ -211,7 +211,7 @@ async def test_under_a_lost_lease_a_death_is_a_lost_lease():
 async def test_during_a_drain_a_signal_from_outside_is_an_interruption():
     bench = await Bench().ready()
     bench.place(own(1))
-    bench.pool.draining = lambda: True
+    bench.draining = True
     bench.pool.runner_of(1).dies(signal="SIGKILL")  # type: ignore[union-attr]
     assert bench.outcomes() == ["released"]
 

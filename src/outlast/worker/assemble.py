@@ -214,7 +214,7 @@ def _pool(
     tether: Tether,
     clock: Clock,
 ) -> RunnerPool:
-    pool = RunnerPool(
+    return RunnerPool(
         make,
         worker.ledger,
         worker.savings,
@@ -230,13 +230,12 @@ def _pool(
             max_jobs=settings.max_jobs_per_runner,
             cgroup=find_cgroup(),
         ),
+        trusted=worker.registration.trusted,
+        draining=lambda: worker.registration.draining,
         on_change=worker.on_change,
         on_broken=worker.fail,
         on_group=lambda pgid, born: tether.add(pgid) if born else tether.drop(pgid),
     )
-    pool.trusted = worker.registration.trusted
-    pool.draining = lambda: worker.registration.draining
-    return pool
 
 
 def _obey_signals(worker: Worker) -> None:

@@ -1,20 +1,19 @@
-"""Runs attempts in child processes: a fixed number of runners and a warm spare."""
+"""Runs attempts in child processes: what is claimed, what waits for a slot, what runs where.
+
+The runners' births and deaths are told in ``worker/lives.py``, which runner takes what in
+``worker/placing.py``.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection
-
-import msgspec
 
 from outlast.clock import Clock
 from outlast.errors import ApplicationError, FrameError
-from outlast.events import emit
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
-    Broken,
     Ended,
     Hello,
     Pong,
@@ -29,22 +28,14 @@ from outlast.runner.protocol import (
 )
 from outlast.store.values import Answer, Claimed, Room
 from outlast.worker.ahead import TURN_EVERY_SECONDS, TURN_SECONDS, WAIT_SECONDS_MAX, Ahead, linger
-from outlast.worker.base import KILL_SECONDS, Savings
-from outlast.worker.births import BIRTH_SECONDS_MAX, TOO_LATE, Births
+from outlast.worker.base import Savings
 from outlast.worker.deaths import SUPERSEDED, crashed, outcome_of, suspicions_of
 from outlast.worker.ledger import Ledger, Running
+from outlast.worker.lives import Lives
 from outlast.worker.placing import Placing
 from outlast.worker.pulse import Pulse, Pulses
-from outlast.worker.runner_process import QUIT_SECONDS, Death, RunnerProcess
-from outlast.worker.tags import split_by_tags
+from outlast.worker.runner_process import Death, RunnerProcess
 from outlast.worker.wear import Wear
-
-BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
-SPARE_AFTER_SECONDS = (
-    2.0  # of work without a death comes the spare: its birth takes 0.3 s of a core
-)
-
-UNKILLABLE = "unkillable"  # why nothing is given to a runner that was killed and goes on
 
 _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
@@ -54,8 +45,12 @@ _NO_PLACE = Outcome(
 
 
 class RunnerPool:
-    """A fixed number of runners and a warm spare, which replaces a dead one or runs suspects."""
+    """Gives claimed attempts to runners, and the ends of what they run to the ledger.
 
+    ``trusted``: whether the lease is. ``draining``: nothing new begins. The rest: see ``Lives``.
+    """
+
+    name = "pool"
     alone_from = ALONE_IN_WORKER
 
     def __init__(
@@ -69,85 +64,51 @@ class RunnerPool:
         queues: list[str],
         clock: Clock,
         wear: Wear,
+        trusted: Callable[[], bool],
+        draining: Callable[[], bool],
         on_change: Callable[[], None],
         on_broken: Callable[[ApplicationError], None],
         on_group: Callable[[int, bool], None],
         tags: Collection[str] = (),
     ) -> None:
-        self._make = make
         self._ledger = ledger
         self._savings = savings
-        self._size = size
         self._slots = size * concurrency
         self._placing = Placing(size=size, concurrency=concurrency, queues=queues)
-        self._tags = tags
         self._clock = clock
         self._pulses = Pulses(ledger, clock)
         self._wear = wear
         self._on_change = on_change
-        self._on_broken = on_broken
-        self._on_group = on_group
-        self._broken: dict[int, str] = {}  # what runners said that could not start, by pid
-        self._births = Births(clock)
-        self._births_failed = 0
-        self._ever_ready = False
-        self._spare_at = 0.0  # when the spare may be born, once a runner was ready
-        self.closing = False
         self._worker_id = 0
-        self.trusted: Callable[[], bool] = lambda: True
-        self.draining: Callable[[], bool] = lambda: False
-        self.runners: list[RunnerProcess] = []
-        self._next_birth_at = 0.0
-        self._killings: set[asyncio.Task[None]] = set()
+        self._trusted = trusted
+        self._draining = draining
+        self._lives = Lives(
+            make,
+            size=size,
+            tags=tags,
+            clock=clock,
+            wear=wear,
+            beside=self._beside,
+            draining=draining,
+            on_frame=self._on_frame,
+            on_death=self._end_attempts,
+            on_change=on_change,
+            on_broken=on_broken,
+            on_group=on_group,
+        )
+        self.runners = self._lives.runners
         self._ahead_alone = Ahead(ledger, clock)  # of tasks that have a runner to themselves
         self._ahead_shared = Ahead(ledger, clock)
         self._next_turn_at = clock.boot() + TURN_EVERY_SECONDS
         self._aheads = (self._ahead_alone, self._ahead_shared)
 
-    # -- the duty: keep the number of runners -------------------------------------------------
-
-    name = "pool"
-
     async def run_once(self) -> float | None:
-        """Spawn what is missing, one spare included; look after the unborn and the worn."""
-        pauses = [
-            await self._fill(),
-            await self._births.look(self.runners),
-            await self._wear.look(self.runners, self._kill),
-        ]
-        self._retire_worn()
-        return min((pause for pause in pauses if pause is not None), default=None)
+        """Keep the number of runners; look after the unborn and the worn."""
+        return await self._lives.look()
 
-    async def _fill(self) -> float | None:
-        while not (self.closing or self.draining()) and self._is_missing_one():
-            is_spare = not self._wear.missing(self.runners, -1)
-            wait = max(self._next_birth_at, is_spare * self._spare_at) - self._clock.boot()
-            if wait > 0:
-                return wait
-            await self._spawn()
-        return None
-
-    def _is_missing_one(self) -> bool:
-        """The runner of a cohort of suspects comes on top of the others and the spare.
-
-        At the start the spare comes last: it must not take its time from those that work first, nor
-        from their first work, unless one of them has died.
-        """
-        if not self._ever_ready and len(self.runners) >= self._size:
-            return False
-        beside = self._placing.of_suspects(self.runners) is not None
-        return self._wear.missing(self.runners, int(beside))
-
-    def _retire_worn(self) -> None:
-        if not (self.closing or self.draining()) and self._wear.retire(self.runners):
-            self._on_change()
-
-    async def _spawn(self) -> None:
-        runner = self._make(on_frame=self._on_frame, on_death=self._on_death)
-        await runner.start()
-        self.runners.append(runner)
-        self._on_group(runner.pid, True)
-        emit("runner_started", pid=runner.pid)
+    def _beside(self) -> int:
+        """The runner of a cohort of suspects comes on top of the others and the spare."""
+        return int(self._placing.of_suspects(self.runners) is not None)
 
     # -- what the exchange asks ----------------------------------------------------------------
 
@@ -198,7 +159,7 @@ class RunnerPool:
             self._keep_ahead(running)
         if any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts):
             self._on_change()  # they have taken the spare: another one is wanted
-        self._retire_worn()
+        self._lives.retire_worn()
 
     def _sent(self, attempts: list[Running]) -> list[Running]:
         """Send attempts to runners; return those that fit nowhere."""
@@ -241,7 +202,7 @@ class RunnerPool:
         """Give free slots to those that wait, while new attempts may begin at all."""
         if not any(self._aheads):
             return
-        if self.closing or self.draining() or not self.trusted():
+        if self._lives.closing or self._draining() or not self._trusted():
             self.give_back("the worker takes no more")
             return
         idle, _ = self._placing.free(self.runners)
@@ -250,7 +211,7 @@ class RunnerPool:
         for running in left:
             self._ledger.end(running.token, _NO_PLACE)
         self._placing.empty_one(self.runners, wanted=bool(self._ahead_alone))
-        self._retire_worn()
+        self._lives.retire_worn()
 
     def _start(self, runner: RunnerProcess, attempts: list[Running]) -> None:
         runner.taken += len(attempts)
@@ -289,16 +250,7 @@ class RunnerPool:
         if runner is not None and running is not None:
             reason = running.stop_reason or "stop"
             # its neighbours' lease stands, unless the worker trusts none (see deaths.outcome_of)
-            self._kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
-
-    def _kill(self, runner: RunnerProcess, reason: str) -> None:
-        if runner.kill_reason is None and not runner.gone:
-            runner.kill_reason = reason
-            if reason in LIMITS:  # its stacks are here already
-                runner.kill()
-                return
-            self._killings.add(task := asyncio.create_task(runner.kill_with_stacks()))
-            task.add_done_callback(self._killings.discard)
+            self._lives.kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
 
     def kill_process(self, pid: int, reason: str) -> None:
         """Kill the runner with this pid, if it is still there."""
@@ -323,39 +275,13 @@ class RunnerPool:
                 runner.kill(reason)
 
     async def close(self) -> None:
-        """Let idle runners leave; kill those that do not, and wait until all are gone.
-
-        One that cannot be killed is left behind, with its attempts: a worker has to end.
-        """
-        self.closing = True
+        """Let idle runners leave; kill those that do not, and wait until all are gone."""
         self.give_back("the worker stopped")
-        for runner in self.runners:
-            runner.quit() if runner.ready and not runner.tokens else runner.kill("stop")
-        deadline = self._clock.boot() + QUIT_SECONDS
-        while self.runners and self._clock.boot() < deadline + KILL_SECONDS:
-            if self._clock.boot() >= deadline:
-                for runner in self.runners:
-                    runner.kill("stop")
-            await self._clock.sleep(0.01)
-        for runner in self.runners:
-            self._tell_unkillable(runner)
-            self._on_group(runner.pid, False)
+        await self._lives.close()
 
     def give_up(self, tokens: Collection[int]) -> None:
-        """Wait no longer for killed runners with these attempts: others are born in their places.
-
-        Killed as they are, they run none of our code; their attempts are held until they are gone.
-        """
-        for runner in self.runners:
-            if runner.kill_reason is not None and not runner.tokens.isdisjoint(tokens):
-                self._tell_unkillable(runner)
-                runner.retiring = UNKILLABLE
-        self._on_change()
-
-    @staticmethod
-    def _tell_unkillable(runner: RunnerProcess) -> None:
-        if runner.retiring != UNKILLABLE:
-            emit("runner_unkillable", pid=runner.pid, attempts=len(runner.tokens))
+        """Wait no longer for killed runners with these attempts."""
+        self._lives.give_up(tokens)
 
     def runs(self, token: int) -> bool:
         """Whether some runner has this attempt, or it waits for one."""
@@ -385,28 +311,9 @@ class RunnerPool:
             if frame.token in runner.tokens and frame.token in self._ledger.running:
                 self._ledger.running[frame.token].stack = frame.stack
         elif isinstance(frame, Hello):
-            self._on_hello(runner, frame)
+            self._lives.greeted(runner, frame)
         else:
-            self._broken[runner.pid] = _short(frame)
-
-    def _on_hello(self, runner: RunnerProcess, frame: Hello) -> None:
-        if not self._ever_ready and (complaint := self._wear.at_rest(runner)):
-            self._on_broken(ApplicationError(complaint))
-            return
-        runner.ready = True
-        runner.tasks, runner.lacks = split_by_tags(frame.tasks, self._tags)
-        runner.release, runner.python = frame.release, frame.python
-        self._births_failed = 0
-        if not self._ever_ready:
-            self._ever_ready = True
-            self._spare_at = self._clock.boot() + SPARE_AFTER_SECONDS
-        emit(
-            "runner_ready",
-            pid=runner.pid,
-            seconds=round(self._clock.boot() - runner.born_at, 3),
-        )
-        self._on_change()
-        self._retire_worn()
+            self._lives.could_not_start(runner, frame)
 
     def _on_ended(self, runner: RunnerProcess, frame: Ended) -> None:
         ahead = self._ahead_alone if runner.exclusive else self._ahead_shared
@@ -437,26 +344,6 @@ class RunnerPool:
 
     # -- what becomes of a dead runner's attempts ----------------------------------------------
 
-    def _on_death(self, runner: RunnerProcess, death: Death) -> None:
-        self.runners.remove(runner)
-        self._spare_at = 0.0
-        self._on_group(runner.pid, False)
-        asked = self.closing or runner.quit_at is not None
-        death = msgspec.structs.replace(death, memory=self._wear.explained(runner, death))
-        emit(
-            "runner_stopped" if asked and death.exit_code == 0 else "runner_died",
-            pid=death.pid,
-            exit_code=death.exit_code,
-            signal=death.signal,
-            attempts=len(runner.tokens),
-            killed_for=runner.kill_reason,
-        )
-        complaint = self._broken.pop(runner.pid, None)
-        if not runner.ready:
-            self._failed_birth(death, complaint, runner.kill_reason)
-        self._end_attempts(runner, death)
-        self._on_change()
-
     def _end_attempts(self, runner: RunnerProcess, death: Death) -> None:
         ledger = self._ledger.running
         attempts = [ledger[token] for token in sorted(runner.tokens & ledger.keys())]
@@ -469,32 +356,7 @@ class RunnerPool:
                 [job_id for job_id in jobs if job_id != running.claimed.job_id],
                 suspicion=suspected.get(running.token),
                 killed_for=runner.kill_reason,
-                trusted=self.trusted(),
-                draining=self.draining(),
+                trusted=self._trusted(),
+                draining=self._draining(),
             )
             self._ledger.end(running.token, outcome)
-
-    def _failed_birth(self, death: Death, complaint: str | None, killed_for: str | None) -> None:
-        if self.closing:
-            return
-        message = complaint or _died_at_birth(death, killed_for)
-        if not self._ever_ready and complaint:
-            emit("application_failed", error=message)
-            self._on_broken(ApplicationError(message))
-            return
-        self._births_failed += 1
-        pause = min(BIRTH_BACKOFF_MAX, BIRTH_BACKOFF_FIRST * 2.0 ** (self._births_failed - 1))
-        self._next_birth_at = self._clock.boot() + pause
-        emit("runner_restart_delayed", seconds=pause, error=message)
-
-
-def _short(frame: Broken) -> str:
-    return f"{frame.message}\n{frame.traceback}".rstrip()
-
-
-def _died_at_birth(death: Death, killed_for: str | None) -> str:
-    how = death.signal or f"exit code {death.exit_code}"
-    if killed_for == TOO_LATE:
-        how = f"killed: it was not after {BIRTH_SECONDS_MAX:g} s"
-    tail = "\n".join(death.output[-5:])
-    return f"a runner died before it was ready ({how})\n{tail}".rstrip()
