@@ -13,30 +13,19 @@ import contextvars
 import functools
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from outlast.app import App, Context
-from outlast.attempt import Attempt, Link, StopReason, set_current
+from outlast.attempt import Attempt, Link, set_current
 from outlast.clock import Clock
 from outlast.codec import encode_result
-from outlast.errors import (
-    BadArguments,
-    Cancel,
-    Dead,
-    LostLease,
-    Retry,
-    Snooze,
-    UnknownTask,
-    Verdict,
-)
-from outlast.model.crash import LIMITS, Crash, CrashKind, bounded, clean
+from outlast.errors import BadArguments, UnknownTask
+from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.runner import marks
 from outlast.runner.chain import stack_of
-from outlast.runner.command import CommandFailed
+from outlast.runner.ends import crashed, in_words, judged
 from outlast.runner.lanes import Lanes, is_as
 from outlast.runner.marks import call_marked, marked
 from outlast.runner.protocol import End
@@ -44,9 +33,7 @@ from outlast.runner.threads import Threads
 from outlast.store.values import Claimed
 from outlast.task import Task
 
-_OURS = {__file__, marks.__file__}
 _WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None))
-
 
 _Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
 Prepared = tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]
@@ -175,7 +162,7 @@ class Executor:
         except (BadArguments, UnknownTask) as error:
             outcome = crashed(CrashKind.UNDECODABLE, str(error))
         except Exception as error:  # such as a limit that no clock can show: told, not raised
-            outcome = crashed(CrashKind.ERROR, _words(error))
+            outcome = crashed(CrashKind.ERROR, in_words(error))
         else:
             self._attempts[token] = attempt = prepared[1]
             if self._asked_early and (reason := self._asked_early.pop(token, None)):
@@ -305,110 +292,3 @@ async def entered(stack: contextlib.AsyncExitStack, context: Context) -> Any:
 async def enter_lifespan(app: App, stack: contextlib.AsyncExitStack) -> Any:
     """Enter the application's lifespan, if it has one; return its resources."""
     return None if app.lifespan_fn is None else await entered(stack, app.lifespan_fn(app))
-
-
-def judged(error: BaseException, attempt: Attempt) -> Outcome:
-    """Return the end that an exception out of a task stands for.
-
-    Once an attempt was asked to stop, whatever it raises is its way to obey. An exception of the
-    user's own making may break while it is looked at: that is an end, too.
-    """
-    try:
-        return _judged(error, attempt)
-    except Exception as broken:
-        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, broken))
-
-
-def _judged(error: BaseException, attempt: Attempt) -> Outcome:
-    if isinstance(error, Verdict):
-        return _verdict(error)
-    if isinstance(error, LostLease):
-        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.LOST_LEASE, error))
-    if attempt.stop_reason is not None:
-        return _stopped(attempt.stop_reason, error)
-    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, error))
-
-
-def _verdict(error: Verdict) -> Outcome:
-    if isinstance(error, Snooze):
-        return Outcome(kind=OutcomeKind.SNOOZED, delay=float(error.seconds), message=_said(error))
-    if isinstance(error, Cancel):
-        return Outcome(kind=OutcomeKind.CANCELLED, message=_said(error))
-    crash = _report(CrashKind.ERROR, error)
-    if isinstance(error, Dead):
-        return Outcome(kind=OutcomeKind.DEAD, message=_said(error), crash=crash)
-    after = error.after if isinstance(error, Retry) else None
-    delay = None if after is None else float(after)
-    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=delay)
-
-
-def _stopped(reason: StopReason, error: BaseException) -> Outcome:
-    if reason is StopReason.CANCEL:
-        return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled")
-    if reason is StopReason.DRAIN:
-        return Outcome(kind=OutcomeKind.RELEASED, message="the worker is stopping")
-    kind = CrashKind.LOST_LEASE if reason is StopReason.LEASE_LOST else CrashKind(reason.value)
-    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error))
-
-
-_OBEYED = {
-    CrashKind.TIMEOUT: "it ran longer than its timeout and was stopped",
-    CrashKind.STALLED: "it neither reported nor saved for its stall_timeout and was stopped",
-    CrashKind.UNRESPONSIVE: "it kept its runner from answering and was stopped",
-}
-
-
-def _report(kind: CrashKind, error: BaseException) -> Crash:
-    words = _words(error)
-    words = _OBEYED.get(kind, words)
-    if isinstance(error, CommandFailed):
-        return _report_on_command(kind, error)
-    crash = Crash(
-        kind=kind,
-        message=words,
-        exception=type(error).__qualname__,
-        traceback="".join(_lines(error)),
-    )
-    return bounded(crash)
-
-
-def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
-    """Return the report on a command: where it stood in Python is of no use to anyone."""
-    crash = Crash(
-        kind=kind,
-        message=_OBEYED.get(kind, str(error)),
-        exit_code=error.exit_code,
-        signal=error.signal,
-        output=error.output,
-    )
-    return bounded(crash)
-
-
-def _said(error: Verdict) -> str:
-    return clean(str(error))
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
-
-
-def _lines(error: BaseException) -> list[str]:
-    """Return the traceback from the user's first frame on; ours are of no use to anyone."""
-    try:
-        report = traceback.TracebackException.from_exception(error, limit=-30)
-        report.stack = traceback.StackSummary.from_list(
-            [frame for frame in report.stack if frame.filename not in _OURS]
-        )
-        return list(report.format())
-    except Exception:
-        return [f"{type(error).__name__} (its traceback cannot be formatted)"]
-
-
-def crashed(kind: CrashKind, message: str) -> Outcome:
-    """Return a crashed end with this message."""
-    message = clean(message)
-    crash = Crash(kind=kind, message=message)
-    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)

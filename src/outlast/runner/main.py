@@ -29,7 +29,8 @@ from outlast.errors import ApplicationError, FrameError, StoreUnavailable
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import shell
 from outlast.runner.application import load_app
-from outlast.runner.execute import Executor, crashed, enter_lifespan
+from outlast.runner.ends import crashed
+from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.protocol import (
     TO_RUNNER,

@@ -1,0 +1,127 @@
+"""From what a task has raised to the end of its attempt, and the report of it.
+
+Pure but for the look at the exception, which is of the user's own making and may break meanwhile:
+that is an end, too. Ends of attempts whose runner has died are ``worker/deaths.py``.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from outlast.attempt import Attempt, StopReason
+from outlast.errors import Cancel, Dead, LostLease, Retry, Snooze, Verdict
+from outlast.model.crash import Crash, CrashKind, bounded, clean
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner import marks
+from outlast.runner.command import CommandFailed
+
+_OURS = {str(Path(__file__).with_name("execute.py")), marks.__file__}  # frames above the user's
+
+
+def judged(error: BaseException, attempt: Attempt) -> Outcome:
+    """Return the end that an exception out of a task stands for.
+
+    Once an attempt was asked to stop, whatever it raises is its way to obey. An exception of the
+    user's own making may break while it is looked at: that is an end, too.
+    """
+    try:
+        return _judged(error, attempt)
+    except Exception as broken:
+        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, broken))
+
+
+def _judged(error: BaseException, attempt: Attempt) -> Outcome:
+    if isinstance(error, Verdict):
+        return _verdict(error)
+    if isinstance(error, LostLease):
+        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.LOST_LEASE, error))
+    if attempt.stop_reason is not None:
+        return _stopped(attempt.stop_reason, error)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, error))
+
+
+def _verdict(error: Verdict) -> Outcome:
+    if isinstance(error, Snooze):
+        return Outcome(kind=OutcomeKind.SNOOZED, delay=float(error.seconds), message=_said(error))
+    if isinstance(error, Cancel):
+        return Outcome(kind=OutcomeKind.CANCELLED, message=_said(error))
+    crash = _report(CrashKind.ERROR, error)
+    if isinstance(error, Dead):
+        return Outcome(kind=OutcomeKind.DEAD, message=_said(error), crash=crash)
+    after = error.after if isinstance(error, Retry) else None
+    delay = None if after is None else float(after)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=delay)
+
+
+def _stopped(reason: StopReason, error: BaseException) -> Outcome:
+    if reason is StopReason.CANCEL:
+        return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled")
+    if reason is StopReason.DRAIN:
+        return Outcome(kind=OutcomeKind.RELEASED, message="the worker is stopping")
+    kind = CrashKind.LOST_LEASE if reason is StopReason.LEASE_LOST else CrashKind(reason.value)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error))
+
+
+_OBEYED = {
+    CrashKind.TIMEOUT: "it ran longer than its timeout and was stopped",
+    CrashKind.STALLED: "it neither reported nor saved for its stall_timeout and was stopped",
+    CrashKind.UNRESPONSIVE: "it kept its runner from answering and was stopped",
+}
+
+
+def _report(kind: CrashKind, error: BaseException) -> Crash:
+    words = in_words(error)
+    words = _OBEYED.get(kind, words)
+    if isinstance(error, CommandFailed):
+        return _report_on_command(kind, error)
+    crash = Crash(
+        kind=kind,
+        message=words,
+        exception=type(error).__qualname__,
+        traceback="".join(_lines(error)),
+    )
+    return bounded(crash)
+
+
+def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
+    """Return the report on a command: where it stood in Python is of no use to anyone."""
+    crash = Crash(
+        kind=kind,
+        message=_OBEYED.get(kind, str(error)),
+        exit_code=error.exit_code,
+        signal=error.signal,
+        output=error.output,
+    )
+    return bounded(crash)
+
+
+def _said(error: Verdict) -> str:
+    return clean(str(error))
+
+
+def in_words(error: BaseException) -> str:
+    """Return an exception's name and what it says, if it can say anything."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _lines(error: BaseException) -> list[str]:
+    """Return the traceback from the user's first frame on; ours are of no use to anyone."""
+    try:
+        report = traceback.TracebackException.from_exception(error, limit=-30)
+        report.stack = traceback.StackSummary.from_list(
+            [frame for frame in report.stack if frame.filename not in _OURS]
+        )
+        return list(report.format())
+    except Exception:
+        return [f"{type(error).__name__} (its traceback cannot be formatted)"]
+
+
+def crashed(kind: CrashKind, message: str) -> Outcome:
+    """Return a crashed end with this message."""
+    message = clean(message)
+    crash = Crash(kind=kind, message=message)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
