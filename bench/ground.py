@@ -35,6 +35,7 @@ SETTINGS = {
     "max_wal_size": "1GB",
 }
 START_SECONDS = 30.0
+CALM_COMMITS, CALM_SECONDS, CALM_SECONDS_MAX = 25, 0.01, 10.0
 
 
 class Missing(Exception):
@@ -77,6 +78,24 @@ class Ground:
             self._redis = Redis(redis_binary(), self.folder)
             self._stack.callback(self._redis.stop)
         return self._redis
+
+    def calm(self) -> None:
+        """Wait until this disk commits as fast as ever, for so long at most.
+
+        What was measured before was deleted a moment ago, gigabytes of it perhaps, and the file
+        system gives its blocks back (``discard``) within the commits that come next: for seconds
+        some of them take 100 ms and more, whoever's they are.
+        """
+        os.sync()
+        deadline = time.monotonic() + CALM_SECONDS_MAX
+        row = 0
+        with (self.folder / "calm").open("wb", buffering=0) as file:
+            while row < CALM_COMMITS and time.monotonic() < deadline:
+                began_at = time.monotonic()
+                file.write(bytes(8192))
+                os.fdatasync(file.fileno())
+                row = row + 1 if time.monotonic() - began_at < CALM_SECONDS else 0
+                time.sleep(CALM_SECONDS)
 
     @contextlib.contextmanager
     def store(self, kind: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from rich.table import Table
 from bench.field import EVERYBODY, Entry, chosen
 from bench.ground import Ground, Missing, ground, make_environments
 from bench.kit import keep, screen, tell, why
+from bench.peers.common import WARM
 from bench.rates import drain
 from bench.stand import Mark, Stand, stand
 
@@ -55,12 +56,14 @@ class Line(msgspec.Struct, kw_only=True):
         return statistics.median(values) if values else 0.0
 
 
-def idle(one: Stand, jobs: int) -> Sample:
+def idle(one: Stand, place: Ground, jobs: int) -> Sample:
     """Measure on a worker that waits."""
     begin(one)
+    one.settle()
+    place.calm()
     before = one.done()
     one.client("timed", jobs, IDLE_GAP)
-    one.wait(before + jobs, REST_SECONDS)
+    one.wait(before + WARM + jobs, REST_SECONDS)
     return sample(one.marks(before))
 
 
@@ -72,7 +75,7 @@ def half(one: Stand, jobs: int) -> Sample:
     batch = max(1, round(peak / 2 * HALF_TICK))
     sent = batch * round(HALF_SECONDS / HALF_TICK)
     one.client("timed", sent, HALF_TICK, batch)
-    one.wait(before + sent, REST_SECONDS)
+    one.wait(before + WARM + sent, REST_SECONDS)
     taken = sample(one.marks(before))
     taken.rate = batch / HALF_TICK
     return taken
@@ -83,7 +86,7 @@ def begin(one: Stand) -> None:
     before = one.done()
     one.start_worker()
     one.client("timed", 1, 0)
-    if not one.wait(before + 1, 30):
+    if not one.wait(before + WARM + 1, 30):
         raise RuntimeError(f"nothing ran: {one.tail()}")
     time.sleep(1)  # whatever a worker does at its start
 
@@ -103,7 +106,7 @@ def play(place: Ground, entry: Entry, line: Line, quick: bool) -> None:
     try:
         with stand(entry, place) as one:
             if line.what == IDLE:
-                line.samples.append(idle(one, 10 if quick else IDLE_JOBS))
+                line.samples.append(idle(one, place, 10 if quick else IDLE_JOBS))
             else:
                 line.samples.append(half(one, 300 if quick else entry.jobs(10_000)))
     except Missing as missing:

@@ -5,7 +5,8 @@ An adapter is a program, ``python with_NAME.py OPERATION [NUMBER…]``:
 - ``setup``: make the schema of an empty store;
 - ``one N``, ``many N``: enqueue N no-op jobs, one call each, or in bulk;
 - ``timed N GAP [BATCH]``: enqueue N jobs that say how long they waited, BATCH at a time, with
-  GAP seconds between (about: 0.6 to 1.4 of it, so that no poller keeps step);
+  GAP seconds between (about: 0.6 to 1.4 of it, so that no poller keeps step); before them WARM
+  that do not say it, since the first calls of a process are its start-up;
 - ``keep BACKLOG SECONDS``: enqueue in bulk for so long, so that about BACKLOG jobs wait;
 - ``worker``: work until killed.
 
@@ -26,6 +27,7 @@ from typing import Any
 
 URL = os.environ.get("BENCH_URL", "")
 RECORD = struct.Struct("<dd")  # when the handler began, and how long its job had waited (or 0)
+WARM = 3  # jobs of a timed client that are not timed
 BULK = 500  # jobs at once where a backlog is kept up
 _marks: dict[int, int] = {}  # the open file, by process: adapters fork
 
@@ -84,7 +86,9 @@ async def client(
         assert many is not None, "has no way to enqueue many"
         jobs = await keep(many, int(jobs), rest[0])
     else:
-        due = began_at
+        for _ in range(WARM):
+            await timed(0.0, 1)
+        due = time.monotonic()
         batch = int(rest[1]) if rest[1:] else 1
         for _ in range(0, int(jobs), batch):
             await timed(time.monotonic(), batch)
@@ -118,6 +122,8 @@ def client_sync(
         assert many is not None, "has no way to enqueue many"
         many(int(jobs))
     else:
+        for _ in range(WARM):
+            timed(0.0)
         for _ in range(int(jobs)):
             timed(time.monotonic())
             time.sleep(rest[0] * random.uniform(0.6, 1.4))
