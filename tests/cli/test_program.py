@@ -74,6 +74,8 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["run", "--timeout", "5m", "ls"], ["'5m' is not a number of seconds, such as 90"]),
         (["report", "half"], ["'half' is not a number."]),
         (["jobs", "--url", ""], ["'' is not the URL of a store", "sqlite:///"]),
+        (["doctor", "--url", ""], ["'' is not the URL of a store"]),
+        (["workers", "drain", "web", "--url", ""], ["'' is not the URL of a store"]),
     ],
     ids=lambda value: " ".join(value)[:30],
 )

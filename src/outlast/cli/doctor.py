@@ -52,7 +52,7 @@ def doctor(
     from outlast.doctor import Level, doctor_document
 
     found, application = _application(app)
-    address = resolve_url(url or (found.url if found is not None else None))
+    address = resolve_url(found.url if url is None and found is not None else url)
     findings = asyncio.run(_findings(address, application))
     if json:
         print_json(doctor_document(place(address), findings))

@@ -211,7 +211,8 @@ def worker(
             _load_the_rest(url)  # in the meantime
             log = until_the_end.enter_context(_log(as_json=as_json))
             found = look.found()
-        _run(app, resolve_url(url or found.url), wakeup or found.wakeup, settings, found, log)
+        address = resolve_url(found.url if url is None else url)
+        _run(app, address, wakeup or found.wakeup, settings, found, log)
 
 
 def _application(app: str | None, *, shell: bool) -> str:

@@ -130,7 +130,7 @@ def drain(
     """
     if bool(names) == every:
         raise UsageError("name the workers to drain, or give --all for all of them")
-    address = url or context.obj
+    address = context.obj if url is None else url
     on_store(address, lambda store: _drain(store, names, wait=wait), reads=False)
 
 
