@@ -150,7 +150,9 @@ async def test_a_look_without_floors_is_not_put_off(waiting: Waiting) -> None:
 
 async def test_it_takes_few_at_a_time(waiting: Waiting) -> None:
     await waiting.add(*[job()] * (BRIEF_MAX + 5))
-    assert (len(ids(await waiting.ask())), len(ids(await waiting.ask()))) == (BRIEF_MAX, 5)
+    first, rest = await waiting.ask(), await waiting.ask()
+    assert (len(ids(first)), len(ids(rest))) == (BRIEF_MAX, 5)
+    assert first.next_due == 0, "there may be more"
 
 
 @pytest.mark.parametrize("status", ["draining", "stopped"])

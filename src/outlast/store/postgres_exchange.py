@@ -125,7 +125,8 @@ class PostgresExchange:
         rows.sort(key=lambda row: (-row["priority"], row["place"]))
         self._lanes.claimed({(row[4], row[3], -row[12]): row["place"] for row in rows})
         claimed = [_claimed_of(row) for row in rows]
-        return Exchanged(valid=True, answers=[], claimed=claimed, next_due=REST_SECONDS)
+        rest = REST_SECONDS if len(rows) < limit else 0.0  # there may be more of them
+        return Exchanged(valid=True, answers=[], claimed=claimed, next_due=rest)
 
     async def _fetch(self, verb: str, *values: Any) -> list[Any]:
         # its plan may be kept: that of a function's call never depends on what tables hold
