@@ -52,12 +52,6 @@ def completed(claimed: Claimed) -> Transition:
     )
 
 
-@pytest.fixture(autouse=True)
-def _whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole exchanges only: a claim in brief, before one, is not their matter."""
-    monkeypatch.setattr(Lanes, "brief", lambda _lanes, _rooms: None)
-
-
 @pytest.fixture
 async def line(pg_url: str) -> AsyncIterator[Line]:
     clock = ManualClock(boot=0.0)

@@ -20,7 +20,6 @@ from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres import PostgresStore
-from outlast.store.postgres_lanes import BRIEF_MAX
 from outlast.store.values import Claimed, NewJob, NewWorker, Orphan, Report, Room, Save, WorkerRef
 from tests.servers import PostgresServer
 
@@ -176,18 +175,6 @@ async def test_an_exchange_finds_everything_by_index(full_url: str) -> None:
         used = by_index(await s.settled())
         assert {"outlast_jobs_lane", "outlast_jobs_due", "outlast_jobs_pkey"} <= used
         assert "outlast_jobs_cancel" in used or "outlast_jobs_worker" in used
-
-
-async def test_a_claim_in_brief_finds_everything_by_index(full_url: str) -> None:
-    async with session(full_url) as s:
-        me = await s.store.register(worker("brief"))
-        await s.store.enqueue([NewJob(task="t")])
-        assert len(await s.claim(me, 100)) == 1
-        await s.store.enqueue([NewJob(task="t") for _ in range(20)])
-        s.plans.clear()
-        assert len(await s.claim(me, 100)) == BRIEF_MAX
-        assert "outlast_jobs_lane" in by_index(await s.settled())
-        await s.store.reconcile(me, [])
 
 
 async def test_what_was_superseded_is_found_by_index(pg_server: PostgresServer) -> None:

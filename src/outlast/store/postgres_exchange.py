@@ -3,11 +3,6 @@
 The statement is one call of a function (sql/postgres/migration_0003_exchange.sql argues why it is
 right). Here its arguments are put together, its reply is taken apart, and what the reply tells of
 the line is remembered for the next exchange.
-
-An exchange asks for everything that could concern a worker, and most of its time goes into what is
-seldom there. So where nothing is handed in, the lanes that are known are asked first, by a claim in
-brief: what they have can start, and a whole exchange looks at the rest ``REST_SECONDS`` later, or
-with the next end.
 """
 
 from __future__ import annotations
@@ -25,8 +20,6 @@ from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import Pair, array_text, ends_text, pair_of, sql, texts_array_text
 from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef
-
-REST_SECONDS = 0.02
 
 
 class _Head(msgspec.Struct):
@@ -82,12 +75,9 @@ class PostgresExchange:
     async def _trip(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
     ) -> Exchanged:
-        if not ended and (brief := await self._in_brief(me, rooms)) is not None:
-            return brief
         lanes, full = self._lanes.ask()
         began_at = self._clock.boot()
         *found, last = await self._fetch(
-            "exchange",
             me.worker_id,
             me.epoch,
             *_end_columns(ended),
@@ -100,8 +90,6 @@ class PostgresExchange:
         head = _head_of(last["head"])
         rows = _in_line(found, head.order)
         self._remember(rows, head, self._clock.boot() - began_at if full and rooms else None)
-        calm = head.valid and bool(rooms) and not head.solo_waiting
-        self._lanes.took_whole(found=bool(rows), calm=calm)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
         return Exchanged(
             valid=head.valid,
@@ -112,26 +100,10 @@ class PostgresExchange:
             solo_waiting=head.solo_waiting,
         )
 
-    async def _in_brief(self, me: WorkerRef, rooms: Sequence[Room]) -> Exchanged | None:
-        """Claim what is in known lanes. None: that was nothing, or a whole exchange is due."""
-        asked = self._lanes.brief(rooms)
-        if asked is None:
-            return None
-        queue, lanes, limit = asked
-        rows = await self._fetch("claim", me.worker_id, me.epoch, queue, *lanes, limit)
-        self._lanes.took_in_brief(found=bool(rows))
-        if not rows:
-            return None
-        rows.sort(key=lambda row: (-row["priority"], row["place"]))
-        self._lanes.claimed({(row[4], row[3], -row[12]): row["place"] for row in rows})
-        claimed = [_claimed_of(row) for row in rows]
-        rest = REST_SECONDS if len(rows) < limit else 0.0  # there may be more of them
-        return Exchanged(valid=True, answers=[], claimed=claimed, next_due=rest)
-
-    async def _fetch(self, verb: str, *values: Any) -> list[Any]:
+    async def _fetch(self, *values: Any) -> list[Any]:
         # its plan may be kept: that of a function's call never depends on what tables hold
         async with self._connections.use(keeps_plans=True) as connection:
-            rows: list[Any] = await connection.fetch(sql(verb), *values)
+            rows: list[Any] = await connection.fetch(sql("exchange"), *values)
             return rows
 
     def _remember(self, rows: Sequence[Any], head: _Head, seconds: float | None) -> None:

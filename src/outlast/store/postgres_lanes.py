@@ -12,17 +12,15 @@ without floors: one a second, and more seldom where that is dear.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from outlast.clock import Clock
 from outlast.store.postgres_sql import array_text, texts_array_text
-from outlast.store.values import Room
 
 LAG_SECONDS = 0.2
 FULL_SECONDS = 1.0  # between looks without floors
 FULL_SECONDS_MAX = 30.0
 FULL_SHARE = 20  # of the time may go into them: one part in so many
-BRIEF_MAX = 2  # jobs in a claim in brief, where there is room for twice as many
 LANES_MAX = 500  # known at a time; above it, all are forgotten and found again
 
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority): as in the index
@@ -64,38 +62,6 @@ class Lanes:
         self._lanes: dict[_Key, _Lane] = {}
         self._columns = _columns([])
         self._full_at = float("-inf")
-        self._brief = self._pays = False
-
-    def brief(self, rooms: Sequence[Room]) -> tuple[str, list[str], int] | None:
-        """Return a queue, its lanes and the room for a claim in brief; None: a whole exchange is
-        due. It is after each claim in brief, so that nothing waits for long that those do not look
-        at, and half of the room is left to it: there may be more urgent jobs in a new lane."""
-        now = self._clock.boot()
-        if not self._brief or now >= self._full_at or not rooms or rooms[0].solo or rooms[0].named:
-            return None
-        room = rooms[0]
-        fit = [
-            key
-            for key in self._lanes
-            if key[1] in room.tasks and (not room.queues or key[0] in room.queues)
-        ]
-        one_queue = len({queue for queue, _, _ in fit}) == 1  # no queue goes before others
-        if room.limit < 2 * BRIEF_MAX or not one_queue:
-            return None
-        _, tasks, ranks = _columns(fit)
-        floors = array_text([self._lanes[key].rise(now) for key in fit])
-        return fit[0][0], [tasks, ranks, floors], BRIEF_MAX
-
-    def took_in_brief(self, *, found: bool) -> None:
-        """Note what a claim in brief has brought: nothing, where others are as fast, or it was
-        told of work elsewhere. Until a whole exchange brings something, it is not tried again."""
-        self._brief, self._pays = False, found
-
-    def took_whole(self, *, found: bool, calm: bool) -> None:
-        """Note a whole exchange. Not ``calm``: it had no room, and looked at nothing, or suspects
-        wait; so the next one must be whole, too."""
-        self._pays = self._pays or found
-        self._brief = self._pays and calm
 
     def ask(self) -> tuple[list[str], bool]:
         """Return what the exchange takes, and whether it is a look without floors, which trusts

@@ -140,11 +140,10 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     """The reply to an exchange. ``answers`` are in the order of what was handed in.
     ``valid`` is false when the worker's row no longer stands at that epoch (lost, stopped or
-    reconnected since): then nothing was claimed. ``next_due`` is in how many seconds to ask again:
-    where nothing more could be claimed, when the next scheduled job of these queues falls due;
-    suspects count where there was room for them. Soon, where not everything was looked at.
-    ``solo_waiting`` is the largest ``solo`` among the suspects of the rooms' tasks and queues that
-    are due and were not claimed, 0 if there are none."""
+    reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
+    scheduled job of these queues falls due, where nothing more could be claimed; suspects count
+    where there was room for them. ``solo_waiting`` is the largest ``solo`` among the suspects of
+    the rooms' tasks and queues that are due and were not claimed, 0 if there are none."""
 
     valid: bool
     answers: list[Answer]

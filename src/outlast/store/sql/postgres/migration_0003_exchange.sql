@@ -44,10 +44,6 @@
 -- 7  Own running jobs with a cancel request, if there were any at 1; the next exchange, or a beat, tells
 --    of a later one.
 -- 8  When the next scheduled job, or suspect, falls due.
--- 9  Nothing else has to be asked for one job to start on an idle worker, which is most of an exchange's
---    time: outlast_claim_v1 is 1 and 5 alone, with the same locks in the same order, for the known lanes
---    of one queue. Its caller takes whole exchanges in turn with it, and one at once where it has found
---    nothing: so it hides neither suspects, scheduled jobs, new lanes nor what is below a floor.
 --
 -- The only lock that is waited for is the first: no deadlock with cancel, reap or enqueue.
 --
@@ -425,44 +421,5 @@ BEGIN
         'solo_waiting', v_waiting,
         'lanes', coalesce(v_new, '[]'::json))::text;
     RETURN NEXT;
-END
-$$;
-
-CREATE FUNCTION outlast_claim_v1(
-    p_worker bigint, p_epoch integer,
-    p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer)
-RETURNS TABLE (
-    place bigint, job_id bigint, token bigint, task text, queue text, args text, number integer,
-    failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
-    solo smallint, incident bigint, cohort bigint)
-LANGUAGE plpgsql
-SET jit = off SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
-AS $$
-#variable_conflict use_column
-DECLARE
-    v_next record;
-    v_started timestamptz;
-BEGIN
-    PERFORM FROM outlast_workers w
-    WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status = 'active'
-    FOR KEY SHARE OF w;
-    IF NOT FOUND THEN RETURN; END IF;
-    v_next := outlast_next_v1(p_queue, p_tasks, p_ranks, p_floors, p_limit);
-    IF v_next.ids IS NULL THEN RETURN; END IF;
-    v_started := clock_timestamp();
-    RETURN QUERY
-    UPDATE outlast_jobs j
-    SET state = 'running', token = nextval('outlast_token_seq'),
-        attempt_count = j.attempt_count + 1, worker_id = p_worker,
-        started_at = v_started, position = NULL,
-        hard_deadline = CASE WHEN j.timeout IS NOT NULL THEN
-            v_started + least(j.timeout, 1e9) * interval '1 second' END,
-        progress = NULL, checkpoint_number = 0
-    WHERE j.ctid = ANY (v_next.rows)
-    RETURNING v_next.positions[array_position(v_next.ids, j.id)], j.id, j.token, j.task, j.queue,
-              j.args, j.attempt_count, j.failures, j.losses, j.policy, j.tenant, j.checkpoint,
-              j.priority, j.solo, j.incident, j.cohort;
 END
 $$;
