@@ -125,6 +125,10 @@ class Faults:
             await asyncio.sleep(still + 0.05 * chance())  # then all at once, in any order
         fault = plan.drawn()
         if fault == "slow":
+            if (
+                name == "heartbeat"
+            ):  # from its begin on: it may be found gone before its beat gets there
+                owner.is_unwell(fault)
             await asyncio.sleep(8.0 * chance() ** 3)
         if fault == "request lost":
             if name == "heartbeat":
