@@ -75,12 +75,12 @@ class Rows(FakeStore):
 class Stage:
     """A worker with a fake pool, on a manual clock, registered; its duties do not run."""
 
-    def __init__(self) -> None:
+    def __init__(self, *queues: str) -> None:
         self.clock = ManualClock(boot=0.0)
         self.store = Rows()
         self.holds: list[float] = []
         self.worker = Worker(
-            NEW,
+            msgspec.structs.replace(NEW, queues=list(queues)),
             WorkerSettings(),
             store=self.store,  # type: ignore[arg-type]
             open_beating_store=None,  # type: ignore[arg-type]
@@ -214,6 +214,27 @@ async def test_a_look_that_shows_work_wakes_the_exchange(stage, monkeypatch):
     assert nudges == []
     stage.worker._on_look(shown(drawn=7))
     assert nudges == ["exchange"]
+
+
+@pytest.mark.parametrize(
+    ("queues", "payload", "nudged"),
+    [
+        ([], "mail", ["exchange"]),
+        (["mail", "slow"], "slow", ["exchange"]),
+        (["mail", "slow"], "", ["exchange"]),
+        (["mail", "slow"], "analysis", []),
+        (["mail", "slow"], "mai", []),
+        (["mail"], "cancel:7", []),
+    ],
+)
+async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(
+    monkeypatch, queues, payload, nudged
+):
+    stage = Stage(*queues)
+    nudges: list[str] = []
+    monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
+    stage.worker._on_wake(payload)
+    assert nudges == nudged
 
 
 @pytest.mark.parametrize(("worker_id", "nudged"), [(1, ["presence"]), (2, [])])

@@ -13,7 +13,8 @@ WORDS_MAX = 500  # characters of an error
 
 
 class Wakeup(Protocol):
-    """Calls ``on_wake`` with a queue's name, ``cancel:WORKER_ID``, or "" for "look at all".
+    """Calls ``on_wake`` with a queue's name, ``cancel:WORKER_ID``, or "" for "look at all". A
+    worker that does not serve the queue does not look.
 
     Duplicates, delays and losses cost latency, never a job.
     """

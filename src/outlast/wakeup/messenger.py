@@ -219,7 +219,7 @@ class Messenger(Listening):
         if not mine:
             return
         answer = inbox.put([notice.job_id for _, notice in mine])
-        self._on_wake(mine[0][1].queue)
+        self._on_wake("")  # the broker has brought what this worker serves
         done, _ = await asyncio.wait([answer], timeout=HOLD_SECONDS)
         answered = bool(done) and answer.result()
         for delivery, _ in mine:

@@ -257,8 +257,8 @@ class Worker:
         if payload.startswith(_TO_WORKERS):
             if payload.partition(":")[2] == str(self.me.worker_id):
                 self._heartbeat.nudge()  # its answer says what is asked
-            return
-        self._look_for_work()
+        elif not payload or not self._new.queues or payload in self._new.queues:
+            self._look_for_work()
 
     def _look_for_work(self) -> None:
         self._exchange.hint()
