@@ -55,12 +55,12 @@ CATALOGUE: dict[str, Event] = {
     ),
     "presence_taken": Event("A worker has its lock in the database.", ("worker_id",)),
     "presence_off": Event(
-        "A worker has no lock in the database: its death is proven by other means.",
+        "A worker has no lock in the database: its death is noticed by other means.",
         ("worker_id", "reason"),
         "warning",
     ),
     "lock_file_missing": Event(
-        "There can be no lock file here: a death is proven by the lease alone.",
+        "There can be no lock file here: a death on this host is noticed by other means.",
         ("error",),
         "warning",
     ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from outlast.model.job import TRANSITIONS, State
-from tests.model.state import ENDED, End, World, tokens_of
+from tests.model.state import ENDED, LOST, End, World, tokens_of
 from tests.model.steps import Scene, Step, Told
 
 WRITES = {"end", "save", "complete_in", "reclaim", "late reclaim", "overdue"}
@@ -136,6 +136,15 @@ def the_innocent(scene: Scene, before: World, step: Step) -> Wrong:
             yield "the death of its neighbour was charged to a job"
 
 
+def charged_by_proof(scene: Scene, before: World, step: Step) -> Wrong:
+    """A worker that is only unheard of counts as that: the network may be at fault."""
+    for told in step.told:
+        for old, new in zip(before.db.jobs, step.after.db.jobs, strict=True):
+            held = old.state == "running" and old.owner == told.slot + 1
+            if told.verb == "is found silent" and held and new.owner == LOST:
+                yield f"worker {told.slot + 1} counts as dead by proof"
+
+
 def suspects_run_alone(scene: Scene, before: World, step: Step) -> Wrong:
     """Those that died together do not share a runner again before one of them is charged."""
     if any(told.verb == "died loss" for told in step.told):
@@ -199,7 +208,15 @@ def cancelled(scene: Scene, before: World, step: Step) -> Wrong:
 
 
 OF_THE_STORE = (legal, no_false_reclaim, budgets, charged, evidence, checkpoints, cancelled)
-OF_WHAT_WAS_TOLD = (fenced, already, one_holder, the_loser_stops, the_innocent, cleared)
+OF_WHAT_WAS_TOLD = (
+    fenced,
+    already,
+    one_holder,
+    the_loser_stops,
+    the_innocent,
+    charged_by_proof,
+    cleared,
+)
 LAWS = (*OF_THE_STORE, *OF_WHAT_WAS_TOLD, suspects_run_alone)
 
 

@@ -117,7 +117,7 @@ class RealDesk:
         seen = WorkerSeen(
             worker_id=slot + 1, name="w", host="h", boot_id="b", beat=0, heartbeat=1.0, lease=3.0
         )
-        cause = DeathCause.LOCK_FILE if proven else DeathCause.SILENCE
+        cause = DeathCause.LOCK_FILE if proven else DeathCause.PRESENCE
         return self._do(db, lambda c: sqlite_workers.reap(c, NOW, seen, cause))
 
     def set_status(self, db: Db, me: Me, status: str) -> tuple[Db, bool]:
@@ -210,8 +210,10 @@ def _job(row: tuple, kills: bool) -> Job:
 
 
 def _cause(status: str, cause: str | None) -> tuple[str, str | None]:
-    """All proofs of a death are one here."""
-    return status, "lock_file" if cause is not None and DeathCause(cause).proven else cause
+    """All proofs of a death are one here, and all that is none."""
+    if cause is None:
+        return status, None
+    return status, "lock_file" if DeathCause(cause).proven else "silence"
 
 
 def _ref(me: Me) -> WorkerRef:

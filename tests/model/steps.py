@@ -370,7 +370,8 @@ class Steps:
             db, _ = self.desk.reap(world.db, i, proven=proven)
             after = slot._replace(me=2 if slot.up else 0, late=_gone(slot.late))
             words = "is found dead" if proven else "is found silent"
-            yield _step(f"worker {i + 1} {words}", world, i, after, db)
+            told = (Told(words, i, -1, 0, ""),)
+            yield _step(f"worker {i + 1} {words}", world, i, after, db, told)
 
     def _closed(self, world: World, end: End, verb: str, *, harm: bool = False) -> Step:
         db, state = self.desk.close(world.db, end)

@@ -206,6 +206,12 @@ def _any_worker() -> Iterable[Patch]:
     yield mock.patch.object(lifecycle, "_killed_its_worker", return_value=True)
 
 
+@twin("absence of presence counts as a proof", "deaths", "charged_by_proof")
+def _no_proof() -> Iterable[Patch]:
+    proofs = {*lease.DeathCause} - {lease.DeathCause.SILENCE}
+    yield mock.patch.object(lease.DeathCause, "proven", property(proofs.__contains__))
+
+
 # ------------------------------------------------------------------------- a worker's guards
 
 

@@ -36,9 +36,10 @@ def test_a_lease_of_three_heartbeats_is_enough():
 # -------------------------------------------------------------------- causes of death
 
 
-def test_every_cause_has_a_sentence_and_only_silence_is_no_proof():
+def test_every_cause_has_a_sentence_and_only_a_free_lock_file_or_a_restart_is_a_proof():
     assert all(cause.sentence for cause in DeathCause)
-    assert {cause for cause in DeathCause if not cause.proven} == {DeathCause.SILENCE}
+    proofs = {cause for cause in DeathCause if cause.proven}
+    assert proofs == {DeathCause.LOCK_FILE, DeathCause.RESTARTED}
 
 
 # -------------------------------------------------------------------- the holder's trust

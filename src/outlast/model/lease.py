@@ -29,7 +29,8 @@ LOOK_FRACTION = 1 / 6  # how much of a lease may pass between two looks at its h
 
 
 class DeathCause(StrEnum):
-    """By what a worker was found gone. Only silence may be wrong about a worker that still runs."""
+    """By what a worker was found gone. Silence, and a lock in the database that is gone, may be
+    wrong about a worker that still runs: a network that cuts its connections looks the same."""
 
     LOCK_FILE = "lock_file"
     PRESENCE = "presence"
@@ -39,7 +40,7 @@ class DeathCause(StrEnum):
     @property
     def proven(self) -> bool:
         """Whether its processes are known to be gone, and not only unheard of."""
-        return self is not DeathCause.SILENCE
+        return self in {DeathCause.LOCK_FILE, DeathCause.RESTARTED}
 
     @property
     def sentence(self) -> str:
