@@ -13,6 +13,7 @@ OutlastError
 │   ├── StoreUnavailable   cannot be reached, or broke off: the outcome is unknown
 │   ├── StoreCorrupt       the file is no database, or is damaged
 │   ├── SchemaMismatch     the schema is missing, or of an incompatible program
+│   ├── NotPermitted       the role lacks a privilege on the tables
 │   └── BadData            the store refuses a value (one row of a batch is bad)
 ├── JobNotFound
 ├── JobFailed              result(): the job is dead; .report has the evidence
@@ -82,6 +83,10 @@ class StoreCorrupt(StoreError):
 
 class SchemaMismatch(StoreError):
     """The schema is missing, or belongs to a program that this one cannot work with."""
+
+
+class NotPermitted(StoreError):
+    """The role that the URL names lacks a privilege on the tables of Outlast."""
 
 
 class BadData(StoreError):

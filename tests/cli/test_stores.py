@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 
 from outlast.store import open_store
@@ -24,6 +28,14 @@ every_command = pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 some_commands = pytest.mark.parametrize(
     "command", [["jobs"], ["cancel", "1"], ["enqueue", "shop:app", "nap", "1"]], ids=" ".join
 )
+
+
+@pytest.fixture
+async def session(pg_url: str) -> AsyncIterator[Any]:
+    """A session of the test's own on PostgreSQL."""
+    connection = await asyncpg.connect(pg_url)
+    yield connection
+    await connection.close()
 
 
 @every_command
@@ -136,3 +148,42 @@ async def test_after_a_restore_tokens_go_on_far_above(outlast: Outlast, store_ur
 
 def test_check_and_after_restore_exclude_each_other(outlast: Outlast) -> None:
     outlast("migrate", "--check", "--after-restore").refused(2)
+
+
+@pytest.fixture
+async def role(session: Any) -> AsyncIterator[str]:
+    """A role of PostgreSQL that may do nothing yet."""
+    name = "outlast_cli_role"
+    await session.execute(f"DROP ROLE IF EXISTS {name}; CREATE ROLE {name} LOGIN")
+    yield name
+    await session.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def test_a_role_is_let_in_by_migrate(outlast: Outlast, pg_url: str, role: str) -> None:
+    own = pg_url.replace("postgres@", f"{role}@")
+    outlast("migrate", "--url", pg_url)
+    outlast("jobs", "--url", own).refused(3, "lacks a privilege", "outlast migrate --grant")
+    found = outlast("doctor", "--url", own, "--json")
+    assert found.code == 1
+    (amiss,) = (f for f in json.loads(found.out)["findings"] if f["name"] == "privileges")
+    assert "--grant" in amiss["mend"]
+    said = outlast("migrate", "--grant", role, "--only", "enqueue", "--url", pg_url)
+    assert f"granted to {role}: INSERT ON TABLE outlast_jobs" in said.out
+    assert outlast("enqueue", "shop:app", "nap", "1", "--url", own).code == 0
+    outlast("cancel", 1, "--url", own).refused(3, "lacks a privilege")
+    worker = outlast("worker", "shop:app", "--url", own)
+    worker.refused(3, "lacks privileges that a worker needs", "UPDATE ON TABLE outlast_jobs")
+    assert (
+        f"{role} may do what a worker does"
+        in outlast("migrate", "--grant", role, "--url", pg_url).out
+    )
+    assert outlast("cancel", 1, "--url", own).code == 0
+
+
+def test_grants_that_cannot_be_made_are_refused(outlast: Outlast, pg_url: str) -> None:
+    outlast("migrate", "--grant", "nobody_such", "--url", pg_url).refused(
+        2, "no role 'nobody_such'"
+    )
+    outlast("migrate", "--grant", "a", "--url", "sqlite:///x.db").refused(2, "knows no roles")
+    outlast("migrate", "--only", "enqueue").refused(2, "--grant")
+    outlast("migrate", "--check", "--grant", "a").refused(2, "--grant")

@@ -31,6 +31,7 @@ SERVER = PostgresFacts(
     two_phase=False,
     notify_queue=0.0,
     not_vacuumed=[],
+    role="shop",
     oldest_transaction=1.0,
 )
 FILE = SqliteFacts(
@@ -91,6 +92,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(mismatch="it lacks 0007"), "problem", "schema", "0007"),
     (server(version=130_011), "problem", "version", "13.11"),
     (server(standby=True), "problem", "standby", "no writes"),
+    (server(lacking=["UPDATE ON SEQUENCE s"]), "warning", "privileges", "UPDATE ON SEQUENCE s"),
+    (facts(denied="permission denied", surroundings=None), "problem", "privileges", "denied"),
     (server(fsync="off"), "problem", "fsync", "destroy"),
     (server(full_page_writes="off"), "warning", "full_page_writes", "half written"),
     (server(synchronous_commit="off"), "warning", "synchronous_commit", "last moment"),
@@ -155,6 +158,20 @@ def test_what_is_amiss_is_found_and_said_how_to_mend(
 def test_what_is_well_is_only_said_to_be(well: Facts) -> None:
     assert {one.level for one in examine(well)} == {"ok"}
     assert all(one.mend == "" for one in examine(well))
+
+
+def test_a_missing_privilege_is_not_mended_by_a_migration() -> None:
+    for amiss in (facts(denied="no", surroundings=None), server(lacking=["SELECT ON TABLE t"])):
+        (found,) = (one for one in examine(amiss) if one.name == "privileges")
+        assert "outlast migrate --grant" in found.mend
+        assert found.level == "problem" or found.mend.endswith("--grant shop.")
+        assert "schema" not in {one.name for one in examine(amiss) if one.level == "problem"}
+
+
+def test_the_clock_is_compared_with_the_moment_at_which_it_was_read() -> None:
+    slow = facts(now=NOW + 300, asked_at=NOW, workers=[])
+    (found,) = (one for one in examine(slow) if one.name == "clock")
+    assert "3.0 s ahead" in found.sentence
 
 
 def test_an_alias_is_a_name_of_a_task() -> None:

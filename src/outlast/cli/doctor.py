@@ -13,7 +13,7 @@ from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.options import AppUrl, Json, command
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
-from outlast.errors import SchemaMismatch, StoreError
+from outlast.errors import NotPermitted, SchemaMismatch, StoreError
 from outlast.words import count_of
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ async def _findings(url: str, application: Application | None) -> list[Finding]:
         await _look(store, seen)
     except SchemaMismatch as error:
         seen["mismatch"] = str(error)
+    except NotPermitted as error:
+        seen["denied"] = str(error)
     except StoreError as error:
         seen["error"] = str(error)
     finally:
@@ -102,10 +104,17 @@ async def _findings(url: str, application: Application | None) -> list[Finding]:
 async def _look(store: Store, seen: dict[str, Any]) -> None:
     """Fill in what can be seen, as far as it goes."""
     await check_exists(store)
-    seen["surroundings"] = await store.inspector.surroundings()
+    await _look_round(store, seen)
     await store.open()
     seen["workers"] = await store.inspector.workers()
     seen["figures"] = await store.inspector.figures()
+
+
+async def _look_round(store: Store, seen: dict[str, Any]) -> None:
+    """Read the surroundings, whose clock is compared with ours at that moment: half-way through."""
+    before = SYSTEM.wall()
+    seen["surroundings"] = await store.inspector.surroundings()
+    seen["asked_at"] = (before + SYSTEM.wall()) / 2
 
 
 def _show(out: Any, findings: list[Finding]) -> None:

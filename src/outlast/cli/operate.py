@@ -15,8 +15,8 @@ from outlast.config import resolve_url
 from outlast.errors import UsageError
 from outlast.store.base import Store
 from outlast.store.reads import JobFilter
-from outlast.store.values import Migration
-from outlast.words import count_of
+from outlast.store.values import Migration, Purpose
+from outlast.words import count_of, safe
 
 PAGE = 1_000  # jobs read at once
 TOKEN_STEP = 1_000_000
@@ -40,6 +40,16 @@ def migrate(
             "--after-restore", help="Also raise the tokens, as a backup needs.", show_default=False
         ),
     ] = False,
+    grant: Annotated[
+        str | None,
+        typer.Option(
+            "--grant", metavar="ROLE", help="Also let this role of PostgreSQL work on it."
+        ),
+    ] = None,
+    only: Annotated[
+        Purpose,
+        typer.Option("--only", metavar="worker|enqueue", help="What the role of --grant is for."),
+    ] = Purpose.WORKER,
     url: Url = None,
 ) -> None:
     """Bring the store's schema up to date.
@@ -49,15 +59,24 @@ def migrate(
     restore from a backup run it with --after-restore before any worker starts: attempts of the time
     that was lost may still be under way somewhere, and tokens must never be given out twice.
 
+    Run it as the owner of the tables, and workers as a role that can do no more than they need:
+    --grant ROLE grants that, again after each upgrade. With --only enqueue it is enough to enqueue
+    jobs and to read them and their results.
+
     Examples:
         outlast migrate --url postgresql://app@db/shop
         outlast migrate --check
         outlast migrate --after-restore
+        outlast migrate --url postgresql://owner@db/shop --grant shop_worker
+        outlast migrate --url postgresql://owner@db/shop --grant shop_web --only enqueue
     """
-    if check and after_restore:
-        raise UsageError("--check changes nothing, --after-restore does: choose one")
+    if check and (after_restore or grant is not None):
+        other = "--after-restore" if after_restore else "--grant"
+        raise UsageError(f"--check changes nothing, {other} does: choose one")
+    if only is not Purpose.WORKER and grant is None:
+        raise UsageError("--only says what the role of --grant is for: name that, too")
     address = resolve_url(url)
-    asyncio.run(_check(address) if check else _migrate(address, after_restore=after_restore))
+    asyncio.run(_check(address) if check else _migrate(address, grant, only, after_restore))
 
 
 async def _check(url: str) -> None:
@@ -74,7 +93,7 @@ async def _check(url: str) -> None:
     print(f"{place(url)} is up to date ({count_of(len(steps), 'step')})")
 
 
-async def _migrate(url: str, *, after_restore: bool) -> None:
+async def _migrate(url: str, role: str | None, purpose: Purpose, after_restore: bool) -> None:
     made = not exists(url)
     if made and after_restore:
         raise NotSoError(f"there is no database file {place(url)}: restore it first")
@@ -84,6 +103,8 @@ async def _migrate(url: str, *, after_restore: bool) -> None:
         _tell_applied(url, applied, made=made)
         if after_restore:
             await _raise_tokens(store)
+        if role is not None:
+            _tell_granted(role, purpose, await store.grant(role, purpose))
     finally:
         await store.close()
 
@@ -94,6 +115,13 @@ def _tell_applied(url: str, applied: list[Migration], *, made: bool) -> None:
         print(f"{place(url)}{origin}: applied {_named(applied)}")
     else:
         print(f"{place(url)} is up to date: nothing to do")
+
+
+def _tell_granted(role: str, purpose: Purpose, granted: list[str]) -> None:
+    for each in granted:
+        print(f"granted to {safe(role)}: {each}")
+    does = "do what a worker does" if purpose is Purpose.WORKER else "enqueue jobs and read them"
+    print(f"{safe(role)} may {does}")
 
 
 def _named(steps: list[Migration]) -> str:

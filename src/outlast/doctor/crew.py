@@ -31,7 +31,7 @@ def workers(facts: Facts) -> Iterator[Finding]:
     live = alive(facts.workers, facts.now)
     if live:
         yield ok("workers", f"{count_of(len(live), 'worker')} alive: {_named(live)}.")
-    elif facts.error is None and facts.mismatch is None:
+    elif facts.error is None and facts.mismatch is None and facts.denied is None:
         waiting = facts.figures is not None and (facts.figures.lanes or facts.figures.running)
         yield Finding(
             level=Level.PROBLEM if waiting else Level.WARNING,

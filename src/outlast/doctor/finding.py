@@ -51,15 +51,19 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was seen. ``now`` is this machine's, in seconds since 1970. What could not be read,
-    because of ``error`` (the store) or ``mismatch`` (its schema), is None or empty."""
+    """All that was seen. ``now`` is this machine's, in seconds since 1970;
+    ``asked_at``: what it was when the surroundings were read, for a look at the store's clock. What
+    could not be read, because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a
+    privilege is missing), is None or empty."""
 
     place: str
     now: float
     locks: Locks
     error: str | None = None
     mismatch: str | None = None
+    denied: str | None = None
     surroundings: Surroundings | None = None
+    asked_at: float | None = None
     workers: list[WorkerRow] = []
     figures: Figures | None = None
     application: Application | None = None

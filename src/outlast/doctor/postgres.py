@@ -15,6 +15,7 @@ LONG_TRANSACTION = 600.0  # seconds
 LONG_PREPARED = 60.0
 NOTIFY_FULL = 0.5
 CROWDED = 0.8
+NAMED_MAX = 5
 
 
 def version(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
@@ -56,6 +57,23 @@ def standby(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
+def privileges(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether the role of this command may do what a worker does."""
+    if server.lacking:
+        told = ", ".join(server.lacking[:NAMED_MAX])
+        more = len(server.lacking) - NAMED_MAX
+        yield Finding(
+            level=Level.WARNING,
+            name="privileges",
+            sentence=f"As the role {server.role} no worker can start, since it lacks"
+            f" {told}{f' and {more} more' if more > 0 else ''}.",
+            mend="If workers are to use this role, run as the owner of the tables:"
+            f" outlast migrate --grant {server.role}.",
+        )
+    else:
+        yield ok("privileges", f"The role {server.role} may do all that a worker does.")
+
+
 def pooler(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
     """Whether a pooler stands between."""
     if server.pooled:
@@ -87,7 +105,7 @@ def connections(server: PostgresFacts, facts: Facts) -> Iterator[Finding]:
 
 def clock(server: PostgresFacts, facts: Facts) -> Iterator[Finding]:
     """Show how far the clocks are apart: nothing depends on it."""
-    apart = server.clock - facts.now
+    apart = server.clock - (facts.now if facts.asked_at is None else facts.asked_at)
     way = "ahead of" if apart > 0 else "behind"
     yield ok(
         "clock", f"The server's clock is {span(abs(apart))} {way} ours; nothing depends on it."
@@ -158,6 +176,7 @@ def notifications(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
 POSTGRES: tuple[Callable[[PostgresFacts, Facts], Iterator[Finding]], ...] = (
     version,
     standby,
+    privileges,
     durability,
     pooler,
     connections,

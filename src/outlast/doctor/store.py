@@ -13,6 +13,7 @@ FREE_GOOD = 1024**3
 WAL_LARGE = 256 * 1024**2
 SYNCHRONOUS_FULL = 2
 SAID_MAX = 600  # characters of an error
+GRANT = "Run `outlast migrate --grant ROLE` as the owner of the tables."
 
 
 def reachable(facts: Facts) -> Iterator[Finding]:
@@ -38,6 +39,13 @@ def schema(facts: Facts) -> Iterator[Finding]:
             name="schema",
             sentence=f"{line(facts.mismatch, SAID_MAX)}.",
             mend=mend,
+        )
+    elif facts.denied is not None:
+        yield Finding(
+            level=Level.PROBLEM,
+            name="privileges",
+            sentence=f"{line(facts.denied, SAID_MAX)}.",
+            mend=GRANT,
         )
     elif facts.error is None:
         yield ok("schema", "The schema is one that this program works on.")

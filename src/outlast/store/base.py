@@ -25,6 +25,7 @@ from outlast.store.values import (
     NewJob,
     NewWorker,
     Orphan,
+    Purpose,
     Registered,
     Report,
     Requeued,
@@ -45,7 +46,7 @@ ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of th
 class Store(Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
     be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
-    value, StoreCorrupt and SchemaMismatch where that is so."""
+    value, StoreCorrupt, SchemaMismatch and NotPermitted where that is so."""
 
     url: str
     inspector: Inspector
@@ -74,6 +75,11 @@ class Store(Protocol):
         """Return all steps, applied or not. Does not change or create anything."""
         ...
 
+    async def grant(self, role: str, purpose: Purpose) -> list[str]:
+        """Let a role of the database do what it is for; return the privileges that it lacked.
+        ConfigError: there is no such role, or this kind of store knows none."""
+        ...
+
     async def raise_tokens(self, above: int) -> None:
         """Make every later token larger than ``above``."""
         ...
@@ -85,7 +91,8 @@ class Store(Protocol):
     async def register(self, new: NewWorker) -> Registered:
         """Make a row for a worker, active, its lease running; any other live row of its instance is
         marked lost, as by a reap, where it succeeds it. A registration asked for again finds its
-        row, alive or not, and that is a beat."""
+        row, alive or not, and that is a beat. NotPermitted: a privilege that a worker needs is
+        missing; nothing was done."""
         ...
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:

@@ -21,6 +21,7 @@ from outlast.store.postgres_enqueue import create_with_key, enqueue, keyed, unfi
 from outlast.store.postgres_exchange import PostgresExchange
 from outlast.store.postgres_inspector import PostgresInspector
 from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
+from outlast.store.postgres_privileges import check_may_serve, grant
 from outlast.store.postgres_schema import PostgresSchema
 from outlast.store.postgres_sql import Pair, ends_text, orphan_of, pair_of, sql, to_json
 from outlast.store.reads import Inspector, WorkerStatus
@@ -36,6 +37,7 @@ from outlast.store.values import (
     NewJob,
     NewWorker,
     Orphan,
+    Purpose,
     Registered,
     Report,
     Requeued,
@@ -116,6 +118,11 @@ class PostgresStore:
     async def raise_tokens(self, above: int) -> None:
         """Make every later token larger than ``above``."""
         await self._fetch("raise_tokens", above)
+
+    async def grant(self, role: str, purpose: Purpose) -> list[str]:
+        """Let a role do what it is for; return the privileges that it lacked."""
+        async with self._connections.use() as connection:
+            return await grant(connection, role, purpose)
 
     # -- jobs
 
@@ -208,7 +215,9 @@ class PostgresStore:
 
     async def register(self, new: NewWorker) -> Registered:
         """Make a row for a worker, active, its lease running, or find it made; end those that
-        it succeeds."""
+        it succeeds. Raises NotPermitted where this role may not do all that a worker does."""
+        async with self._connections.use() as connection:
+            await check_may_serve(connection)
         await self.raise_tokens(new.token_seen)
         rows = await self._fetch(
             "register",

@@ -25,9 +25,11 @@ from outlast.store.figures import (
 )
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.postgres_pool import Connections
+from outlast.store.postgres_privileges import privileges
 from outlast.store.postgres_sql import sql
 from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
 from outlast.store.surroundings import PostgresFacts
+from outlast.store.values import Purpose
 
 
 class PostgresInspector:
@@ -84,7 +86,8 @@ class PostgresInspector:
         async with self._connections.use() as connection:
             greeted = connection.get_server_pid()
             rows = await connection.fetch(sql("show_surroundings"), greeted)
-        return PostgresFacts(**rows[0])
+            needed = await privileges(connection, None, Purpose.WORKER)
+        return PostgresFacts(**rows[0], lacking=[each.what for each in needed if not each.held])
 
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""

@@ -20,7 +20,14 @@ from weakref import WeakKeyDictionary, ref
 import asyncpg
 import msgspec
 
-from outlast.errors import BadData, ConfigError, SchemaMismatch, StoreCorrupt, StoreUnavailable
+from outlast.errors import (
+    BadData,
+    ConfigError,
+    NotPermitted,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreUnavailable,
+)
 
 SCHEMES = ("postgresql://", "postgres://")
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
@@ -38,7 +45,10 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "42883": (SchemaMismatch, "a function is missing: run `outlast migrate`"),
     "42703": (SchemaMismatch, "a column is missing: run `outlast migrate`"),
     "3F000": (SchemaMismatch, "the schema of the search_path is missing"),
-    "42501": (SchemaMismatch, "this role lacks a privilege on the tables of Outlast"),
+    "42501": (
+        NotPermitted,
+        "this role lacks a privilege; `outlast migrate --grant ROLE` grants it",
+    ),
     "XX000": (StoreUnavailable, "the server failed"),
     "22023": (StoreUnavailable, "the server refuses a setting"),
 }
@@ -91,7 +101,7 @@ def foreign_errors() -> Iterator[None]:
     except Exception as error:
         raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
         mapped = BadData(str(error)) if isinstance(raised, UnicodeError) else _of_server(raised)
-        if isinstance(mapped, (BadData, SchemaMismatch)):
+        if isinstance(mapped, (BadData, SchemaMismatch, NotPermitted)):
             raise mapped from error
         raise
 

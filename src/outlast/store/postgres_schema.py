@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.errors import SchemaMismatch
+from outlast.errors import NotPermitted, SchemaMismatch
 from outlast.store.migrations import Applied, Step, check_history, check_usable, load, pending
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import sql
 from outlast.store.values import Migration
 
-_ADVICE = "run `outlast migrate` as a role that may create tables"
+_ADVICE = (
+    "run `outlast migrate` as a role that may create tables; if they are there, this role does not"
+    " see them: `outlast migrate --grant ROLE` lets it"
+)
 
 
 class PostgresSchema:
@@ -68,7 +71,7 @@ class PostgresSchema:
     async def _make(self) -> None:
         try:
             await self.migrate()
-        except SchemaMismatch as error:
+        except (SchemaMismatch, NotPermitted) as error:
             raise SchemaMismatch(
                 f"there is no schema of Outlast here: {_ADVICE} ({error})"
             ) from error

@@ -45,6 +45,7 @@ from outlast.store.values import (
     NewJob,
     NewWorker,
     Orphan,
+    Purpose,
     Registered,
     Report,
     Requeued,
@@ -148,6 +149,13 @@ class SqliteStore:
     async def raise_tokens(self, above: int) -> None:
         """Make every later token larger than ``above``."""
         await self._write(sqlite_workers.raise_tokens, above)
+
+    async def grant(self, role: str, purpose: Purpose) -> list[str]:
+        """Raise ConfigError: a file has an owner and permissions, but no roles."""
+        raise ConfigError(
+            f"a SQLite file knows no roles: let the user {role!r} write {self.path} and the"
+            " directory that it is in"
+        )
 
     # ------------------------------------------------------------------------- the jobs
 

@@ -11,6 +11,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         version: as ``server_version_num``: 140005 is 14.5.
         clock: the server's, in seconds since 1970.
+        role: the one of this connection; lacking: privileges that a worker needs and it has not.
         pooled: whether our backend is another than the one that greeted us: a pooler.
         standby: whether it follows another server and takes no writes.
         connections: open ones of clients; connections_max: what is there for this role.
@@ -34,6 +35,8 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     two_phase: bool
     notify_queue: float
     not_vacuumed: list[str]
+    role: str
+    lacking: list[str] = []
     oldest_transaction: float | None = None
     oldest_prepared: float | None = None
 

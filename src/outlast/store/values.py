@@ -27,6 +27,13 @@ class Answer(StrEnum):
     BUSY = "busy"
 
 
+class Purpose(StrEnum):
+    """What a role of the database is for. ``enqueue``: also to read jobs, and their results."""
+
+    WORKER = "worker"
+    ENQUEUE = "enqueue"
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's
     now, or at ``run_at`` (seconds since 1970, UTC)."""
