@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from outlast.errors import StoreUnavailable
 from outlast.store.base import Store
 from tests.sim.loop import OUTSIDE, PROCESS
@@ -22,6 +24,7 @@ VERBS = READS | {
     "presence_off", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
     "reconnect", "register", "request_drain", "requeue", "set_status",
 }  # fmt: skip
+LOCK_SECONDS = 2.0  # for which a reap waits for a row at most
 FAULTS = {
     "request lost": 0.25,
     "reply lost": 0.25,
@@ -94,6 +97,10 @@ class Faults:
         plan, chance = self._plan, self._plan.chance
         owner = PROCESS.get().owner
         await asyncio.sleep(0.002 * chance())
+        if name == "reap":
+            await self._wait_for_the_row(args[0])
+        if owner is not None and owner.bytes_per_second is not None:
+            return await self._slowly(owner, name, real, args, kwargs)
         if not plan.on:
             return await self._done(name, real, args, kwargs)
         await self._may_die(owner)
@@ -115,6 +122,25 @@ class Faults:
             await self._dying_link(owner)
         if name == "exchange" and owner.beats_are_stuck and reply.claimed:
             await asyncio.sleep(owner.lease / 3 * chance() ** 0.5)  # its trust may end meanwhile
+        return reply
+
+    async def _wait_for_the_row(self, gone: Any) -> None:
+        """Fail as a statement does that has waited for a lock for as long as it may."""
+        now = self._world.loop.now
+        rows = {each.worker.me.worker_id: each for each in self._world.workers if each.worker}
+        held = rows.get(gone.worker_id)
+        if held is not None and now < held.row_held_until:
+            self._plan.seen["reap of a row that is held"] += 1
+            await asyncio.sleep(min(LOCK_SECONDS, held.row_held_until - now))
+            raise StoreUnavailable("simulated: the row is locked")
+
+    async def _slowly(self, owner: Any, name: str, real: Any, args: Any, kwargs: Any) -> Any:
+        """Let each byte that is worth counting take its time, first there, then back."""
+        await asyncio.sleep(_bytes_of(args) / owner.bytes_per_second)
+        reply = await self._done(name, real, args, kwargs)
+        seconds = _bytes_of(reply) / owner.bytes_per_second
+        self._plan.seen["slow reply"] += seconds > 1.0
+        await asyncio.sleep(seconds)
         return reply
 
     async def _before(self, name: str, owner: Any) -> str | None:
@@ -215,6 +241,17 @@ class FaultyStore:
             return await self._faults.call(name, real, args, kwargs)
 
         return call
+
+
+def _bytes_of(value: Any) -> int:
+    """Return about how many bytes of text there are in what goes to a store or comes from it."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, (list, tuple)):
+        return sum(map(_bytes_of, value))
+    if isinstance(value, msgspec.Struct):
+        return sum(_bytes_of(getattr(value, name)) for name in value.__struct_fields__)
+    return 0
 
 
 def _outside(coroutine: Awaitable[None]) -> asyncio.Future[None]:

@@ -197,10 +197,12 @@ class SimWorker:
         self.tether = SimTether(self)
         self.worker: Worker | None = None  # until its store is open
         self.ended = False
-        self.lease = LEASE
+        self.lease = world.lease
         self.unwell_at = world.loop.now  # when it last had trouble of its own
         self.cut_until = self.beats_stuck_until = self.astray_until = 0.0
         self.link_dies = False
+        self.row_held_until = 0.0  # by a server that waits for a reply to be read
+        self.bytes_per_second: float | None = None  # of its link; None: as fast as it may be
         self._tether_gone = False
 
     def start(self) -> None:
@@ -224,7 +226,7 @@ class SimWorker:
     async def _live(self) -> None:
         self._take_proofs()
         settings = WorkerSettings(
-            runners=2, concurrency=3, heartbeat=HEARTBEAT, lease=LEASE, name=self.name,
+            runners=2, concurrency=3, heartbeat=HEARTBEAT, lease=self.lease, name=self.name,
             drain_timeout=3.0,
         )  # fmt: skip
         store = await self._opened()

@@ -27,8 +27,15 @@ THEMES = {
     "slow disk": ["tree killed"],
     "near deaths": ["presence session ended", "beats stuck"],  # a beat comes just before the reap
     "beats": ["beats stuck"],
+    "stuck replies": ["reply not read", "reply not read", "tree killed"],
+    "backend crashes": ["backend crashed", "presence session ended"],
+    "long pauses": ["worker paused within its lease"],
+    "slow links": ["link slow", "link slow", "worker killed"],
 }
-ONE_AT_A_TIME = {"pauses", "cuts", "suspends", "beats"}  # and others to notice
+ONE_AT_A_TIME = {"pauses", "cuts", "suspends", "beats", "long pauses"}  # and others to notice
+LONG_LEASE = 45.0  # seconds: the world of long pauses, in which deadlines pass within a lease
+LEASES = {"long pauses": LONG_LEASE}
+SERVED = {"presence", "suspends", "near deaths", "stuck replies", "backend crashes"}
 
 
 def theme_of(seed: int) -> str | None:
@@ -219,6 +226,47 @@ def _beats_have_landed(world: Any) -> bool:
     return bool(world.loop.now >= max(world.plan.still_until, world.plan.moved_until) + 2.0)
 
 
+def _leave_a_reply_unread(world: Any) -> bool:
+    """A host is lost in the middle of a claim's reply: the server waits for it to be read, and
+    meanwhile holds the worker's row, so that each reap of that worker fails."""
+    worker = _one(world, [each for each in world.alive() if each.worker is not None])
+    if worker is None or world.database is None or len(world.alive()) < 2:
+        return False
+    worker.row_held_until = world.loop.now + 10 * world.lease * world.chance()
+    worker.kill_tree(linger=worker.row_held_until - world.loop.now)
+    world.replace()
+    return True
+
+
+def _crash_a_backend(world: Any) -> bool:
+    """The server ends all sessions, and with them all locks, and goes on as the same server."""
+    if world.database is None:
+        return False
+    world.database.crash()
+    world.plan.outage_until = world.loop.now + 0.5 * world.chance()
+    if _beats_have_landed(world):
+        _move_the_database(world)
+    return True
+
+
+def _pause_within_the_lease(world: Any) -> bool:
+    """Stop a worker for long, but not as long as its lease; its runners go on."""
+    worker = _a_worker(world)
+    if worker is None:
+        return False
+    worker.stop(world.lease * (0.3 + 0.45 * world.chance()), tree=False)
+    return True
+
+
+def _slow_a_link(world: Any) -> bool:
+    """Let every byte to and from a worker take its time, to the end of the faults and beyond."""
+    worker = _one(world, world.alive())
+    if worker is None or worker.bytes_per_second is not None:
+        return False
+    worker.bytes_per_second = 60_000 * (1.0 + world.chance())
+    return True
+
+
 def _restart_the_database(world: Any) -> bool:
     if world.database is None:
         return False
@@ -315,6 +363,10 @@ DEEDS: dict[str, Deed] = {
     "store away": _outage,
     "store stands still": _let_the_store_stand_still,
     "database restarted": _restart_the_database,
+    "backend crashed": _crash_a_backend,
+    "reply not read": _leave_a_reply_unread,
+    "worker paused within its lease": _pause_within_the_lease,
+    "link slow": _slow_a_link,
     "presence session ended": _end_a_session,
     "disk full": _fill_the_disk,
     "host clock stepped": _step_a_host_clock,

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
 from outlast.store.values import Look, WorkerRef, WorkerSeen
 
@@ -26,9 +27,10 @@ class SimPresence:
 
     async def hold(self, worker_id: int) -> str | None:
         """Take the lock or prove that this session has it; say so on the row."""
+        run = self.owner.world.database.incarnation
         try:
             reason: str | None = await self.owner.world.faults.call(
-                "hold", self._hold, (worker_id,)
+                "hold", self._hold, (worker_id, run)
             )
         except BaseException:
             if not self.owner.is_cut:  # else the server has not heard of it, and keeps the session
@@ -36,9 +38,13 @@ class SimPresence:
             raise
         return reason
 
-    async def _hold(self, worker_id: int) -> str | None:
+    async def _hold(self, worker_id: int, run: int) -> str | None:
+        """``run``: of the database, when this was asked for; what it was asked ends with it."""
+        database = self.owner.world.database
+        if database.incarnation != run:
+            raise StoreUnavailable("simulated: the server ended this session")
         self.connected = True
-        reason: str | None = self.owner.world.database.hold(self, worker_id)
+        reason: str | None = database.hold(self, worker_id)
         return reason
 
     async def release(self) -> None:
@@ -86,6 +92,10 @@ class Database:
         self.incarnation += 1
         for lock in dict.fromkeys(self._holders.values()):  # a set's order is not the seed's
             self.end_session(lock, tell=True)
+
+    def crash(self) -> None:
+        """End all sessions, as when one backend is killed: that is another incarnation, too."""
+        self.restart()
 
     def shown(self, worker_id: int) -> Presence:
         """Return what a look shows of one worker."""

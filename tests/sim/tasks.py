@@ -19,8 +19,9 @@ BACKOFF = {"backoff_first": 0.2, "backoff_max": 2.0}
 
 
 @app.task(retries=4, max_losses=40)
-async def work(steps: int, pause: float, ending: str, saves: bool) -> int:
-    """Take some steps, save after each, and come to the ending, some of which try again."""
+async def work(steps: int, pause: float, ending: str, saves: bool, ballast: str = "") -> int:
+    """Take some steps, save after each, and come to the ending, some of which try again.
+    ``ballast`` is for slow links to carry."""
     attempt = outlast.current()
     done = int(attempt.checkpoint or 0)
     for step in range(done, steps):
@@ -68,6 +69,25 @@ async def poison() -> None:
 
 _PATIENT = Policy(retries=4, max_losses=40, backoff_first=0.2, backoff_max=2.0)
 _LIMITED = Policy(retries=1, max_losses=40, backoff_first=0.2, backoff_max=2.0, timeout=6.0)
+
+
+BALLAST = 100_000  # bytes
+_BRIEF = Policy(retries=0, max_losses=40, backoff_first=0.2, backoff_max=2.0, timeout=4.0)
+
+
+def brief(chance: Callable[[], float], index: int) -> NewJob:
+    """Return a job that ends well within its timeout, after which it has no retry."""
+    args = {"steps": 2, "pause": 0.2 + chance(), "ending": "complete", "saves": chance() < 0.5}
+    return NewJob(task="work", args=json.dumps(args), key=f"k{index}", policy=_BRIEF)
+
+
+def heavy(chance: Callable[[], float], index: int) -> NewJob:
+    """Return a job whose arguments take a slow link a second or two."""
+    args = {
+        "steps": 2, "pause": chance(), "ending": "complete", "saves": False,
+        "ballast": "x" * BALLAST,
+    }  # fmt: skip
+    return NewJob(task="work", args=json.dumps(args), key=f"k{index}", policy=_PATIENT)
 
 
 def drawn(chance: Callable[[], float], index: int, *, poisons: bool, themed: bool) -> NewJob:

@@ -270,3 +270,13 @@ def _no_polling() -> Iterable[Patch]:
         return None if pause is not None and pause >= self._poll else pause
 
     yield mock.patch.object(exchange.Exchange, "run_once", once)
+
+
+@twin("presence judged across the crash of a backend")
+def _same_run() -> Iterable[Patch]:
+    def crash(self: Any) -> None:
+        run = self.incarnation
+        self.restart()
+        self.incarnation = run
+
+    yield mock.patch.object(Database, "crash", crash)

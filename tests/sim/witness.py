@@ -224,6 +224,16 @@ class Witness:
         """Let the late steps of a worker's attempts not count for so long."""
         self._forgiven[worker] = max(self._forgiven.get(worker, 0.0), self._now() + seconds)
 
+    def judge_the_rescue(self, held: set[str]) -> None:
+        """A row that stays held delays the rescue of nothing but what its own worker ran."""
+        alive = {each.name for each in self._world.alive()}
+        sql = """SELECT j.id, w.name FROM outlast_jobs j
+                 JOIN outlast_workers w ON w.id = j.worker_id
+                 WHERE w.status IN ('active', 'draining')"""
+        for job_id, name in self._rows.execute(sql).fetchall():
+            if name not in alive | held:
+                self.wrong("a held row delays nothing else", f"{job_id} still runs on dead {name}")
+
     def unfinished(self) -> list[tuple[int, str]]:
         """Return accepted jobs that have not ended, or that are gone."""
         rows = dict(self._rows.execute("SELECT id, state FROM outlast_jobs").fetchall())

@@ -33,14 +33,16 @@ from tests.sim.disk import Disk
 from tests.sim.faults import Faults, FaultyStore, Plan
 from tests.sim.host import LEASE, Host, SimHeartbeat, SimWorker, StoreClock
 from tests.sim.loop import PROCESS, SimLoop
-from tests.sim.nemesis import theme_of, torment
+from tests.sim.nemesis import LEASES, SERVED, theme_of, torment
 from tests.sim.presence import Database, ServedStore
 from tests.sim.runner import SimRunner
-from tests.sim.tasks import drawn
+from tests.sim.tasks import brief, drawn, heavy
 from tests.sim.wakeups import SimWakeup
 from tests.sim.witness import LAST, Witness
 
 QUIET_SECONDS_MAX = 300.0  # virtual, from the last fault to the last end
+HELD_SECONDS = 100.0  # virtual, for which rows stay held after the last other fault
+RESCUE_SECONDS = 60.0  # virtual, by which all other dead workers' jobs are given back meanwhile
 WORKERS_MAX = 4
 WITHOUT_FAULTS = 10  # each tenth seed: then nothing may be reclaimed
 ON_A_FILE = 10  # each tenth seed, another one
@@ -60,7 +62,7 @@ class World:
         self.plan.on = False
         self.faults = Faults(self)
         self.loop.thread_delay = self.plan.thread_delay
-        self.lease = LEASE
+        self.lease = LEASES.get(self.theme or "", LEASE)
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-sim-", dir=_fast_folder()))
         self.disk = Disk(self.folder, file=seed % ON_A_FILE == ON_A_FILE // 2)
         self.workers: list[SimWorker] = []
@@ -73,7 +75,7 @@ class World:
         self._make_hosts()
 
     def _make_hosts(self) -> None:
-        server = self.chance() < 0.5 or self.theme in {"presence", "suspends", "near deaths"}
+        server = self.chance() < 0.5 or self.theme in SERVED
         self.hosts = [
             Host(self, number)
             for number in range(1, (4 if self.chance() < 0.5 else 3) if server else 2)
@@ -171,15 +173,26 @@ class World:
         for worker in self.alive():
             worker.cut_until, worker.beats_stuck_until, worker.link_dies = 0.0, 0.0, False
         self.store_host.wall_step = self.store_host.wall_step_max  # what was due once is due again
+        held = self._hold_rows_on()
         while len(self.alive()) < 2:
             self.add_worker()
         began = self.loop.now
+        if held:
+            await asyncio.sleep(RESCUE_SECONDS)
+            self.witness.judge_the_rescue(held)
         while unfinished := self.witness.unfinished():
             if self.loop.now > began + QUIET_SECONDS_MAX:
                 self.witness.wrong("everything ends", f"still there: {unfinished}")
                 return
             await asyncio.sleep(1.0)
         self.quiet_took = self.loop.now - began
+
+    def _hold_rows_on(self) -> set[str]:
+        """Let rows that are held stay so, well beyond a lease; return whose they are."""
+        held = [each for each in self.workers if each.row_held_until > self.loop.now]
+        for worker in held:
+            worker.row_held_until = self.loop.now + HELD_SECONDS
+        return {worker.name for worker in held}
 
     async def _end(self) -> None:
         for worker in self.alive():
@@ -215,12 +228,17 @@ class World:
     # -- clients ------------------------------------------------------------------------------
 
     async def _enqueue(self) -> None:
-        pause = 6.0 if self.theme == "beats" else 1.5  # work comes as long as there is trouble
+        # work comes as long as there is trouble
+        pause = {"beats": 6.0, "long pauses": 12.0, "slow links": 0.3}.get(self.theme or "", 1.5)
         for index in range(4 + int(20 * self.chance() ** 2)):
             await asyncio.sleep(pause * self.chance() ** 2)
             await self._enqueue_one(self._some_job(index))
 
     def _some_job(self, index: int) -> NewJob:
+        if self.theme == "long pauses" and self.chance() < 0.8:
+            return brief(self.chance, index)
+        if self.theme == "slow links" and self.chance() < 0.8:
+            return heavy(self.chance, index)
         return drawn(self.chance, index, poisons=self.faulty, themed=self.theme is not None)
 
     async def _enqueue_one(self, new: NewJob) -> None:
