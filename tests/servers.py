@@ -175,6 +175,16 @@ class PostgresServer(Disposable):
             if attempt == attempts:
                 raise RuntimeError(f"PostgreSQL did not start:\n{self.log_tail()}")
 
+    def wait_for_answers(self) -> None:
+        """Return when the server takes sessions again, as after the crash of a backend."""
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(RuntimeError):
+                self.sql("SELECT 1")
+                return
+            time.sleep(0.02)
+        raise RuntimeError(f"PostgreSQL does not answer:\n{self.log_tail()}")
+
     def stop(self, mode: StopMode = "fast") -> None:
         """Ask the server to stop and wait until it has; a server that does not is killed."""
         if self._process is None:

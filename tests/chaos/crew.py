@@ -15,7 +15,13 @@ from tests.crash.harness import Scene, WorkerProcess
 HEARTBEAT, LEASE = 1.0, 6.0
 STORE_AWAY = 3  # the exit code of a worker that cannot use its store
 SETTINGS = ("--heartbeat", f"{HEARTBEAT:g}", "--lease", f"{LEASE:g}", "--runners", "2")
-MORE = ((), ("--instance", "chaos-1"), ("--no-presence",), ("--concurrency", "3"))
+LONG_LEASE = 40.0  # of one place: a deadline passes within it
+MORE = (
+    (),
+    ("--instance", "chaos-1", "--lease", f"{LONG_LEASE:g}"),
+    ("--no-presence",),
+    ("--concurrency", "3"),
+)
 
 
 class Member:
@@ -28,6 +34,7 @@ class Member:
         self._scene = scene
         self._url = url
         self._options = MORE[number % len(MORE)]
+        self.has_long_lease = "--lease" in self._options
         self.process: WorkerProcess | None = None
         self.past: list[WorkerProcess] = []  # with the present one; orphans end by themselves
 

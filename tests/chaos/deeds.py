@@ -8,6 +8,8 @@ import signal
 import sqlite3
 from pathlib import Path
 
+import psutil
+
 from tests.chaos.crew import LEASE, send
 from tests.chaos.nemesis import Deed, Ground, Nemesis
 
@@ -84,6 +86,23 @@ async def pause_without_tether(nemesis: Nemesis, rng: random.Random) -> bool:
     return await _pause(nemesis, rng, "tether killed and worker paused")
 
 
+async def pause_past_a_deadline(nemesis: Nemesis, rng: random.Random) -> bool:
+    """Stop a worker process whose lease is long until what it runs is far above its timeout."""
+    there = [each for each in nemesis.crew.alive() if each.has_long_lease]
+    if not there or there[0].process is None:
+        return False
+    (member,) = there
+    worker = member.process.pid  # type: ignore[union-attr]
+    member.busy = True
+    try:
+        await nemesis.ground.scene.stop(lambda number: send(worker, number))
+        await asyncio.sleep(rng.uniform(20, 30))
+    finally:
+        send(worker, signal.SIGCONT)
+        member.busy = False
+    return True
+
+
 async def _pause(nemesis: Nemesis, rng: random.Random, event: str) -> bool:
     member = nemesis.some(rng)
     if member is None or member.process is None:
@@ -154,7 +173,48 @@ async def swallow(nemesis: Nemesis, rng: random.Random) -> bool:
     return True
 
 
+async def stop_reading(nemesis: Nemesis, rng: random.Random) -> bool:
+    """Let the server wait for one member that does not read its replies, for some leases."""
+    proxy = rng.choice(nemesis.ground.proxies)
+    proxy.stop_reading()
+    await asyncio.sleep(LEASE * rng.uniform(0.5, 3))
+    proxy.release()
+    return True
+
+
+async def slow_down(nemesis: Nemesis, rng: random.Random) -> bool:
+    """Let a link carry no more than some hundred kilobytes a second, for a while."""
+    proxy = rng.choice(nemesis.ground.proxies)
+    proxy.bytes_per_second = rng.uniform(300_000, 1_500_000)
+    await asyncio.sleep(rng.uniform(5, 25))
+    proxy.bytes_per_second = None
+    return True
+
+
 # --- the database -----------------------------------------------------------------------------
+
+
+async def kill_backend(nemesis: Nemesis, rng: random.Random) -> bool:
+    """kill -9 of one session's process: the server ends all sessions, and recovers by itself."""
+    server = nemesis.ground.server
+    assert server is not None
+    if nemesis.database.locked():
+        return False
+    async with nemesis.database:
+        backends = [each for each in psutil.Process(server.pid).children() if _is_session(each)]
+        if not backends:
+            return False
+        send(rng.choice(backends), signal.SIGKILL)
+        await asyncio.to_thread(server.wait_for_answers)
+    return True
+
+
+def _is_session(process: psutil.Process) -> bool:
+    """Whether it is a backend of a client: its title names the database and the client."""
+    try:
+        return " chaos " in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
 
 
 def restart(mode: str) -> Deed:
@@ -254,11 +314,15 @@ PROCESSES: dict[str, Deed] = {
     "tree paused": pause_tree,
     "runner paused": pause_runner,
     "tether killed and worker paused": pause_without_tether,
+    "worker paused past a deadline": pause_past_a_deadline,
     "lock file unlinked": unlink_lock,
 }
 POSTGRES: dict[str, Deed] = {
     "connections cut": cut,
     "bytes held": swallow,
+    "replies not read": stop_reading,
+    "link slow": slow_down,
+    "backend killed": kill_backend,
     "sessions terminated": terminate,
     "database restarted": restart("fast"),
     "database stopped at once": restart("immediate"),

@@ -128,6 +128,12 @@ def checkpoints(run: Run) -> Iterator[str]:
             )
 
 
+def blamed(events: Counter[str]) -> Iterator[str]:
+    """Each worker here ends what is above its timeout itself, or is lost: nobody does it for it."""
+    if number := events["attempt_overdue"]:
+        yield f"BLAMED {number} attempts were ended for their timeout by another worker"
+
+
 def done_twice(run: Run) -> int:
     """Count the jobs whose work, outside of the store, was done to the end more than once."""
     done = Counter(entry["job"] for entry in _of(run, "done"))

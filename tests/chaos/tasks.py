@@ -21,6 +21,7 @@ from tests.crash.tasks import note
 WAKEUP = os.environ.get("OUTLAST_TEST_WAKEUP")
 MORE: dict[str, Any] = {"wakeup": WAKEUP} if WAKEUP else {}
 app = outlast.App(**MORE)
+BULK = 800_000  # bytes
 SOON: dict[str, Any] = {"backoff_first": 0.1, "backoff_max": 1.0}
 
 
@@ -104,6 +105,22 @@ async def deaf_steps(upto: int, pause: float) -> dict[str, Any]:
     return done(attempt)
 
 
+@app.task(timeout=3, retries=0, **SOON)
+async def brief(seconds: float) -> dict[str, Any]:
+    """Ends well within its timeout, unless its runner is stopped meanwhile."""
+    attempt, _ = begin()
+    await asyncio.sleep(seconds)
+    return done(attempt)
+
+
+@app.task(**SOON)
+async def bulky(data: str, seconds: float) -> dict[str, Any]:
+    """Its arguments are more than what the kernel keeps for a client that does not read."""
+    attempt, _ = begin()
+    await asyncio.sleep(seconds)
+    return done(attempt)
+
+
 @app.task(**SOON)
 async def snoozes(seconds: float) -> dict[str, Any]:
     attempt, _ = begin()
@@ -176,5 +193,7 @@ _CALLS = {
     pays: (14, lambda rng: (rng.uniform(0, 0.3),)),
     fails: (5, lambda rng: (rng.uniform(0.1, 0.6),)),
     crashes: (3, lambda rng: (0.3,)),
+    brief: (5, lambda rng: (rng.uniform(0.1, 1),)),
+    bulky: (4, lambda rng: ("x" * BULK, rng.uniform(0.05, 0.5))),
     forks: (4, lambda rng: (rng.uniform(0.05, 1), rng.random() < 0.2)),
 }  # task: (how often, its arguments)

@@ -69,6 +69,7 @@ async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
             *ground.crew.odd,
             *([verified] if code else []),
             *(f"a duty failed: {line}" for line in failed_duties(scene.folder)),
+            *judge.blamed(events),
         ],
         jobs=Counter(job.state.value for job in jobs),
         tasks=Counter(job.task for job in jobs),

@@ -16,6 +16,9 @@ class Proxy:
         self._links: set[asyncio.Task[None]] = set()
         self._open = asyncio.Event()
         self._open.set()
+        self._read = asyncio.Event()
+        self._read.set()
+        self.bytes_per_second: float | None = None
         self.port = 0
 
     async def start(self) -> None:
@@ -42,9 +45,14 @@ class Proxy:
         """Pass nothing on, in either direction, and let nobody in: a black hole."""
         self._open.clear()
 
+    def stop_reading(self) -> None:
+        """Take no more from the server: it waits in the middle of a reply that is large enough."""
+        self._read.clear()
+
     def release(self) -> None:
         """Pass on what was held."""
         self._open.set()
+        self._read.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = asyncio.current_task()
@@ -55,8 +63,8 @@ class Proxy:
             await self._open.wait()
             from_server, to_server = await asyncio.open_connection(*self._target)
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._pass(reader, to_server))
-                both.create_task(self._pass(from_server, writer))
+                both.create_task(self._pass(reader, to_server, self._open))
+                both.create_task(self._pass(from_server, writer, self._read))
         except (OSError, ExceptionGroup, asyncio.CancelledError):
             pass
         finally:
@@ -65,11 +73,17 @@ class Proxy:
                 if end is not None:
                     end.transport.abort()
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_read: asyncio.Event
+    ) -> None:
+        await may_read.wait()
         while data := await reader.read(65536):
             await self._open.wait()
+            if self.bytes_per_second is not None:
+                await asyncio.sleep(len(data) / self.bytes_per_second)
             writer.write(data)
             await writer.drain()
+            await may_read.wait()
         raise ConnectionResetError
 
 

@@ -45,6 +45,7 @@ KNOWN = {
     "a claim is started though the lease was lost meanwhile": 65,
     "no polling under the wake-ups": 147,
     "a registration without its key": 88,
+    "presence judged across the crash of a backend": 25,
 }
 REACHED_BY = {
     "no token check in complete": "pauses",
@@ -73,6 +74,7 @@ REACHED_BY = {
     "a claim is started though the lease was lost meanwhile": "beats",
     "no polling under the wake-ups": "calls",
     "a registration without its key": "calls",
+    "presence judged across the crash of a backend": "backend crashes",
 }
 
 
