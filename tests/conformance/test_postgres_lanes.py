@@ -132,6 +132,25 @@ async def test_priority_goes_before_position_whatever_is_known(line: Line) -> No
     assert len(await line.take()) == 3
 
 
+@pytest.mark.parametrize("held", [39, 40, 45, 60])
+async def test_what_others_hold_at_the_head_of_several_lanes_hides_nothing_behind_it(
+    line: Line, session: asyncpg.Connection, held: int
+) -> None:
+    """The heads of lanes are merged, four times as many as wanted: others may hold all of them."""
+    jobs = [NewJob(task=task) for _ in range(40) for task in ("t", "u")]
+    ids = await line.add(NewJob(task="u", priority=-1), *jobs, NewJob(task="u", priority=1))
+    first, last, ids = ids[-1], ids[0], ids[1:-1]
+    async with session.transaction():
+        await session.fetch(
+            "SELECT id FROM outlast_jobs WHERE id = ANY ($1::bigint[]) FOR UPDATE", ids[:held]
+        )
+        taken = await line.take(10)
+    assert taken[0] == first, "priority goes before position"
+    assert len({*taken}) == 10
+    assert {*taken} <= {first, *ids[held:]}
+    assert {*await line.take(100)} == {last, *ids} - {*taken}
+
+
 async def test_what_goes_back_to_the_queue_stands_above_the_floor(line: Line) -> None:
     (job,) = await line.add(NewJob(task="t"))
     await line.add(*[NewJob(task="t")] * 5)

@@ -215,14 +215,20 @@ $$;
 -- Lock the next jobs of a queue in these lanes of it, from their floors on; returns their ids, where
 -- their rows are and their positions, in the order of the line. One lane is read in its order and locked on the
 -- way. The heads of several are merged without locks, four times as many as wanted, since others may
--- hold the first; then as many as wanted are locked. (coalesce leaves the primary key as the only way
--- to an id, and the order that is asked for leaves the line, whatever the statistics say.)
+-- hold the first; then as many as wanted are locked. Where others hold so many of those that some are
+-- still wanted, the lanes are read one after the other as if each were the only one, so that too few
+-- come back only where nothing else can be locked: a worker that gets nothing rests for a while.
+-- (coalesce leaves the primary key as the only way to an id, and the order that is asked for leaves
+-- the line, whatever the statistics say.)
 CREATE FUNCTION outlast_next_v1(
     p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[])
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
+DECLARE
+    v_seen integer;
+    v_lane record;
 BEGIN
     IF cardinality(p_tasks) = 1 THEN
         SELECT array_agg(l.id), array_agg(l.ctid), array_agg(l.position) INTO ids, rows, positions
@@ -244,13 +250,30 @@ BEGIN
         ORDER BY t.rank, c.position LIMIT 4 * p_limit)
     SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
            array_agg(l.ctid ORDER BY l.priority DESC, l.position),
-           array_agg(l.position ORDER BY l.priority DESC, l.position)
-    INTO ids, rows, positions
+           array_agg(l.position ORDER BY l.priority DESC, l.position),
+           (SELECT count(*) FROM candidate)
+    INTO ids, rows, positions, v_seen
     FROM (SELECT j.id, j.ctid, j.priority, j.position
           FROM candidate c
           JOIN outlast_jobs j ON j.id = c.id AND coalesce(j.position, 0) = c.position
           ORDER BY j.priority DESC, j.position LIMIT p_limit
           FOR NO KEY UPDATE OF j SKIP LOCKED) l;
+    IF v_seen < 4 * p_limit THEN RETURN; END IF;  -- that was all of it
+
+    FOR v_lane IN
+        SELECT t.task, t.rank, t.low FROM unnest(p_tasks, p_ranks, p_floors) AS t (task, rank, low)
+        ORDER BY t.rank
+    LOOP
+        EXIT WHEN cardinality(ids) = p_limit;
+        SELECT ids || array_agg(l.id), rows || array_agg(l.ctid), positions || array_agg(l.position)
+        INTO ids, rows, positions
+        FROM (SELECT j.id, j.ctid, j.position FROM outlast_jobs j
+              WHERE j.queue = p_queue AND j.task = v_lane.task AND (-j.priority) = v_lane.rank
+                AND j.position >= v_lane.low AND j.position <> ALL (coalesce(positions, '{}'))
+              ORDER BY j.queue, j.task, (-j.priority), j.position
+              LIMIT p_limit - coalesce(cardinality(ids), 0)
+              FOR NO KEY UPDATE SKIP LOCKED) l;
+    END LOOP;
 END
 $$;
 
