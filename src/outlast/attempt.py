@@ -12,17 +12,26 @@ import threading
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from outlast.bridge import blocking
 from outlast.codec import encode_result, from_json, to_json
 from outlast.config import MAX_PAYLOAD
-from outlast.errors import BadArguments, LostLease, NotInAttempt, StoreUnavailable, UsageError
+from outlast.errors import (
+    BadArguments,
+    LostLease,
+    NotInAttempt,
+    Stopped,
+    StoreUnavailable,
+    UsageError,
+)
 from outlast.model.crash import Progress, clean
 from outlast.store.base import ForeignConnection
 from outlast.store.values import Answer, Claimed
 
 STAGE_MAX = 200  # characters
+
+R = TypeVar("R")
 
 
 class StopReason(StrEnum):
@@ -78,6 +87,8 @@ class Attempt:
     completed_in = False
     _saves = 0
     _stop_reason: StopReason | None = None
+    _noticed = False  # the task knows that it is asked to stop
+    _finished = False  # and says that its work is whole all the same
 
     def __init__(
         self,
@@ -130,19 +141,50 @@ class Attempt:
 
     @property
     def cancelled(self) -> bool:
-        """Whether this attempt has been asked to stop; ``stop_reason`` says why."""
-        return self._stop_reason is not None
+        """Whether the job was cancelled. False for every other reason to stop: see ``stopping``."""
+        return self._stop_reason is StopReason.CANCEL and self.stopping
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this attempt is asked to stop; ``stop_reason`` says why.
+
+        A task that has seen that and then returns is *not* finished: it ends as if it had called
+        ``check``. If its work is whole all the same, it says so with ``finish``.
+        """
+        return self.stop_reason is not None
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why this attempt has been asked to stop, or None. The first reason stays."""
+        """Why this attempt is asked to stop, or None. The first reason stays. As ``stopping``."""
+        if self._stop_reason is not None:
+            self._noticed = True
         return self._stop_reason
+
+    def check(self) -> None:
+        """Stop here if this attempt is asked to stop: raise ``Stopped``. Else do nothing.
+
+        The attempt then ends by the reason: handed back uncharged to run again from its checkpoint
+        (a drain), ``cancelled`` (a cancel), charged (a timeout or stall). Let it pass.
+        """
+        if (reason := self.stop_reason) is not None:
+            raise Stopped(f"asked to stop: {reason}")
+
+    def finish(self, result: R) -> R:
+        """Say that the work is whole, though this attempt may have been asked to stop; return
+        ``result``, to be returned by the task: ``return attempt.finish(result)``."""
+        self._finished = True
+        return result
 
     def _stop(self, reason: StopReason | str) -> None:
         """Ask the attempt to stop. For the executor; from any thread."""
         with _lock:
             if self._stop_reason is None:
                 self._stop_reason = StopReason(reason)
+
+    def _obeys(self) -> StopReason | None:
+        """Return the reason to stop that the task knows of, unless it has finished all the same.
+        For the executor."""
+        return self._stop_reason if self._noticed and not self._finished else None
 
     def report(
         self, fraction: float | None = None, message: str | None = None, *, stage: str | None = None

@@ -23,6 +23,7 @@ OutlastError
 
 Verdict (BaseException)    raised by a task to decide about itself
 ├── Snooze  ├── Retry  ├── Cancel  └── Dead
+Stopped (BaseException)    raised by attempt.check() where the attempt is asked to stop
 """
 
 from __future__ import annotations
@@ -152,3 +153,10 @@ class Dead(Verdict):
 
     def __init__(self, why: str = "") -> None:
         super().__init__(why or "declared dead by the task")
+
+
+class Stopped(BaseException):
+    """Raised by ``attempt.check()``: the attempt is asked to stop, and ends here by the reason.
+
+    A BaseException, so that no ``except Exception`` in the task swallows it.
+    """

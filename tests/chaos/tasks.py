@@ -80,8 +80,7 @@ async def steps(upto: int, pause: float) -> dict[str, Any]:
 def plain_steps(upto: int, pause: float) -> dict[str, Any]:
     attempt, step = begin()
     for number in range(step + 1, upto + 1):
-        if attempt.cancelled:
-            raise InterruptedError(attempt.stop_reason)
+        attempt.check()
         attempt.report(number / upto, f"step {number}")
         time.sleep(pause)
         asked_at = boot()

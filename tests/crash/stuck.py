@@ -59,7 +59,7 @@ async def stalls() -> None:
 @app.task(retries=0, timeout=1.0, cancel_grace=30.0)
 def looks_and_obeys() -> None:
     attempt = begin()
-    while not attempt.cancelled:
+    while not attempt.stopping:
         time.sleep(0.01)  # the line of looks_and_obeys
     note("asked", reason=attempt.stop_reason)
     raise RuntimeError("obeyed")
@@ -68,7 +68,7 @@ def looks_and_obeys() -> None:
 @app.task(retries=0, timeout=1.0, cancel_grace=0.5)
 def looks_and_goes_on() -> None:
     attempt = begin()
-    while not attempt.cancelled:
+    while not attempt.stopping:
         time.sleep(0.01)
     note("asked", reason=attempt.stop_reason)
     time.sleep(600)

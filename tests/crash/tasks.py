@@ -189,13 +189,50 @@ def counts_while_wanted(upto: int = 1_000_000, pause: float = 0.05) -> int:
     attempt = begin()
     start = (attempt.checkpoint or {"n": 0})["n"]
     for n in range(start, upto):
-        if attempt.cancelled:
-            raise InterruptedError(attempt.stop_reason)
+        attempt.check()
         if ENOUGH.exists():
             break
         attempt.save_sync({"n": n + 1})
         time.sleep(pause)
     note("counted", job=attempt.job_id)
+    return upto
+
+
+@app.task(backoff_first=0.01, backoff_max=0.02)
+def returns_when_it_is_to_stop(upto: int) -> int:
+    """Returns how far it got, as soon as it is asked to stop."""
+    attempt = begin()
+    for n in range(attempt.checkpoint or 0, upto):
+        if attempt.stopping:
+            return n
+        attempt.save_sync(n + 1)
+        time.sleep(0.02)
+    return upto
+
+
+@app.task(backoff_first=0.01, backoff_max=0.02)
+async def swallows_its_cancellation(upto: int) -> int:
+    """Returns how far it got, as soon as it is cancelled."""
+    attempt = begin()
+    n = attempt.checkpoint or 0
+    try:
+        while n < upto:
+            await attempt.save(n + 1)
+            n += 1
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        note("swallowed", at=n)
+    return n
+
+
+@app.task(backoff_first=0.01, backoff_max=0.02)
+def gives_up_when_it_is_to_stop(upto: int) -> int:
+    attempt = begin()
+    for n in range(attempt.checkpoint or 0, upto):
+        if attempt.stopping:
+            raise outlast.Cancel("I was told to stop")
+        attempt.save_sync(n + 1)
+        time.sleep(0.02)
     return upto
 
 

@@ -15,6 +15,7 @@ from outlast.model.job import State
 from tests.crash.harness import Scene
 from tests.unkillable import held_at_its_exit
 
+LONG = 300  # steps of 0.02 s: more than a drain waits for
 ROLLING = ("--runners", "2", "--drain-timeout", "1")
 
 
@@ -54,6 +55,24 @@ async def enqueue_until(over: asyncio.Event, stage: Scene, jobs: list[int]) -> N
     while not over.is_set():
         jobs.append(await stage.enqueue("noted", value=len(jobs)))
         await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "task",
+    ["returns_when_it_is_to_stop", "swallows_its_cancellation", "gives_up_when_it_is_to_stop"],
+)
+async def test_a_deploy_takes_no_part_of_the_work_for_all_of_it(stage: Scene, task: str) -> None:
+    worker = await stage.worker("--runners", "1", "--drain-timeout", "0.1")
+    job = await stage.enqueue(task, upto=LONG)
+    await stage.started(1)
+    worker.signal(signal.SIGTERM)
+    assert await asyncio.to_thread(worker.process.wait, 60) == 0
+    row = await stage.job(job)
+    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
+    assert {(one.outcome, one.charge) for one in await stage.attempts(job)} == RELEASED
+    await stage.worker("--runners", "1")
+    row = await stage.ended(job)
+    assert (row.state, row.result, row.attempt_count) == (State.COMPLETED, str(LONG), 2)
 
 
 async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene) -> None:

@@ -123,6 +123,22 @@ async def test_a_command_goes_with_its_killed_runner_and_is_released_at_a_drain(
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
 
 
+@pytest.mark.parametrize("trap", ["", "trap 'exit 0' TERM; "], ids=["dies", "exits with 0"])
+async def test_a_command_that_a_signal_to_the_whole_group_ends_runs_again_uncharged(
+    sqlite_stage: Scene, trap: str
+) -> None:
+    """It may have done a part of its work; whatever its exit code is, nobody can tell."""
+    stage = sqlite_stage
+    worker = await stage.worker(*SHELL, "--drain-timeout", "30")
+    job = await command(stage, f"{trap}sleep 1000 & echo $$ > pids; wait")
+    await pids(stage)
+    worker.signal_tree(signal.SIGTERM)
+    assert await asyncio.to_thread(worker.process.wait, PATIENCE) == 0
+    row = await stage.job(job)
+    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
+    assert [one.outcome for one in await stage.attempts(job)] == ["released"]
+
+
 async def test_a_command_is_asked_to_stop_and_killed_with_its_group_where_it_does_not(
     sqlite_stage: Scene,
 ) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 import outlast
+from outlast.attempt import StopReason
 from outlast.store.reads import JobRow
 from outlast.store.values import Cancelled, Requeued
 from outlast.task import Call, Placed, PlainTask
@@ -26,8 +27,13 @@ async def analyze(repo: str, depth: int = 100) -> dict[str, int]:
 
 @app.task(queue="mail", retries=5, timeout=timedelta(minutes=1), aliases=["old.name"])
 def mail(to: str, *cc: str, urgent: bool = False) -> int:
-    outlast.current().save_sync(1)
-    return len(cc)
+    attempt = outlast.current()
+    attempt.save_sync(1)
+    attempt.check()
+    assert_type(attempt.stopping, bool)
+    assert_type(attempt.cancelled, bool)
+    assert_type(attempt.stop_reason, StopReason | None)
+    return attempt.finish(len(cc))
 
 
 @app.task(own_runner=True, requires={"gpu"})

@@ -186,10 +186,10 @@ async def test_saves_that_overtake_each_other_leave_the_latest(link):
 
 def test_the_first_reason_to_stop_stays(link):
     attempt = attempt_of(link)
-    assert (attempt.cancelled, attempt.stop_reason) == (False, None)
+    assert (attempt.stopping, attempt.stop_reason) == (False, None)
     attempt._stop("timeout")
-    attempt._stop("drain")
-    assert (attempt.cancelled, attempt.stop_reason) == (True, "timeout")
+    attempt._stop("cancel")
+    assert (attempt.stopping, attempt.stop_reason, attempt.cancelled) == (True, "timeout", False)
 
 
 # --------------------------------------------------------------------------------- current

@@ -8,7 +8,8 @@ import pytest
 
 from outlast.attempt import StopReason
 from outlast.cli.demo import app as demo
-from outlast.cli.demo.app import AskedToStopError, Pacer
+from outlast.cli.demo.app import Pacer
+from outlast.errors import Stopped
 
 
 class FakeAttempt:
@@ -18,9 +19,9 @@ class FakeAttempt:
         self.stop_reason: StopReason | None = None
         self.said: list[tuple[float | None, str | None, str | None]] = []
 
-    @property
-    def cancelled(self) -> bool:
-        return self.stop_reason is not None
+    def check(self) -> None:
+        if self.stop_reason is not None:
+            raise Stopped
 
     def report(
         self, fraction: float | None = None, message: str | None = None, *, stage: str | None = None
@@ -88,7 +89,7 @@ def test_after_the_last_commit_there_is_nothing_to_wait_for(clock):
 def test_an_attempt_that_is_asked_to_stop_stops_at_its_next_word(clock):
     attempt = FakeAttempt()
     attempt.stop_reason = StopReason.DRAIN
-    with pytest.raises(AskedToStopError):
+    with pytest.raises(Stopped):
         pacer(attempt, 0.5).report(0.5, "commit 1 of 2")
 
 
@@ -101,7 +102,7 @@ def test_an_attempt_that_is_asked_to_stop_does_not_wait_on(clock, monkeypatch):
 
     monkeypatch.setattr("time.sleep", sleep)
     pace = pacer(attempt, 60.0)
-    with pytest.raises(AskedToStopError):
+    with pytest.raises(Stopped):
         pace.pause()
     assert clock.now < 101
 

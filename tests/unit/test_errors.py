@@ -11,7 +11,7 @@ from outlast import errors
 
 def test_the_tree_on_the_page_names_every_error_and_where_it_stands() -> None:
     drawn = re.findall(r"(│?)\s*(?:├──|└──) (\w+)", errors.__doc__ or "")
-    shown = {name for _, name in drawn} | {"OutlastError", "Verdict"}
+    shown = {name for _, name in drawn} | {"OutlastError", "Verdict", "Stopped"}
     kinds = {
         name: kind
         for name, kind in vars(errors).items()
@@ -19,7 +19,7 @@ def test_the_tree_on_the_page_names_every_error_and_where_it_stands() -> None:
     }
     assert shown == set(kinds)
     below = {name for inside, name in drawn if inside}
-    roots = {errors.OutlastError, errors.Verdict}
+    roots = {errors.OutlastError, errors.Verdict, errors.Stopped}
     assert below == {
         name for name, kind in kinds.items() if kind not in roots and kind.__base__ not in roots
     }

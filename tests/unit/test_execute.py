@@ -11,12 +11,10 @@ import threading
 import pytest
 
 import outlast
-from outlast.attempt import StopReason
-from outlast.model.crash import LIMITS, CrashKind
+from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.execute import Executor, enter_lifespan
-from outlast.runner.marks import line_of
 from outlast.runner.protocol import End
 from outlast.store.values import Answer
 from outlast.testing import ManualClock
@@ -273,109 +271,6 @@ async def test_a_lost_lease_is_no_error_of_the_task(bench):
 
     bench.link.answer = Answer.REFUSED
     assert kind_of(await bench.outcome(saves)) is CrashKind.LOST_LEASE
-
-
-# ------------------------------------------------------------------------------- stopping
-
-STOPS = [
-    ("cancel", OutcomeKind.CANCELLED, None),
-    ("drain", OutcomeKind.RELEASED, None),
-    ("timeout", OutcomeKind.CRASHED, CrashKind.TIMEOUT),
-    ("stalled", OutcomeKind.CRASHED, CrashKind.STALLED),
-    ("unresponsive", OutcomeKind.CRASHED, CrashKind.UNRESPONSIVE),
-    ("lease_lost", OutcomeKind.CRASHED, CrashKind.LOST_LEASE),
-]
-
-
-@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
-async def test_a_coroutine_is_cancelled_and_ends_by_the_reason(bench, reason, kind, crash):
-    started = asyncio.Event()
-
-    @bench.app.task
-    async def waits() -> None:
-        started.set()
-        await asyncio.Event().wait()
-
-    bench.start(waits)
-    await started.wait()
-    bench.executor.stop(1, reason)
-    outcome = (await bench.end()).outcome
-    assert (outcome.kind, kind_of(outcome)) == (kind, crash)
-    shown = [line_of(stack, token) for token, stack in bench.link.stacks]
-    assert len(shown) == (reason in LIMITS)  # at a limit it says where it stands
-    assert all(line is not None and line.endswith(" in waits") for line in shown)
-
-
-@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
-async def test_an_attempt_that_is_stopped_before_its_first_step_ends_as_well(
-    bench, reason, kind, crash
-):
-    """Start and stop may come in one read of the socket."""
-
-    @bench.app.task
-    async def waits() -> None:
-        await asyncio.Event().wait()
-
-    bench.start(waits)
-    bench.executor.stop(1, reason)
-    outcome = (await bench.end()).outcome
-    assert (outcome.kind, kind_of(outcome)) == (kind, crash)
-
-
-@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
-async def test_a_plain_function_can_look_and_obey(bench, reason, kind, crash):
-    started, stopped = threading.Event(), threading.Event()
-
-    @bench.app.task
-    def looks() -> None:
-        started.set()
-        stopped.wait(10)
-        if outlast.current().stop_reason == StopReason(reason):
-            raise RuntimeError("I was told to stop")
-
-    bench.start(looks)
-    await asyncio.to_thread(started.wait, 10)
-    bench.executor.stop(1, reason)
-    stopped.set()
-    outcome = (await bench.end()).outcome
-    assert (outcome.kind, kind_of(outcome)) == (kind, crash)
-
-
-async def test_a_completion_beats_a_stop_that_came_too_late(bench):
-    started, go_on = asyncio.Event(), asyncio.Event()
-
-    @bench.app.task
-    async def finishes() -> str:
-        started.set()
-        with contextlib.suppress(asyncio.CancelledError):
-            await go_on.wait()
-        return "done all the same"
-
-    bench.start(finishes)
-    await started.wait()
-    bench.executor.stop(1, "cancel")
-    assert (await bench.end()).outcome.kind is OutcomeKind.COMPLETED
-
-
-async def test_a_verdict_out_of_a_stopped_task_stands(bench):
-    started = asyncio.Event()
-
-    @bench.app.task
-    async def snoozes() -> None:
-        try:
-            started.set()
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise outlast.Snooze(5) from None
-
-    bench.start(snoozes)
-    await started.wait()
-    bench.executor.stop(1, "drain")
-    assert (await bench.end()).outcome.kind is OutcomeKind.SNOOZED
-
-
-async def test_stopping_what_does_not_run_is_fine(bench):
-    bench.executor.stop(99, "cancel")
 
 
 # ---------------------------------------------------------------------- arounds, lifespans

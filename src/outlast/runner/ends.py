@@ -9,21 +9,29 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
+import msgspec
+
 from outlast.attempt import Attempt, StopReason
-from outlast.errors import Cancel, Dead, LostLease, Retry, Snooze, Verdict
+from outlast.errors import Cancel, Dead, LostLease, Retry, Snooze, Stopped, Verdict
 from outlast.model.crash import Crash, CrashKind, bounded, clean
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import marks
 from outlast.runner.command import CommandFailed
 
 _OURS = {str(Path(__file__).with_name("execute.py")), marks.__file__}  # frames above the user's
+_INTERRUPTIONS = {StopReason.DRAIN, StopReason.LEASE_LOST}  # no doing of the job or its owner
+_RETURNED = (
+    "it returned when it was asked to stop, and so runs again;"
+    " attempt.finish(result) says that the work is whole"
+)
 
 
 def judged(error: BaseException, attempt: Attempt) -> Outcome:
     """Return the end that an exception out of a task stands for.
 
-    Once an attempt was asked to stop, whatever it raises is its way to obey. An exception of the
-    user's own making may break while it is looked at: that is an end, too.
+    Once an attempt was asked to stop, whatever it raises is its way to obey. A verdict stands,
+    but for one of a task that knows that it is interrupted: a deploy neither ends nor charges a
+    job. An exception of the user's own making may break while it is looked at: that is an end, too.
     """
     try:
         return _judged(error, attempt)
@@ -31,8 +39,22 @@ def judged(error: BaseException, attempt: Attempt) -> Outcome:
         return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, broken))
 
 
+def cut_short(attempt: Attempt) -> Outcome | None:
+    """Return the end of an attempt that knew of a wish to stop and returned: by accident or not,
+    what it returns may be a part of the work. None if it is finished."""
+    reason = attempt._obeys()  # noqa: SLF001
+    if reason is None:
+        return None
+    outcome = _stopped(reason, Stopped(_RETURNED))
+    if outcome.kind is OutcomeKind.RELEASED:
+        outcome = msgspec.structs.replace(outcome, message=_RETURNED)
+    return outcome
+
+
 def _judged(error: BaseException, attempt: Attempt) -> Outcome:
-    if isinstance(error, Verdict):
+    known = attempt._obeys()  # noqa: SLF001  # before the look below
+    overruled = known in _INTERRUPTIONS and not isinstance(error, Snooze)
+    if isinstance(error, Verdict) and not overruled:
         return _verdict(error)
     if isinstance(error, LostLease):
         return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.LOST_LEASE, error))
@@ -49,16 +71,21 @@ def _verdict(error: Verdict) -> Outcome:
     crash = _report(CrashKind.ERROR, error)
     if isinstance(error, Dead):
         return Outcome(kind=OutcomeKind.DEAD, message=_said(error), crash=crash)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=_delay(error))
+
+
+def _delay(error: BaseException) -> float | None:
     after = error.after if isinstance(error, Retry) else None
-    delay = None if after is None else float(after)
-    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=delay)
+    return None if after is None else float(after)
 
 
 def _stopped(reason: StopReason, error: BaseException) -> Outcome:
     if reason is StopReason.CANCEL:
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled")
     if reason is StopReason.DRAIN:
-        return Outcome(kind=OutcomeKind.RELEASED, message="the worker is stopping")
+        return Outcome(
+            kind=OutcomeKind.RELEASED, message="the worker is stopping", delay=_delay(error)
+        )
     kind = CrashKind.LOST_LEASE if reason is StopReason.LEASE_LOST else CrashKind(reason.value)
     return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error))
 

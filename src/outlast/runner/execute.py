@@ -25,7 +25,7 @@ from outlast.errors import BadArguments, UnknownTask
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.chain import stack_of
-from outlast.runner.ends import crashed, in_words, judged
+from outlast.runner.ends import crashed, cut_short, in_words, judged
 from outlast.runner.lanes import Lanes, is_as
 from outlast.runner.marks import call_marked, marked
 from outlast.runner.protocol import End
@@ -101,6 +101,7 @@ class Executor:
         """Cancel the asyncio task of a coroutine, if it is still this attempt's."""
         attempt, task = self._attempts.get(token), self._tasks.get(token)
         if attempt is not None and task is not None and self._app.find(attempt.task).is_async:
+            attempt._noticed = True  # noqa: SLF001  # its code is interrupted wherever it waits
             task.cancel()
 
     def runs(self, token: int) -> bool:
@@ -191,6 +192,8 @@ class Executor:
     def _completed(self, attempt: Attempt, value: Any) -> Outcome:
         if attempt.completed_in:
             return Outcome(kind=OutcomeKind.COMPLETED)
+        if attempt._noticed and (stopped := cut_short(attempt)) is not None:  # noqa: SLF001
+            return stopped
         if value is None:
             return _WITHOUT_RESULT
         try:

@@ -19,7 +19,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -27,7 +27,7 @@ from outlast.app import App
 from outlast.clock import SYSTEM
 from outlast.errors import ApplicationError, FrameError, StoreUnavailable
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
-from outlast.runner import shell
+from outlast.runner import interruptions, shell
 from outlast.runner.application import load_app
 from outlast.runner.ends import crashed
 from outlast.runner.execute import Executor, enter_lifespan
@@ -276,7 +276,9 @@ async def _run(app: App, settings: RunnerSettings, channel: Channel) -> None:
 def _prepare(settings: RunnerSettings) -> Channel:
     die_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _deaf)  # a handler, not SIG_IGN: children start with the default
+        signal.signal(
+            number, interruptions.note
+        )  # a handler, not SIG_IGN: children start with the default
     for fd in (settings.socket, settings.stacks, settings.lock):
         if fd is not None:
             os.set_inheritable(fd, False)
@@ -284,10 +286,6 @@ def _prepare(settings: RunnerSettings) -> Channel:
     faulthandler.register(STACKS_SIGNAL, file=settings.stacks, all_threads=True)
     sys.setswitchinterval(SWITCH_SECONDS)
     return Channel(socket.socket(fileno=settings.socket))
-
-
-def _deaf(number: int, frame: Any) -> None:
-    """Do nothing: the worker decides when a runner ends."""
 
 
 def _message(error: BaseException) -> str:

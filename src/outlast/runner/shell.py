@@ -14,9 +14,10 @@ import signal
 from typing import Any
 
 from outlast.app import App
-from outlast.attempt import Attempt, current
+from outlast.attempt import Attempt, StopReason, current
 from outlast.errors import Snooze
 from outlast.model.job import SHELL_TASK
+from outlast.runner import interruptions
 from outlast.runner.command import Command, CommandFailed, started
 from outlast.runner.door import Door
 from outlast.task import Task
@@ -47,17 +48,22 @@ async def command(
     all that it writes is added.
     """
     attempt = current()
+    heard = interruptions.heard()
     async with Door(attempt) as door:
         env = environment(attempt, door.address)
         running = await started(argv, cwd=cwd, env=env, output=output)
         code, stopped, lines = await _end_of(running)
+    if interruptions.heard() != heard:  # it was signalled as well, and so may have ended early
+        attempt._stop(StopReason.DRAIN)  # noqa: SLF001
+        stopped = True
     if stopped:
         raise CommandFailed("it was stopped", **_how(code), output=lines)
     if code == TEMPORARY:
         raise _NotNow(_pause(attempt.number))
     if code != 0:
         raise CommandFailed(f"the command {_said(code)}", **_how(code), output=lines)
-    return {"exit_code": 0, "output": _fitting(lines, attempt.max_payload // TAIL_PART)}
+    result = {"exit_code": 0, "output": _fitting(lines, attempt.max_payload // TAIL_PART)}
+    return attempt.finish(result)  # it ended before it was asked to stop
 
 
 async def _end_of(running: Command) -> tuple[int, bool, list[str]]:

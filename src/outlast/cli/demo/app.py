@@ -42,10 +42,6 @@ def analyze(repo: str, commits: int, pace: float = 0.0, every: int = 5) -> dict[
     )
 
 
-class AskedToStopError(Exception):
-    """The attempt was asked to stop, and does."""
-
-
 class Pacer:
     """Passes on an attempt's progress, slows the attempt down where it is too fast for a show,
     and says so; obeys when the attempt is asked to stop."""
@@ -78,8 +74,7 @@ class Pacer:
             time.sleep(min(left, NAP))
 
     def _obey(self) -> None:
-        if self._attempt.cancelled:
-            raise AskedToStopError
+        self._attempt.check()
 
 
 def _shown(seconds: float) -> str:
