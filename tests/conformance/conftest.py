@@ -40,6 +40,14 @@ async def session(pg_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
+async def watcher(pg_url: str, store: Store) -> AsyncIterator[Any]:
+    """A session that looks at the others."""
+    connection = await asyncpg.connect(pg_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
 async def hands(store: Store) -> Hands:
     """A registered worker."""
     return await Hands.on(store)

@@ -7,7 +7,6 @@ until the server says that the other side is blocked (or has passed), and lets g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from importlib import resources
 from random import Random
 from typing import Any
@@ -15,17 +14,15 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.base import Store
 from outlast.store.postgres import PostgresStore, complete_on
-from outlast.store.postgres_exchange import room_columns
-from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_sql import sql
 from outlast.store.reads import JobFilter
 from outlast.store.values import Answer, Cancelled, Room
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
+from tests.conformance.postgres_kit import blocked, exchange_on, until
 
 DEADLOCK_SECONDS = 30.0
 
@@ -34,29 +31,6 @@ DEADLOCK_SECONDS = 30.0
 def store_url(pg_url: str) -> str:
     """Only PostgreSQL."""
     return pg_url
-
-
-@pytest.fixture
-async def watcher(pg_url: str, store: Store) -> AsyncIterator[Any]:
-    """A session that looks at the others."""
-    connection = await asyncpg.connect(pg_url)
-    yield connection
-    await connection.close()
-
-
-async def blocked(watcher: Any, count: int = 1) -> None:
-    """Return once that many sessions of this database wait for a lock."""
-    waiting = """SELECT count(*) FROM pg_stat_activity
-                 WHERE datname = current_database() AND wait_event_type = 'Lock'"""
-    async with asyncio.timeout(10):
-        while await watcher.fetchval(waiting) < count:
-            await asyncio.sleep(0.01)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
-        while not await condition():
-            await asyncio.sleep(0.01)
 
 
 async def state_of(store: Store, job_id: int) -> State:
@@ -188,16 +162,6 @@ async def test_a_beat_does_not_wait_for_an_exchange(
         await exchange_on(session, hands, limit=1)
         async with asyncio.timeout(5):
             assert (await store.heartbeat(hands.me)).renewed
-
-
-async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
-    rooms = room_columns([Room([TASK], limit)])
-    me = hands.me
-    lanes, _ = Lanes(SYSTEM).ask()
-    ends = ("{}", "{}", "{}", None)
-    more = (*rooms, *lanes, False, 500, 1000)
-    reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more)
-    assert len(reply) == limit + 1
 
 
 # -- the stale reap: three sessions
@@ -365,27 +329,6 @@ async def test_workers_that_drain_together_never_claim_a_job_twice(
     await asyncio.gather(*[drain(f"w{n}") for n in range(5)])
     assert sorted(job_id for job_id, _ in seen) == sorted(ids)
     assert len({token for _, token in seen}) == len(ids)
-
-
-async def test_tokens_never_step_back_while_they_are_raised(
-    store: PostgresStore, hands: Hands
-) -> None:
-    await enqueued(store, *[job() for _ in range(200)])
-    raisers = [PostgresStore(store.url) for _ in range(2)]
-    tokens: list[int] = []
-
-    async def keep_raising(each: PostgresStore) -> None:
-        for _ in range(40):
-            await each.raise_tokens(max(tokens, default=0) + 3)
-
-    async def keep_claiming() -> None:
-        while claimed := await hands.claim(2):
-            tokens.extend(c.token for c in claimed)
-
-    await asyncio.gather(keep_claiming(), *map(keep_raising, raisers))
-    assert tokens == sorted(set(tokens))
-    for each in raisers:
-        await each.close()
 
 
 async def test_two_reapers_reap_once_and_reclaim_each_orphan_once(

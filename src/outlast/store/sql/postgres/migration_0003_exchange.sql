@@ -35,8 +35,8 @@
 --    know are found at once, by one probe for each gap between known ones: no row, alive or dead,
 --    is in a gap unless it is of a new lane. A floor that is too high delays, and never loses; what
 --    is claimed is judged by the row alone.
---    The token is drawn while the worker's row is held, so that raise_tokens, which locks out all
---    holders of that table, can never make the sequence step back.
+--    The token is drawn while the worker's row is held, so that a jump of the sequence (raise_tokens in
+--    0006), which locks out all holders of that table, can never make it step back.
 -- 6  Suspects, for rooms that ask for them (solo > 0; the functions are in 0002): out of their own
 --    index and never out of the line, where they have no position. One look at that index tells, for
 --    most exchanges, that there are none. The first that is due names its cohort; what another worker
