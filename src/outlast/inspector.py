@@ -47,14 +47,16 @@ def job_document(
     known_tasks: Collection[str] | None = None,
     refusals: Iterable[RefusalRow] = (),
 ) -> Document:
-    """Return everything about one job: all its attempts in the order of their tokens, and the
-    writes of attempts that had lost it, newest first."""
+    """Return everything about one job: its attempts in the order of their tokens, as far as they
+    are kept (``attempts_dropped`` counts the others), and the writes of attempts that had lost it,
+    newest first."""
     closed = list(attempts)
     return {
         "schema": SCHEMA,
         **_job(row, known_tasks),
         "error": _error(row, closed),
         "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
+        "attempts_dropped": closed[-1].dropped if closed else 0,
         "refusals": [_refusal(one) for one in refusals],
     }
 

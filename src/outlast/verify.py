@@ -20,6 +20,7 @@ from outlast.store.history import AttemptPast, HistoryPage, JobPast
 from outlast.store.reads import Inspector, WorkerStatus
 
 HOLDING = frozenset({WorkerStatus.ACTIVE, WorkerStatus.DRAINING})
+NUMBERS_SHOWN = 20
 _KINDS = {kind.value: kind for kind in CrashKind}
 _PLAIN = {kind.value for kind in OutcomeKind} - {OutcomeKind.COMPLETED, OutcomeKind.CRASHED}
 
@@ -116,12 +117,24 @@ def tokens_rise(job: JobPast, token_last: int) -> Found:
 
 
 def whole_evidence(job: JobPast, _: int) -> Found:
-    """Every attempt has left its row: numbers 1, 2, 3 … up to the count on the job."""
-    numbers = sorted(attempt.number for attempt in job.attempts)
-    if job.state in {State.COMPLETED, State.RUNNING}:
-        numbers.append(job.attempt_count)  # the last one's facts are on the job's own row
-    if numbers != list(range(1, job.attempt_count + 1)):
-        yield False, f"it counts {job.attempt_count} attempts, but has evidence of {numbers}"
+    """Every attempt has left its row: numbers 1, 2, 3 … up to the count on the job. Between the
+    first and the last some may be missing: as many as the last one counts."""
+    closed = sorted(job.attempts, key=lambda attempt: attempt.number)
+    numbers = [attempt.number for attempt in closed]
+    dropped = closed[-1].dropped if closed else 0
+    is_last_open = job.state in {State.COMPLETED, State.RUNNING}  # its facts are on the job's row
+    last = job.attempt_count - is_last_open
+    rise = all(later > earlier for earlier, later in pairwise(numbers))
+    ends = not numbers or (numbers[0], numbers[-1]) == (1, last)
+    if not (rise and ends and len(numbers) + dropped == last):
+        counts = f", and counts {dropped} as dropped" if dropped else ""
+        has = f"has evidence of {_some(numbers)}{counts}"
+        yield False, f"it counts {job.attempt_count} attempts, but {has}"
+
+
+def _some(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[-NUMBERS_SHOWN:]))
+    return f"[{'…, ' if numbers[NUMBERS_SHOWN:] else ''}{shown}]"
 
 
 def one_holder(job: JobPast, _: int) -> Found:

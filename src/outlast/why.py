@@ -12,7 +12,7 @@ import msgspec
 
 from outlast.fleet import alive, drains, hindrance, holds, knows, serves, silent
 from outlast.inspector import SCHEMA, Document
-from outlast.model.crash import Charge
+from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.figures import COUNT_MAX, Place
 from outlast.store.reads import AttemptRow, JobRow, WorkerRow
@@ -252,7 +252,7 @@ def _queued(about: Situation) -> Answer:
     else:
         position, others = "scheduled", about.place.waiting - about.place.retrying
     sentences = _past(about) if again else []
-    sentences += _suspicion(about)
+    sentences += _suspicion(about) + _repeated(about)
     number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
     sentences.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
     standing = _hindrance(about)
@@ -264,6 +264,7 @@ def _queued(about: Situation) -> Answer:
 def _due(about: Situation) -> Answer:
     row = about.row
     past = (_past(about) if row.failures or row.losses else []) + _suspicion(about)
+    past += _repeated(about)
     standing = _hindrance(about)
     if standing is not None:
         position, sentences, moves, others = standing
@@ -389,6 +390,23 @@ def _suspicion(about: Situation) -> list[str]:
             " whether it was the cause."
         )
     ]
+
+
+def _repeated(about: Situation) -> list[str]:
+    """Say how many times in a row it came back in the same way, without being charged for it."""
+    last = about.attempts[-1] if about.attempts else None
+    if last is None or last.charge != Charge.NONE:
+        return []
+    times = count_of(last.repeats, "time")
+    if last.outcome == CrashKind.UNDECODABLE:
+        release = last.crash.release if last.crash else None
+        by = f", last by release {line(release, NAME_MAX)}" if release else ""
+        because = f": {line(last.message, SAID_MAX).rstrip('.')}" if last.message else ""
+        return [
+            f"It could not be decoded {times} in a row{by}{because}.",
+            "It waits for a release that can; the pause between tries grows to 10 minutes.",
+        ]
+    return [f"It was {last.outcome} {times} in a row."] if last.repeats > 1 else []
 
 
 # -- workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store import open_store
 from tests.cli.conftest import Outlast, environment
+from tests.conformance.kit import Hands, ended, enqueued
 from tests.servers import PostgresServer
 
 Filled = tuple[str, dict[str, int]]
@@ -280,3 +284,28 @@ def test_the_environment_names_the_store(outlast: Outlast, rows: Filled) -> None
     url, ids = rows
     document = json.loads(outlast("jobs", "--json", OUTLAST_URL=url).out)
     assert len(document["jobs"]) == len(ids)
+
+
+def test_a_job_that_has_snoozed_for_ever_fits_on_its_page(outlast: Outlast, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/poller.db"
+
+    async def poll() -> int:
+        store = open_store(url)
+        await store.open()
+        (job_id,) = await enqueued(store)
+        hands = await Hands.on(store)
+        for _ in range(1_234):
+            claimed = await hands.claim_one()
+            await hands.hand_in(ended(claimed, OutcomeKind.SNOOZED, delay=0.0))
+        await store.close()
+        return job_id
+
+    job_id = asyncio.run(poll())
+    said = outlast("job", str(job_id), "--url", url).out
+    assert "1234 attempts, 1,204 of them kept as a number only" in said
+    assert "1,204 more" in said
+    document = outlast("job", str(job_id), "--url", url, "--json").json()
+    assert (len(document["attempts"]), document["attempts_dropped"]) == (30, 1_204)
+    why = outlast("why", str(job_id), "--url", url).out
+    assert "snoozed 1234 times in a row" in why
+    assert outlast("verify", "--url", url).code == 0

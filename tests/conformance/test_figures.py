@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store import postgres_inspector, sqlite_inspector
 from outlast.store.base import Store
-from outlast.store.figures import Figures
+from outlast.store.figures import Figures, Undecodable
 from outlast.store.values import Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
@@ -91,3 +92,21 @@ async def test_counting_stops_at_the_bound(
     assert [one.scheduled for one in found.waiting] == [2]
     assert [one.number for one in found.running] == [2]
     assert [one.number for one in found.ended] == [2]
+
+
+async def test_jobs_that_no_release_can_decode_are_counted_by_task(
+    store: Store, hands: Hands
+) -> None:
+    ids = await enqueued(store, job(), job(), job(queue="other"))
+    for _ in range(2):
+        for claimed in await hands.claim(3):
+            await hands.hand_in(crashed(claimed, CrashKind.UNDECODABLE))
+        await store.cancel(ids[:1])
+        await store.requeue(ids[:1])
+    for claimed in await hands.claim(3):
+        await hands.hand_in(crashed(claimed, CrashKind.UNDECODABLE))
+    found = (await store.inspector.figures()).undecodable
+    assert found == [
+        Undecodable(queue="default", task=TASK, number=2, repeats=3),
+        Undecodable(queue="other", task=TASK, number=1, repeats=1),
+    ]

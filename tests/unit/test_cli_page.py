@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from outlast.cli.page import evidence
+import msgspec
+
+from outlast.cli.page import GAP, evidence, timeline
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence
 from outlast.store.reads import AttemptRow
+from tests.unit.test_why import job
 
 MIB = 1024 * 1024
 ATTEMPT = AttemptRow(
@@ -48,3 +51,14 @@ def test_the_versions_are_those_of_the_application_python_and_outlast():
     assert facts(release="2026.1", python="3.12.1", outlast="0.1.0")["versions"] == (
         "2026.1, Python 3.12.1, Outlast 0.1.0"
     )
+
+
+def test_attempts_that_are_not_kept_are_told_as_a_number_between_those_that_are():
+    numbers = [1, 2, 1_983, 1_984, 2_000]
+    kept = [msgspec.structs.replace(ATTEMPT, number=number, token=number) for number in numbers]
+    shown = timeline(job(attempt_count=2_001, token=2_001), kept, 10.0)
+    assert [(entry[0], str(entry[2])) for entry in shown if entry[0] == GAP] == [
+        (GAP, "1,980 more"),
+        (GAP, "15 more"),
+    ]
+    assert [entry[0] for entry in shown if entry[0] != GAP] == [str(number) for number in numbers]

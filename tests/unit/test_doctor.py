@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from outlast.doctor import Application, Facts, Finding, Locks, doctor_document, examine, locks_of
-from outlast.store.figures import Figures, Lane, Number
+from outlast.store.figures import Figures, Lane, Number, Undecodable
 from outlast.store.reads import WorkerStatus
 from outlast.store.surroundings import PostgresFacts, SqliteFacts
 from tests.unit.test_why import NOW, worker
@@ -53,6 +53,7 @@ FIGURES = Figures(
     dead=[],
     ended=[],
 )
+LEFT_BEHIND = Undecodable(queue="q", task="old", number=2, repeats=37, release="2026.1")
 WELL = Facts(
     place="postgresql://db/shop",
     now=NOW,
@@ -129,6 +130,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(workers=[worker(queues=["z"])]), "warning", "queue_not_served", "queue 'q'"),
     (facts(workers=[worker(lacks={"render": ["gpu"]})]), "warning", "lacks_tags", "render"),
     (facts(workers=[worker(drain_requested=True)]), "warning", "draining", "render"),
+    (facts(figures=msgspec.structs.replace(FIGURES, undecodable=[LEFT_BEHIND])), "warning",
+     "undecodable", "up to 37 times in a row, last by release 2026.1"),
     (locks(network="nfs"), "problem", "lock_directory", "nfs"),
     (locks(mode=0o777), "warning", "lock_directory", "Everybody"),
     (locks(cleaned_by="tmp.conf: q /tmp 1777 root root 10d"), "hint", "lock_directory", "10d"),

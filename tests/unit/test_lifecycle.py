@@ -12,6 +12,7 @@ from outlast.model.crash import Charge, Crash, CrashKind, charge_of
 from outlast.model.job import ENDED, TRANSITIONS, JobFacts, Policy, State
 from outlast.model.lifecycle import (
     DELAY_SECONDS_MAX,
+    UNDECODABLE_PAUSE_MAX_SECONDS,
     UNDECODABLE_PAUSE_SECONDS,
     Outcome,
     OutcomeKind,
@@ -93,6 +94,12 @@ def test_arguments_of_another_release_are_handed_back_free_of_charge_after_a_pau
     assert (moved.state, moved.charge) == (State.QUEUED, Charge.NONE)
     assert (moved.failures, moved.losses) == (3, 10)
     assert moved.delay == UNDECODABLE_PAUSE_SECONDS
+    assert moved.doubles_to == UNDECODABLE_PAUSE_MAX_SECONDS
+
+
+def test_only_the_pause_of_an_undecodable_job_grows_with_each_time_in_a_row():
+    others = [crashed(kind) for kind in CrashKind if kind is not CrashKind.UNDECODABLE]
+    assert {decide(facts(), end, no_jitter).doubles_to for end in others} == {0.0}
 
 
 def test_no_retries_means_that_the_first_failure_ends_the_job():

@@ -62,7 +62,20 @@ def found(*jobs: JobPast, token_last: int = 100) -> list[Finding]:
     return list(findings_in(page))
 
 
+def snoozed(token: int, number: int, dropped: int = 0) -> AttemptPast:
+    values: dict[str, Any] = {"outcome": "snoozed", "charge": "none", "has_crash": False}
+    return attempt(token, number, dropped=dropped, **values)
+
+
+THINNED = completed(
+    attempt_count=9, failures=0, losses=0, token=30,
+    started_at=30.0, ended_at=31.0,
+    attempts=[snoozed(2, 1), snoozed(3, 2), snoozed(8, 7, 4), snoozed(9, 8, 4)],
+)  # fmt: skip
+
+
 HEALTHY = {
+    "the middle of many snoozes was dropped, and counted": THINNED,
     "completed": completed(),
     "running": running(),
     "dead": dead(),
@@ -119,6 +132,24 @@ VIOLATIONS: dict[str, tuple[str, Callable[[], JobPast]]] = {
     "an attempt without evidence": (
         "whole_evidence",
         lambda: completed(attempts=[LOST], failures=0),
+    ),
+    "dropped, and not counted": (
+        "whole_evidence",
+        lambda: msgspec.structs.replace(
+            THINNED, attempts=[snoozed(2, 1), snoozed(3, 2), snoozed(9, 8, 4)]
+        ),
+    ),
+    "the first was dropped": (
+        "whole_evidence",
+        lambda: msgspec.structs.replace(THINNED, attempts=[snoozed(9, 8, 7)]),
+    ),
+    "the last was dropped": (
+        "whole_evidence",
+        lambda: msgspec.structs.replace(THINNED, attempts=[snoozed(2, 1), snoozed(8, 7, 6)]),
+    ),
+    "a charged attempt was dropped": (
+        "budgets",
+        lambda: msgspec.structs.replace(THINNED, failures=1),
     ),
     "evidence beyond the count": ("whole_evidence", lambda: completed(attempt_count=2)),
     "a reason that is none": (

@@ -90,6 +90,12 @@ def said(answer: Answer) -> str:
     return " ".join([*answer.sentences, "->", *answer.moves])
 
 
+UNDECODABLE = msgspec.structs.replace(
+    RELEASED, outcome="undecodable", message="no task render", repeats=37,
+    crash=Crash(kind=CrashKind.UNDECODABLE, release="2026.1"),
+)  # fmt: skip
+
+
 CASES: list[tuple[str, Answer, list[str], int]] = [
     (
         "completed",
@@ -124,6 +130,23 @@ CASES: list[tuple[str, Answer, list[str], int]] = [
         "dead",
         asked(job(state=State.DEAD, attempt_count=1)),
         ["it gave itself up"],
+        0,
+    ),
+    (
+        "scheduled",
+        asked(
+            job(attempt_count=37, waiting=True, run_at=NOW + 600), worker(), attempts=[UNDECODABLE]
+        ),
+        ["could not be decoded 37 times in a row, last by release 2026.1: no task render."],
+        0,
+    ),
+    (
+        "in_line",
+        asked(
+            job(attempt_count=1998), worker(),
+            attempts=[msgspec.structs.replace(RELEASED, outcome="snoozed", repeats=1998)],
+        ),
+        ["It was snoozed 1998 times in a row."],
         0,
     ),
     (

@@ -33,6 +33,7 @@ INDENT = 2
 MESSAGE_MAX = 600  # characters of a crash report's message
 LABEL = 12  # characters of a label's column
 BAR_CELLS = 30
+GAP = "…"  # in place of the number of an attempt: some are not kept one by one
 
 ATTEMPTS: dict[str, Kind] = {
     "NO": "number",
@@ -142,7 +143,10 @@ class Page:
 
     def _timeline(self) -> None:
         entries = timeline(self._row, self._all.attempts, self._all.now)
-        self._heading(count_of(len(entries), "attempt") if entries else "no attempts yet")
+        dropped = self._all.attempts[-1].dropped if self._all.attempts else 0
+        kept = f", {dropped:,} of them kept as a number only" if dropped else ""
+        number = sum(entry[0] != GAP for entry in entries) + dropped
+        self._heading(count_of(number, "attempt") + kept if entries else "no attempts yet")
         if not entries:
             return
         if len(entries) > ATTEMPTS_SHOWN:
@@ -270,12 +274,21 @@ def _limits(row: JobRow) -> str:
 def timeline(
     row: JobRow, attempts: Sequence[AttemptRow], now: float
 ) -> list[tuple[str | Text, ...]]:
-    """Return all attempts as cells: the closed ones, then the one that runs or has completed."""
-    entries = [_closed(one, now) for one in attempts]
+    """Return all attempts as cells: the closed ones that are kept, with a line for each gap between
+    them, then the one that runs or has completed."""
+    entries: list[tuple[str | Text, ...]] = []
+    for before, one in zip((None, *attempts), attempts, strict=False):
+        missing = one.number - before.number - 1 if before else 0
+        entries += [_gap(missing)] if missing > 0 else []
+        entries.append(_closed(one, now))
     is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
     if is_open and all(one.token != row.token for one in attempts):
         entries.append(_open(row, now))
     return entries
+
+
+def _gap(missing: int) -> tuple[str | Text, ...]:
+    return (GAP, "", Text(f"{missing:,} more", style="dim"), *[""] * (len(ATTEMPTS) - 3))
 
 
 def _closed(one: AttemptRow, now: float) -> tuple[str | Text, ...]:

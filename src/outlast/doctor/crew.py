@@ -144,6 +144,21 @@ def unservable(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def undecodable(facts: Facts) -> Iterator[Finding]:
+    """Whether jobs wait for a release that can decode them."""
+    for one in [] if facts.figures is None else facts.figures.undecodable:
+        release = f", last by release {line(one.release, NAME_MAX)}" if one.release else ""
+        yield Finding(
+            level=Level.WARNING,
+            name="undecodable",
+            sentence=f"{count_of(one.number, 'job')} of the task '{line(one.task, NAME_MAX)}' in"
+            f" the queue '{line(one.queue, NAME_MAX)}' could not be decoded: up to"
+            f" {count_of(one.repeats, 'time')} in a row{release}.",
+            mend="Start a worker of a release that has this task with these arguments, or `outlast"
+            " cancel` the jobs; until then they are tried again every 10 minutes or sooner.",
+        )
+
+
 def _by(
     facts: Facts, words_of: Callable[[WorkerRow], str | None]
 ) -> list[tuple[str, list[WorkerRow]]]:
@@ -168,4 +183,5 @@ CREW: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     wakeups,
     leases,
     unservable,
+    undecodable,
 )

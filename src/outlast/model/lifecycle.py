@@ -24,7 +24,8 @@ from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, JobFacts, State
 from outlast.model.retry import delay_seconds
 from outlast.model.suspects import Suspicion
 
-UNDECODABLE_PAUSE_SECONDS = 10.0  # leaves another release the time to take it
+UNDECODABLE_PAUSE_SECONDS = 10.0  # the first; leaves another release the time to take it
+UNDECODABLE_PAUSE_MAX_SECONDS = 600.0  # it doubles up to this while no release can
 WORKER_LOSSES = 2  # workers lost without a new checkpoint, after which a job has one to itself
 DELAY_SECONDS_MAX = 100 * 365 * 86_400.0  # a hundred years: what every store can hold
 
@@ -66,7 +67,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``outcome`` is the word on the attempt's row: the crash kind, or the outcome's own.
     ``delay`` counts from the store's own now. ``solo``, ``incident`` and ``cohort`` say how the job
     runs next. ``clears`` is an incident whose other suspects are innocent: those that are queued
-    join the line again.
+    join the line again. ``doubles_to`` above 0: the delay doubles with each attempt in a row that
+    has ended with this outcome, up to this many seconds; only the store can count them.
     """
 
     job_id: int
@@ -85,6 +87,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     incident: int | None = None
     cohort: int | None = None
     clears: int | None = None
+    doubles_to: float = 0.0
 
 
 def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
@@ -174,6 +177,7 @@ def _crashed(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> 
         crash=crash,
         message=crash.message,
         pid=outcome.pid,
+        doubles_to=_grows_to(outcome, crash.kind),
         **_suspected(facts, outcome, crash.kind, charge, losses),
     )
 
@@ -258,6 +262,11 @@ def _pause(
         return 0.0  # it runs alone, and every death makes its company smaller: no need to wait
     charged = losses if charge is Charge.LOSS else failures
     return delay_seconds(facts.policy, kind, charged, random)
+
+
+def _grows_to(outcome: Outcome, kind: CrashKind) -> float:
+    undecodable = kind is CrashKind.UNDECODABLE and outcome.delay is None
+    return UNDECODABLE_PAUSE_MAX_SECONDS if undecodable else 0.0
 
 
 def _within(seconds: float) -> float:

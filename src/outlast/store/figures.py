@@ -77,6 +77,17 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     hour: int
 
 
+class Undecodable(msgspec.Struct, frozen=True, kw_only=True):
+    """The waiting jobs of one task in one queue that no release could decode, so far: how many, the
+    most times in a row, and a release that tried (None: it has no name)."""
+
+    queue: str
+    task: str
+    number: int
+    repeats: int
+    release: str | None = None
+
+
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What a store holds, in numbers: each is counted by index and stops at FIGURES_MAX.
 
@@ -85,6 +96,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         lanes: the line, by queue and task; at most LANES_MAX of them.
         waiting, running, suspects, dead: by queue; suspects wait to be run alone.
         ended: of the FIGURES_MAX jobs that ended last (dead ones apart), by queue and state.
+        undecodable: jobs that wait for a release that can decode them, by queue and task.
         refused: writes refused within the last day, of those that are kept.
     """
 
@@ -95,4 +107,5 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     suspects: list[Number]
     dead: list[Number]
     ended: list[Ended]
+    undecodable: list[Undecodable] = []
     refused: int = 0

@@ -17,7 +17,8 @@ HISTORY_PAGE = 1_000  # jobs
 
 
 class AttemptPast(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed attempt. Times are seconds since 1970 on the store's clock."""
+    """A closed attempt. Times are seconds since 1970 on the store's clock. ``dropped`` counts the
+    deleted rows of earlier attempts."""
 
     job_id: int
     token: int
@@ -28,6 +29,7 @@ class AttemptPast(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float
     has_crash: bool = False
     worker_id: int | None = None
+    dropped: int = 0
 
 
 class JobPast(msgspec.Struct, frozen=True, kw_only=True):

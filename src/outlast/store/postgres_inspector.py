@@ -21,6 +21,7 @@ from outlast.store.figures import (
     Lane,
     Number,
     Place,
+    Undecodable,
     Waiting,
 )
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
@@ -135,6 +136,7 @@ _FIGURE: dict[str, type[msgspec.Struct]] = {
     "suspects": Number,
     "dead": Number,
     "ended": Ended,
+    "undecodable": Undecodable,
 }
 
 

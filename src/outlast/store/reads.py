@@ -62,7 +62,9 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed attempt that did not complete."""
+    """A closed attempt that did not complete. ``repeats``: how many in a row have ended with this
+    outcome, this one included. ``dropped``: how many rows of earlier attempts, none of which was
+    charged, were deleted up to this end: only the first and the last are kept."""
 
     job_id: int
     token: int
@@ -79,6 +81,8 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     checkpoint_age: float | None = None
     crash: Crash | None = None
+    repeats: int = 1
+    dropped: int = 0
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):

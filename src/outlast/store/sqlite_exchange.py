@@ -22,7 +22,7 @@ from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store import sqlite_suspects as suspects
-from outlast.store.base import CLAIMS_MAX
+from outlast.store.base import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX
 from outlast.store.columns import policy_of
 from outlast.store.sqlite_fence import judged
 from outlast.store.sqlite_sql import statements
@@ -113,7 +113,9 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
         values = {"now": now, "results": _results(plain)}
         count += cursor.execute(_SQL["complete"], values).rowcount
     if other:
-        cursor.executemany(_SQL["keep_evidence"], [_evidence(end, now) for end in other])
+        evidence = [_evidence(end, now) for end in other]
+        cursor.executemany(_SQL["keep_evidence"], evidence)
+        cursor.executemany(_SQL["drop_evidence"], evidence)
         count += cursor.executemany(_SQL["end"], _moves(cursor, now, other)).rowcount
     incidents = {end.clears for end in other if end.clears is not None}
     if incidents and count == len(ended):  # else it is undone, or was refused
@@ -164,6 +166,8 @@ def _evidence(end: Transition, now: float) -> dict[str, Any]:
         "now": now,
         "job_id": end.job_id,
         "token": end.token,
+        "kept_first": ATTEMPTS_KEPT_FIRST,
+        "kept_last": ATTEMPTS_KEPT_LAST,
     }
 
 
@@ -174,7 +178,8 @@ def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict
         {
             "state": end.state.value,
             "position": next(positions) if end.token in back else None,
-            "run_at": now + max(0.0, end.delay),
+            "delay": max(0.0, end.delay),
+            "doubles_to": end.doubles_to,
             "now": now,
             "failures": end.failures,
             "loss": int(end.charge is Charge.LOSS),

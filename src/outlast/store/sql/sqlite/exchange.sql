@@ -10,6 +10,10 @@
 -- Suspects (solo > 0) are in no line: only a room for suspects finds them, by their own index, in
 -- which one look tells, for most exchanges, that there are none. An end clears an incident in the
 -- transaction that accepted it, and a refused one clears nobody.
+-- Of a job that runs again and again the first and last attempts are kept (how many: store.base) and,
+-- for ever, those that were charged. The others are deleted one by one, each by the end that makes it
+-- too old, and counted on the row of that end. Two probes by (job_id, number), and only for ends that
+-- leave a row; under the write lock, like all else here.
 --
 -- What is many goes in and out as one JSON text, so that a trip is a dozen steps of sqlite3 however
 -- many its jobs are: round each step it lets go of the interpreter's lock, and beside a busy event
@@ -28,21 +32,41 @@ WHERE j.id = CAST(e.key AS INTEGER)
 -- name: keep_evidence
 INSERT INTO outlast_attempts
     (token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
-     started_at, ended_at, progress, checkpoint_age, crash)
+     started_at, ended_at, progress, checkpoint_age, crash, repeats, dropped)
 SELECT j.token, j.id, j.attempt_count, j.worker_id, w.name, w.host, :pid,
        :outcome, :charge, :message, j.started_at, :now, j.progress,
-       :now - j.checkpoint_at, :crash
+       :now - j.checkpoint_at, :crash,
+       CASE WHEN p.outcome = :outcome THEN p.repeats + 1 ELSE 1 END,
+       coalesce(p.dropped, 0) + EXISTS (
+           SELECT 1 FROM outlast_attempts AS o
+           WHERE o.job_id = j.id AND o.number = j.attempt_count - :kept_last
+             AND o.number > :kept_first AND o.charge = 'none')
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+LEFT JOIN outlast_attempts AS p ON p.token = (
+    SELECT a.token FROM outlast_attempts AS a
+    WHERE a.job_id = j.id AND a.number = j.attempt_count - 1)
 WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
+-- name: drop_evidence
+-- Attempt n drops the one of number n - :kept_last, which keep_evidence has counted, unless it was
+-- charged or is one of the first. Under the guard of the end itself, and before that.
+DELETE FROM outlast_attempts WHERE token = (
+    SELECT o.token FROM outlast_jobs AS j
+    JOIN outlast_attempts AS o ON o.job_id = j.id AND o.number = j.attempt_count - :kept_last
+    WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
+      AND o.number > :kept_first AND o.charge = 'none')
 -- name: losses
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: end
 -- A cancel request that came after the decision wins over the way back to the queue. Losses are
--- counted from the row: a save may have forgiven them without the worker's hearing of it.
+-- counted from the row: a save may have forgiven them without the worker's hearing of it. A delay that
+-- grows doubles with each attempt in a row that has ended so: the row of this one counts them.
 UPDATE outlast_jobs
 SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' ELSE :state END,
     position = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN :position END,
-    run_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN :run_at ELSE run_at END,
+    run_at = CASE WHEN :state <> 'queued' OR cancel_requested THEN run_at
+                  WHEN :doubles_to > 0 THEN :now + min(:doubles_to, :delay * (1 << min(20, (
+                      SELECT repeats - 1 FROM outlast_attempts WHERE token = :token))))
+                  ELSE :now + :delay END,
     ended_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL ELSE :now END,
     started_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL
                       ELSE started_at END,

@@ -72,5 +72,14 @@ SELECT queue, state, count(*), sum(ended_at > :now - 60), sum(ended_at > :now - 
     SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
     WHERE ended_at IS NOT NULL AND state <> 'dead' ORDER BY ended_at DESC LIMIT :most)
 GROUP BY queue, state
+-- name: undecodable
+-- Jobs that no release could decode, so far, among those that wait for their time. The row of the
+-- last attempt is found by its token, which stays on the job.
+SELECT w.queue, w.task, count(*), max(a.repeats),
+       max(CASE WHEN json_valid(a.crash) THEN json_extract(a.crash, '$.release') END)
+FROM (SELECT queue, task, token FROM outlast_jobs INDEXED BY outlast_jobs_due
+      WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT :most) AS w
+JOIN outlast_attempts AS a ON a.token = w.token AND a.outcome = 'undecodable'
+GROUP BY w.queue, w.task ORDER BY w.queue, w.task
 -- name: refused
 SELECT count(*) FROM outlast_refusals WHERE at > :now - 86400

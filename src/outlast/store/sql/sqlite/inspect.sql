@@ -24,7 +24,7 @@ WHERE (:before_id IS NULL OR j.id < :before_id)
 ORDER BY j.id DESC LIMIT :limit
 -- name: attempts
 SELECT job_id, token, number, outcome, charge, started_at, ended_at, worker_id, worker, host, pid,
-       message, progress, checkpoint_age, crash
+       message, progress, checkpoint_age, crash, repeats, dropped
 FROM outlast_attempts WHERE job_id = ? ORDER BY token
 -- name: workers
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
@@ -54,7 +54,7 @@ SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.id > ? ORDER BY j.id LIMIT ?
 -- name: history_attempts
-SELECT job_id, token, number, outcome, charge, started_at, ended_at, crash IS NOT NULL, worker_id
+SELECT job_id, token, number, outcome, charge, started_at, ended_at, crash IS NOT NULL, worker_id, dropped
 FROM outlast_attempts
 WHERE job_id > :after AND (:last IS NULL OR job_id <= :last) ORDER BY job_id, token
 -- name: token_last

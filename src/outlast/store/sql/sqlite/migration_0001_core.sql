@@ -97,7 +97,10 @@ CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
     WHERE key IS NOT NULL AND ended_at IS NULL;
 
--- append-only: attempts that did not complete; the completing one's facts are on the job's row
+-- attempts that did not complete; the completing one's facts are on the job's row. repeats: how many
+-- attempts in a row have ended with this outcome, this one included. Rows never change; between a
+-- job's first and last ones those that were not charged are deleted (exchange.sql), and dropped counts
+-- them: those that were deleted up to and by this end.
 CREATE TABLE outlast_attempts (
     token          INTEGER PRIMARY KEY,
     job_id         INTEGER NOT NULL,
@@ -114,9 +117,11 @@ CREATE TABLE outlast_attempts (
     progress       TEXT,
     checkpoint_age REAL,
     crash          TEXT,
+    repeats        INTEGER NOT NULL DEFAULT 1,
+    dropped        INTEGER NOT NULL DEFAULT 0,
     CONSTRAINT outlast_attempts_charge CHECK (charge IN ('none', 'failure', 'loss'))
 );
-CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, token);
+CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, number);
 
 CREATE TABLE outlast_workers (
     id               INTEGER PRIMARY KEY,
