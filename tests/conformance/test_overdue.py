@@ -52,6 +52,7 @@ async def test_a_running_attempt_is_late_once_its_timeout_has_passed(
     claimed = await hands.claim_one()
     (one,) = await eventually(lambda: late(store))
     assert (one.job_id, one.token, one.policy) == (claimed.job_id, claimed.token, policy)
+    assert one.worker_id == hands.me.worker_id
     assert one.seconds > 0.0
     assert await store.overdue(3600.0) == []
 

@@ -126,7 +126,8 @@ async def test_a_stuck_watchdog_is_stood_in_for_by_another_worker_and_the_loser_
     stage: Scene,
 ) -> None:
     """The deadline on the row is enforced by whoever looks; the runner of the loser is ended."""
-    stuck_too = await stage.worker(env={**STUCK, "OUTLAST_TEST_MODULE": "tests.crash.no_watchdog"})
+    no_watchdog = {**STUCK, "OUTLAST_TEST_MODULE": "tests.crash.no_watchdog"}
+    stuck_too = await stage.worker("--lease", "15", env=no_watchdog)  # a third of it is allowed for
     job = await stage.enqueue(
         "first_hangs_in_python", policy=Policy(timeout=1.0, backoff_first=0.1)
     )

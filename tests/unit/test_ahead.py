@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.runner.protocol import End, Ended, Stop
 from outlast.store.values import Room
 from outlast.testing import ManualClock
@@ -50,6 +50,23 @@ def ended(bench: Bench, *tokens: int) -> None:
         runner = bench.pool.runner_of(token)
         assert runner is not None
         runner.says(Ended([End(token, COMPLETED)]))  # type: ignore[attr-defined]
+
+
+async def test_what_has_a_timeout_does_not_begin_after_the_longest_wait() -> None:
+    """As when its worker was stopped: the deadline on the row counts from the claim."""
+    clock = ManualClock(boot=0.0)
+    ledger = new_ledger(clock)
+    limited = Policy(timeout=3.0)
+    ahead = Ahead(ledger, clock)
+    ahead.line_up(ledger.claim([claimed(1, policy=limited), claimed(2)]))
+    clock.advance(TURN_SECONDS)
+    ahead.line_up(ledger.claim([claimed(3, policy=limited)]))
+    assert [running.token for running in ahead.take(0)] == []
+    assert len(ahead) == 3
+    clock.advance(0.1)
+    assert [running.token for running in ahead.take(2)] == [2, 3]
+    (end,) = ledger.ended
+    assert (end.token, end.outcome, end.charge) == (1, "released", "none")
 
 
 async def test_an_idle_pool_asks_for_no_more_than_its_slots() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from outlast.errors import BadData, StoreUnavailable
 from outlast.events import subscribe
+from outlast.model.job import Policy
 from outlast.model.lifecycle import Transition
 from outlast.store.base import OUTCOMES_MAX
 from outlast.store.values import Answer, Exchanged, Look, Room, WorkerRef
@@ -231,6 +232,25 @@ async def test_what_was_claimed_while_the_lease_was_being_lost_is_not_started(be
     assert (end.outcome, end.failures, end.losses) == ("released", 0, 0)
     await bench.exchange.run_once()
     assert bench.ledger.is_empty()
+
+
+@pytest.mark.parametrize(
+    ("took", "begun"),
+    [(20.0, [1, 2]), (20.1, [2])],
+    ids=["as long as its patience", "longer, as in a process that was stopped"],
+)
+async def test_what_has_a_timeout_begins_within_the_patience_or_is_given_back(bench, took, begun):
+    """Its deadline on the row counts from the claim, the worker's own limit from its begin."""
+
+    def late() -> Exchanged:
+        bench.clock.advance(took)
+        return accepted(0, claimed=[claimed(1, policy=Policy(timeout=3.0)), claimed(2)])
+
+    bench.store.script = [late]
+    await bench.exchange.run_once()
+    assert bench.pool.placed == begun
+    given_back = [(end.token, end.outcome, end.charge) for end in bench.ledger.ended]
+    assert given_back == ([] if 1 in begun else [(1, "released", "none")])
 
 
 async def test_what_was_claimed_under_an_earlier_registration_is_not_started(bench):

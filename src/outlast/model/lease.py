@@ -25,6 +25,8 @@ ABSENT_GAP_BEATS = 0.75  # looks further apart than this many heartbeats: observ
 ABSENT_LOOK_SECONDS, ABSENT_LOOK_BEATS = 0.5, 0.25  # the pause between looks while one is absent
 STEP_SECONDS = 2.0  # that a clock may be ahead or behind in all and still be in step
 STEADY_GAP_SECONDS = 15.0  # between two looks at a clock; longer ones start anew
+PATIENCE_SECONDS_MAX, PATIENCE_FRACTION = 30.0, 1 / 3  # for an answer: at most; of the lease
+PAUSE_BEATS, PAUSE_SECONDS = 1.25, 3.0  # between two beats seen: more of both together is a pause
 LOOK_FRACTION = 1 / 6  # how much of a lease may pass between two looks at its holder
 
 
@@ -70,6 +72,11 @@ class LeaseTerms(msgspec.Struct, frozen=True):
                 f"a lease of {self.lease:g} s is too short for a heartbeat of {self.heartbeat:g} s:"
                 " it must be at least three times the heartbeat"
             )
+
+
+def patience(lease: float) -> float:
+    """Return for how many seconds a worker with this lease waits for an answer of the store."""
+    return min(PATIENCE_SECONDS_MAX, lease * PATIENCE_FRACTION)
 
 
 class Trust:
@@ -146,6 +153,42 @@ class SteadyClock:
         return self._looked_at - self._since >= seconds
 
 
+class Beating:
+    """For how long each worker was seen to beat without a pause, by looks on one boot clock.
+
+    Only that proves that a worker had the time to do its work: one that was stopped for a while
+    beats at once when it goes on, before it has handed in what ended meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, _Beats] = {}
+
+    def look(self, now: float, signs: Iterable[Sign]) -> None:
+        """Take in one look at all workers."""
+        self._seen = {sign.worker_id: self._beats(now, sign) for sign in signs}
+
+    def forget(self) -> None:
+        """Start anew, as after an outage in which nobody could be seen."""
+        self._seen.clear()
+
+    def last_beat(self, worker_id: int, after: float) -> float:
+        """Return when the last beat was seen of a worker that had then beaten for ``after``
+        seconds; of any other, minus infinity."""
+        beats = self._seen.get(worker_id)
+        if beats is None or beats.last_at - beats.since < after:
+            return float("-inf")
+        return beats.last_at
+
+    def _beats(self, now: float, sign: Sign) -> _Beats:
+        before = self._seen.get(sign.worker_id)
+        if before is None:
+            return _Beats(sign.beat, since=now, last_at=float("-inf"))
+        if sign.beat == before.beat:
+            return before
+        paused = now - before.last_at > sign.heartbeat * PAUSE_BEATS + PAUSE_SECONDS
+        return _Beats(sign.beat, since=now if paused else before.since, last_at=now)
+
+
 class Sign(msgspec.Struct, frozen=True):
     """What one look shows of one worker: its counter and its own terms, in seconds.
     ``incarnation``: of the database, under which its presence was taken."""
@@ -156,6 +199,12 @@ class Sign(msgspec.Struct, frozen=True):
     lease: float
     presence: Presence = Presence.UNKNOWN
     incarnation: str | None = None
+
+
+class _Beats(msgspec.Struct, frozen=True):
+    beat: int
+    since: float
+    last_at: float
 
 
 class _Watched:

@@ -329,7 +329,7 @@ class PostgresStore:
     async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
         rows = await self._fetch("overdue", slack, limit)
-        return [Late(row[0], row[1], row[2], policy_of(row[3])) for row in rows]
+        return [Late(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
     async def superseded(self, attempts: Collection[Pair]) -> list[int]:
         """Return the tokens of those that are no longer current."""

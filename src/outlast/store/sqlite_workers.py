@@ -262,7 +262,7 @@ def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[Late]:
     """Return running attempts past their hard deadline by more than ``slack`` seconds."""
     values = {"now": now, "slack": slack, "limit": limit}
     rows = cursor.execute(_RECLAIM["overdue"], values).fetchall()
-    return [Late(row[0], row[1], row[2], policy_of(row[3])) for row in rows]
+    return [Late(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
 
 def superseded(cursor: Cursor, attempts: Collection[tuple[int, int]]) -> list[int]:

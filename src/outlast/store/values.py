@@ -251,10 +251,12 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Late(msgspec.Struct, frozen=True):
-    """A running attempt that is ``seconds`` past its hard deadline, by the store's clock."""
+    """A running attempt of a worker that is ``seconds`` past its hard deadline, by the store's
+    clock."""
 
     job_id: int
     token: int
+    worker_id: int
     seconds: float
     policy: Policy
 

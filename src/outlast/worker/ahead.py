@@ -91,11 +91,23 @@ class Ahead:
         self._waiting.update((running.token, running) for running in attempts)
 
     def take(self, count: int) -> list[Running]:
-        """Return the first that wait, to be started now, and let go of them."""
+        """Return the first that wait, to be started now, and let go of them. What has a timeout and
+        has waited too long, as when this process was stopped, is given back."""
+        self._give_back_overripe()
         first = list(islice(self._waiting.values(), count))
         for running in first:
             del self._waiting[running.token]
         return first
+
+    def _give_back_overripe(self) -> None:
+        """The deadline on the row counts from the claim: reapers allow for TURN_SECONDS."""
+        now = self._clock.boot()
+        for running in list(self._waiting.values()):
+            if now - running.started_at <= TURN_SECONDS:
+                return
+            if running.claimed.policy.timeout is not None:
+                del self._waiting[running.token]
+                self._ledger.end(running.token, _LATE)
 
     def stop(self, token: int, reason: str) -> None:
         """End one that has not begun, since it was asked to stop."""

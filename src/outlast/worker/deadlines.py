@@ -3,8 +3,18 @@
 An attempt's own worker ends it at its timeout. Should that worker's watchdog be stuck while its
 heart beats, nobody would: so the row carries a hard deadline, and any worker closes the attempt a
 while after it, by its token. The worker that ran it finds that out and ends it
-(``worker/exchange.py``). The store's clock is believed only while it runs in step with this
-process's own (``model.lease.SteadyClock``): a step of it ends nothing.
+(``worker/exchange.py``).
+
+Three things keep this from a healthy attempt.
+
+- The hard deadline is the claim plus the timeout, but an attempt's clock starts when it begins. A
+  worker gives back what begins later than its patience (``exchange.py``) and the longest wait for
+  a slot (``ahead.py``) after it asked for it: so much is allowed on top.
+- A worker that was stopped could neither end the attempt nor hand in its end. It must have been
+  seen to beat without a pause for as long as the slack, all of it after the limit. One that does
+  not beat is left to the rules of the lease.
+- The store's clock is believed only while it runs in step with this process's own
+  (``model.lease.SteadyClock``): a step of it ends nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +24,14 @@ from collections.abc import Callable
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.model.crash import CrashKind
-from outlast.model.lease import SteadyClock
+from outlast.model.lease import Beating, SteadyClock, patience
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.base import Store
-from outlast.store.values import Late, Look, Orphan
+from outlast.store.values import Late, Look, Orphan, WorkerSeen
+from outlast.worker.ahead import TURN_SECONDS
 
 SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, go first
+SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
 
 
 class Deadlines:
@@ -30,26 +42,37 @@ class Deadlines:
         self._on_reclaimed = on_reclaimed
         self._clock = clock
         self._steady = SteadyClock()
+        self._beating = Beating()
 
     def forget(self) -> None:
         """Start anew: a look has failed."""
         self._steady.forget()
+        self._beating.forget()
 
     async def take(self, look: Look) -> None:
         """Take in a look with a slack of SLACK_SECONDS; close what is certainly overdue."""
-        self._steady.look(self._clock.boot(), look.now)
+        now = self._clock.boot()
+        self._steady.look(now, look.now)
+        self._beating.look(now, [worker.sign() for worker in look.workers])
         if not look.overdue:
             return
         seen = await self._store.overdue(SLACK_SECONDS)
-        due = [(late.job_id, late.token) for late in seen if self._is_due(late)]
+        workers = {worker.worker_id: worker for worker in look.workers}
+        due = [
+            (late.job_id, late.token)
+            for late in seen
+            if late.worker_id in workers and self._is_due(late, workers[late.worker_id])
+        ]
         if due:
             self._tell(await self._store.reclaim(self._decide, only=due))
 
-    def _is_due(self, late: Late) -> bool:
-        timeout, grace = late.policy.timeout, late.policy.cancel_grace
-        if timeout is None or late.seconds < grace + SLACK_SECONDS:
+    def _is_due(self, late: Late, worker: WorkerSeen) -> bool:
+        if late.policy.timeout is None:
             return False
-        return self._steady.covers(timeout + grace + SLACK_SECONDS)
+        slack = max(SLACK_SECONDS, SLACK_BEATS * worker.heartbeat)
+        above = late.policy.cancel_grace + patience(worker.lease) + TURN_SECONDS + slack
+        unseen = self._clock.boot() - self._beating.last_beat(worker.worker_id, after=slack)
+        return late.seconds - unseen >= above and self._steady.covers(late.policy.timeout + above)
 
     def _decide(self, orphan: Orphan) -> Transition:
         message = (

@@ -24,7 +24,7 @@ from outlast.wakeup.inbox import Inbox
 from outlast.worker.ahead import WAIT_SECONDS_MAX
 from outlast.worker.alone import Alone
 from outlast.worker.base import Pool
-from outlast.worker.ledger import Ledger
+from outlast.worker.ledger import Ledger, Running
 from outlast.worker.reaper import LOOK_SECONDS
 
 T = TypeVar("T")
@@ -208,14 +208,25 @@ class Exchange:
                 self._pool.kill_process(transition.pid, "transaction_left_open")
 
     def _start(self, claimed: list[Claimed], asked_as: WorkerRef) -> None:
-        """Start what was claimed; give it back if the right to it ended while the reply came."""
+        """Start what was claimed; give back what may not begin any more."""
         attempts = self._ledger.claim(claimed)
-        if self._holder.may_claim() and self._holder.me == asked_as:
-            self._pool.place(attempts)
-        else:
+        starts = self._still_to_start(attempts, asked_as)
+        self._pool.place(starts)
+        if len(starts) < len(attempts):
             for running in attempts:
-                self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED))
+                if running not in starts:
+                    self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED))
         self._ledger.tell_begun()
+
+    def _still_to_start(self, attempts: list[Running], asked_as: WorkerRef) -> list[Running]:
+        """Return none if the right to them ended while the reply came. One with a timeout begins
+        within the patience, also if this process was stopped meanwhile: its deadline on the row
+        counts from the claim, and reapers allow for no more (``deadlines.py``)."""
+        if not self._holder.may_claim() or self._holder.me != asked_as:
+            return []
+        if self._clock.boot() - self._asked_at <= self._patience:
+            return attempts
+        return [each for each in attempts if each.claimed.policy.timeout is None]
 
     def _pause(self, rooms: list[Room], reply: Exchanged) -> float:
         if Answer.BUSY in reply.answers:

@@ -18,7 +18,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
-from outlast.model.lease import LeaseTerms, Trust
+from outlast.model.lease import PATIENCE_SECONDS_MAX, LeaseTerms, Trust
 from outlast.store.base import Store
 from outlast.store.reads import WorkerStatus
 from outlast.store.values import Beat, NewWorker, WorkerRef
@@ -28,7 +28,6 @@ from outlast.worker.ledger import Ledger
 
 STOP_GRACE_SECONDS = 2.0  # for attempts that are asked to stop
 LEAVE_SECONDS = 5.0  # for the last ends to be handed in
-PATIENCE_SECONDS_MAX = 30.0  # for one answer of the store
 REVIVE_PAUSE_SECONDS = 0.2
 LOST = "the store says that it is lost"
 

@@ -23,7 +23,7 @@ LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
 DEAF_SECONDS = 1.0  # of silence; a runner that cannot hear the wish gets no longer grace
 UNHELD_SECONDS = 5.0  # after which an attempt that nothing runs is given back
-PATIENCE_SECONDS = 5.0  # half of what reapers add to a deadline: they must not come first
+PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
 
 UNHELD = "its worker had it on its books, but nothing ran it"
 

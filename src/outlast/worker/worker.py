@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from outlast.clock import Clock
 from outlast.config import WorkerSettings
 from outlast.events import emit
+from outlast.model.lease import patience
 from outlast.model.lifecycle import Transition
 from outlast.store.base import OUTCOMES_MAX, Store
 from outlast.store.presence import PresenceLock
@@ -23,12 +24,7 @@ from outlast.worker.ledger import Ledger
 from outlast.worker.presence import Presence
 from outlast.worker.pruner import Pruner
 from outlast.worker.reaper import Reaper
-from outlast.worker.registration import (
-    LEAVE_SECONDS,
-    PATIENCE_SECONDS_MAX,
-    STOP_GRACE_SECONDS,
-    Registration,
-)
+from outlast.worker.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
 from outlast.worker.savings import Savings
 from outlast.worker.service import Duty, Service
 from outlast.worker.watchdog import Watchdog
@@ -118,7 +114,7 @@ class Worker:
             poll=self.settings.poll,
             look_every=terms.heartbeat,
             reconcile_every=max(RECONCILE_SECONDS, terms.heartbeat),
-            patience=min(PATIENCE_SECONDS_MAX, terms.lease / 3),
+            patience=patience(terms.lease),
             inbox=self._herald.inbox,
         )
         self._herald.serve(pool.tasks)

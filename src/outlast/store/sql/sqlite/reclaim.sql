@@ -19,7 +19,7 @@ SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.work
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.id = ? AND j.token = ? AND j.state = 'running'
 -- name: overdue
-SELECT id, token, :now - hard_deadline, policy FROM outlast_jobs
+SELECT id, token, worker_id, :now - hard_deadline, policy FROM outlast_jobs
 WHERE hard_deadline < :now - :slack AND state = 'running' ORDER BY hard_deadline LIMIT :limit
 -- name: current
 -- Tokens never come back. ``completed`` under its own token is the attempt's own complete_in.
