@@ -137,7 +137,8 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "attempt_ended": Event(
-        "An attempt has ended; its outcome is handed in to the store.",
+        "An attempt has ended; its outcome is handed in to the store. After a `complete_in`: the"
+        " store has said whether it was committed.",
         ("job_id", "token", "task", "outcome", "state", "seconds"),
     ),
     "attempt_refused": Event(

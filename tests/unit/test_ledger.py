@@ -13,7 +13,15 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Answer
 from outlast.testing import ManualClock
 from outlast.worker.ledger import Ledger
-from tests.unit.worker_kit import COMPLETED, RELEASED, claimed, crash, heard, new_ledger
+from tests.unit.worker_kit import (
+    COMPLETED,
+    RELEASED,
+    claimed,
+    crash,
+    heard,
+    heard_fields,
+    new_ledger,
+)
 
 
 @pytest.fixture
@@ -223,6 +231,30 @@ def test_a_return_after_complete_in_becomes_a_check(ledger):
     (end,) = ledger.take(1)
     assert end.outcome == "completion_not_committed"
     assert (end.state, end.failures, end.result) == (State.QUEUED, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Answer.ALREADY, ("completed", "completed")),
+        (Answer.ACCEPTED, ("completion_not_committed", "queued")),
+        (Answer.REFUSED, ("completion_not_committed", "queued")),
+    ],
+)
+def test_what_became_of_a_complete_in_is_told_once_the_store_has_said_it(
+    ledger, clock, answer, told
+):
+    with heard_fields() as events:
+        ledger.claim([claimed(1)])
+        clock.advance(2.0)
+        ledger.end(1, COMPLETED, completed_in=True)
+        clock.advance(3.0)
+        ledger.answered(ledger.take(1), [Answer.BUSY])
+        assert [name for name, _ in events] == ["attempt_started"]
+        ledger.answered(ledger.take(1), [answer])
+    ends = [fields for name, fields in events if name == "attempt_ended"]
+    assert [(each["outcome"], each["state"]) for each in ends] == [told]
+    assert ends[0]["seconds"] == 2.0, "not those that its transaction took to commit"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.events import emit, heard
 from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean, hiding, redacted
-from outlast.model.job import SHELL_TASK, JobFacts
+from outlast.model.job import SHELL_TASK, JobFacts, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.marks import line_of, own_first
 from outlast.runner.protocol import End
@@ -92,6 +92,7 @@ class Ledger:
         self._handed_in: dict[int, Transition] = {}
         self._unanswered: dict[int, Running] = {}  # attempts that have ended
         self._in_transaction: set[int] = set()  # tokens of ends after a ``complete_in``
+        self._unknown: dict[int, float] = {}  # of these, whose end is not known: since when
         self._busy_since: dict[int, float] = {}
         self._untold: list[Claimed] = []  # attempts that nobody was told of yet
         self.token_seen = 0
@@ -135,8 +136,10 @@ class Ledger:
         if self._untold:
             self.tell_begun()
         ended = [each for end in ends if (each := self._end(end)) is not None]
+        now = self._clock.boot()
         for running, transition in ended[: heard("attempt_ended", len(ended))]:
-            self._tell_end(running, transition)
+            if running.token not in self._unknown:
+                self._tell_end(running, transition, now)
         if ended:
             self._on_end()
 
@@ -149,6 +152,7 @@ class Ledger:
             self._in_transaction.add(token)
             if outcome.kind is _COMPLETED:
                 outcome = _to_be_checked(outcome)
+                self._unknown[token] = self._clock.boot()
         if outcome.kind is not _COMPLETED or outcome.message:
             outcome = self._with_evidence(running, outcome)
         transition = decide(running.facts(), outcome, self._clock.random)
@@ -156,7 +160,17 @@ class Ledger:
         self.ended.append(transition)
         return running, transition
 
-    def _tell_end(self, running: Running, transition: Transition) -> None:
+    def _tell_checked(self, running: Running, transition: Transition, answer: Answer) -> None:
+        """Tell of an end that only the store's answer has decided."""
+        ended_at = self._unknown.pop(transition.token)
+        if answer is Answer.ALREADY:
+            transition = msgspec.structs.replace(
+                transition, outcome=_COMPLETED.value, state=State.COMPLETED
+            )
+        if heard("attempt_ended", 1):
+            self._tell_end(running, transition, ended_at)
+
+    def _tell_end(self, running: Running, transition: Transition, ended_at: float) -> None:
         emit(
             "attempt_ended",
             job_id=transition.job_id,
@@ -164,7 +178,7 @@ class Ledger:
             task=running.claimed.task,
             outcome=transition.outcome,
             state=str(transition.state),
-            seconds=round(self._clock.boot() - running.started_at, 3),
+            seconds=round(ended_at - running.started_at, 3),
         )
 
     def take(self, limit: int) -> list[Transition]:
@@ -188,10 +202,12 @@ class Ledger:
                 self._busy_since.setdefault(token, self._clock.boot())
                 self.ended.append(transition)
                 continue
-            self._unanswered.pop(token, None)
+            running = self._unanswered.pop(token, None)
             if self._busy_since or self._in_transaction:  # of most attempts there are none
                 self._busy_since.pop(token, None)
                 self._in_transaction.discard(token)
+                if running is not None and token in self._unknown:
+                    self._tell_checked(running, transition, answer)
             if answer is _REFUSED:
                 emit("attempt_refused", job_id=transition.job_id, token=token)
 
