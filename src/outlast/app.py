@@ -23,7 +23,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from outlast.attempt import Attempt
 from outlast.bridge import blocking
-from outlast.config import MAX_PAYLOAD, check_whole, redacted, resolve_wakeup, worker_settings
+from outlast.config import MAX_PAYLOAD, check_whole, resolve_wakeup, worker_settings
+from outlast.credentials import redacted
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.home import Home
 from outlast.job import Job, cancel, check_id, not_found, requeue

@@ -11,10 +11,10 @@ import re
 import sys
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from outlast.credentials import check_encoded, redacted
 from outlast.errors import ConfigError
 from outlast.model.lease import LeaseTerms
 
@@ -47,21 +47,12 @@ def resolve_url(url: str | None) -> str:
     scheme, separator, rest = url.partition("://")
     if scheme not in SCHEMES or not separator or not rest:
         raise ConfigError(f"{redacted(url)!r} is not the URL of a store; write {URL_EXAMPLES}")
-    return url
+    return url if scheme == "sqlite" else check_encoded(url)
 
 
 def resolve_wakeup(url: str | None) -> str | None:
     """Return ``url``, else ``$OUTLAST_WAKEUP``, else None: the store's own wake-ups."""
     return url or os.environ.get(WAKEUP_VARIABLE) or None
-
-
-def redacted(url: str) -> str:
-    """Return ``url`` with its password, if any, as ``***``: fit for logs and messages."""
-    try:
-        password = urlsplit(url).password
-    except ValueError:
-        return url.partition("://")[0] + "://***"
-    return url.replace(f":{password}@", ":***@") if password else url
 
 
 def check_name(what: str, name: object) -> str:

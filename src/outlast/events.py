@@ -28,6 +28,12 @@ CATALOGUE: dict[str, Event] = {
         "A worker has its row in the store, and a lease; it has replaced so many of its instance.",
         ("worker", "worker_id", "replaced"),
     ),
+    "secret_in_arguments": Event(
+        "The arguments of a worker hold the password of a URL, and every user of the machine can"
+        " read them: set it in the environment instead, OUTLAST_URL and OUTLAST_WAKEUP.",
+        (),
+        "warning",
+    ),
     "worker_started": Event("A worker is ready and takes work.", ("worker", "worker_id")),
     "worker_draining": Event(
         "A worker takes no new work and waits for what it runs.", ("worker_id", "running")

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from outlast.bridge import hop
-from outlast.config import redacted, resolve_url, resolve_wakeup
+from outlast.config import resolve_url, resolve_wakeup
+from outlast.credentials import redacted
 from outlast.errors import UsageError
 from outlast.store.base import ENQUEUE_MAX, Store
 from outlast.store.values import Enqueued, NewJob

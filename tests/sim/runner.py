@@ -15,7 +15,7 @@ from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.tasks import RUNNER, app
 
 SETTINGS = RunnerSettings(
-    app="tests.sim.tasks:app", socket=-1, stacks=-1, concurrency=4, store_id="simulated",
+    app="tests.sim.tasks:app", stacks=-1, concurrency=4, store_id="simulated",
     url=app.url, lock=None,
 )  # fmt: skip
 

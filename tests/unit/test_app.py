@@ -14,7 +14,7 @@ import pytest
 import outlast
 import outlast.home
 import outlast.store
-from outlast.config import WorkerSettings, parse_size, redacted, worker_settings
+from outlast.config import WorkerSettings, parse_size, worker_settings
 from outlast.errors import ConfigError, JobNotFound, UnknownTask, UsageError
 from outlast.model.job import State
 from outlast.store.reads import JobFilter
@@ -69,19 +69,6 @@ def test_the_address_is_given_or_from_the_environment_or_a_file_here(monkeypatch
     assert outlast.App().url == "sqlite:///env.db"
     monkeypatch.delenv("OUTLAST_URL")
     assert outlast.App().url == "sqlite:///outlast.db"
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("postgresql://me:pa%40ss@host/db", "postgresql://me:***@host/db"),
-        ("postgresql://me@host/db", "postgresql://me@host/db"),
-        ("sqlite:////a/b.db", "sqlite:////a/b.db"),
-        ("postgresql://me:pw@[::1/db", "postgresql://***"),
-    ],
-)
-def test_no_password_is_shown(url, shown):
-    assert redacted(url) == shown
 
 
 async def test_the_address_can_be_changed_until_it_is_used(sqlite_url):

@@ -34,7 +34,7 @@ def frame(body):
 HELLO = bytes([0x94, 0xa5]) + b"Hello" + bytes([0x90, 0xc0, 0xa1]) + b"3"
 """
 
-SETTINGS = RunnerSettings(app="", socket=-1, stacks=-1, concurrency=1, store_id="", url="")
+SETTINGS = RunnerSettings(app="", stacks=-1, concurrency=1, store_id="", url="")
 
 
 class Child(RunnerProcess):

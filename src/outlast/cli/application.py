@@ -20,6 +20,7 @@ import msgspec
 
 from outlast.app import App
 from outlast.cli.errors import AppImportError, traceback_tail
+from outlast.credentials import redacted
 from outlast.errors import ApplicationError
 
 IMPORT_SLOW_SECONDS = 60.0  # then, and again, the child shows on stderr at which line it stands
@@ -37,6 +38,9 @@ class Found(msgspec.Struct, frozen=True):
     requires: dict[str, list[str]] = {}
     error: str | None = None
     tail: str = ""
+
+    def __repr__(self) -> str:
+        return f"<found for {redacted(self.url)}: {self.error or self.tasks}>"
 
 
 def load(spec: str) -> App:

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from outlast.config import redacted, resolve_url
+from outlast.config import resolve_url
+from outlast.credentials import redacted
 from outlast.errors import SchemaMismatch, StoreUnavailable
 from outlast.store.base import Store
 

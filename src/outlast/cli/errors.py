@@ -16,6 +16,7 @@ import traceback
 from pathlib import Path
 
 import outlast
+from outlast.credentials import hide_logins
 from outlast.errors import (
     ApplicationError,
     BadData,
@@ -72,7 +73,7 @@ def code_of(error: BaseException) -> int:
 
 def say(message: str) -> None:
     """Write ``outlast: message`` to stderr, as one or two plain lines."""
-    text = cut(safe(message).strip(), MESSAGE_MAX)
+    text = cut(safe(hide_logins(message)).strip(), MESSAGE_MAX)
     print(f"outlast: {text}", file=sys.stderr, flush=True)
 
 
@@ -101,13 +102,13 @@ def _tell_application(error: ApplicationError) -> None:
     tail = error.tail if isinstance(error, AppImportError) else rest
     kept = tail.rstrip().splitlines()[-TRACEBACK_LINES_MAX:]
     if kept:
-        print(safe("\n".join(kept)), file=sys.stderr)
+        print(safe(hide_logins("\n".join(kept))), file=sys.stderr)
     say(message)
 
 
 def _tell_fault(error: Exception) -> None:
     if os.environ.get(DEBUG_VARIABLE):
-        traceback.print_exception(error)
+        print(hide_logins("".join(traceback.format_exception(error))), file=sys.stderr)
     say(
         f"{type(error).__name__}: {error}\n"
         f"this is a fault of Outlast, not of yours; {DEBUG_VARIABLE}=1 shows where it is"

@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from outlast.clock import SYSTEM, Clock
+from outlast.credentials import hide_logins
 from outlast.events import Subscriber, structlog_writer, subscribe
 
 QUEUE_MAX = 5_000  # entries; a few megabytes at most
@@ -79,7 +80,7 @@ class LogWriter:
         if isinstance(entry, str):
             return entry
         try:
-            return f"{self._render(entry)}\n"
+            return f"{self._render(_without_logins(entry))}\n"
         except Exception as error:
             return f"outlast: an entry of the log cannot be shown: {error}\n"
 
@@ -93,6 +94,14 @@ class LogWriter:
             except OSError:  # nobody reads it any more
                 return False
         return True
+
+
+def _without_logins(entry: Entry) -> Entry:
+    """Hide what URLs in the texts of an entry hold: a driver's error may name one."""
+    for key, value in entry.items():
+        if isinstance(value, str):
+            entry[key] = hide_logins(value)
+    return entry
 
 
 class Thinned:

@@ -17,8 +17,9 @@ from outlast.cli.application import Found, looking_into
 from outlast.cli.connect import exists, file_of, place
 from outlast.cli.options import AppUrl, command, flagged
 from outlast.config import WorkerSettings, parse_size, resolve_url, worker_settings
+from outlast.credentials import hide_logins
 from outlast.errors import ConfigError, UsageError
-from outlast.events import subscribe
+from outlast.events import emit, subscribe
 from outlast.model.job import SHELL_TASK
 from outlast.store import open_store
 from outlast.words import count_of
@@ -304,6 +305,8 @@ def _run(
 
     if wakeup is not None:
         check_messenger(wakeup, url)
+    if any(hide_logins(each) != each for each in sys.argv):
+        emit("secret_in_arguments")
     facts = _facts(app, url, settings, found, made=not exists(url))
     _once_ready(lambda: _introduce(log.writer, facts, as_json=log.on_line is not None))
     _run_loop(lambda: run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line))

@@ -21,10 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NoReturn
 
-import msgspec
-
 from outlast.app import App
 from outlast.clock import SYSTEM
+from outlast.credentials import hiding_secrets
 from outlast.errors import ApplicationError, FrameError, StoreUnavailable
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions, shell
@@ -33,8 +32,10 @@ from outlast.runner.ends import crashed
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.protocol import (
+    PREFIX_BYTES,
     TO_RUNNER,
     Broken,
+    Configure,
     End,
     Ended,
     Hello,
@@ -71,6 +72,16 @@ class Channel:
         self._seq = 0
         self._saves: dict[int, Future[str]] = {}
         self._on_frame: Callable[[ToRunner], None] | None = None
+
+    def configured(self) -> RunnerSettings:
+        """Wait for the settings, the first frame; of what comes after it nothing is read yet."""
+        head = self._socket.recv(PREFIX_BYTES, socket.MSG_WAITALL)
+        body = self._socket.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+        for frame in Unpacker(TO_RUNNER).feed(head + body):
+            if isinstance(frame, Configure):
+                return frame.settings
+        _end_with_worker()
+        raise FrameError("a runner is told first what it is to do")
 
     def start(self, on_frame: Callable[[ToRunner], None]) -> None:
         """Begin to read, on a thread of its own; frames go to ``on_frame`` on that thread."""
@@ -235,10 +246,12 @@ def announcement(app: App) -> Hello:
     return Hello(infos, os.environ.get("OUTLAST_RELEASE"), platform.python_version())
 
 
-def main(argument: str) -> int:
-    """Be a runner; return the exit code."""
-    settings = msgspec.json.decode(argument, type=RunnerSettings)
-    channel = _prepare(settings)
+def main(descriptor: int) -> int:
+    """Be a runner, at this inherited end of a socket; return the exit code."""
+    _hold_to_worker()
+    channel = Channel(socket.socket(fileno=descriptor))
+    settings = channel.configured()
+    _prepare(settings)
     try:
         app = load_app(settings.app)
         if settings.shell:
@@ -248,7 +261,8 @@ def main(argument: str) -> int:
         app.home.wakeup = settings.wakeup or app.home.wakeup
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
-        channel.send(Broken(_message(error), _own_traceback(error)))
+        hide = hiding_secrets(settings.url, settings.wakeup)
+        channel.send(Broken(hide(_message(error)), hide(_own_traceback(error))))
         _exit(BROKEN)
     return 0
 
@@ -273,19 +287,21 @@ async def _run(app: App, settings: RunnerSettings, channel: Channel) -> None:
     await Runner(app, settings, channel).run()
 
 
-def _prepare(settings: RunnerSettings) -> Channel:
+def _hold_to_worker() -> None:
+    """Die with the worker, and by its word alone."""
     die_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(
-            number, interruptions.note
-        )  # a handler, not SIG_IGN: children start with the default
-    for fd in (settings.socket, settings.stacks, settings.lock):
+        # a handler, not SIG_IGN: children start with the default
+        signal.signal(number, interruptions.note)
+
+
+def _prepare(settings: RunnerSettings) -> None:
+    for fd in (settings.stacks, settings.lock):
         if fd is not None:
             os.set_inheritable(fd, False)
     faulthandler.enable(file=settings.stacks, all_threads=True)
     faulthandler.register(STACKS_SIGNAL, file=settings.stacks, all_threads=True)
     sys.setswitchinterval(SWITCH_SECONDS)
-    return Channel(socket.socket(fileno=settings.socket))
 
 
 def _message(error: BaseException) -> str:
@@ -302,4 +318,4 @@ def _own_traceback(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(int(sys.argv[1])))

@@ -15,11 +15,12 @@ import msgspec
 from outlast.errors import FrameError
 from outlast.model.crash import Progress
 from outlast.model.lifecycle import Outcome
+from outlast.runner.settings import RunnerSettings
 from outlast.store.values import Claimed
 
 FRAME_MAX = 64 * 1024 * 1024  # bytes
 BATCH_BYTES = 1024 * 1024  # a frame that carries many attempts is closed above this
-_PREFIX = 4
+PREFIX_BYTES = 4
 
 T = TypeVar("T")
 
@@ -35,6 +36,12 @@ class TaskInfo(msgspec.Struct, frozen=True, array_like=True):
     name: str
     own_runner: bool
     requires: list[str] = []
+
+
+class Configure(_Frame, frozen=True):
+    """Worker: be a runner with these settings. The first frame of all."""
+
+    settings: RunnerSettings
 
 
 class Run(_Frame, frozen=True):
@@ -126,7 +133,7 @@ class Stood(_Frame, frozen=True):
     stack: str
 
 
-ToRunner = Run | Stop | Saved | Ping | Quit
+ToRunner = Configure | Run | Stop | Saved | Ping | Quit
 ToWorker = Hello | Broken | Ended | Saving | Reported | Stood | Pong
 
 _encoder = msgspec.msgpack.Encoder()
@@ -139,7 +146,7 @@ def pack(frame: ToRunner | ToWorker) -> bytes:
     body = _encoder.encode(frame)
     if len(body) > FRAME_MAX:
         raise FrameError(f"a frame of {len(body):,} bytes is above the limit of {FRAME_MAX:,}")
-    return len(body).to_bytes(_PREFIX, "big") + body
+    return len(body).to_bytes(PREFIX_BYTES, "big") + body
 
 
 class Unpacker(Generic[T]):
@@ -155,13 +162,13 @@ class Unpacker(Generic[T]):
         self._buffer += data
         at = 0
         try:
-            while len(self._buffer) - at >= _PREFIX:
-                size = int.from_bytes(self._buffer[at : at + _PREFIX], "big")
+            while len(self._buffer) - at >= PREFIX_BYTES:
+                size = int.from_bytes(self._buffer[at : at + PREFIX_BYTES], "big")
                 if size > self._limit:
                     raise FrameError(f"a frame of {size:,} bytes is above the limit")
-                if len(self._buffer) - at - _PREFIX < size:
+                if len(self._buffer) - at - PREFIX_BYTES < size:
                     break
-                at += _PREFIX
+                at += PREFIX_BYTES
                 body = memoryview(self._buffer)[at : at + size]
                 try:
                     frame = self._decoder.decode(body)

@@ -6,15 +6,19 @@ import signal
 
 import msgspec
 
+from outlast.credentials import redacted
+
 STACKS_SIGNAL: int = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 
 class RunnerSettings(msgspec.Struct, frozen=True):
-    """One JSON argument. ``socket``, ``stacks`` and ``lock`` are inherited descriptors. ``shell``:
-    whether commands may be run, too."""
+    """What a runner is to do, and where. It comes over the socket, not as an argument: arguments of
+    a process can be read by every user of the machine, and the URLs have passwords.
+
+    ``stacks`` and ``lock`` are inherited descriptors. ``shell``: whether commands may be run, too.
+    """
 
     app: str
-    socket: int
     stacks: int
     concurrency: int
     store_id: str
@@ -22,3 +26,6 @@ class RunnerSettings(msgspec.Struct, frozen=True):
     lock: int | None = None
     shell: bool = False
     wakeup: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<settings of a runner of {self.app} for {redacted(self.url)}>"

@@ -15,6 +15,8 @@ from typing import Any
 
 from outlast.app import App
 from outlast.attempt import Attempt, StopReason, current
+from outlast.config import URL_VARIABLE, WAKEUP_VARIABLE
+from outlast.credentials import without_secrets
 from outlast.errors import Snooze
 from outlast.model.job import SHELL_TASK
 from outlast.runner import interruptions
@@ -25,6 +27,7 @@ from outlast.task import Task
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for
 _DOUBLINGS_MAX = 60
+_URLS = frozenset({URL_VARIABLE, WAKEUP_VARIABLE})
 CANCEL_GRACE = 5.0  # seconds between SIGTERM and the kill
 _OF_AN_ATTEMPT = frozenset({"OUTLAST_CHECKPOINT", "OUTLAST_TENANT"})  # or unset
 TAIL_PART = 8  # of the largest result: JSON may write a byte as six
@@ -82,7 +85,8 @@ async def _end_of(running: Command) -> tuple[int, bool, list[str]]:
 
 
 def environment(attempt: Attempt, address: str) -> dict[str, str]:
-    """Return the worker's own environment, and what the command may know of its attempt."""
+    """Return the worker's own environment, with URLs that open nothing in place of the store's and
+    the messenger's, and what the command may know of its attempt."""
     known = {
         "OUTLAST_JOB_ID": str(attempt.job_id),
         "OUTLAST_TOKEN": str(attempt.token),
@@ -94,7 +98,8 @@ def environment(attempt: Attempt, address: str) -> dict[str, str]:
     if saved is not None:
         known["OUTLAST_CHECKPOINT"] = saved if isinstance(saved, str) else json.dumps(saved)
     outer = {key: value for key, value in os.environ.items() if key not in _OF_AN_ATTEMPT}
-    return {**outer, **known}
+    urls = {key: without_secrets(outer[key]) for key in _URLS & outer.keys()}
+    return {**outer, **urls, **known}
 
 
 class _NotNow(Snooze):

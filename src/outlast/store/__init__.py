@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from outlast.credentials import redacted
 from outlast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def open_store(url: str, **settings: Any) -> Store:
         return SqliteStore(url, **settings)
     if scheme in {"postgres", "postgresql"}:
         return _postgres(url, **settings)
-    raise ConfigError(f"{url!r} is no store's URL; write one of: {'; '.join(FORMS)}")
+    raise ConfigError(f"{redacted(url)!r} is no store's URL; write one of: {'; '.join(FORMS)}")
 
 
 def _postgres(url: str, **settings: Any) -> Store:

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary, ref
 import asyncpg
 import msgspec
 
+from outlast.credentials import check_encoded, hiding_secrets, redacted
 from outlast.errors import (
     BadData,
     ConfigError,
@@ -65,12 +66,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: float = 10.0
     pooler: bool = False
 
+    def __repr__(self) -> str:
+        return f"<settings of {redacted(self.url)}>"
+
 
 def check_url(url: str) -> str:
     """Return the URL. Raises ConfigError unless it is one of PostgreSQL."""
     if not url.startswith(SCHEMES):
-        raise ConfigError(f"not a PostgreSQL URL: {url!r}; write postgresql://USER@HOST/DATABASE")
-    return url
+        shown = redacted(url)
+        raise ConfigError(f"not a PostgreSQL URL: {shown!r}; write postgresql://USER@HOST/DATABASE")
+    return check_encoded(url)
 
 
 def translated(error: BaseException) -> Exception | None:
@@ -251,8 +256,9 @@ class Connections:
             mapped = translated(error)
             if mapped is None:
                 raise
+            text = hiding_secrets(self.settings.url)(str(error))
             raise StoreUnavailable(
-                f"cannot connect to {redacted(self.settings.url)}: {error}"
+                f"cannot connect to {redacted(self.settings.url)}: {text}"
             ) from error
 
 
@@ -295,14 +301,8 @@ async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) ->
             server_settings=name if pooler else session,
         )
     except ValueError as error:
-        raise ConfigError(f"{redacted(settings.url)}: {error}") from error
-
-
-def redacted(url: str) -> str:
-    """Return the URL without its password."""
-    head, at, tail = url.rpartition("@")
-    scheme, _, user = head.partition("://")
-    return f"{scheme}://{user.split(':')[0]}@{tail}" if at else url
+        text = hiding_secrets(settings.url)(str(error))
+        raise ConfigError(f"{redacted(settings.url)}: {text}") from None
 
 
 def _is_clean(error: BaseException, mapped: Exception | None) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from outlast.credentials import redacted
 from outlast.errors import ConfigError
 
 PREFIX = "sqlite:///"
@@ -28,8 +29,8 @@ def parse(url: str) -> SqliteLocation:
     """Return what the URL names. Raises ConfigError with what to write instead."""
     if not url.startswith(PREFIX):
         raise ConfigError(
-            f"{url!r} is not a SQLite URL: write sqlite:///jobs.db for a file in this directory,"
-            " or sqlite:////var/lib/jobs.db (four slashes) for an absolute path"
+            f"{redacted(url)!r} is not a SQLite URL: write sqlite:///jobs.db for a file in this"
+            " directory, or sqlite:////var/lib/jobs.db (four slashes) for an absolute path"
         )
     text, _, query = url.removeprefix(PREFIX).partition("?")
     _refuse_memory(url, text, query)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from outlast.config import redacted
+from outlast.credentials import check_encoded, redacted
 from outlast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     password: str | None = None
     path: str = ""
     settings: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} at {self.place}>"
 
     @property
     def place(self) -> str:
@@ -75,6 +78,7 @@ def parse(url: str) -> Address:
     scheme, separator, rest = url.partition("://")
     if scheme not in _KINDS or not separator:
         raise ConfigError(f"{redacted(url)!r} is not the URL of a messenger; write {EXAMPLES}")
+    check_encoded(url)
     place, _, query = rest.partition("?")
     login, _, netloc = place.rpartition("@")
     netloc, _, path = netloc.partition("/")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from outlast.credentials import hide_logins
 from outlast.events import emit
 
 WORDS_MAX = 500  # characters of an error
@@ -74,7 +75,7 @@ class Health:
 
 
 def _words(error: BaseException) -> str:
-    said = " ".join(str(error).split()) or "no answer in time"
+    said = hide_logins(" ".join(str(error).split())) or "no answer in time"
     return f"{type(error).__name__}: {said[:WORDS_MAX]}"
 
 

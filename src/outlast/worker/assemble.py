@@ -12,6 +12,7 @@ from typing import Any
 
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings
+from outlast.credentials import hiding_secrets
 from outlast.errors import ConfigError
 from outlast.events import emit
 from outlast.runner.garbage import keep_what_is_loaded
@@ -176,10 +177,10 @@ async def _assembled(
         clock=clock,
         hold_until=tether.hold_until,
         presence=presence_for(url, settings),
+        hide_secrets=hiding_secrets(url, wakeup),
     )
     birth = RunnerSettings(
         app=app,
-        socket=PLACEHOLDER_FD,
         stacks=PLACEHOLDER_FD,
         concurrency=settings.concurrency,
         store_id=await store.store_id(),

@@ -16,6 +16,7 @@ from typing import Any
 from outlast.app import App
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings, worker_settings
+from outlast.credentials import hiding_secrets
 from outlast.errors import StoreUnavailable
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
@@ -276,6 +277,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
             wakeup=await wakeup_for(app.url, app.wakeup, store, chosen, clock),
             clock=clock,
             presence=presence_for(app.url, chosen),
+            hide_secrets=hiding_secrets(app.url, app.wakeup),
         )
         if lock is not None:
             stack.callback(lambda: lock.release(unlink=worker.registration.has_left))

@@ -15,6 +15,7 @@ from importlib import metadata
 import msgspec
 
 from outlast.clock import Clock
+from outlast.credentials import hide_logins
 from outlast.events import emit, heard
 from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean, hiding, redacted
 from outlast.model.job import SHELL_TASK, JobFacts, State
@@ -80,13 +81,15 @@ class Ledger:
         host: str = "",
         release: str | None = None,
         redact: Sequence[str] = (),
+        hide_secrets: Callable[[str], str] = hide_logins,
     ) -> None:
         self._clock = clock
         self._on_end = on_end
         self.worker = worker
         self.host = host
         self.release = release
-        self._hide = hiding(redact)
+        self._hide_patterns = hiding(redact)
+        self._hide_secrets = hide_secrets
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
@@ -249,6 +252,9 @@ class Ledger:
         if running is not None:
             running.progress = progress
             running.last_sign_at = self._clock.boot()
+
+    def _hide(self, text: str) -> str:
+        return self._hide_patterns(self._hide_secrets(text))
 
     def _with_evidence(self, running: Running, outcome: Outcome) -> Outcome:
         outcome = msgspec.structs.replace(

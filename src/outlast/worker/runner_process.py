@@ -24,7 +24,16 @@ from outlast.clock import Clock
 from outlast.errors import FrameError
 from outlast.events import emit
 from outlast.model.crash import TEXT_MAX, MemoryEvidence
-from outlast.runner.protocol import TO_WORKER, Quit, Run, ToRunner, ToWorker, Unpacker, pack
+from outlast.runner.protocol import (
+    TO_WORKER,
+    Configure,
+    Quit,
+    Run,
+    ToRunner,
+    ToWorker,
+    Unpacker,
+    pack,
+)
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tail import Tail
 from outlast.runner.tether import groups_of, kill_group
@@ -204,10 +213,9 @@ class RunnerProcess:
         return self.stacks()
 
     def _spawn(self, sock: int, stacks: int, output: int) -> None:
-        settings = msgspec.structs.replace(self._settings, socket=sock, stacks=stacks)
-        argument = msgspec.json.encode(settings).decode()
+        self._settings = msgspec.structs.replace(self._settings, stacks=stacks)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "outlast.runner.main", argument],
+            [sys.executable, "-m", "outlast.runner.main", str(sock)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -231,6 +239,7 @@ class RunnerProcess:
         loop = asyncio.get_running_loop()
         frames = _Pipe(self._on_data)
         self._transport, _ = await loop.create_connection(lambda: frames, sock=sock)
+        self._transport.write(pack(Configure(self._settings)))
         self._pipes = [frames]
         self._stacks_fd = stacks
         self._transports = [self._transport]

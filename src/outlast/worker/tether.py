@@ -33,6 +33,7 @@ class Tether:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=(read, *self._shared_fds),
+                env=_what_an_interpreter_needs(),
                 start_new_session=True,
             )
         finally:
@@ -86,3 +87,9 @@ class Tether:
             self._process.wait()
         os.close(self._pipe)
         self.start()
+
+
+def _what_an_interpreter_needs() -> dict[str, str]:
+    """Return the environment that finds Python's libraries; passwords are none of its business."""
+    loader = ("LD_", "DYLD_")
+    return {name: value for name, value in os.environ.items() if name.startswith(loader)}

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from outlast.clock import Clock
 from outlast.config import WorkerSettings
+from outlast.credentials import hide_logins
 from outlast.events import emit
 from outlast.model.lease import patience
 from outlast.model.lifecycle import Transition
@@ -52,6 +53,7 @@ class Worker:
         clock: Clock,
         hold_until: Callable[[float], None] = _no_tether,
         presence: PresenceLock | None = None,
+        hide_secrets: Callable[[str], str] = hide_logins,
     ) -> None:
         self._new = new
         self.settings = settings
@@ -67,6 +69,7 @@ class Worker:
             host=new.host,
             release=new.release,
             redact=settings.redact,
+            hide_secrets=hide_secrets,
         )
         self.registration = Registration(
             new,

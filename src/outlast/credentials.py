@@ -1,0 +1,172 @@
+"""What is secret in the URLs of stores and messengers, and how it is kept out of what is shown.
+
+Every text that Outlast writes (logs, reports, errors, pages) shows a URL by ``redacted`` alone.
+Where the password holds characters that mean something in a URL, it cannot be told from the rest,
+and all of it is hidden: a part of a password is a leak, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import unquote, unquote_plus, urlsplit
+
+from outlast.errors import ConfigError
+
+HIDDEN = "***"
+BARE_LEAST = 6  # characters of a secret that is hidden wherever it stands, beside its URL or not
+ENCODE = (
+    "percent-encode the special characters of the user, the password and the database"
+    " (@ is %40, / is %2F, ? is %3F, # is %23, [ is %5B, a blank is %20)"
+)
+
+_HOST = r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]?#,]*)(?::\d{0,5})?"
+_HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
+_NOT_IN_URLS = re.compile(r"[\s#\x00-\x1f\x7f]")
+_NOT_IN_LOGINS = re.compile(r"[\[\]]")
+_SECRET_SETTING = re.compile(r"pas|pw|secret|token|cred|key", re.IGNORECASE)
+_URL_IN_TEXT = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s<>]+")
+_AFTER_URLS = "'\"`,;:.)]}"  # punctuation of the text that a URL stands in
+_TOKENS = frozenset({"nats", "tls"})  # schemes where a user without a password is a token
+
+
+class _Parts(NamedTuple):
+    """A URL, cut up. ``login`` is None where there is none; ``path`` has its slash."""
+
+    scheme: str
+    login: str | None
+    hosts: str
+    path: str
+    query: str
+
+    @property
+    def user(self) -> str:
+        return (self.login or "").partition(":")[0]
+
+    @property
+    def password(self) -> str | None:
+        user, colon, password = (self.login or "").partition(":")
+        if self.scheme.lower() in _TOKENS and not colon:
+            return user or None
+        return password or None
+
+
+def redacted(url: str) -> str:
+    """Return ``url`` without its secrets: fit for logs and messages. Passwords are ``***``, and all
+    of it after the scheme where a part cannot be told from a password."""
+    scheme, separator, rest = url.partition("://")
+    if scheme.lower() == "sqlite" or (not separator and "@" not in url):
+        return url
+    parts = _cut(url)
+    if parts is None:
+        return f"{scheme}{separator}{HIDDEN}" if separator else HIDDEN
+    query = "&".join(_shown(piece) for piece in parts.query.split("&"))
+    settings = f"?{query}" if "?" in rest else ""
+    return f"{scheme}://{_login(parts)}{parts.hosts}{parts.path}{settings}"
+
+
+def _login(parts: _Parts) -> str:
+    if parts.login is None:
+        return ""
+    if parts.scheme.lower() in _TOKENS and ":" not in parts.login:
+        return f"{HIDDEN}@"
+    return f"{parts.user}:{HIDDEN}@" if parts.password else f"{parts.user}@"
+
+
+def _shown(piece: str) -> str:
+    name, equals, _ = piece.partition("=")
+    if not equals:
+        return HIDDEN if piece else ""
+    return f"{name}={HIDDEN}" if _SECRET_SETTING.search(unquote(name)) else piece
+
+
+def _cut(url: str) -> _Parts | None:
+    """Return the parts; None where a character has a meaning that it was not meant to have."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or _NOT_IN_URLS.search(rest):
+        return None
+    authority = re.split(r"[/?]", rest, maxsplit=1)[0]
+    beyond = rest[len(authority) :]
+    login, at, hosts = authority.rpartition("@")
+    if "@" in beyond or "@" in login or not _HOSTS.fullmatch(hosts):
+        return None
+    if _NOT_IN_LOGINS.search(login) or not _is_known_to_python(url):
+        return None
+    path, _, query = beyond.partition("?")
+    return _Parts(scheme, login if at else None, hosts, path, query)
+
+
+def _is_known_to_python(url: str) -> bool:
+    """Whether drivers, which cut URLs up with ``urlsplit``, can: it refuses some characters."""
+    try:
+        urlsplit(url)
+    except ValueError:
+        return False
+    return True
+
+
+def check_encoded(url: str) -> str:
+    """Return a URL of a server. Raises ConfigError where a special character has cut it apart in
+    the wrong place: what a driver says of that shows pieces of the password."""
+    parts = _cut(url)
+    pieces = parts.query.split("&") if parts is not None and parts.query else []
+    if parts is None or not all("=" in piece for piece in pieces):
+        raise ConfigError(f"{redacted(url)!r} cannot be read: {ENCODE}")
+    return url
+
+
+def hide_logins(text: str) -> str:
+    """Return ``text`` with the secrets of all URLs in it hidden."""
+    if "://" not in text:
+        return text
+    return _URL_IN_TEXT.sub(_hidden, text)
+
+
+def _hidden(found: re.Match[str]) -> str:
+    url = found[0].rstrip(_AFTER_URLS)
+    return redacted(url) + found[0][len(url) :]
+
+
+def hiding_secrets(*urls: str | None) -> Callable[[str], str]:
+    """Return what hides the secrets of all URLs in a text, and those of these ``urls`` also where
+    they stand alone. A password as short or as common as a word is hidden only in a URL."""
+    secrets = [each for url in urls if url is not None for each in secrets_of(url)]
+
+    def hide(text: str) -> str:
+        text = hide_logins(text)
+        for secret in secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+    return hide
+
+
+def secrets_of(url: str) -> list[str]:
+    """Return the secrets of a URL, as they are written there and as they are meant, the longest
+    first; those left out that are short, or that stand elsewhere in the URL as well."""
+    parts = _cut(url)
+    if parts is None:
+        return []
+    settings = [piece.partition("=") for piece in parts.query.split("&")]
+    written = [value for name, _, value in settings if _SECRET_SETTING.search(unquote(name))]
+    written += [parts.password] if parts.password else []
+    meant = {form for text in written for form in (text, unquote(text), unquote_plus(text))}
+    shown = redacted(url)
+    kept = [each for each in meant if len(each) >= BARE_LEAST and each not in shown]
+    return sorted(kept, key=len, reverse=True)
+
+
+def without_secrets(url: str) -> str:
+    """Return the URL of a server as a stranger may have it: it names the place, and opens nothing.
+    One that cannot be read is left out as a whole."""
+    if url.partition("://")[0].lower() == "sqlite":
+        return url
+    parts = _cut(url)
+    if parts is None:
+        return ""
+    has_token = parts.scheme.lower() in _TOKENS and ":" not in (parts.login or "")
+    login = f"{parts.user}@" if parts.user and not has_token else ""
+    pieces = [piece for piece in parts.query.split("&") if piece and _shown(piece) == piece]
+    query = f"?{'&'.join(pieces)}" if pieces else ""
+    return f"{parts.scheme}://{login}{parts.hosts}{parts.path}{query}"

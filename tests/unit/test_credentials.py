@@ -1,0 +1,174 @@
+"""No part of a password is shown: not in a URL, not in an error about one, not in a text."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import outlast
+from outlast.config import resolve_url
+from outlast.credentials import (
+    check_encoded,
+    hide_logins,
+    hiding_secrets,
+    redacted,
+    secrets_of,
+    without_secrets,
+)
+from outlast.errors import ConfigError, StoreUnavailable
+from outlast.runner.protocol import Configure
+from outlast.runner.settings import RunnerSettings
+from outlast.store import open_store
+from outlast.store.postgres_pool import Settings, connect
+from outlast.store.sqlite_url import parse as parse_sqlite
+from outlast.wakeup.address import parse
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:pa%40ss@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("postgresql://me:@host/db", "postgresql://me@host/db"),
+        ("postgresql://me:me@me/me", "postgresql://me:***@me/me"),
+        ("postgresql:///db?user=me&password=pw", "postgresql:///db?user=me&password=***"),
+        ("postgresql://host/db?pass%77ord=pw", "postgresql://host/db?pass%77ord=***"),
+        ("postgresql://host/db?sslpassword=pw&a=b", "postgresql://host/db?sslpassword=***&a=b"),
+        ("postgresql://me:pw@one:1,[::1]:2/db", "postgresql://me:***@one:1,[::1]:2/db"),
+        ("postgresql://%2Frun%2Fpg/db", "postgresql://%2Frun%2Fpg/db"),
+        ("nats://token@one,two:4223", "nats://***@one,two:4223"),
+        ("nats://me:pw@host?replicas=3", "nats://me:***@host?replicas=3"),
+        ("amqps://me:pw@host/%2Fvhost", "amqps://me:***@host/%2Fvhost"),
+        ("sqlite:////a@b/c:d.db", "sqlite:////a@b/c:d.db"),
+        ("jobs.db", "jobs.db"),
+        # what is cut apart in the wrong place is hidden as a whole
+        ("postgresql://me:pw@[::1/db", "postgresql://***"),
+        ("postgresql://me:p/w@host/db", "postgresql://***"),
+        ("postgresql://me:p?w@host/db", "postgresql://***"),
+        ("postgresql://me:p#w@host/db", "postgresql://***"),
+        ("postgresql://me:p@w@host/db", "postgresql://***"),
+        ("postgresql://me:s3:cr/et", "postgresql://***"),
+        ("postgresql://host/db?password=p@w", "postgresql://***"),
+        ("postgresql:me:pw@host", "***"),
+    ],
+)
+def test_no_password_is_shown(url, shown):
+    assert redacted(url) == shown
+    assert repr(Settings(url=url)) == f"<settings of {shown}>"
+
+
+BREAKING = ["@", "/", "?", "#", "[", " ", "\n", "\t", "s3:cr/et", "a?b@c", "x#", "\u2100"]
+SCHEMES = ["postgresql", "postgres", "nats", "tls", "amqp", "amqps"]
+
+
+def ways_of(url: str) -> list[Callable[[], object]]:
+    """All that reads a URL and may complain of it."""
+    return [
+        lambda: outlast.App(url),
+        lambda: resolve_url(url),
+        lambda: open_store(url),
+        lambda: parse(url),
+        lambda: parse_sqlite(url),
+    ]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("breaking", BREAKING)
+@pytest.mark.parametrize("hosts", ["host", "one:1,two:2"])
+def test_a_password_that_is_not_encoded_is_not_shown_by_any_error(scheme, breaking, hosts):
+    url = f"{scheme}://me:Zecret{breaking}Zauce@{hosts}/db"
+    for read in ways_of(url):
+        with pytest.raises(ConfigError) as raised:
+            read()
+        told = "".join(traceback.format_exception(raised.value.with_traceback(None)))
+        assert "Zecret" not in told
+        assert "Zauce" not in told
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("breaking", BREAKING)
+def test_the_error_says_to_percent_encode(scheme, breaking):
+    url = f"{scheme}://me:Zecret{breaking}Zauce@host/db"
+    with pytest.raises(ConfigError, match="percent-encode the special characters"):
+        check_encoded(url)
+    check_encoded(f"{scheme}://me:{quote(f'Zecret{breaking}Zauce', safe='')}@host/db")
+
+
+async def test_what_the_driver_says_of_a_url_has_no_password():
+    secret = "Zecret" + "-Zauce"  # in no line of a traceback
+    url = f"postgresql://me:{secret}@127.0.0.1:1/db?sslmode="
+    with pytest.raises(ConfigError) as raised:
+        await connect(Settings(url=f"{url}nonsense"))
+    assert secret not in "".join(traceback.format_exception(raised.value))
+    store = open_store(f"{url}disable")
+    with pytest.raises(StoreUnavailable) as refused:
+        await store.open()
+    assert secret not in "".join(traceback.format_exception(refused.value))
+
+
+@given(
+    st.sampled_from(SCHEMES),
+    st.text(min_size=8, max_size=20).filter(lambda text: text.isascii() or text.isalpha()),
+)
+@example("postgresql", "postgres")
+def test_no_piece_of_any_password_is_shown(scheme, password):
+    """However it is written: as it is, or encoded. A piece of four characters would be a leak."""
+    hosts = "db.example.org:5432"
+    for written in (password, quote(password, safe="")):
+        url = f"{scheme}://me:{written}@{hosts}/shop"
+        rest = f"{scheme}://me:***@{hosts}/shop"
+        pieces = (written[at : at + 4] for at in range(len(written) - 3))
+        assert all(piece in rest or piece not in redacted(url) for piece in pieces)
+
+
+def test_urls_in_a_text_are_hidden():
+    text = (
+        'no \'postgresql://me:pw@host/db\', {"a": "nats://tok@b"}, (amqp://u:p\'w@h/v).'
+        " postgresql://me:p/w@host https://example.org/a?b=c"
+    )
+    assert hide_logins(text) == (
+        'no \'postgresql://me:***@host/db\', {"a": "nats://***@b"}, (amqp://u:***@h/v).'
+        " postgresql://*** https://example.org/a?b=c"
+    )
+
+
+def test_a_secret_is_hidden_alone_too_in_each_of_its_forms():
+    hide = hiding_secrets("postgresql://me:p%40ss+w%3Ard@host/db", "nats://to-ken-1@host", None)
+    for form in ("p%40ss+w%3Ard", "p@ss+w:rd", "p@ss w:rd", "to-ken-1"):
+        assert hide(f"<{form}>") == "<***>"
+
+
+@pytest.mark.parametrize("url", ["postgresql://postgres:postgres@h/db", "postgresql://me:pw@h/db"])
+def test_a_password_that_is_a_common_word_is_hidden_in_urls_only(url):
+    """Else reports of a store with the password "postgres" would name no driver any more."""
+    assert secrets_of(url) == []
+    assert hiding_secrets(url)(f"{url} postgres pw").endswith(":***@h/db postgres pw")
+
+
+@pytest.mark.parametrize(
+    ("url", "left"),
+    [
+        ("postgresql://me:pw@host/db?sslmode=require&password=x", "postgresql://me@host/db?sslmode=require"),
+        ("nats://token@host", "nats://host"),
+        ("amqp://me:pw@host/v", "amqp://me@host/v"),
+        ("sqlite:///a.db", "sqlite:///a.db"),
+        ("postgresql://me:p/w@host", ""),
+    ],
+)  # fmt: skip
+def test_a_stranger_gets_the_place_without_what_opens_it(url, left):
+    assert without_secrets(url) == left
+
+
+def test_what_holds_a_url_does_not_show_its_secret():
+    url, wakeup = "postgresql://me:Zecret@host/db", "nats://Zecret@host"
+    settings = RunnerSettings(
+        app="a:b", stacks=3, concurrency=1, store_id="", url=url, wakeup=wakeup
+    )
+    holders = [settings, Configure(settings), parse(wakeup), Settings(url=url), outlast.App(url)]
+    for holder in holders:
+        assert "Zecret" not in f"{holder} {holder!r}"
