@@ -201,6 +201,18 @@ class PostgresServer(Disposable):
         self.stop(mode)
         self.start()
 
+    def lose_a_process(self) -> None:
+        """Kill one process of the server, as the kernel does when memory runs out: the postmaster
+        ends all sessions, recovers and goes on under the same start time. Return when it does."""
+        ready = "ready to accept connections"
+        before = self.log.read_text(errors="replace").count(ready)
+        victim = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'background writer'"
+        os.kill(int(self.sql(victim)), signal.SIGKILL)
+        deadline = time.monotonic() + _START_SECONDS
+        while self.log.read_text(errors="replace").count(ready) == before:
+            assert time.monotonic() < deadline, self.log_tail()
+            time.sleep(0.02)
+
     def promote(self) -> None:
         """Make the primary of this standby; return when it takes writes."""
         assert self.sql(f"SELECT pg_promote(true, {_START_SECONDS:.0f})") == "t"

@@ -88,9 +88,10 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 async def test_a_worker_role_may_run_every_statement(
-    pg_url: str, role: str, used: set[str]
+    pg_url: str, role: str, used: set[str], session: Any
 ) -> None:
     assert await granted(pg_url)
+    await session.execute("DELETE FROM outlast_incarnation")  # as a crash does
     store = PostgresStore(role)
     await store.open()
     await _all_of_a_worker(store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import asyncpg
@@ -168,9 +168,16 @@ async def test_a_presence_that_is_cut_again_and_again_is_taken_back_and_costs_no
     await hangman.close()
 
 
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
+ANEW: dict[str, Callable[[PostgresServer], None]] = {
+    "stopped": lambda server: server.restart("fast"),
+    "crashed": lambda server: server.restart("immediate"),
+    "lost a process": lambda server: server.lose_a_process(),
+}
+
+
+@pytest.mark.parametrize("start_anew", ANEW.values(), ids=ANEW)
 async def test_a_database_that_is_started_anew_makes_nobody_absent(
-    tmp_path: Path, mode: str
+    tmp_path: Path, start_anew: Callable[[PostgresServer], None]
 ) -> None:
     with PostgresServer() as server:
         async with scene(server.create_database("again"), tmp_path) as stage:
@@ -179,15 +186,16 @@ async def test_a_database_that_is_started_anew_makes_nobody_absent(
             job = await stage.enqueue("counts")
             await stage.started(1)
             await held(stage, stage.url, 2)
-            server.restart(mode)  # type: ignore[arg-type]
+            start_anew(server)
             await held(stage, stage.url, 2)
             await goes_on(stage, job, 2)
             assert nobody_was_robbed(stage)
             assert (await stage.job(job)).attempt_count == 1
 
 
+@pytest.mark.parametrize("start_anew", list(ANEW.values())[1:], ids=list(ANEW)[1:])
 async def test_a_database_that_is_started_anew_makes_nobody_absent_who_is_late_to_find_it(
-    tmp_path: Path,
+    tmp_path: Path, start_anew: Callable[[PostgresServer], None]
 ) -> None:
     """It neither beats nor takes its lock while another sees the new database in many looks."""
     often = ("--heartbeat", "0.5", "--lease", "60")
@@ -199,7 +207,7 @@ async def test_a_database_that_is_started_anew_makes_nobody_absent_who_is_late_t
             other = await elsewhere(stage, "two", *often)
             await held(stage, stage.url, 2)
             late.signal(signal.SIGSTOP)
-            server.restart("immediate")
+            start_anew(server)
             await held(stage, stage.url, 1)
             await beats(stage, other, 8)
             late.signal(signal.SIGCONT)

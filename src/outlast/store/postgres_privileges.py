@@ -25,6 +25,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_workers": _ALL,
         "outlast_refusals": _ALL,  # its rows are locked before they go
         "outlast_schema": "SELECT",
+        "outlast_incarnation": "SELECT INSERT",
         "outlast_history": "SELECT",
         "outlast_jobs_id_seq": "USAGE",
         "outlast_position_seq": "USAGE SELECT",

@@ -179,6 +179,17 @@ CREATE TABLE outlast_schema (
     CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
 );
 
+-- One row, drawn anew for each run of the database that may know less than the one before: an unlogged
+-- table is emptied by the recovery from a crash, and a standby or a backup never has its row. So it is
+-- gone whenever sessions were lost under a start time that stays, or the tail of the log may be lost:
+-- see outlast_begin_incarnation_v1.
+CREATE UNLOGGED TABLE outlast_incarnation (
+    one boolean PRIMARY KEY DEFAULT true,
+    id  uuid NOT NULL DEFAULT gen_random_uuid(),
+    CONSTRAINT outlast_incarnation_one CHECK (one)
+);
+INSERT INTO outlast_incarnation DEFAULT VALUES;
+
 CREATE VIEW outlast_history AS
 SELECT a.job_id, a.token, a.number, a.worker_id, a.worker, a.host, a.pid, a.outcome, a.charge,
        a.started_at, a.ended_at

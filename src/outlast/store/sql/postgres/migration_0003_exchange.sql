@@ -35,6 +35,10 @@
 --    know are found at once, by one probe for each gap between known ones: no row, alive or dead,
 --    is in a gap unless it is of a new lane. A floor that is too high delays, and never loses; what
 --    is claimed is judged by the row alone.
+--    Nothing is claimed where the database has no incarnation: it has crashed, failed over or was
+--    restored, and tokens have not jumped yet over those that may be lost. The caller is told that it
+--    does not stand, and reconnects, which draws one. The row is gone for sessions that begin after the
+--    crash and for no others, so what is seen at 1 holds to the end.
 --    The token is drawn while the worker's row is held, so that a jump of the sequence (raise_tokens in
 --    0006), which locks out all holders of that table, can never make it step back.
 -- 6  Suspects, for rooms that ask for them (solo > 0; the functions are in 0002): out of their own
@@ -190,6 +194,7 @@ BEGIN
     INTO v_status, v_asked
     FROM outlast_workers w
     WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status IN ('active', 'draining')
+      AND EXISTS (SELECT FROM outlast_incarnation)
     FOR KEY SHARE OF w;
     v_valid := FOUND;
     v_now := clock_timestamp();

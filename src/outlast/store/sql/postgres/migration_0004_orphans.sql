@@ -191,20 +191,19 @@ $$;
 
 -- Presence: a lock that a live worker's session holds, and that is gone as soon as the session is.
 
--- What names this run of this database: a lock taken in another one proves nothing here. A promoted
--- standby keeps its start time and gets a new timeline; where a role may not ask for that (some
--- hosted databases), each server has a start time of its own. NULL: in recovery, where nothing can
--- be written and locks are not those of the primary.
+-- What names this run of this database: a lock taken in another one proves nothing here. A server that
+-- is stopped and started has another start time. One that restarts by itself, after a process of its
+-- own was killed, and a standby that is promoted keep theirs, and have lost the row of the unlogged
+-- table, which is drawn anew. A database that was dropped and restored has another oid. NULL: in
+-- recovery, where nothing can be written and locks are not those of the primary, and until the row is
+-- drawn.
 CREATE FUNCTION outlast_incarnation_v1() RETURNS text
 LANGUAGE plpgsql STABLE
 AS $$
-DECLARE
-    v_started text := extract(epoch FROM pg_postmaster_start_time())::text;
 BEGIN
     IF pg_is_in_recovery() THEN RETURN NULL; END IF;
-    RETURN v_started || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8);
-EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN
-    RETURN v_started;
+    RETURN (SELECT concat_ws('/', extract(epoch FROM pg_postmaster_start_time()), d.oid, i.id)
+            FROM outlast_incarnation i JOIN pg_database d ON d.datname = current_database());
 END
 $$;
 
@@ -248,11 +247,13 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     v_key bigint := outlast_presence_key_v1(p_worker);
-    v_here text := outlast_incarnation_v1();
+    v_here text;
 BEGIN
-    IF v_here IS NULL THEN
+    IF pg_is_in_recovery() THEN
         RETURN 'the server is in recovery';
     END IF;
+    PERFORM outlast_begin_incarnation_v1();
+    v_here := outlast_incarnation_v1();
     IF inet_client_port() IS DISTINCT FROM p_port
        OR (p_port IS NULL AND pg_backend_pid() IS DISTINCT FROM p_backend) THEN
         RETURN 'a pooler or proxy stands between';
