@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.model.crash import Crash, CrashKind
+from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.suspects import Suspicion
@@ -201,6 +201,45 @@ async def test_verdicts_are_obeyed(app: outlast.App) -> None:
             await jobs["cancel"].result(timeout=DEADLINE)
         with pytest.raises(outlast.JobFailed, match="no hope"):
             await jobs["dead"].result(timeout=DEADLINE)
+
+
+async def test_what_a_task_reports_last_is_kept(app: outlast.App) -> None:
+    @app.task
+    async def tells(n: int) -> None:
+        outlast.current().report(0.5, "half-way")
+        outlast.current().report(1, f"all of {n}")
+
+    @app.task
+    def tells_in_a_thread(n: int) -> None:
+        outlast.current().report(0.5, "half-way")
+        outlast.current().report(1, f"all of {n}")
+
+    async with app.worker():
+        calls = [tells.call(n) for n in range(20)]
+        calls += [tells_in_a_thread.call(n) for n in range(20, 40)]
+        jobs = await app.enqueue_many(calls)
+        for job in jobs:
+            await job.result(timeout=DEADLINE)
+    told = [(await row_of(job)).progress for job in jobs]
+    assert told == [Progress(1.0, message=f"all of {n}") for n in range(40)]
+
+
+async def test_a_drain_takes_no_part_of_the_work_for_all_of_it(app: outlast.App) -> None:
+    @app.task
+    async def swallows() -> str:
+        if outlast.current().number > 1:
+            return "all of it"
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            return "a part"
+        return "slept"
+
+    async with app.worker(drain_timeout=0.05):
+        job = await swallows.enqueue()
+        await until(lambda: _is(job, "running"))
+    async with app.worker():
+        assert await job.result(timeout=DEADLINE) == "all of it"
 
 
 async def test_a_running_job_is_cancelled(app: outlast.App) -> None:

@@ -71,6 +71,12 @@ async def noted(value: int = 0) -> int:
     return value
 
 
+@app.task
+def tells(lines: int) -> None:
+    for n in range(lines):
+        outlast.current().report((n + 1) / lines, f"line {n + 1}")
+
+
 @app.task(requires=["gpu"])
 async def on_gpu() -> None:
     begin()

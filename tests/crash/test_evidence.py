@@ -39,6 +39,13 @@ async def test_a_death_leaves_a_complete_report(stage: Scene) -> None:
     assert crash.outlast == metadata.version("outlast")
 
 
+async def test_what_a_task_reports_just_before_it_returns_is_kept(stage: Scene) -> None:
+    await stage.worker()
+    jobs = [await stage.enqueue("tells", lines=3) for _ in range(10)]
+    told = [(await stage.ended(job)).progress for job in jobs]
+    assert told == [Progress(1.0, message="line 3")] * 10
+
+
 async def test_a_death_in_company_names_the_company(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker("--runners", "1")
     jobs = [await sqlite_stage.enqueue("first_hangs") for _ in range(2)]

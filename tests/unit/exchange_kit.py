@@ -6,6 +6,7 @@ from outlast.store.values import Room, WorkerRef
 from outlast.testing import ManualClock
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.exchange import Exchange
+from outlast.worker.savings import Savings
 from tests.unit.worker_kit import COMPLETED, FakePool, FakeStore, claimed, new_ledger
 
 POLL, LOOK, RECONCILE = 1.0, 2.0, 30.0
@@ -39,11 +40,13 @@ class Bench:
         self.ledger = new_ledger(self.clock)
         self.pool = FakePool(self.ledger, slots)
         self.holder = Holder(self.store)
+        self.savings = Savings(self.store, self.ledger, on_pending=lambda: None)  # type: ignore[arg-type]
         self.exchange = Exchange(
             self.store,  # type: ignore[arg-type]
             self.ledger,
             self.pool,
             self.holder,
+            self.savings,
             clock=self.clock,
             poll=POLL,
             look_every=LOOK,

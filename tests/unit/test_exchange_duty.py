@@ -9,8 +9,10 @@ import pytest
 
 from outlast.errors import BadData, StoreUnavailable
 from outlast.events import subscribe
+from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Transition
+from outlast.runner.protocol import Reported
 from outlast.store.base import OUTCOMES_MAX
 from outlast.store.values import Answer, Exchanged, Look, Room, WorkerRef
 from outlast.wakeup.inbox import Inbox
@@ -472,3 +474,20 @@ async def test_ends_gather_for_a_trip_while_enough_waits_for_slots():
     await bench.exchange.run_once()
     assert bench.handed_in() == [[1]]
     assert not bench.exchange.gathering
+
+
+# ------------------------------------------------------------------------------ last words
+
+
+async def test_what_an_attempt_has_said_last_goes_before_its_end(bench):
+    (running,) = bench.ledger.claim([claimed(1)])
+    bench.savings.report(running, Reported(1, Progress(1.0)))
+    bench.ledger.end(1, COMPLETED)
+    await bench.exchange.run_once()
+    assert bench.store.verbs() == ["progress", "exchange"]
+
+
+async def test_where_nothing_was_said_an_end_takes_one_trip(bench):
+    bench.ends(1, 2)
+    await bench.exchange.run_once()
+    assert bench.store.verbs() == ["exchange"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from outlast.errors import BadData, StoreUnavailable
@@ -143,15 +145,73 @@ async def test_a_save_of_an_attempt_that_has_ended_is_answered_so_that_nobody_wa
     assert desk.answers == [(1, "refused"), (2, "accepted")]
 
 
-async def test_only_the_latest_report_of_each_running_attempt_is_written(desk):
+async def test_only_the_latest_report_of_each_attempt_is_written(desk):
     desk.report(1, 0.1)
     desk.report(1, 0.2)
     desk.report(2, 0.3)
+    await desk.savings.run_once()
+    assert [(r.token, r.progress.fraction) for r in desk.store.reports] == [(1, 0.2), (2, 0.3)]
+    await desk.savings.run_once()
+    assert len(desk.store.reports) == 2
+
+
+async def test_a_report_is_written_until_the_store_has_answered_the_end(desk):
+    for token in (1, 2, 3):
+        desk.report(token, 0.5)
+    desk.ledger.end(1, COMPLETED)
     desk.ledger.end(2, COMPLETED)
+    desk.ledger.answered(desk.ledger.take(1), [Answer.ACCEPTED])
     await desk.savings.run_once()
-    assert [(r.token, r.progress.fraction) for r in desk.store.reports] == [(1, 0.2)]
-    await desk.savings.run_once()
-    assert len(desk.store.reports) == 1
+    assert [report.token for report in desk.store.reports] == [2, 3]
+
+
+async def test_the_last_words_of_attempts_that_end_are_written_at_once_and_alone(desk):
+    desk.report(1, 1.0)
+    desk.report(2, 0.5)
+    await desk.savings.report_last([1, 3])
+    assert [(r.token, r.progress.fraction) for r in desk.store.reports] == [(1, 1.0)]
+    await desk.savings.report_last([1, 3])
+    assert desk.store.verbs() == ["progress"], "what has said nothing costs no trip"
+
+
+async def test_the_last_words_wait_for_those_that_are_under_way(desk):
+    """Else the end would come first, and the words that went before it would be refused."""
+    gate, working = asyncio.Event(), desk.store.progress
+
+    async def slow(reports):
+        await gate.wait()
+        return await working(reports)
+
+    desk.store.progress = slow
+    desk.report(1, 0.5)
+    writing = asyncio.create_task(desk.savings.run_once())
+    await asyncio.sleep(0)
+    last = asyncio.create_task(desk.savings.report_last([1]))
+    await asyncio.sleep(0)
+    assert not last.done()
+    gate.set()
+    await asyncio.gather(writing, last)
+    assert [report.progress.fraction for report in desk.store.reports] == [0.5]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("broke off"), BadData("a NUL byte")])
+async def test_last_words_that_cannot_be_written_hold_no_end_up(desk, error):
+    async def breaks(reports):
+        raise error
+
+    desk.store.progress = breaks
+    desk.report(1, 1.0)
+    await desk.savings.report_last([1])
+
+
+async def test_last_words_that_take_long_hold_no_end_up(desk, monkeypatch):
+    async def hangs(reports):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(module, "LAST_SECONDS", 0.0)
+    desk.store.progress = hangs
+    desk.report(1, 1.0)
+    await desk.savings.report_last([1])
 
 
 async def test_a_report_that_the_store_cannot_take_is_dropped(desk):

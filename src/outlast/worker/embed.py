@@ -53,16 +53,20 @@ class LocalLink:
         self.store_id = store_id
         self.worker_id = 0
         self._ends: dict[int, End] = {}  # of this turn of the loop
+        self._reports: dict[int, Progress] = {}  # that the loop has not seen yet
         self.on_free: Callable[[int], None] = lambda _: None
 
     def report(self, token: int, progress: Progress) -> None:
         """Note progress, from any thread."""
-        self._loop.call_soon_threadsafe(self._report, token, progress)
+        self._reports[token] = progress
+        self._loop.call_soon_threadsafe(self._take_reports)
 
-    def _report(self, token: int, progress: Progress) -> None:
-        running = self._ledger.running.get(token)
-        if running is not None:
-            self._savings.report(running, Reported(token, progress))
+    def _take_reports(self) -> None:
+        while self._reports:  # one by one: threads go on adding to it
+            token, progress = self._reports.popitem()
+            running = self._ledger.running.get(token)
+            if running is not None:
+                self._savings.report(running, Reported(token, progress))
 
     async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
         """Save a checkpoint; returns when the store has answered."""
@@ -91,7 +95,8 @@ class LocalLink:
         return token in self._ends
 
     def flush(self) -> None:
-        """Tell the ledger of the ends."""
+        """Tell the ledger of the ends, and before of what was reported last."""
+        self._take_reports()
         ends, self._ends = self._ends, {}
         self._ledger.end_all(ends.values())
         self.on_free(len(ends))

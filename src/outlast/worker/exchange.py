@@ -9,7 +9,7 @@ this worker never heard of is given back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Protocol, TypeVar
 
 from outlast.clock import Clock
@@ -50,6 +50,14 @@ class Holder(Protocol):
         ...
 
 
+class LastWords(Protocol):
+    """Where the reports of attempts wait to be written."""
+
+    async def report_last(self, tokens: Iterable[int]) -> None:
+        """Write what these attempts have said last: once they have ended, it would be refused."""
+        ...
+
+
 class Exchange:
     """The duty that empties the ledger into the store and fills the pool from it."""
 
@@ -61,6 +69,7 @@ class Exchange:
         ledger: Ledger,
         pool: Pool,
         holder: Holder,
+        savings: LastWords,
         *,
         clock: Clock,
         poll: float,
@@ -73,6 +82,7 @@ class Exchange:
         self._ledger = ledger
         self._pool = pool
         self._holder = holder
+        self._savings = savings
         self._clock = clock
         self._poll = poll
         self._inbox = inbox or Inbox()
@@ -160,6 +170,7 @@ class Exchange:
         self._asked_at = self._look_at = self._clock.boot()
         rooms = self._inbox.named(rooms)
         try:
+            await self._savings.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
                 return await exchange_bisecting(
                     self._store, self._holder.me, ended, rooms, self._ledger.reject

@@ -1,12 +1,16 @@
 """Checkpoints and progress on their way to the store, many in one trip.
 
 A checkpoint is answered only when the store has it. Progress is only the latest word: it is
-written a few times a second at most, and losing it costs nothing.
+written a few times a second at most, and at last just before the end of its attempt is handed in,
+since the store refuses it afterwards. No end waits long for that: losing it costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 
 from outlast.errors import BadData, StoreError
 from outlast.events import emit
@@ -18,6 +22,7 @@ from outlast.worker.runner_process import RunnerProcess
 
 SAVES_MAX = 200
 FLUSH_SECONDS = 0.5  # between two writes of progress
+LAST_SECONDS = 1.0  # that an end waits for the last words of its attempt to be written
 BUSY_PAUSE_SECONDS = 0.05
 REJECTED = "rejected"  # said to a runner whose checkpoint the store cannot take
 
@@ -35,6 +40,7 @@ class Savings:
         self._on_pending = on_pending
         self._saves: list[tuple[Save, Reply]] = []
         self._reports: dict[int, Report] = {}
+        self._writing = asyncio.Lock()  # held while reports are under way
         self._closed = False
 
     def save(self, runner: RunnerProcess, running: Running, frame: Saving) -> None:
@@ -75,8 +81,14 @@ class Savings:
             waiting -= len(batch)
             busy = await self._save(batch)
             self._saves = [*self._saves[len(batch) :], *busy]
-        await self._report()
+        if self._reports:
+            await self._report_all()
         return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
+
+    async def _report_all(self) -> None:
+        held = self._ledger.held()  # with those that have ended and are still running in the store
+        self._reports = {token: one for token, one in self._reports.items() if token in held}
+        await self._report(held)
 
     async def _save(self, batch: list[tuple[Save, Reply]]) -> list[tuple[Save, Reply]]:
         wanted = [save for save, _ in batch if save.token in self._ledger.running]
@@ -109,14 +121,23 @@ class Savings:
                 answers.append(REJECTED)
         return answers
 
-    async def _report(self) -> None:
-        reports, self._reports = self._reports, {}
-        current = [each for each in reports.values() if each.token in self._ledger.running]
-        try:
-            if current:
-                await self._store.progress(current)
-        except BadData as error:
-            emit("progress_rejected", error=str(error))
-        except StoreError:
-            self._reports = {**reports, **self._reports}
-            raise
+    async def report_last(self, tokens: Iterable[int]) -> None:
+        """Write what these attempts, whose ends are to be handed in, have said last."""
+        if not (self._reports or self._writing.locked()):
+            return
+        with suppress(StoreError, TimeoutError):  # the end matters more, and finds out by itself
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._report(set(tokens))
+
+    async def _report(self, tokens: AbstractSet[int]) -> None:
+        """Write the reports of these attempts."""
+        async with self._writing:
+            reports = {token: self._reports.pop(token) for token in tokens & self._reports.keys()}
+            try:
+                if reports:
+                    await self._store.progress(list(reports.values()))
+            except BadData as error:
+                emit("progress_rejected", error=str(error))
+            except BaseException:
+                self._reports = {**reports, **self._reports}
+                raise

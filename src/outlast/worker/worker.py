@@ -113,6 +113,7 @@ class Worker:
             self.ledger,
             pool,
             self.registration,
+            self.savings,
             clock=self._clock,
             poll=self.settings.poll,
             look_every=terms.heartbeat,
