@@ -47,6 +47,12 @@ CATALOGUE: dict[str, Event] = {
     "workers_deactivated": Event(
         "One look at all workers found some gone: how many.", ("count",), "warning"
     ),
+    "worker_gave_up": Event(
+        "A worker's beats go through, but for minutes the store has refused all that it hands in"
+        " and asks for: it drains and ends with this error.",
+        ("worker", "worker_id", "error", "seconds"),
+        "error",
+    ),
     "lease_lost": Event(
         "A worker can no longer trust its lease and stops its attempts.",
         ("worker_id", "reason", "running"),

@@ -41,6 +41,16 @@ def drains(one: WorkerRow) -> bool:
     return one.status is WorkerStatus.DRAINING or one.drain_requested
 
 
+def takes_nothing(one: WorkerRow) -> bool:
+    """Whether it has said that it fails at taking jobs, and at handing in what has ended."""
+    return duty_of(one) == "exchange"
+
+
+def duty_of(one: WorkerRow) -> str | None:
+    """Return the duty that it fails at, if any."""
+    return None if one.failing is None else one.failing.partition(": ")[0]
+
+
 def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     """Return why none of these live workers takes jobs of this task from this queue; None if one
     does. The names are positions of ``outlast why``."""
@@ -53,4 +63,7 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     serving = [one for one in knowing if serves(one, queue)]
     if not serving:
         return "queue_not_served"
-    return "draining" if all(drains(one) for one in serving) else None
+    staying = [one for one in serving if not drains(one)]
+    if not staying:
+        return "draining"
+    return "failing" if all(takes_nothing(one) for one in staying) else None

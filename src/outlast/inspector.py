@@ -200,8 +200,16 @@ def _worker(row: WorkerRow) -> Document:
         "presence": proof_of_life(row),
         "presence_off": row.presence_off,
         "wakeup": row.wakeup,
+        "failing": _failing(row),
         "release": row.release,
     }
+
+
+def _failing(row: WorkerRow) -> Document | None:
+    if row.failing is None:
+        return None
+    duty, _, error = row.failing.partition(": ")
+    return {"duty": duty, "error": error, "since": iso(row.failing_since)}
 
 
 def proof_of_life(row: WorkerRow) -> str | None:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from outlast.fleet import alive, drains, hindrance, holds, knows, serves, silent
+from outlast.fleet import alive, drains, hindrance, holds, knows, serves, silent, takes_nothing
 from outlast.inspector import SCHEMA, Document
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.figures import COUNT_MAX, Place
 from outlast.store.reads import AttemptRow, JobRow, WorkerRow
-from outlast.words import ago, count_of, line, span, stamp
+from outlast.words import ago, count_of, line, since, span, stamp
 
 POSITIONS = {
     "completed": "it is done",
@@ -35,6 +35,7 @@ POSITIONS = {
     "lacks_tags": "it is due, but the workers that know its task lack a tag that it requires",
     "queue_not_served": "it is due, but no worker that knows its task serves its queue",
     "draining": "it is due, but all workers that could take it are stopping",
+    "failing": "it is due, but the workers that could take it fail at taking jobs",
     "in_line": "it is due, and a worker takes it as soon as it has room",
 }
 NAMES_SHOWN = 5
@@ -168,6 +169,7 @@ def _running(about: Situation) -> Answer:
         moves = _reclaimers(about, besides=mine)
         return Answer(position="silent", sentences=[said, ends], moves=moves, others=others)
     sentences = [f"{_runs(about)}.", _beats(mine, about.now), *_progress(row)]
+    sentences += [_fails(mine, about.now)] if mine.failing else []
     position, standing, moves = _its_end(about)
     return Answer(position=position, sentences=sentences + standing, moves=moves, others=others)
 
@@ -194,7 +196,7 @@ def _its_end(about: Situation) -> tuple[str, list[str], list[str]]:
 def _runs(about: Situation) -> str:
     row = about.row
     number = f"Attempt {row.attempt_count} (token {row.token})"
-    lasts = _for(row.started_at, about.now)
+    lasts = since(row.started_at, about.now)
     return f"{number} has been running {lasts}{_by(row.worker, row.host)}"
 
 
@@ -278,7 +280,7 @@ def _due(about: Situation) -> Answer:
     before = about.place.before
     line_up = f"{counted(before, 'job')} before it" if before else "nothing before it"
     sentences = [
-        f"It has been due {_for(row.run_at, about.now)}, with {line_up} in its queue.",
+        f"It has been due {since(row.run_at, about.now)}, with {line_up} in its queue.",
         (
             f"{_opened(_named(able))} can take it and"
             f" {'runs' if len(able) == 1 else 'run'} {count_of(_load(able), 'attempt')} now."
@@ -357,12 +359,28 @@ def _draining(about: Situation, live: list[WorkerRow]) -> Told:
     return said, "The next worker that starts takes it.", about.place.due_alike
 
 
+def _failing(about: Situation, live: list[WorkerRow]) -> Told:
+    those = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
+    ill = [one for one in those if takes_nothing(one)]
+    said = f"All that could take it fail at taking jobs: {_named(ill)}. {_fails(ill[0], about.now)}"
+    move = "Mend that: `outlast doctor` says how, or the log of that worker."
+    return said, move, about.place.due_alike
+
+
+def _fails(one: WorkerRow, now: float) -> str:
+    error = (one.failing or "").partition(": ")[2].rstrip(".")
+    what = "hand in or take nothing" if takes_nothing(one) else "not do all its duties"
+    name = line(one.name, NAME_MAX)
+    return f"Worker {name} could {what} {since(one.failing_since, now)}: {line(error, SAID_MAX)}."
+
+
 _HINDRANCES = {
     "no_workers": _no_workers,
     "unservable": _unservable,
     "lacks_tags": _lacks_tags,
     "queue_not_served": _queue_not_served,
     "draining": _draining,
+    "failing": _failing,
 }
 
 
@@ -464,10 +482,6 @@ def _at(at: float | None, now: float) -> str:
 
 def _ago(at: float, now: float) -> str:
     return ago(at, now).replace("now", "just now")
-
-
-def _for(at: float | None, now: float) -> str:
-    return "for a time unknown" if at is None else f"for {span(now - at)}"
 
 
 def _opened(text: str) -> str:

@@ -76,6 +76,11 @@ def size(count: int) -> str:
     return f"{amount:.0f} {word}" if amount >= 10 or word == "B" else f"{amount:.1f} {word}"  # noqa: PLR2004
 
 
+def since(at: float | None, now: float) -> str:
+    """Return for how long something has lasted: ``for 4 min 10 s``."""
+    return "for a time unknown" if at is None else f"for {span(now - at)}"
+
+
 def count_of(number: int, noun: str) -> str:
     """Return ``1 job``, ``2 jobs``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -11,7 +11,7 @@ from outlast.model.lease import DeathCause
 from outlast.store import open_store
 from outlast.store.base import Store
 from outlast.store.reads import WorkerStatus
-from outlast.store.values import NewWorker, WorkerRef
+from outlast.store.values import Failing, NewWorker, WorkerRef
 from tests.cli.conftest import Outlast
 
 
@@ -124,3 +124,22 @@ def test_to_ask_all_of_none_is_told(outlast: Outlast, sqlite_url: str) -> None:
 
 def test_options_of_the_list_do_not_go_with_it(outlast: Outlast) -> None:
     outlast("workers", "--all", "drain", "web").refused(2, "do not go with drain")
+
+
+def test_a_worker_that_fails_says_at_what(outlast: Outlast, store_url: str) -> None:
+    async def failing() -> None:
+        store = open_store(store_url)
+        await store.open()
+        me = await _register(store, "ill")
+        await store.tell_failing(me, Failing("exchange", "NotPermitted: no", 90.0))
+        await store.close()
+
+    asyncio.run(failing())
+    said = outlast("workers", "--url", store_url).out
+    assert "ill   failing" in said
+    assert "ill has failed for 1 min 3" in said
+    assert "at its exchange: NotPermitted: no" in said
+    (row,) = outlast("workers", "--url", store_url, "--json").json()["workers"]
+    assert (row["status"], row["failing"]["duty"]) == ("active", "exchange")
+    assert row["failing"]["error"] == "NotPermitted: no"
+    assert row["failing"]["since"] < row["heartbeat_at"]

@@ -22,7 +22,7 @@ READS = frozenset({"observe", "overdue", "superseded"})
 VERBS = READS | {
     "announce", "cancel", "checkpoint", "discard", "enqueue", "exchange", "heartbeat",
     "presence_off", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
-    "reconnect", "register", "request_drain", "requeue", "set_status",
+    "reconnect", "register", "request_drain", "requeue", "set_status", "tell_failing",
 }  # fmt: skip
 LOCK_SECONDS = 2.0  # for which a reap waits for a row at most
 FAULTS = {

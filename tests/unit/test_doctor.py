@@ -86,6 +86,7 @@ def locks(**changes: Any) -> Facts:
     return facts(locks=msgspec.structs.replace(WELL.locks, **changes))
 
 
+FAILING = facts(workers=[worker(failing="exchange: NotPermitted: no", failing_since=NOW - 60)])
 LOST = worker(2, status=WorkerStatus.LOST, stopped_at=NOW - 60)
 CASES: list[tuple[Facts, str, str, str]] = [
     (facts(error="PostgreSQL: refused", surroundings=None), "problem", "store", "refused"),
@@ -124,6 +125,10 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(workers=[worker(wakeup="nats: OSError: refused")]), "warning", "wakeup", "refused"),
     (facts(workers=[worker(wakeup="file; looks often: why")]), "hint", "wakeup", "often: why"),
     (facts(workers=[worker(wakeup="nats: broken; gone")]), "warning", "wakeup", "broken; gone"),
+    (FAILING, "problem", "failing_duty", "No job is taken or handed in on W-1, for 1 min: NotPerm"),
+    (FAILING, "warning", "failing", "2 jobs of the task 'render'"),
+    (facts(workers=[worker(failing="reaper: RuntimeError: x", failing_since=NOW - 60)]), "warning",
+     "failing_duty", "A duty (reaper) fails on W-1, for 1 min: RuntimeError: x."),
     (facts(workers=[worker(lease=6.0)]), "hint", "leases", "6.0 s"),
     (facts(workers=[worker(lease=900.0)]), "hint", "leases", "15 min"),
     (lane("mail"), "warning", "unservable", "7 jobs of the task 'mail'"),

@@ -8,8 +8,9 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LeaseTerms
-from outlast.store.values import Beat, WorkerRef
+from outlast.store.values import Beat, Failing, WorkerRef
 from outlast.testing import ManualClock
+from outlast.worker.condition import Trouble
 from outlast.worker.heartbeat import RETRY_SECONDS_MAX, Heartbeat
 from tests.unit.worker_kit import heard
 
@@ -25,6 +26,8 @@ class BeatingStore:
         self.fails: list[BaseException] = []
         self.beats: list[WorkerRef] = []
         self.drops = 0
+        self.failing: list[Failing | None] = []
+        self.refuses = 0
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         self.clock.advance(3.0)
@@ -32,6 +35,12 @@ class BeatingStore:
             raise self.fails.pop(0)
         self.beats.append(me)
         return Beat(renewed=True)
+
+    async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise StoreUnavailable("busy")
+        self.failing.append(failing)
 
     async def drop_connections(self) -> None:
         self.drops += 1
@@ -111,3 +120,34 @@ async def test_a_main_loop_that_has_stopped_turning_is_not_kept_alive(heart):
     await asyncio.sleep(0)  # it turns again
     await heart.beat()
     assert len(heart.store.beats) == 2
+
+
+async def test_a_beat_tells_what_fails_once_and_again_when_it_has_changed(heart):
+    await heart.beat()
+    assert heart.store.failing == []
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 1.0)
+    for _ in range(3):
+        await heart.beat()
+    assert heart.store.failing == [Failing("exchange", "NotPermitted: no", 5.0)]
+    heart.heartbeat.trouble = None
+    for _ in range(3):
+        await heart.beat()
+    assert heart.store.failing[1:] == [None]
+
+
+async def test_what_could_not_be_told_is_told_with_the_next_beat_and_harms_none(heart):
+    heart.store.refuses = 1
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    with heard() as names:
+        await heart.beat()
+        await heart.beat()
+    assert len(heart.store.failing) == 1
+    assert (len(heart.told), heart.store.drops, names) == (2, 0, [])
+
+
+async def test_a_new_registration_is_told_of_what_fails_too(heart):
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    await heart.beat()
+    heart.heartbeat.registered(WorkerRef(2, 1))
+    await heart.beat()
+    assert len(heart.store.failing) == 2

@@ -10,7 +10,7 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.testing import ManualClock
-from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, Service
+from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, CALM_SECONDS, Service
 from tests.unit.worker_kit import heard
 
 OUTAGE = StoreUnavailable("away")
@@ -185,3 +185,28 @@ async def test_a_duty_that_answers_its_cancellation_with_something_else_ends_all
     async with stage:
         pass
     assert stage.failures == []
+
+
+async def test_a_failing_duty_says_since_when_and_by_what_it_fails():
+    other = RuntimeError("another")
+    async with Stage(OUTAGE, OUTAGE, other, 5.0, None) as stage:
+        failure = stage.service.failing()
+        assert failure is not None
+        assert (failure.error, failure.since) == (OUTAGE, 0.0)
+        await stage.clock.run_for(1.0)
+        failure = stage.service.failing()
+        assert failure is not None
+        assert (failure.error, failure.since) == (other, 0.0)
+        await stage.clock.run_for(CALM_SECONDS + 2.0)
+        assert stage.service.failing() is None
+
+
+async def test_a_duty_that_fails_every_other_time_is_failing_all_along():
+    async with Stage(*[OUTAGE, None] * 5) as stage:
+        for _ in range(4):
+            await stage.clock.run_for(CALM_SECONDS / 2)
+            stage.service.nudge()
+            await stage.clock.run_for(0)
+        failure = stage.service.failing()
+        assert failure is not None
+        assert failure.since == 0.0

@@ -96,7 +96,25 @@ UNDECODABLE = msgspec.structs.replace(
 )  # fmt: skip
 
 
+REFUSED = worker(failing="exchange: NotPermitted: no UPDATE", failing_since=NOW - 90)
 CASES: list[tuple[str, Answer, list[str], int]] = [
+    (
+        "failing",
+        asked(job(), REFUSED, worker(2, tasks=[]), due_alike=4),
+        [
+            "All that could take it fail at taking jobs: worker W-1.",
+            "Worker W-1 could hand in or take nothing for 1 min 30 s: NotPermitted: no UPDATE.",
+            "`outlast doctor`",
+        ],
+        3,
+    ),
+    ("in_line", asked(job(), REFUSED, worker(2)), ["Worker"], 0),
+    (
+        "running",
+        asked(running(), worker(failing="savings: StoreUnavailable: x", failing_since=NOW - 9)),
+        ["Worker W-1 could not do all its duties for 9.0 s: StoreUnavailable: x."],
+        0,
+    ),
     (
         "completed",
         asked(job(state=State.COMPLETED, worker="W-1", started_at=NOW - 9, ended_at=NOW - 5)),

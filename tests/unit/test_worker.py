@@ -11,13 +11,14 @@ import msgspec
 import pytest
 
 from outlast.config import WorkerSettings
-from outlast.errors import StoreUnavailable
+from outlast.errors import NotPermitted, StoreUnavailable
 from outlast.model.lease import LeaseTerms
 from outlast.store.presence import NoPresence
 from outlast.store.reads import WorkerStatus
 from outlast.store.values import Beat, Look, NewWorker, Registered, WorkerRef, WorkerSeen
 from outlast.testing import ManualClock
 from outlast.worker.base import KILL_SECONDS
+from outlast.worker.condition import GIVE_UP_SECONDS, Failure
 from outlast.worker.ledger import Ledger
 from outlast.worker.presence import Presence
 from outlast.worker.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS
@@ -375,3 +376,43 @@ async def test_what_was_claimed_ahead_is_given_back_before_anything_else_is_wait
     stage.worker.request_stop()
     await stage.worker._drain()
     assert stage.pool.given_back == ["lease_lost", "the worker is stopping"]
+
+
+def fails(stage: Stage, duty: str, error: Exception) -> None:
+    stage.worker._services[duty]._failure = Failure(error, stage.clock.boot())
+    stage.worker._services[duty]._failures = 1
+
+
+async def test_a_worker_that_the_store_refuses_though_it_beats_leaves_and_says_why(stage):
+    refused = NotPermitted("no UPDATE")
+    fails(stage, "exchange", refused)
+    with heard() as names:
+        for _ in range(int(GIVE_UP_SECONDS / 2)):
+            assert not stage.worker._stop_asked.is_set()
+            stage.clock.advance(2.0)
+            stage.beat(stage.clock.boot())
+        stage.beat(stage.clock.boot())
+    assert stage.worker._stop_asked.is_set()
+    assert not stage.worker._stop_now.is_set(), "what runs may finish"
+    assert stage.worker._failure is refused
+    assert names == ["worker_gave_up"]
+
+
+async def test_the_heartbeat_is_told_of_what_fails(stage):
+    fails(stage, "pruner", RuntimeError("x"))
+    stage.clock.advance(6.0)
+    stage.beat(6.0)
+    assert stage.worker._heartbeat.trouble == ("pruner", "RuntimeError: x", 0.0)
+
+
+async def test_a_worker_whose_new_row_is_refused_for_minutes_leaves(stage):
+    refused = NotPermitted("no INSERT")
+    stage.store.errors = [refused] * 100_000
+    stage.loses()
+    with heard() as names:
+        await stage.clock.run_for(GIVE_UP_SECONDS / 2)
+        assert not stage.worker._stop_asked.is_set()
+        await stage.clock.run_for(GIVE_UP_SECONDS)
+    assert stage.worker._stop_asked.is_set()
+    assert stage.worker._failure is refused
+    assert names == ["duty_failed", "worker_gave_up"]

@@ -175,7 +175,7 @@ def workers_table(
     for row in rows:
         made.add(
             line(row.name, NAME_MAX),
-            word("draining" if row.drain_requested else row.status.value),
+            _status(row),
             line(row.host, NAME_MAX),
             str(row.pid),
             line(row.release or "", NAME_MAX),
@@ -201,13 +201,19 @@ def gone_table(
             line(row.name, NAME_MAX),
             word(row.status.value),
             ago(row.stopped_at, now),
-            line(row.cause or "", NAME_MAX),
+            line(row.cause or row.failing or "", NAME_MAX),
             _refused(row, refused),
             line(row.host, NAME_MAX),
             str(row.pid),
             line(row.release or "", NAME_MAX),
         )
     return made.table(out.width)
+
+
+def _status(row: WorkerRow) -> Text:
+    if row.failing is not None:
+        return Text("failing", style="bold red")
+    return word("draining" if row.drain_requested else row.status.value)
 
 
 def _refused(row: WorkerRow, refused: Mapping[str, int]) -> str:

@@ -17,7 +17,7 @@ from outlast.errors import UsageError
 from outlast.inspector import refused_since, workers_document
 from outlast.store.base import REFUSALS_KEPT, Store
 from outlast.store.reads import RefusalRow, WorkerRow, WorkerStatus
-from outlast.words import count_of, safe
+from outlast.words import count_of, line, safe, since
 
 GONE_SHOWN = 20  # without --all
 DAY = 86_400.0
@@ -84,6 +84,11 @@ def _show(
     gone = sorted((row for row in rows if row.status not in _HERE), key=_stopped_at, reverse=True)
     shown = gone if every else [row for row in gone if _stopped_at(row) > now - DAY][:GONE_SHOWN]
     out.print(workers_table(out, here, refused, now) if here else "no workers")
+    for row in here:
+        if row.failing:
+            lasts = since(row.failing_since, now)
+            told = f"{line(row.name)} has failed {lasts} at its {line(row.failing, 400)}"
+            out.print(told, style="red", soft_wrap=True)
     if shown:
         out.print("\ngone:")
         out.print(gone_table(out, shown, refused, now))

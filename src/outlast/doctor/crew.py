@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from outlast.doctor.finding import Facts, Finding, Level, ok
-from outlast.fleet import alive, hindrance, holds, silent
+from outlast.doctor.store import GRANT
+from outlast.fleet import alive, duty_of, hindrance, holds, silent, takes_nothing
 from outlast.store.reads import WorkerRow, WorkerStatus
-from outlast.words import count_of, line, span
+from outlast.words import count_of, line, since, span
 
 HOUR = 3_600.0
 NAMES_SHOWN = 5
@@ -23,6 +24,7 @@ MENDS = {
     "lacks_tags": "Start a worker with the tags that the task requires.",
     "queue_not_served": "Start a worker with this queue in --queues, or without --queues.",
     "draining": "Start a worker: those that know this task are stopping.",
+    "failing": "Mend what `failing_duty` tells of those that could take it.",
 }
 
 
@@ -110,6 +112,23 @@ def wakeups(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def failing(facts: Facts) -> Iterator[Finding]:
+    """Whether a live worker fails at one of its duties."""
+    for words, those in _by(facts, lambda one: one.failing):
+        one = min(those, key=lambda each: each.failing_since or 0.0)
+        error = words.partition(": ")[2].rstrip(".")
+        idle = takes_nothing(one)
+        what = "No job is taken or handed in" if idle else f"A duty ({duty_of(one)}) fails"
+        refused = error.startswith("NotPermitted")
+        yield Finding(
+            level=Level.PROBLEM if idle else Level.WARNING,
+            name="failing_duty",
+            sentence=f"{what} on {_named(those)}, {since(one.failing_since, facts.now)}:"
+            f" {line(error, 300)}.",
+            mend=GRANT if refused else "See the log of that worker; what mends it, is tried again.",
+        )
+
+
 def leases(facts: Facts) -> Iterator[Finding]:
     """Whether workers have odd terms."""
     live = alive(facts.workers, facts.now)
@@ -181,6 +200,7 @@ CREW: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     releases,
     presence,
     wakeups,
+    failing,
     leases,
     unservable,
     undecodable,

@@ -19,6 +19,7 @@ from outlast.store.values import (
     Cancelled,
     Enqueued,
     Exchanged,
+    Failing,
     Late,
     Look,
     Migration,
@@ -122,6 +123,11 @@ class Store(Protocol):
 
     async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
         """Say on this worker's row by what it is woken, and what is wrong with that."""
+        ...
+
+    async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
+        """Say on this live worker's row which of its duties fails; None: none does any more. Never
+        waits for long, since a heartbeat's store is asked."""
         ...
 
     async def heartbeat(self, me: WorkerRef) -> Beat:

@@ -31,6 +31,7 @@ from outlast.store.values import (
     Cancelled,
     Enqueued,
     Exchanged,
+    Failing,
     Late,
     Look,
     Migration,
@@ -45,6 +46,7 @@ from outlast.store.values import (
     Save,
     WorkerRef,
     WorkerSeen,
+    line_of,
 )
 
 T = TypeVar("T", Save, Report)
@@ -268,6 +270,11 @@ class PostgresStore:
     async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
         """Say on this worker's row by what it is woken, and what is wrong with that."""
         await self._fetch("tell_wakeup", me.worker_id, words)
+
+    async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
+        """Say on this live worker's row which of its duties fails."""
+        told = (None, None) if failing is None else (line_of(failing), failing.seconds)
+        await self._fetch("tell_failing", me.worker_id, *told)
 
     async def waiting(self, grace: float, limit: int) -> Waiting:
         """Return what nobody has taken for a while."""

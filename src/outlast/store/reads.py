@@ -87,7 +87,9 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it is read. ``lacks``: tasks that it knows but may not serve -> missing tags.
-    ``presence``: the incarnation of the database under which its lock was taken."""
+    ``presence``: the incarnation of the database under which its lock was taken. ``failing``: the
+    duty that fails, a colon and the error. ``unheard``: seconds since its last beat, by the store's
+    clock."""
 
     id: int
     name: str
@@ -115,6 +117,12 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     presence: str | None = None
     presence_off: str | None = None
     wakeup: str | None = None
+    failing: str | None = None
+    failing_since: float | None = None
+    boot_id: str = ""
+    lock_device: int | None = None
+    lock_inode: int | None = None
+    unheard: float = 0.0
 
 
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):

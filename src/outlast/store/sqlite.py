@@ -39,6 +39,7 @@ from outlast.store.values import (
     Cancelled,
     Enqueued,
     Exchanged,
+    Failing,
     Late,
     Look,
     Migration,
@@ -228,6 +229,15 @@ class SqliteStore:
     async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
         """Say on this worker's row by what it is woken, and what is wrong with that."""
         await self._write(sqlite_workers.tell_wakeup, me, words)
+
+    async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
+        """Say on this live worker's row which of its duties fails."""
+        await self._connection.run(
+            lambda: self._connection.write_now(
+                lambda cursor, now: sqlite_workers.tell_failing(cursor, now, me, failing),
+                brief=True,
+            )
+        )
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease, by the lock file where there is one: then no write lock is needed."""

@@ -61,7 +61,7 @@ class SqliteInspector:
 
     async def workers(self) -> list[WorkerRow]:
         """Return all workers whose rows are kept, by id."""
-        return [_worker(row) for row in await self._rows("workers", ())]
+        return [_worker(row) for row in await self._rows("workers", {"now": self._clock.wall()})]
 
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
         """Return refused writes, newest first."""

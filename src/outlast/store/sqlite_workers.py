@@ -24,6 +24,7 @@ from outlast.store.sqlite_exchange import apply, cancels_of, draw, worker_status
 from outlast.store.sqlite_sql import statements
 from outlast.store.values import (
     Beat,
+    Failing,
     Late,
     Look,
     NewWorker,
@@ -31,6 +32,7 @@ from outlast.store.values import (
     Registered,
     WorkerRef,
     WorkerSeen,
+    line_of,
 )
 
 _REGISTER = statements("register")
@@ -121,6 +123,14 @@ def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
 def tell_wakeup(cursor: Cursor, _: float, me: WorkerRef, words: str) -> None:
     """Say by what the worker is woken."""
     cursor.execute(_REGISTER["tell_wakeup"], (words, me.worker_id))
+
+
+def tell_failing(cursor: Cursor, now: float, me: WorkerRef, failing: Failing | None) -> None:
+    """Say which duty of a live worker fails, if any."""
+    values: dict[str, Any] = {"id": me.worker_id, "now": now, "failing": None, "seconds": None}
+    if failing is not None:
+        values |= {"failing": line_of(failing), "seconds": failing.seconds}
+    cursor.execute(_REGISTER["tell_failing"], values)
 
 
 # --------------------------------------------------------------------------------- beats

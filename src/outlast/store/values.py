@@ -106,6 +106,19 @@ class Beat(msgspec.Struct, frozen=True):
     drain: bool = False
 
 
+class Failing(msgspec.Struct, frozen=True):
+    """A duty of a worker that fails: by what (one line), and for how many seconds already."""
+
+    duty: str
+    error: str
+    seconds: float
+
+
+def line_of(failing: Failing) -> str:
+    """Return what a row shows of it."""
+    return f"{failing.duty}: {failing.error}"
+
+
 class Room(msgspec.Struct, frozen=True):
     """How many jobs of these tasks may be claimed from these queues (empty: all queues, in
     no particular order among them). Within a queue: priority first, then position.

@@ -16,7 +16,8 @@ from outlast.clock import Clock
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms
 from outlast.store.base import Store
-from outlast.store.values import Beat, WorkerRef
+from outlast.store.values import Beat, Failing, WorkerRef
+from outlast.worker.condition import Trouble
 
 RETRY_SECONDS_MAX = 0.5
 
@@ -48,6 +49,8 @@ class Heartbeat:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudged: asyncio.Event | None = None
         self._stopping = False
+        self.trouble: Trouble | None = None  # what the row is to say; set by the main loop
+        self._told: tuple[int, Trouble | None] = (0, None)
 
     def registered(self, me: WorkerRef) -> None:
         """Beat for this registration from now on. Said by the main loop, so that turns."""
@@ -86,7 +89,22 @@ class Heartbeat:
             self._failing = False
             emit("store_recovered", duty=self.name)
         self._tell_main(self._on_beat, asked_at, me, beat)
+        await self._tell_trouble(me)
         return self._terms.heartbeat
+
+    async def _tell_trouble(self, me: WorkerRef) -> None:
+        """Write to the row what has changed. It may fail: then it is tried with the next beat."""
+        trouble = self.trouble
+        told = self._told[1] if self._told[0] == me.worker_id else None
+        if trouble == told or self._store is None:
+            return
+        failing = None
+        if trouble is not None:
+            failing = Failing(trouble.duty, trouble.error, self._clock.boot() - trouble.since)
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(self._terms.heartbeat):
+                await self._store.tell_failing(me, failing)
+                self._told = me.worker_id, trouble
 
     def _main_turns(self) -> bool:
         self._tell_main(self._main_turned)

@@ -16,13 +16,14 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from outlast.clock import Clock
-from outlast.errors import StoreError
+from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
 from outlast.model.lease import PATIENCE_SECONDS_MAX, LeaseTerms, Trust
 from outlast.store.base import Store
 from outlast.store.reads import WorkerStatus
 from outlast.store.values import Beat, NewWorker, WorkerRef
 from outlast.worker.base import KILL_SECONDS, Pool
+from outlast.worker.condition import GIVE_UP_SECONDS
 from outlast.worker.isolation import Isolation
 from outlast.worker.ledger import Ledger
 
@@ -36,8 +37,9 @@ class Registration:
     """The row of one worker, and its right to run what it has claimed. ``attach`` a pool first.
 
     ``on_stands`` is called with each new row or epoch, ``on_back`` when work may be taken again;
-    ``hand_in`` hands the store what has ended. ``hold_until`` says until when runners may live.
-    It is also the duty that writes the known tasks to the row.
+    ``on_refused`` with an error by which the store has refused a new row for minutes, and for how
+    many seconds; ``hand_in`` hands the store what has ended. ``hold_until`` says until when runners
+    may live. It is also the duty that writes the known tasks to the row.
     """
 
     name = "registration"
@@ -54,6 +56,7 @@ class Registration:
         on_stands: Callable[[], None],
         on_back: Callable[[], None],
         hand_in: Callable[[], Awaitable[None]],
+        on_refused: Callable[[Exception, float], None],
     ) -> None:
         self._new = new
         self._store = store
@@ -63,6 +66,8 @@ class Registration:
         self._on_stands = on_stands
         self._on_back = on_back
         self._hand_in = hand_in
+        self._on_refused = on_refused
+        self._refused_at: float | None = None  # since then the store refuses a new row
         self.me = WorkerRef(0, 0)
         self.terms = terms
         self.trust = Trust(terms, clock.boot())
@@ -105,7 +110,7 @@ class Registration:
         new = self._asked = self._asked or self._to_ask(asked_at)
         self.has_left = False
         registered = await self._store.register(new)
-        self._asked = None
+        self._asked = self._refused_at = None
         # from now on a row of this instance that is not our own may be that of a successor
         self._new = msgspec.structs.replace(self._new, succeeds=False)
         self._announced = new.tasks, new.lacks
@@ -248,10 +253,20 @@ class Registration:
 
     async def _failed_to_come_back(self, error: Exception) -> None:
         """Get ready to try again, whatever it was: else the worker would stay fenced for ever."""
-        if not isinstance(error, (StoreError, TimeoutError)):
-            emit("duty_failed", duty="registration", error=f"{type(error).__name__}: {error}")
+        if isinstance(error, (StoreUnavailable, TimeoutError)):
+            self._refused_at = None
+        else:
+            self._note_refusal(error)
         with contextlib.suppress(Exception):
             await self._store.drop_connections()
+
+    def _note_refusal(self, error: Exception) -> None:
+        now = self._clock.boot()
+        if self._refused_at is None:
+            self._refused_at = now
+            emit("duty_failed", duty="registration", error=f"{type(error).__name__}: {error}")
+        if now - self._refused_at >= GIVE_UP_SECONDS:
+            self._on_refused(error, now - self._refused_at)
 
     def stop_coming_back(self) -> None:
         """Stay as it is, should the lease be lost: the worker leaves."""

@@ -13,8 +13,10 @@ from typing import Protocol
 from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
+from outlast.worker.condition import Failure
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.1, 2.0  # seconds between tries while a duty fails
+CALM_SECONDS = 10.0  # without a failure: then a duty that had failed now and then is well again
 
 
 class Duty(Protocol):
@@ -41,6 +43,19 @@ class Service:
         self._waiter: asyncio.Future[None] | None = None  # of the rest between two runs
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._failure: Failure | None = None
+        self._failed_at = clock.boot()
+
+    @property
+    def name(self) -> str:
+        """The duty's name."""
+        return self.duty.name
+
+    def failing(self) -> Failure | None:
+        """Return why the duty fails, and since when; None while it does what it should."""
+        if not self._failures and self._clock.boot() - self._failed_at >= CALM_SECONDS:
+            self._failure = None
+        return self._failure
 
     def start(self) -> None:
         """Begin, in the running loop."""
@@ -87,6 +102,7 @@ class Service:
         return pause
 
     def _failed(self, error: Exception) -> float:
+        self._note(error)
         self._failures += 1
         emit(
             "store_unavailable" if isinstance(error, StoreError) else "duty_failed",
@@ -94,6 +110,12 @@ class Service:
             error=f"{type(error).__name__}: {error}",
         )
         return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))
+
+    def _note(self, error: Exception) -> None:
+        now, before = self._clock.boot(), self.failing()
+        if before is None or type(before.error) is not type(error):
+            self._failure = Failure(error, now if before is None else before.since)
+        self._failed_at = now
 
     async def _rest(self, seconds: float | None) -> None:
         if self._failures:  # a nudge does not shorten a back-off

@@ -9,6 +9,7 @@ from outlast.clock import Clock
 from outlast.config import WorkerSettings
 from outlast.credentials import hide_logins
 from outlast.events import emit
+from outlast.model.crash import hiding
 from outlast.model.lease import patience
 from outlast.model.lifecycle import Transition
 from outlast.store.base import OUTCOMES_MAX, Store
@@ -17,6 +18,7 @@ from outlast.store.reads import WorkerStatus
 from outlast.store.values import Beat, Look, NewWorker, WorkerRef
 from outlast.wakeup.base import Wakeup
 from outlast.worker.base import Pool
+from outlast.worker.condition import Condition
 from outlast.worker.deadlines import Deadlines
 from outlast.worker.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.heartbeat import Heartbeat
@@ -81,6 +83,7 @@ class Worker:
             on_stands=self._on_stands,
             on_back=self._look_for_work,
             hand_in=self._hand_in_the_rest,
+            on_refused=self.give_up,
         )
         self._heartbeat = Heartbeat(
             open_beating_store,
@@ -91,6 +94,10 @@ class Worker:
         )
         self._herald = Herald(wakeup, store, new, lambda: self.me, poll=settings.poll, clock=clock)
         self.savings = Savings(store, self.ledger, on_pending=lambda: self._nudge("savings"))
+        hide = hiding(settings.redact)
+        self._condition = Condition(
+            clock, self.registration.terms.lease / 2, lambda text: hide_secrets(hide(text))
+        )
         self._stop_asked = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._failure: BaseException | None = None
@@ -167,6 +174,19 @@ class Worker:
         """Drain. However often it is said, it never means to stop at once."""
         self._stop_asked.set()
 
+    def give_up(self, error: Exception, seconds: float) -> None:
+        """Drain, and leave with this error, by which a vital duty has failed for too long."""
+        if self._failure is None:
+            emit(
+                "worker_gave_up",
+                worker=self._new.name,
+                worker_id=self.me.worker_id,
+                error=f"{type(error).__name__}: {error}",
+                seconds=round(seconds, 3),
+            )
+        self._failure = self._failure or error
+        self.request_drain()
+
     def fail(self, error: BaseException) -> None:
         """Stop at once because of this error, which ``run`` will raise."""
         self._failure = self._failure or error
@@ -242,6 +262,15 @@ class Worker:
             self.pool.stop(token, "cancel")
         if beat.drain:
             self.request_drain()  # said again with each beat
+        self._look_at_duties()
+
+    def _look_at_duties(self) -> None:
+        """Let the next beat tell which duty fails; leave where that has lasted too long."""
+        self._condition.heard()
+        self._heartbeat.trouble = self._condition.trouble(self._services.values())
+        end = self._condition.end(self._services.values())
+        if end is not None:
+            self.give_up(end.error, self._clock.boot() - end.since)
 
     def on_change(self) -> None:
         """The pool has changed: tell the store which tasks are known, and look for work."""

@@ -23,7 +23,7 @@
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
 -- presence: the incarnation of the database under which the worker's advisory lock was taken;
 -- presence_off: why there is none. wakeup: by what it is woken, and what is wrong with that. cause:
--- why the row ended.
+-- why the row ended. failing: which duty of a live worker fails, and by what.
 --
 -- The one CHECK of a job is the last line of safety, below all functions: it refuses what would lose
 -- a job (running without worker, token or start: never reclaimed), run it twice (a place in the line
@@ -149,6 +149,8 @@ CREATE TABLE outlast_workers (
     presence         text,
     presence_off     text,
     wakeup           text,
+    failing          text,
+    failing_since    timestamptz,
     lock_path        text,
     lock_device      bigint,
     lock_inode       bigint,

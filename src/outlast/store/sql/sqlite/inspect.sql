@@ -31,7 +31,8 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id), w.started_at,
        w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path, w.tags,
        w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
-       w.wakeup
+       w.wakeup, w.failing, w.failing_since, w.boot_id, w.lock_device, w.lock_inode,
+       :now - w.heartbeat_at
 FROM outlast_workers AS w ORDER BY w.id
 -- name: refusals
 -- Who tried is told by the attempt of that token.

@@ -13,6 +13,7 @@
 -- have no position, and an index of their own, which is read lane by lane (queue, task).
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
 -- presence_off are PostgreSQL's. wakeup: by what it is woken. cause: why a worker's row ended.
+-- failing: which duty of a live worker fails, and by what.
 --
 -- The invariants of a state are one CASE: an IN list of more than two builds a temporary index
 -- for every row that is written, which was seen to double the cost of a claim.
@@ -150,6 +151,8 @@ CREATE TABLE outlast_workers (
     presence         TEXT,
     presence_off     TEXT,
     wakeup           TEXT,
+    failing          TEXT,
+    failing_since    REAL,
     lock_path        TEXT,
     lock_device      INTEGER,
     lock_inode       INTEGER,

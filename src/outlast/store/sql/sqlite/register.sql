@@ -43,3 +43,7 @@ UPDATE outlast_workers SET presence = NULL, presence_off = ? WHERE id = ?
 UPDATE outlast_workers SET tasks = ?, lacks = ? WHERE id = ?
 -- name: tell_wakeup
 UPDATE outlast_workers SET wakeup = ? WHERE id = ?
+-- name: tell_failing
+-- A row that has ended keeps what was said last.
+UPDATE outlast_workers SET failing = :failing, failing_since = :now - :seconds
+WHERE id = :id AND status IN ('active', 'draining')

@@ -1,0 +1,92 @@
+"""Which duty of a worker fails, and when that is the end of the worker.
+
+A worker whose beats go through looks healthy, whatever else it cannot do. So a duty that has failed
+for a while is told on the worker's row, by the heartbeat, whose connection is its own. And a worker
+that can neither hand in nor take jobs, while the store answers, is of no use: it leaves, so that
+supervisors and people notice. What only breaks off (an outage, a lock, a full server) may pass, and
+leaving would cost its attempts: it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from outlast.clock import Clock
+from outlast.errors import StoreUnavailable
+from outlast.words import line
+
+TELL_SECONDS = 5.0  # of failing, before the row says so
+GIVE_UP_SECONDS = 300.0  # of a vital duty's failing, while beats go through
+ERROR_MAX = 300  # characters
+VITAL = "exchange"
+
+
+class Failure(NamedTuple):
+    """Why a duty fails, and since which boot time."""
+
+    error: Exception
+    since: float
+
+
+class Trouble(NamedTuple):
+    """A duty that fails: by what (one line), and since which boot time."""
+
+    duty: str
+    error: str
+    since: float
+
+
+class Failable(Protocol):
+    """A duty in its loop, as it is judged here."""
+
+    @property
+    def name(self) -> str:
+        """The duty's name."""
+        ...
+
+    def failing(self) -> Failure | None:
+        """Return why it fails; None while it does what it should."""
+        ...
+
+
+class Condition:
+    """Judges the duties of one worker with each beat that was answered.
+
+    ``gap``: seconds without a beat after which the store counts as having been away. ``hide`` takes
+    secrets out of errors.
+    """
+
+    def __init__(self, clock: Clock, gap: float, hide: Callable[[str], str]) -> None:
+        self._clock = clock
+        self._gap = gap
+        self._hide = hide
+        self._beat_at = self._beats_since = clock.boot()
+
+    def heard(self) -> None:
+        """Note a beat that was answered."""
+        now = self._clock.boot()
+        if now - self._beat_at >= self._gap:
+            self._beats_since = now
+        self._beat_at = now
+
+    def trouble(self, duties: Iterable[Failable]) -> Trouble | None:
+        """Return the duty to tell of: the vital one, else the one that has failed for longest."""
+        told = [(each.name, why) for each in duties if (why := each.failing()) is not None]
+        told = [(name, why) for name, why in told if self._for(why.since) >= TELL_SECONDS]
+        if not told:
+            return None
+        name, why = min(told, key=lambda each: (each[0] != VITAL, each[1].since))
+        text = f"{type(why.error).__name__}: {why.error}"
+        return Trouble(name, line(self._hide(text), ERROR_MAX), why.since)
+
+    def end(self, duties: Iterable[Failable]) -> Failure | None:
+        """Return what the worker has to leave for, if anything."""
+        why = next((each.failing() for each in duties if each.name == VITAL), None)
+        if why is None or isinstance(why.error, StoreUnavailable):
+            return None
+        lasts = self._for(max(why.since, self._beats_since))
+        return why if lasts >= GIVE_UP_SECONDS else None
+
+    def _for(self, since: float) -> float:
+        return self._clock.boot() - since

@@ -1,0 +1,47 @@
+"""What a worker's row says of a duty that fails: for people, and only while the worker lives."""
+
+from __future__ import annotations
+
+from outlast.store.base import Store
+from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.store.values import Failing
+from tests.conformance.kit import Hands
+
+REFUSED = Failing("exchange", "NotPermitted: no", 90.0)
+
+
+async def row_of(hands: Hands) -> WorkerRow:
+    rows = await hands.store.inspector.workers()
+    return next(row for row in rows if row.id == hands.me.worker_id)
+
+
+async def test_a_failing_duty_is_on_the_row_until_it_recovers(hands: Hands) -> None:
+    assert (await row_of(hands)).failing is None
+    await hands.store.tell_failing(hands.me, REFUSED)
+    row = await row_of(hands)
+    assert row.failing == "exchange: NotPermitted: no"
+    assert row.failing_since is not None
+    assert 85.0 < row.heartbeat_at - row.failing_since < 91.0
+    await hands.store.tell_failing(hands.me, None)
+    row = await row_of(hands)
+    assert (row.failing, row.failing_since) == (None, None)
+
+
+async def test_it_is_said_of_one_worker_and_is_no_beat(hands: Hands, store: Store) -> None:
+    other = await Hands.on(store, "w2")
+    before = await row_of(hands)
+    await store.tell_failing(hands.me, REFUSED)
+    after = await row_of(hands)
+    assert (after.beat, after.heartbeat_at) == (before.beat, before.heartbeat_at)
+    assert (await row_of(other)).failing is None
+
+
+async def test_a_row_that_has_ended_keeps_what_was_said_last(hands: Hands, store: Store) -> None:
+    await store.tell_failing(hands.me, REFUSED)
+    await store.set_status(hands.me, WorkerStatus.STOPPED)
+    await store.tell_failing(hands.me, None)
+    assert (await row_of(hands)).failing == "exchange: NotPermitted: no"
+
+
+async def test_how_long_a_worker_is_unheard_is_told_by_the_store(hands: Hands) -> None:
+    assert 0.0 <= (await row_of(hands)).unheard < 60.0

@@ -1,0 +1,92 @@
+"""Which duty is told of, and when its failing is the end of the worker."""
+
+from __future__ import annotations
+
+from outlast.errors import NotPermitted, StoreUnavailable
+from outlast.model.crash import hiding
+from outlast.testing import ManualClock
+from outlast.worker.condition import GIVE_UP_SECONDS, TELL_SECONDS, Condition, Failure
+
+REFUSED = NotPermitted("permission denied for sequence outlast_token_seq")
+GAP = 30.0
+
+
+class Duty:
+    def __init__(self, name: str, error: Exception | None = None, since: float = 0.0) -> None:
+        self.name = name
+        self.failure = None if error is None else Failure(error, since)
+
+    def failing(self) -> Failure | None:
+        return self.failure
+
+
+def judged(*, hide: str = "never matches") -> tuple[ManualClock, Condition]:
+    clock = ManualClock(boot=0.0)
+    return clock, Condition(clock, GAP, hiding([hide]))
+
+
+def beating(clock: ManualClock, condition: Condition, seconds: float) -> None:
+    for _ in range(int(seconds / 2)):
+        clock.advance(2.0)
+        condition.heard()
+
+
+def test_a_duty_that_fails_for_a_moment_is_not_told_of():
+    clock, condition = judged()
+    duty = Duty("reaper", REFUSED)
+    clock.advance(TELL_SECONDS - 0.1)
+    assert condition.trouble([duty]) is None
+    clock.advance(0.2)
+    told = condition.trouble([duty])
+    assert told is not None
+    assert (told.duty, told.since) == ("reaper", 0.0)
+    assert told.error == f"NotPermitted: {REFUSED}"
+
+
+def test_what_makes_a_worker_useless_is_told_before_what_has_failed_for_longer():
+    clock, condition = judged()
+    clock.advance(100.0)
+    both = [Duty("reaper", REFUSED), Duty("pool"), Duty("exchange", StoreUnavailable("x"), 50.0)]
+    told = condition.trouble(both)
+    assert told is not None
+    assert told.duty == "exchange"
+    told = condition.trouble([Duty("pruner", REFUSED, 60.0), Duty("reaper", REFUSED, 50.0)])
+    assert told is not None
+    assert told.duty == "reaper"
+
+
+def test_an_error_is_one_bounded_line_without_secrets():
+    clock, condition = judged(hide="hush")
+    clock.advance(TELL_SECONDS)
+    told = condition.trouble([Duty("reaper", RuntimeError("a hush\nb" + "x" * 1_000))])
+    assert told is not None
+    assert told.error.startswith("RuntimeError: a [redacted] b")
+    assert len(told.error) == 300
+
+
+def test_a_worker_leaves_when_the_store_refuses_it_for_minutes():
+    clock, condition = judged()
+    duty = Duty("exchange", REFUSED, 10.0)
+    beating(clock, condition, GIVE_UP_SECONDS + 8.0)
+    assert condition.end([duty]) is None
+    beating(clock, condition, 4.0)
+    assert condition.end([duty]) == Failure(REFUSED, 10.0)
+    assert condition.end([Duty("exchange")]) is None
+    assert condition.end([Duty("reaper", REFUSED)]) is None
+
+
+def test_what_may_pass_is_no_reason_to_leave():
+    clock, condition = judged()
+    beating(clock, condition, 10 * GIVE_UP_SECONDS)
+    assert condition.end([Duty("exchange", StoreUnavailable("it waits for a lock"))]) is None
+
+
+def test_the_time_in_which_the_store_was_away_does_not_count():
+    clock, condition = judged()
+    duty = Duty("exchange", REFUSED)
+    beating(clock, condition, 10.0)
+    clock.advance(2 * GIVE_UP_SECONDS)  # no beat
+    beating(clock, condition, GIVE_UP_SECONDS - 10.0)
+    assert condition.end([duty]) is None
+    beating(clock, condition, 20.0)
+    assert condition.end([duty]) is not None
