@@ -234,6 +234,8 @@ class App:
 
         Raises:
             UsageError: a call is of another application, or on another connection.
+            KeyInUse: an unfinished job of another task has a key; of the up to 5,000 calls that
+                it is among none is stored.
         """
         listed, home = list(calls), self.home
         for call in listed:

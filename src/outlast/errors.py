@@ -15,6 +15,7 @@ OutlastError
 │   ├── SchemaMismatch     the schema is missing, or of an incompatible program
 │   ├── NotPermitted       the role lacks a privilege on the tables
 │   └── BadData            the store refuses a value (one row of a batch is bad)
+├── KeyInUse               an unfinished job of another task has the key
 ├── JobNotFound
 ├── JobFailed              result(): the job is dead; .report has the evidence
 ├── JobCancelled           result(): the job was cancelled
@@ -92,6 +93,18 @@ class NotPermitted(StoreError):
 
 class BadData(StoreError):
     """The store refused a value; of a batch, at least one row is to blame."""
+
+
+class KeyInUse(OutlastError):
+    """An unfinished job of another task has the key; nothing of this call was stored.
+
+    ``key`` is the key, ``task`` the name of that job's task, ``job_id`` its id (None: both jobs are
+    in this call).
+    """
+
+    def __init__(self, message: str, *, key: str, task: str, job_id: int | None = None) -> None:
+        super().__init__(message)
+        self.key, self.task, self.job_id = key, task, job_id
 
 
 class JobNotFound(OutlastError):

@@ -32,10 +32,11 @@ class Job(Generic[R]):
         id: the job's number.
         task: the name of its task.
         created: False when its key named a job that was not finished yet: this is that job.
+        same_args: False when that job has other arguments than the call that returned it.
         row: what the store said when it was last looked at, or None before any look.
     """
 
-    __slots__ = ("__weakref__", "_home", "_returns", "created", "id", "row", "task")
+    __slots__ = ("__weakref__", "_home", "_returns", "created", "id", "row", "same_args", "task")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Job(Generic[R]):
         task: str,
         *,
         created: bool = True,
+        same_args: bool = True,
         returns: Any = Any,
         row: JobRow | None = None,
     ) -> None:
@@ -53,6 +55,7 @@ class Job(Generic[R]):
         self.id = id
         self.task = task
         self.created = created
+        self.same_args = same_args
         self.row = row
 
     def __repr__(self) -> str:

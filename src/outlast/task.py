@@ -88,6 +88,7 @@ class Placed(Generic[P, R]):
             key=placement.key,
             tenant=placement.tenant,
             policy=task.policy,
+            aliases=task.aliases,
         )
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -97,13 +98,14 @@ class Placed(Generic[P, R]):
 
         Raises:
             BadArguments: they do not fit, cannot be encoded or are too large; nothing is stored.
+            KeyInUse: an unfinished job of another task has the key; nothing is stored.
             StoreUnavailable: whether the job was stored is not known. Enqueuing it again is
                 safe with ``using(key=…)``.
         """
         task = self._task
         jobs = [self._job(args, kwargs)]
         (one,) = await task.home.enqueue(jobs, self._placement.connection)
-        return Job(task.home, one.job_id, task.name, created=one.created, returns=task.returns)
+        return job_of(task, one)
 
     enqueue_sync = blocking(enqueue)
 
@@ -125,7 +127,8 @@ class Placed(Generic[P, R]):
             at: the aware datetime at which it is due; instead of ``delay``.
             queue: the queue to put it in.
             priority: -100 to 100, larger first.
-            key: while a job with this key is unfinished, enqueuing returns that job.
+            key: while a job of this task with this key is unfinished, enqueuing returns that job
+                (``job.created`` is false); while one of another task is, it raises KeyInUse.
             tenant: whose job it is, for your own code and for the screens.
             connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
                 aiosqlite, on the application's own store: the job is part of its transaction.
@@ -302,6 +305,18 @@ def is_async(fn: Any) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
 
+def job_of(task: Task[..., R], stored: Enqueued) -> Job[R]:
+    """Return the handle on what was stored, or on the unfinished job that has the key."""
+    return Job(
+        task.home,
+        stored.job_id,
+        task.name,
+        created=stored.created,
+        same_args=stored.same_args,
+        returns=task.returns,
+    )
+
+
 async def submit(home: Home, calls: Sequence[Call[R]]) -> list[Job[R]]:
     """Store calls in their order; return their jobs. All have the same connection."""
     jobs: list[Job[R]] = []
@@ -309,8 +324,7 @@ async def submit(home: Home, calls: Sequence[Call[R]]) -> list[Job[R]]:
 
     def take(stored: list[Enqueued]) -> None:
         for one, call in zip(stored, left, strict=False):
-            task = call.task
-            jobs.append(Job(home, one.job_id, task.name, created=one.created, returns=task.returns))
+            jobs.append(job_of(call.task, one))
 
     await home.enqueue_many([call.job for call in calls], take, calls[0].connection)
     return jobs

@@ -23,7 +23,8 @@ def test_it_goes_where_it_is_told(outlast: Outlast, store_url: str) -> None:
     options = ["--delay", "60", "--queue", "slow", "--priority", "7", "--tenant", "acme"]
     said = outlast("enqueue", "shop:app", "nap", "1.5", *options, "--url", store_url, "--json")
     document = said.json()
-    assert document == {"schema": 1, "id": document["id"], "task": "nap", "created": True}
+    stored = {"id": document["id"], "task": "nap", "created": True, "same_args": True}
+    assert document == {"schema": 1} | stored
     job = outlast("job", document["id"], "--json", "--url", store_url).json()
     assert (job["queue"], job["priority"], job["tenant"]) == ("slow", 7, "acme")
     assert job["phase"] == "scheduled"
@@ -35,6 +36,20 @@ def test_a_key_is_enqueued_once(outlast: Outlast) -> None:
     assert (first["created"], second["created"]) == (True, False)
     assert first["id"] == second["id"]
     assert "nothing was enqueued" in outlast("enqueue", "shop:app", "nap", "1", "--key", "k").out
+    other = outlast("enqueue", "shop:app", "nap", "2", "--key", "k")
+    assert "'k', with other arguments, and is unfinished" in other.out
+
+
+def test_a_key_of_another_task_is_refused(outlast: Outlast, store_url: str) -> None:
+    url = ("--url", store_url)
+    command = outlast("run", "--key", "k", "--json", *url, "true").json()
+    refused = outlast("enqueue", "shop:app", "nap", "1", "--key", "k", *url)
+    assert refused.code == 1
+    assert f"the key 'k' belongs to job {command['id']} of the task 'outlast.shell'" in refused.err
+    assert outlast("enqueue", "shop:app", "nap", "1", "--key", "n", *url).code == 0
+    refused = outlast("run", "--key", "n", *url, "true")
+    assert refused.code == 1
+    assert "of the task 'nap'" in refused.err
 
 
 def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:

@@ -142,7 +142,8 @@ def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
     outlast: Outlast, folder: Path
 ) -> None:
     stored = outlast("run", "--json", "touch", "here", **HERE).json()
-    assert stored == {"schema": 1, "id": 1, "task": "outlast.shell", "created": True}
+    told = {"id": 1, "task": "outlast.shell", "created": True, "same_args": True}
+    assert stored == {"schema": 1} | told
     alone = outlast("why", 1, **HERE)
     assert "Start a worker with --shell, since it is a command." in alone.out
     with worker(folder, "shop:app", "--url", HERE["OUTLAST_URL"]) as running:

@@ -26,6 +26,7 @@ from outlast.errors import (
     BadData,
     ConnectionMismatch,
     JobNotFound,
+    KeyInUse,
     LostLease,
     StoreUnavailable,
     UsageError,
@@ -219,8 +220,25 @@ async def test_a_key_that_is_taken_names_its_job(shop: Shop, caller: Caller):
     other = await caller.enqueue(shop.mail.using(key="100 %", tenant="t", priority=-5), "c")
     await caller.call(caller.commit)
     assert ((again.id, again.created), other.created) == ((first.id, False), True)
+    assert (first.same_args, again.same_args) == (True, False)
     row = await shop.row(other)
     assert (row.key, row.tenant, row.priority) == ("100 %", "t", -5)
+
+
+@every_kind
+async def test_a_key_of_another_task_is_an_error_and_the_transaction_goes_on(
+    shop: Shop, caller: Caller
+):
+    post = shop.app.task(name="post")(lambda to: None)
+    await shop.mail.using(key="k").enqueue("a")
+    await write(caller)
+    with pytest.raises(KeyInUse, match="of the task 'mail'"):
+        await caller.enqueue(post.using(key="k"), "b")
+    with pytest.raises(KeyInUse, match="of the task 'mail'"):
+        await caller.enqueue_many(shop.app, [post.call("c"), post.using(key="k").call("d")])
+    await caller.enqueue(post.using(key="post:k"), "e")
+    await caller.call(caller.commit)
+    assert await shop.jobs() == ['{"to":"a"}', '{"to":"e"}']
 
 
 @every_kind

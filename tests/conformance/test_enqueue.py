@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from outlast.errors import BadData
+from outlast.errors import BadData, KeyInUse
 from outlast.model.job import Policy, State
 from outlast.store.base import Store
 from outlast.store.reads import JobFilter
@@ -153,3 +155,72 @@ async def test_one_job_with_a_key_has_every_field_that_was_asked_for(
     row = await store.inspector.job(ids[0])
     assert row is not None
     assert (row.key, row.run_at) == ("k", fields.get("run_at", row.run_at))
+
+
+# -- a key that another task's job has
+
+
+async def test_a_key_that_another_task_has_is_an_error_and_not_its_job(store: Store) -> None:
+    (first,) = await store.enqueue([job(key="k")])
+    with pytest.raises(KeyInUse, match="'k' belongs to job") as raised:
+        await store.enqueue([job(task="app.other", key="k")])
+    assert (raised.value.key, raised.value.task) == ("k", TASK)
+    assert raised.value.job_id == first.job_id
+    assert len(await store.inspector.jobs(JobFilter())) == 1
+
+
+async def test_a_running_job_keeps_its_key_from_other_tasks_until_it_ends(
+    store: Store, hands: Hands
+) -> None:
+    await store.enqueue([job(key="k")])
+    claimed = await hands.claim_one()
+    with pytest.raises(KeyInUse):
+        await store.enqueue([job(task="app.other", key="k")])
+    await hands.hand_in(ended(claimed))
+    (other,) = await store.enqueue([job(task="app.other", key="k")])
+    assert other.created
+
+
+async def test_of_a_batch_with_a_key_of_another_task_nothing_is_stored(store: Store) -> None:
+    await store.enqueue([job(key="k")])
+    with pytest.raises(KeyInUse):
+        await store.enqueue([job(), job(key="free"), job(task="app.other", key="k"), job()])
+    assert len(await store.inspector.jobs(JobFilter())) == 1
+
+
+async def test_two_tasks_cannot_share_a_key_within_one_batch(store: Store) -> None:
+    with pytest.raises(KeyInUse, match="two tasks") as raised:
+        await store.enqueue([job(key="k"), job(), job(task="app.other", key="k")])
+    assert raised.value.job_id is None
+    assert await store.inspector.jobs(JobFilter()) == []
+
+
+async def test_an_alias_is_a_name_of_the_same_task(store: Store) -> None:
+    (first,) = await store.enqueue([job(task="app.old", key="k")])
+    renamed = job(task="app.new", aliases=("app.older", "app.old"), key="k")
+    (again,) = await store.enqueue([renamed])
+    assert (again.job_id, again.created) == (first.job_id, False)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_that_the_arguments_differ_is_told(store: Store, more: int) -> None:
+    args = '{"to":"ann \u00e9 \\u0000"}'
+    (first,) = await store.enqueue([job(key="k", args=args)])
+    others = [job() for _ in range(more)]
+    same, *_ = await store.enqueue([job(key="k", args=args), *others])
+    other, *_ = await store.enqueue([job(key="k", args='{"to":"bob"}'), *others])
+    assert first.same_args
+    assert (same.job_id, same.created, same.same_args) == (first.job_id, False, True)
+    assert (other.job_id, other.created, other.same_args) == (first.job_id, False, False)
+
+
+async def test_racing_tasks_share_no_key(store: Store, other_store: Store) -> None:
+    """Each round one task gets the key, and the other is told, however they meet."""
+    for n in range(20):
+        answers = await asyncio.gather(
+            store.enqueue([job(key=f"k{n}"), job()]),
+            other_store.enqueue([job(task="app.other", key=f"k{n}"), job()]),
+            return_exceptions=True,
+        )
+        assert [isinstance(one, KeyInUse) for one in answers].count(True) == 1
+    assert len(await store.inspector.jobs(JobFilter(limit=1_000))) == 40

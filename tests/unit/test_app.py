@@ -127,6 +127,29 @@ async def test_many_jobs_keep_their_order_beyond_one_statement(app):
     assert await app.enqueue_many([]) == []
 
 
+async def test_the_same_call_has_the_same_arguments_however_it_is_written(app):
+    analyze = app.tasks["analyze"].using(key="k")
+    first = await analyze.enqueue("a", 5)
+    same = await analyze.enqueue(depth=5, repo="a")
+    other = await analyze.enqueue("a", 6)
+    assert (first.same_args, same.same_args, other.same_args) == (True, True, False)
+    assert {same.id, other.id} == {first.id}
+    assert not other.created
+
+
+async def test_a_key_of_another_task_is_an_error_for_one_job_and_for_many(app):
+    first = await app.tasks["mail"].using(key="k").enqueue("a")
+    analyze = app.tasks["analyze"]
+    with pytest.raises(outlast.KeyInUse) as raised:
+        await analyze.using(key="k").enqueue("a")
+    assert (raised.value.task, raised.value.job_id) == ("mail", first.id)
+    with pytest.raises(outlast.KeyInUse):
+        await app.enqueue_many([analyze.call("b"), analyze.using(key="k").call("c")])
+    assert [row.id for row in await (await app.home.store()).inspector.jobs(JobFilter())] == [
+        first.id
+    ]
+
+
 async def test_handles_are_made_while_the_store_has_the_next_batch(app, monkeypatch):
     """In their order, whatever the store is at; what is left, once it has answered for the last."""
     monkeypatch.setattr(outlast.home, "ENQUEUE_MAX", 2)

@@ -1,7 +1,8 @@
 """What goes wrong, what is said about it, and the exit code.
 
 0    done
-1    the thing asked for is not so: no such job, a job that is not dead, steps to migrate
+1    the thing asked for is not so: no such job, a job that is not dead, a key that another task
+     has, steps to migrate
 2    wrong usage: an option, a URL, JSON, an unknown task, an application that cannot be imported
 3    the store cannot be used: unreachable, missing, damaged, of an incompatible schema
 70   a fault of Outlast itself
@@ -24,6 +25,7 @@ from outlast.errors import (
     JobCancelled,
     JobFailed,
     JobNotFound,
+    KeyInUse,
     OutlastError,
     StoreError,
     UsageError,
@@ -43,6 +45,7 @@ _CODES: tuple[tuple[type[OutlastError], int], ...] = (
     (ApplicationError, WRONG_USAGE),
     (UsageError, WRONG_USAGE),
     (JobNotFound, NOT_SO),
+    (KeyInUse, NOT_SO),
     (JobFailed, NOT_SO),
     (JobCancelled, NOT_SO),
 )

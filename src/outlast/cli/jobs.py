@@ -129,13 +129,15 @@ def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, js
         from outlast.cli.show import print_json
 
         found = {"id": stored.id, "task": stored.task, "created": stored.created}
+        found["same_args"] = stored.same_args
         print_json({"schema": SCHEMA, **found})
         return
     where = f" in the new file {place(url)}" if made else ""
     if stored.created:
         print(f"job {stored.id} enqueued{where}")
     else:
-        print(f"job {stored.id} has the key {key!r} and is unfinished: nothing was enqueued")
+        other = "" if stored.same_args else ", with other arguments,"
+        print(f"job {stored.id} has the key {key!r}{other} and is unfinished: nothing was enqueued")
 
 
 def arguments_of(texts: list[str]) -> tuple[list[Any], dict[str, Any]]:

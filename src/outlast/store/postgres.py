@@ -131,7 +131,7 @@ class PostgresStore:
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
         if len(jobs) == 1 and jobs[0].key is not None:
-            stored = await self._enqueue_with_key(jobs[0], jobs[0].key)
+            stored = await self._enqueue_with_key(jobs[0])
             if stored is not None:
                 return [stored]
         with_keys = keyed(jobs)
@@ -141,13 +141,13 @@ class PostgresStore:
             async with connection.transaction():
                 return await enqueue(connection, jobs, notify=self.notify)
 
-    async def _enqueue_with_key(self, job: NewJob, key: str) -> Enqueued | None:
+    async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:
         async with self._connections.use(keeps_plans=True) as connection:
             created = await create_with_key(connection, job, notify=self.notify)
         if created is not None:
             return created
         async with self._connections.use() as connection:
-            return await unfinished(connection, key)
+            return (await unfinished(connection, [job]))[0]
 
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]

@@ -8,9 +8,11 @@ task that are due at once) is told by its common columns and one text of all arg
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 from outlast.errors import StoreUnavailable
+from outlast.store.keys import check_batch, held
 from outlast.store.postgres_sql import job_columns, policy_text, sql
 from outlast.store.values import Enqueued, NewJob
 
@@ -47,10 +49,19 @@ async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqu
     return Enqueued(rows[0]["id"], True) if rows else None
 
 
-async def unfinished(connection: Any, key: str) -> Enqueued | None:
-    """Return the unfinished job that has the key, not created now; None if there is none."""
-    rows = await connection.fetch(sql("find_keys"), [key])
-    return Enqueued(rows[0]["id"], False) if rows else None
+async def unfinished(connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
+    """Return of each of these jobs the unfinished one that has its key, or None; KeyInUse if one is
+    of another task."""
+    keys = [job.key for job in jobs if job.key is not None]
+    rows = {row["key"]: row for row in await connection.fetch(sql("find_keys"), keys)}
+    return [_held(job, rows.get(job.key)) for job in jobs]
+
+
+def _held(job: NewJob, row: Any) -> Enqueued | None:
+    if row is None:
+        return None
+    digest = sha256(job.args.encode()).hexdigest()
+    return held(job, row["id"], row["task"], same_args=digest == row["args_digest"])
 
 
 def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
@@ -99,22 +110,34 @@ def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
 async def _enqueue_keyed(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool
 ) -> list[Enqueued]:
-    found: dict[int, Enqueued] = {}
-    left = list(enumerate(jobs))
+    """Look for the keys of several jobs before any of them is stored, so that KeyInUse leaves none
+    behind; what commits a key in between is met by the next look."""
+    check_batch(jobs)
+    found: list[Enqueued | None] = [None] * len(jobs)
+    if len(jobs) > 1:
+        found = await unfinished(connection, jobs)
     for _ in range(KEYED_TRIES):
-        batch = [job for _, job in left]
-        keys = [job.key for job in batch]
-        rows = await connection.fetch(sql("enqueue_keyed"), *job_columns(batch), notify, keys)
-        for (index, _job), row in zip(left, rows, strict=True):
-            if row["created"]:
-                found[index] = Enqueued(row["id"], True)
-        left = [(index, job) for index, job in left if index not in found]
-        if not left:
-            return [found[index] for index in range(len(jobs))]
-        rows = await connection.fetch(sql("find_keys"), [job.key for _, job in left])
-        held = {row["key"]: row["id"] for row in rows}
-        found |= {index: Enqueued(held[job.key], False) for index, job in left if job.key in held}
-        left = [(index, job) for index, job in left if index not in found]
-        if not left:
-            return [found[index] for index in range(len(jobs))]
+        found = await _store_those_left(connection, jobs, found, notify=notify)
+        if None in found:
+            looked = await unfinished(connection, jobs)
+            found = [one or other for one, other in zip(found, looked, strict=True)]
+        if None not in found:
+            return [one for one in found if one is not None]
     raise StoreUnavailable("jobs with these keys came and went too fast; enqueue again")
+
+
+async def _store_those_left(
+    connection: Any, jobs: Sequence[NewJob], found: Sequence[Enqueued | None], *, notify: bool
+) -> list[Enqueued | None]:
+    """Store the jobs that are not found yet; None is left for those whose keys were taken."""
+    batch = [job for job, one in zip(jobs, found, strict=True) if one is None]
+    if not batch:
+        return list(found)
+    keys = [job.key for job in batch]
+    rows = iter(await connection.fetch(sql("enqueue_keyed"), *job_columns(batch), notify, keys))
+
+    def stored() -> Enqueued | None:
+        row = next(rows)
+        return Enqueued(row["id"], True) if row["created"] else None
+
+    return [stored() if one is None else one for one in found]

@@ -19,6 +19,7 @@ import msgspec
 from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
 from outlast.store.base import ENQUEUE_MAX
+from outlast.store.keys import check_batch, held
 from outlast.store.sqlite_errors import translated
 from outlast.store.sqlite_exchange import draw
 from outlast.store.sqlite_fence import refuse
@@ -107,8 +108,11 @@ def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued
     drawn = cursor.execute(_PLACES, (len(jobs),)).fetchall()
     position, job_id = (last - len(jobs) + 1 for _, last in sorted(map(tuple, drawn)))
     if len(jobs) == 1 or any(job.key is not None for job in jobs):
+        check_batch(jobs)
+        taken = [_holder(cursor, job) for job in jobs]  # all keys first: all or none is stored
         rows = (_row(job_id + n, position + n, now, job) for n, job in enumerate(jobs))
-        return [_enqueue_one(cursor, row) for row in rows]
+        found = zip(jobs, rows, taken, strict=True)
+        return [one or _enqueue_one(cursor, job, row) for job, row, one in found]
     for alike in _alike(jobs):
         first = jobs[alike[0]]
         common = _row(job_id, position, now, first)[:COMMON]
@@ -159,11 +163,21 @@ def _policy_text(policy: Policy) -> str:
     return _encode(policy).decode()
 
 
-def _enqueue_one(cursor: Cursor, row: tuple[Any, ...]) -> Enqueued:
-    *_, job_id, _, _, key = row
+def _enqueue_one(cursor: Cursor, job: NewJob, row: tuple[Any, ...]) -> Enqueued:
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
-        return Enqueued(job_id, created=True)
-    return Enqueued(cursor.execute(_ENQUEUE["key_holder"], (key,)).fetchone()[0], created=False)
+        return Enqueued(row[-4], created=True)
+    twice = _holder(cursor, job)  # by a job before it in this call
+    assert twice is not None
+    return twice
+
+
+def _holder(cursor: Cursor, job: NewJob) -> Enqueued | None:
+    """Return the unfinished job with the key, if there is one; KeyInUse if of another task. The
+    write lock is held: nothing changes that before the commit."""
+    if job.key is None:
+        return None
+    row = cursor.execute(_ENQUEUE["key_holder"], {"key": job.key, "args": job.args}).fetchone()
+    return row and held(job, row[0], bytes(row[1]).decode(), same_args=bool(row[2]))
 
 
 # ----------------------------------------------------------------- writes of an attempt

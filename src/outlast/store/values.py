@@ -36,7 +36,7 @@ class Purpose(StrEnum):
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's
-    now, or at ``run_at`` (seconds since 1970, UTC)."""
+    now, or at ``run_at`` (seconds since 1970, UTC). ``aliases``: other names of the same task."""
 
     task: str
     queue: str = "default"
@@ -47,13 +47,16 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     tenant: str | None = None
     policy: Policy = Policy()
+    aliases: tuple[str, ...] = ()
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The id of an enqueued job; ``created`` is false where its key named an unfinished one."""
+    """The id of an enqueued job; ``created`` is false where its key named an unfinished one, and
+    ``same_args`` where that one's arguments are others."""
 
     job_id: int
     created: bool
+    same_args: bool = True
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,4 +18,6 @@ INSERT INTO outlast_jobs
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: key_holder
-SELECT id + 0 FROM outlast_jobs WHERE key = ? AND ended_at IS NULL
+-- The task as bytes: on a connection of the caller's, texts come in a form of its own.
+SELECT id + 0, CAST(task AS BLOB), args = :args FROM outlast_jobs
+WHERE key = :key AND ended_at IS NULL

@@ -1,0 +1,43 @@
+"""Keys: what an enqueue answers where an unfinished job has the key. Pure.
+
+A key is one for all tasks of a store. The same task's job is returned, also where the arguments
+differ; another task's is an error, since the call that was asked for would never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlast.errors import KeyInUse
+from outlast.store.values import Enqueued, NewJob
+
+
+def held(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enqueued:
+    """Return the unfinished job of ``task`` that has the key of ``job``; KeyInUse if that is
+    another task's. A task's aliases are names of the same task."""
+    key = job.key or ""
+    if task != job.task and task not in job.aliases:
+        raise KeyInUse(
+            f"the key {key!r} belongs to job {job_id} of the task {task!r}, which is unfinished:"
+            f" nothing was enqueued; keys are one for all tasks: say {job.task + ':' + key!r}",
+            key=key,
+            task=task,
+            job_id=job_id,
+        )
+    return Enqueued(job_id, created=False, same_args=same_args)
+
+
+def check_batch(jobs: Sequence[NewJob]) -> None:
+    """Raise KeyInUse where jobs of different tasks in one call have the same key."""
+    first: dict[str, NewJob] = {}
+    for job in jobs:
+        if job.key is None:
+            continue
+        other = first.setdefault(job.key, job)
+        if other.task not in {job.task, *job.aliases}:
+            raise KeyInUse(
+                f"the key {job.key!r} is given to jobs of two tasks in one call, {other.task!r}"
+                f" and {job.task!r}: nothing was enqueued",
+                key=job.key,
+                task=other.task,
+            )
