@@ -44,6 +44,12 @@ CATALOGUE: dict[str, Event] = {
         ("worker", "worker_id", "cause", "age"),
         "warning",
     ),
+    "reap_failed": Event(
+        "A worker was found gone, but its row cannot be marked, as while another session holds it."
+        " It is tried again with each look; told with the second failure, then once a minute.",
+        ("worker", "worker_id", "error"),
+        "warning",
+    ),
     "workers_deactivated": Event(
         "One look at all workers found some gone: how many.", ("count",), "warning"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -61,6 +62,9 @@ class Rows:
         self.causes: list[DeathCause] = []
         self.beats_on = False  # a worker that beats between the look and the reap
         self.fails = False
+        self.locked: set[int] = set()  # workers whose row another session holds
+        self.reclaim_fails = False
+        self.incarnation = "a"
         self.errors: list[Exception] = []
         self.decided: list[Any] = []
         self.reclaims = 0
@@ -70,9 +74,17 @@ class Rows:
             raise StoreUnavailable("away")
         if self.errors:
             raise self.errors.pop()
-        return Look(workers=list(self.workers), orphans=bool(self.orphans), overdue=False, now=0.0)
+        return Look(
+            workers=list(self.workers),
+            orphans=bool(self.orphans),
+            overdue=False,
+            now=0.0,
+            incarnation=self.incarnation,
+        )
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause) -> bool:
+        if gone.worker_id in self.locked:
+            raise StoreUnavailable("another session holds its row")
         if self.beats_on:
             return False
         self.reaped.append(gone.worker_id)
@@ -82,6 +94,8 @@ class Rows:
 
     async def reclaim(self, decide, limit=ORPHANS_MAX):
         self.reclaims += 1
+        if self.reclaim_fails:
+            raise StoreUnavailable("too slow")
         batch, self.orphans = self.orphans[:limit], self.orphans[limit:]
         decided = [decide(each) for each in batch]
         self.decided += decided
@@ -257,6 +271,54 @@ async def test_an_outage_of_the_store_is_nobody_s_silence(scene):
     with pytest.raises(StoreUnavailable):
         await scene.reaper.run_once()
     scene.rows.fails = False
+    await scene.looks(60)
+    assert scene.rows.reaped == []
+    await scene.looks(1)
+    assert scene.rows.reaped == [2]
+
+
+async def test_a_worker_whose_row_stays_locked_delays_no_other_and_is_reaped_when_it_is_free(scene):
+    scene.rows.workers = [seen(2), seen(3), seen(4, lease=90.0)]
+    scene.rows.locked = {2}
+    await scene.looks(61)
+    assert scene.rows.reaped == [3]
+    await scene.looks(30)
+    assert scene.rows.reaped == [3, 4], "what was observed was not forgotten"
+    scene.rows.locked = set()
+    await scene.looks(1)
+    assert scene.rows.reaped == [3, 4, 2], "it was tried with each look"
+
+
+async def test_a_row_that_stays_locked_is_told_of_with_the_second_try_and_then_once_a_minute(scene):
+    scene.rows.workers = [seen(2)]
+    scene.rows.locked = {2}
+    with heard_fields() as events:
+        await scene.looks(61)
+        assert [name for name, _ in events] == ["reconciliation_complete"]
+        await scene.looks(1)
+        told = ("reap_failed", {"worker": "w2", "worker_id": 2, "error": mock.ANY})
+        assert events[1:] == [told]
+        await scene.looks(130)
+    assert events[1:] == [told] * 3
+
+
+async def test_a_reclaim_that_fails_forgets_nobody_s_silence(scene):
+    await scene.looks(1)
+    scene.rows.workers = [seen(2)]
+    scene.rows.orphans = [orphan(1, worker_id=9)]
+    scene.rows.reclaim_fails = True
+    for _ in range(61):
+        with pytest.raises(StoreUnavailable):
+            await scene.reaper.run_once()
+        scene.clock.advance(1.0)
+    assert scene.rows.reaped == [2]
+
+
+async def test_another_incarnation_of_the_database_is_observed_anew(scene):
+    """A failover may have taken back the last beat that a worker was told of."""
+    scene.rows.workers = [seen(2)]
+    await scene.looks(59)
+    scene.rows.incarnation = "b"
     await scene.looks(60)
     assert scene.rows.reaped == []
     await scene.looks(1)

@@ -166,7 +166,8 @@ class Store(Protocol):
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen; for want
-        of presence only if that is absent still."""
+        of presence only if that is absent still. Raises StoreUnavailable while its row is locked:
+        it does not wait for one worker while others are to be found gone."""
         ...
 
     async def reclaim(

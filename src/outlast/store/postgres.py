@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
+from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition
 from outlast.store.base import ORPHANS_MAX, PRUNE_MAX, REFUSALS_KEPT
@@ -300,7 +301,7 @@ class PostgresStore:
     async def observe(self, slack: float = 0.0) -> Look:
         """Return one look at all active and draining workers, and at what nobody looks after."""
         rows = await self._fetch("observe", slack)
-        orphans, overdue, now, next_due, drawn, *_ = rows[0]
+        orphans, overdue, now, next_due, drawn, here, *_ = rows[0]
         return Look(
             workers=[_seen(row) for row in rows if row["worker_id"] is not None],
             orphans=orphans,
@@ -308,11 +309,25 @@ class PostgresStore:
             now=now,
             next_due=next_due,
             drawn=drawn,
+            incarnation=here,
         )
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
-        """Mark a worker lost, and why, if its counter still stands where it was seen."""
-        return bool(await self._fetch("reap", gone.worker_id, gone.beat, cause.value))
+        """Mark a worker lost, and why, if its counter still stands where it was seen.
+
+        Waits for nobody. Raises StoreUnavailable while another session holds the row; one that
+        only waits for a client that does not read is ended.
+        """
+        (row,) = await self._fetch("reap", gone.worker_id, gone.beat, cause.value)
+        if row["held"]:
+            await self._free(gone)
+        return bool(row["reaped"])
+
+    async def _free(self, gone: WorkerSeen) -> None:
+        ended = (await self._fetch("free", gone.worker_id, gone.beat))[0][0]
+        if ended is not None:
+            what = "was ended, since its client does not read" if ended else "holds its row"
+            raise StoreUnavailable(f"another session of worker {gone.name} {what}")
 
     async def reclaim(
         self,

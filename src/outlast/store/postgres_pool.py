@@ -52,6 +52,20 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     ),
     "XX000": (StoreUnavailable, "the server failed"),
     "22023": (StoreUnavailable, "the server refuses a setting"),
+    "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
+}
+
+# What a role or database may be set to otherwise, and our statements rest on: plans by index, and
+# results that are NULL and not a text; and sessions that stay. Not among them, and so obeyed:
+# default_transaction_read_only, by which a server that runs out of disk protects itself, and
+# search_path, by which our tables are found.
+_PLAIN = {
+    "jit": "off",
+    "enable_indexscan": "on",
+    "enable_indexonlyscan": "on",
+    "enable_nestloop": "on",
+    "array_nulls": "on",
+    "idle_session_timeout": "0",
 }
 
 
@@ -278,15 +292,25 @@ async def connect(
 
 
 def _session(settings: Settings, application: str, plans: str) -> dict[str, str]:
-    """READ COMMITTED is what the arguments in the SQL files rest on."""
-    milliseconds = str(int(settings.statement_timeout * 1000))
     return {
         "application_name": application,
-        "statement_timeout": milliseconds,
-        "idle_in_transaction_session_timeout": milliseconds,
+        **_bounds(settings),
         "default_transaction_isolation": "read committed",
         "plan_cache_mode": plans,
-        "jit": "off",
+        **_PLAIN,
+    }
+
+
+def _bounds(settings: Settings) -> dict[str, str]:
+    """How long a session may keep rows locked that are of no use to its client any more: while it
+    works, while it waits for the next statement, and while its client does not read the reply,
+    which neither of the first two ends (TCP on Linux; for a Unix socket see free.sql)."""
+    milliseconds = str(int(settings.statement_timeout * 1000))
+    return {
+        "statement_timeout": milliseconds,
+        "idle_in_transaction_session_timeout": milliseconds,
+        "tcp_user_timeout": milliseconds,
+        "lock_timeout": "0",
     }
 
 

@@ -255,8 +255,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     them. ``overdue``: whether a running attempt is past its hard deadline by more than the slack,
     by the store's clock, which is ``now`` (seconds since 1970). ``next_due``: in how many seconds
     a job that is in no line may fall due, 0 and less where one is; None: there is none. ``drawn``:
-    the highest position ever drawn, which rises whenever a job joins a line. None: this store says
-    neither."""
+    the highest position ever drawn, which rises whenever a job joins a line. ``incarnation``: names
+    the run of the database that has answered. None: this store says none of them."""
 
     workers: list[WorkerSeen]
     orphans: bool
@@ -264,6 +264,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     next_due: float | None = None
     drawn: int | None = None
+    incarnation: str | None = None
 
 
 class Late(msgspec.Struct, frozen=True):

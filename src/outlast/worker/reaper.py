@@ -3,8 +3,12 @@
 Two proofs: the host-local lock file is free (the kernel released it when the last process that
 held it died), or the presence in the database is gone, with no beat for longer than one is due.
 And the observer's rule (the beat counter stood still for that worker's own lease, on this
-process's own clock). A look that fails makes the observer start anew, so an outage of
-the store never counts as silence of a worker.
+process's own clock). A look that fails makes the observer start anew, and so does one that another
+incarnation of the database answers: an outage of the store never counts as silence of a worker, nor
+does the loss of beats that a failover takes back.
+
+What a look leads to is tried one by one, and what fails stops nothing else and forgets nothing: a
+row that stays locked delays the rescue of no other worker's jobs.
 
 One statement a look tells of all this at once, and whether there are orphans at all and attempts
 past their hard deadline (``worker/deadlines.py``): only where there are does anything more follow.
@@ -12,7 +16,7 @@ past their hard deadline (``worker/deadlines.py``): only where there are does an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from outlast.clock import Clock
 from outlast.errors import StoreError
@@ -26,7 +30,34 @@ from outlast.store.values import Look, Orphan, WorkerSeen
 from outlast.worker.deadlines import SLACK_SECONDS, Deadlines
 
 LOOK_SECONDS = 1.0  # between two looks; less where a worker has a short lease
+TELL_AGAIN_SECONDS = 60.0  # of a worker that still cannot be reaped
 UNKNOWN = "it is no longer registered as alive"
+
+
+class Failing:
+    """Which workers cannot be reaped, and when that is worth a line: with the second failure in a
+    row (a row may be held for an instant), and then once in TELL_AGAIN_SECONDS."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tell_at: dict[int, float] = {}
+
+    def is_news(self, worker_id: int) -> bool:
+        """Note a failure; return whether it is to be told."""
+        now = self._clock.boot()
+        before = self._tell_at.setdefault(worker_id, now)
+        if before == now or now < before:
+            return False
+        self._tell_at[worker_id] = now + TELL_AGAIN_SECONDS
+        return True
+
+    def ended(self, worker_id: int) -> None:
+        """Note that it does not fail."""
+        self._tell_at.pop(worker_id, None)
+
+    def keep(self, worker_ids: Iterable[int]) -> None:
+        """Forget all but these."""
+        self._tell_at = {each: self._tell_at[each] for each in worker_ids if each in self._tell_at}
 
 
 class Reaper:
@@ -54,24 +85,52 @@ class Reaper:
         self._clock = clock
         self._observer = Observer()
         self._presence = PresenceObserver()
+        self._incarnation: str | None = None  # of the database that the last look has shown
+        self._failing = Failing(clock)
         self._first = True  # nothing has been reconciled yet
 
     async def run_once(self) -> float:
         """Look at every worker once, reap those that are gone, reclaim what they held."""
+        asked_at = self._clock.boot()
+        look = await self._look()
+        reaped = await self._reap(look.workers, asked_at)
+        failed = [
+            error
+            for error in (await self._rescued(look, reaped), await self._closed(look))
+            if error is not None
+        ]
+        self._on_look(look)
+        if failed:
+            raise failed[0]
+        soon = self._presence.pause or LOOK_SECONDS
+        return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
+
+    async def _look(self) -> Look:
         try:
-            asked_at = self._clock.boot()
             look = await self._store.observe(SLACK_SECONDS)
-            reaped = await self._reap(look.workers, asked_at)
-            if reaped or look.orphans or self._first:
-                await self._reconcile()
-            if self._deadlines is not None:
-                await self._deadlines.take(look)
         except StoreError:
             self._forget()
             raise
-        self._on_look(look)
-        soon = self._presence.pause or LOOK_SECONDS
-        return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
+        if look.incarnation != self._incarnation:
+            self._forget()
+            self._incarnation = look.incarnation
+        return look
+
+    async def _rescued(self, look: Look, reaped: int) -> StoreError | None:
+        try:
+            if reaped or look.orphans or self._first:
+                await self._reconcile()
+        except StoreError as error:
+            return error
+        return None
+
+    async def _closed(self, look: Look) -> StoreError | None:
+        try:
+            if self._deadlines is not None:
+                await self._deadlines.take(look)
+        except StoreError as error:
+            return error
+        return None
 
     def _forget(self) -> None:
         self._observer.forget()
@@ -82,19 +141,31 @@ class Reaper:
     async def _reap(self, seen: list[WorkerSeen], asked_at: float) -> int:
         now = self._clock.boot()
         others = [each for each in seen if each.worker_id != self._own_id()]
+        self._failing.keep(each.worker_id for each in others)
         signs = [each.sign() for each in others]
         silent = {sign.worker_id for sign in self._observer.look(now, signs)}
         absent = {sign.worker_id for sign in self._presence.look(asked_at, now, signs)}
         count = 0
         for each in others:
             cause = self._cause_of_death(each, silent, absent)
-            if cause and await self._store.reap(each, cause):
+            if cause and await self._is_reaped(each, cause):
                 count += 1
                 _tell_reaped(each, cause)
                 self._on_reaped(each, cause)
         if count:
             emit("workers_deactivated", count=count)
         return count
+
+    async def _is_reaped(self, gone: WorkerSeen, cause: DeathCause) -> bool:
+        """Try once. What fails is tried again with the next look, and keeps no other from it."""
+        try:
+            reaped = await self._store.reap(gone, cause)
+        except StoreError as error:
+            if self._failing.is_news(gone.worker_id):
+                emit("reap_failed", worker=gone.name, worker_id=gone.worker_id, error=str(error))
+            return False
+        self._failing.ended(gone.worker_id)
+        return reaped
 
     @staticmethod
     def _cause_of_death(each: WorkerSeen, silent: set[int], absent: set[int]) -> DeathCause | None:

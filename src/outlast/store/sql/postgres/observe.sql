@@ -5,7 +5,7 @@
 -- of one that had it.
 WITH now AS MATERIALIZED (
     SELECT outlast_incarnation_v1() AS incarnation, outlast_presence_keys_v1() AS keys)
-SELECT a.orphans, a.overdue, a.now, a.next_due, a.drawn,
+SELECT a.orphans, a.overdue, a.now, a.next_due, a.drawn, now.incarnation AS here,
        w.id AS worker_id, w.name, w.host, w.boot_id, w.beat, w.heartbeat, w.lease, w.lock_path,
        w.lock_device, w.lock_inode,
        extract(epoch FROM statement_timestamp() - w.heartbeat_at)::float8 AS age,

@@ -1,0 +1,134 @@
+"""A client that stops reading in the middle of a large reply, on PostgreSQL.
+
+Its session waits in the server to write on, with the transaction open and its worker's row held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.job import State
+from outlast.store.base import Store
+from outlast.store.postgres import PostgresStore
+from outlast.testing import ManualClock
+from outlast.worker.reaper import Reaper
+from tests.conformance.kit import Hands, enqueued, eventually, job
+from tests.servers import PostgresServer
+
+LARGE = 30  # jobs with large arguments: more than all buffers between the two hold
+WAITS = """SELECT count(*) FROM pg_stat_activity
+           WHERE datname = current_database() AND wait_event = 'ClientWrite'"""
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+def by_socket(url: str, server: PostgresServer) -> str:
+    """Return the address of the same database by way of the server's Unix socket."""
+    database = url.rpartition("/")[2]
+    return f"postgresql://postgres@/{database}?host={quote(str(server.folder))}&port={server.port}"
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def address(request: pytest.FixtureRequest, pg_url: str, pg_server: PostgresServer) -> str:
+    """How the client that stops reading has connected."""
+    return pg_url if request.param == "tcp" else by_socket(pg_url, pg_server)
+
+
+@contextlib.asynccontextmanager
+async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[Hands]:
+    """Give a worker that has stopped to read in the middle of the reply to a large claim."""
+    store = PostgresStore(url, **settings)
+    await store.open()
+    await enqueued(store, *[job(args='"' + "x" * 900_000 + '"') for _ in range(LARGE)])
+    hands = await Hands.on(store, "stuck")
+    await hands.claim(0)  # its statement is prepared now: what follows is one reply
+    for connection in store._connections.stock().idle[False]:
+        connection._transport.pause_reading()
+        connection._config = connection._config._replace(command_timeout=None)  # nor gives up
+    claiming = asyncio.create_task(hands.claim(LARGE))
+    try:
+        assert await eventually(lambda: session.fetchval(WAITS))
+        yield hands
+    finally:
+        claiming.cancel()
+        with contextlib.suppress(asyncio.CancelledError, StoreUnavailable):
+            await claiming
+        await store.close()
+
+
+async def test_its_worker_is_reaped_all_the_same_and_its_claims_are_as_if_never_made(
+    address: str, store: Store, session: Any
+) -> None:
+    async with stuck_claim(address, session) as stuck:
+        gone = (await store.observe()).workers[0]
+        assert gone.worker_id == stuck.me.worker_id
+        with pytest.raises(StoreUnavailable, match="was ended, since its client does not read"):
+            await store.reap(gone)
+        assert await eventually(lambda: _reaped(store, gone))
+    assert await store.inspector.counts() == {("default", State.QUEUED): LARGE}
+    assert len(await (await Hands.on(store, "w2")).claim(LARGE)) == LARGE
+
+
+async def _reaped(store: Store, gone: Any) -> bool:
+    with contextlib.suppress(StoreUnavailable):
+        return await store.reap(gone)
+    return False
+
+
+async def test_others_that_are_gone_are_reaped_in_the_same_look(store: Store, session: Any) -> None:
+    """Also while the session that holds a row is none that may be ended."""
+    gone = [await Hands.on(store, name) for name in ("a", "b", "c")]
+    clock = ManualClock(boot=0.0)
+    reaper = Reaper(store, lambda: 0, lambda applied: None, clock=clock)
+    async with session.transaction():
+        await session.execute(
+            "SELECT FROM outlast_workers WHERE id = $1 FOR KEY SHARE", gone[0].me.worker_id
+        )
+        for _ in range(5):
+            await reaper.run_once()
+            clock.advance(1.0)
+        assert await lost(store) == {"b", "c"}
+    await reaper.run_once()
+    assert await lost(store) == {"a", "b", "c"}
+
+
+async def lost(store: Store) -> set[str]:
+    return {row.name for row in await store.inspector.workers() if row.status == "lost"}
+
+
+async def test_a_session_that_does_anything_else_is_not_ended(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    seen = await hands.seen()
+    async with session.transaction():
+        await session.execute(
+            "SELECT FROM outlast_workers WHERE id = $1 FOR KEY SHARE", hands.me.worker_id
+        )
+        with pytest.raises(StoreUnavailable, match="holds its row"):
+            await store.reap(seen)
+        assert (await store.heartbeat(hands.me)).renewed
+    assert not await store.reap(seen), "it has beaten since"
+
+
+async def test_the_server_ends_it_by_itself_before_its_lease_is_over(
+    pg_url: str, store: Store, session: Any
+) -> None:
+    """The kernel's answer, where no reaper may end a session: on TCP only."""
+    async with stuck_claim(pg_url, session, statement_timeout=1.0):
+        await eventually(lambda: _none_waits(session), seconds=30.0)
+    assert await store.inspector.counts() == {("default", State.QUEUED): LARGE}
+
+
+async def _none_waits(session: Any) -> bool:
+    return not await session.fetchval(WAITS)
