@@ -79,6 +79,7 @@ class Attempt:
         task, queue, tenant: as the job has them.
         deadline: when this attempt is cut off (aware, UTC), or None.
         resources: what the application's ``lifespan`` has yielded, or None.
+        returns: the task's return annotation, or Any.
         max_payload: bytes of JSON that a result or a checkpoint may have.
         completed_in: whether ``complete_in`` has completed this attempt in a transaction.
     """
@@ -103,7 +104,7 @@ class Attempt:
         """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation."""
         self._link = link
         self._claimed = claimed
-        self._returns = returns
+        self.returns = returns
         self.max_payload = max_payload
         self._checkpoint = claimed.checkpoint
         self.job_id = claimed.job_id
@@ -254,7 +255,7 @@ class Attempt:
             ConnectionMismatch: it is not on this store, or of an unknown kind.
             BadArguments: the result cannot be encoded, or does not fit the return annotation.
         """
-        text = encode_result(result, self._returns, self.max_payload)
+        text = encode_result(result, self.returns, self.max_payload)
         foreign = await self._checked(connection)
         if not await foreign.complete(self.job_id, self.token, text):
             raise self._lost("it was not completed")

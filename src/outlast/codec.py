@@ -138,6 +138,16 @@ def encode_result(value: Any, annotation: Any = Any, max_payload: int = MAX_PAYL
     return text.decode()
 
 
+def encode_return(value: Any, annotation: Any, max_payload: int) -> tuple[str, str]:
+    """Return what a task has returned as JSON text, and in which words it does not fit the return
+    annotation ("" where it does): its work is done all the same. BadArguments as ``encode_result``.
+    """
+    try:
+        return encode_result(value, annotation, max_payload), ""
+    except BadArguments as error:
+        return encode_result(value, Any, max_payload), str(error)
+
+
 def decode_result(text: str | None, annotation: Any = Any) -> Any:
     """Return a result as the annotated type; BadArguments if it is of another release's kind."""
     return None if text is None else from_json("the result", text, annotation)

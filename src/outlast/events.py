@@ -170,6 +170,11 @@ CATALOGUE: dict[str, Event] = {
         ("job_id", "token", "pid", "seconds"),
         "warning",
     ),
+    "result_mismatched": Event(
+        "A task has returned what does not fit its return annotation. Its job is completed.",
+        ("job_id", "token", "task", "error"),
+        "warning",
+    ),
     "result_rejected": Event(
         "The store refused the values of an attempt's end.", ("job_id", "token"), "warning"
     ),

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -192,6 +193,39 @@ async def test_a_result_that_cannot_be_stored_is_rejected(bench, value):
     outcome = await bench.outcome(odd)
     assert kind_of(outcome) is CrashKind.REJECTED_RESULT
     assert "the result" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "stored", "says"),
+    [
+        (int, "text", '"text"', "does not fit int: Expected `int`, got `str`"),
+        (int, None, "null", "does not fit int: Expected `int`, got `null`"),
+        (list[int], ["a"], '["a"]', "at `$[0]`"),
+        (int, 3, "3", ""),
+        (float, 3, "3", ""),
+        (int | None, None, "null", ""),
+        (None, None, "null", ""),
+        (Any, "text", '"text"', ""),
+    ],
+)
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_a_result_that_does_not_fit_its_annotation_is_kept_and_named(
+    bench, annotation, value, stored, says, plain
+):
+    """Its work is done: to do it again would do its effects again, and fit as little."""
+
+    async def returns():
+        return value
+
+    def returns_plainly():
+        return value
+
+    fn = returns_plainly if plain else returns
+    fn.__annotations__["return"] = annotation
+    outcome = await bench.outcome(bench.app.task(name="returns")(fn))
+    assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, stored)
+    assert says in outcome.message
+    assert bool(says) == bool(outcome.message)
 
 
 async def test_arguments_of_another_release_are_undecodable(bench):

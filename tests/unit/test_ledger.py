@@ -196,6 +196,17 @@ def test_a_completion_is_not_a_crash_and_its_message_is_bounded(ledger):
 # ---------------------------------------------------------------------------------- rejects
 
 
+def test_a_result_that_does_not_fit_is_told_without_what_is_secret():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
+    ledger.claim([claimed(1)])
+    with heard_fields() as told:
+        ledger.end(1, Outcome(kind=OutcomeKind.COMPLETED, result="1", message="no s3cret"))
+    fields = dict(told)["result_mismatched"]
+    assert (fields["job_id"], fields["token"], fields["task"]) == (1, 1, "t")
+    assert fields["error"] == "no [redacted]"
+    assert ledger.take(1)[0].state is State.COMPLETED
+
+
 def test_a_rejected_result_is_decided_by_the_job_s_own_policy(ledger):
     ledger.claim([claimed(1, failures=5, policy=Policy(retries=5))])
     ledger.claim([claimed(2, failures=5, policy=Policy(retries=6))])

@@ -24,7 +24,7 @@ from outlast.credentials import hide_logins
 from outlast.events import Subscriber, structlog_writer, subscribe
 
 QUEUE_MAX = 5_000  # entries; a few megabytes at most
-ROUTINE = frozenset({"attempt_started", "attempt_ended"})  # twice per job, and nothing is wrong
+ROUTINE = frozenset({"attempt_started", "attempt_ended", "result_mismatched"})  # may be of each job
 ROUTINE_MAX = 100  # of them are told one by one in a second; an entry costs more than a small job
 CLOSE_SECONDS = 2.0  # for the last lines, when somebody reads them
 _RETRY_SECONDS = 0.5

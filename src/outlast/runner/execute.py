@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from outlast.app import App, Context
 from outlast.attempt import Attempt, Link, set_current
 from outlast.clock import Clock
-from outlast.codec import encode_result
+from outlast.codec import encode_result, encode_return
 from outlast.errors import BadArguments, UnknownTask
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
@@ -33,6 +33,7 @@ from outlast.runner.threads import Threads
 from outlast.store.values import Claimed
 from outlast.task import Task
 
+_NOTHING = (Any, None, type(None))  # return annotations that None fits
 _WITHOUT_RESULT = Outcome(kind=OutcomeKind.COMPLETED, result=encode_result(None))
 
 _Returned = tuple[Any, BaseException | None]  # what a plain function has returned or raised
@@ -194,13 +195,13 @@ class Executor:
             return Outcome(kind=OutcomeKind.COMPLETED)
         if attempt._noticed and (stopped := cut_short(attempt)) is not None:  # noqa: SLF001
             return stopped
-        if value is None:
+        if value is None and attempt.returns in _NOTHING:
             return _WITHOUT_RESULT
         try:
-            result = encode_result(value, Any, self._app.max_payload)
+            result, misfit = encode_return(value, attempt.returns, self._app.max_payload)
         except BadArguments as error:
             return crashed(CrashKind.REJECTED_RESULT, str(error))
-        return Outcome(kind=OutcomeKind.COMPLETED, result=result)
+        return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)
 
     async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:
         async with contextlib.AsyncExitStack() as stack:

@@ -158,6 +158,8 @@ class Ledger:
                 self._unknown[token] = self._clock.boot()
         if outcome.kind is not _COMPLETED or outcome.message:
             outcome = self._with_evidence(running, outcome)
+            if outcome.kind is _COMPLETED and heard("result_mismatched", 1):
+                _tell_mismatch(running, outcome.message)
         transition = decide(running.facts(), outcome, self._clock.random)
         self._unanswered[token] = running
         self.ended.append(transition)
@@ -279,6 +281,17 @@ class Ledger:
         elif crash.kind in LIMITS:
             crash = _with_line(crash, running)
         return msgspec.structs.replace(outcome, crash=bounded(redacted(crash, self._hide)))
+
+
+def _tell_mismatch(running: Running, error: str) -> None:
+    claimed = running.claimed
+    emit(
+        "result_mismatched",
+        job_id=claimed.job_id,
+        token=running.token,
+        task=claimed.task,
+        error=error,
+    )
 
 
 def _with_line(crash: Crash, running: Running) -> Crash:
