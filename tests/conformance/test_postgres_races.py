@@ -94,7 +94,7 @@ async def test_an_exchange_that_waits_for_the_end_of_its_epoch_claims_nothing(
     (job_id,) = await enqueued(store)
     arguments = {
         "reconnect": (sql("reconnect"), hands.me.worker_id),
-        "reap": (sql("reap"), hands.me.worker_id, 0, "silence"),
+        "reap": (sql("reap"), hands.me.worker_id, 0, "silence", None),
         "stop": (sql("set_status"), hands.me.worker_id, "stopped"),
     }[verb]
     async with session.transaction():
@@ -148,7 +148,7 @@ async def test_a_beat_that_waits_for_the_reap_is_not_renewed(
     store: PostgresStore, hands: Hands, session: Any, watcher: Any
 ) -> None:
     async with session.transaction():
-        await session.fetch(sql("reap"), hands.me.worker_id, 0, "silence")
+        await session.fetch(sql("reap"), hands.me.worker_id, 0, "silence", None)
         beating = asyncio.create_task(store.heartbeat(hands.me))
         await blocked(watcher)
     assert not (await beating).renewed

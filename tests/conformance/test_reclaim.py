@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
@@ -78,6 +79,41 @@ async def test_the_decision_sees_why_its_worker_is_called_gone(store: Store) -> 
 
     await store.reclaim(decide)
     assert met == causes
+
+
+@pytest.mark.parametrize(
+    ("begun", "known"), [(None, False), (0, True), (1, True)], ids=["unknown", "none", "one of two"]
+)
+async def test_the_decision_sees_which_attempts_had_not_begun(
+    store: Store, hands: Hands, begun: int | None, known: bool
+) -> None:
+    await enqueued(store, job(), job())
+    tokens = [claimed.token for claimed in await hands.claim()]
+    gone = await hands.seen()
+    newest = tokens[0] if begun else begun
+    gone = msgspec.structs.replace(gone, begun=newest)
+    assert await store.reap(gone, DeathCause.LOCK_FILE)
+    met: dict[int, bool] = {}
+
+    def decide(orphan: Orphan) -> Transition:
+        met[orphan.facts.token] = orphan.began
+        return lost_worker(orphan)
+
+    await store.reclaim(decide)
+    assert met == {tokens[0]: not known or begun == 1, tokens[1]: not known}
+
+
+async def test_an_attempt_of_a_living_worker_counts_as_begun(store: Store, hands: Hands) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    met: list[bool] = []
+
+    def decide(orphan: Orphan) -> Transition:
+        met.append(orphan.began)
+        return lost_worker(orphan)
+
+    await store.reclaim(decide, only=[(claimed.job_id, claimed.token)])
+    assert met == [True]
 
 
 async def test_a_reclaimed_job_runs_again_and_its_evidence_is_kept(

@@ -256,7 +256,7 @@ class SimWorker:
         worker = Worker(
             self._registration(settings), settings, store=store, wakeup=wakeup, clock=self.clock,
             open_beating_store=lambda: self.world.open_store(self.host, self.lock),
-            hold_until=self.tether.hold_until, presence=self.presence,
+            hold_until=self.tether.hold_until, presence=self.presence, lock=self.lock,
         )  # fmt: skip
         tether: Any = self.tether
         worker.attach(assemble._pool(worker, self._make_runner, settings, tether, self.clock))

@@ -125,6 +125,7 @@ class Bench:
         self.changes = 0
         self.broken: list[ApplicationError] = []
         self.groups: list[tuple[int, bool]] = []
+        self.begun: list[int] = []
         self.pool = RunnerPool(
             FakeRunner,  # type: ignore[arg-type]
             self.ledger,
@@ -137,6 +138,7 @@ class Bench:
             wear=Wear(size=size, clock=self.clock, **limits),
             trusted=lambda: self.trusted,
             draining=lambda: self.draining,
+            on_begin=self.begun.append,
             on_change=self._changed,
             on_broken=self.broken.append,
             on_group=lambda pgid, born: self.groups.append((pgid, born)),

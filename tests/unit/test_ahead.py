@@ -69,6 +69,13 @@ async def test_what_has_a_timeout_does_not_begin_after_the_longest_wait() -> Non
     assert (end.token, end.outcome, end.charge) == (1, "released", "none")
 
 
+async def test_that_an_attempt_begins_is_noted_and_of_one_that_waits_it_is_not() -> None:
+    bench = await full_of_shared()
+    assert max(bench.begun) == SLOTS - 1
+    ended(bench, 0)
+    assert bench.begun[-1] == SLOTS
+
+
 async def test_an_idle_pool_asks_for_no_more_than_its_slots() -> None:
     bench = await Bench().ready(shared=False)
     assert [room.limit for room in bench.rooms(0)] == [SLOTS]

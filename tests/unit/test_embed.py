@@ -60,6 +60,18 @@ async def test_what_was_claimed_begins_with_a_later_turn_of_the_loop() -> None:
     assert [end.token for end in stage.ledger.take(10)] == [1, 2]
 
 
+async def test_that_an_attempt_begins_is_noted_before_it_does() -> None:
+    stage = Stage()
+    stage.pool.on_begin = lambda token: stage.begun.append(-token)
+    stage.place(*range(1, SLOTS + 2))
+    await stage.turns()
+    tokens = [*range(1, SLOTS + 1)]
+    assert stage.begun == [*(-token for token in tokens), *tokens]
+    assert stage.pool.waiting() == 1
+    stage.gate.set()
+    await stage.turns()
+
+
 async def test_no_more_begin_than_there_are_slots() -> None:
     stage = Stage()
     stage.place(*range(SLOTS + 2))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.model.crash import Progress
+from outlast.model.crash import Charge, Progress
 from outlast.model.job import JobFacts, Policy, State
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition
@@ -60,6 +61,7 @@ class Rows:
         self.orphans: list[Orphan] = []
         self.reaped: list[int] = []
         self.causes: list[DeathCause] = []
+        self.begun: list[int | None] = []
         self.beats_on = False  # a worker that beats between the look and the reap
         self.fails = False
         self.locked: set[int] = set()  # workers whose row another session holds
@@ -83,6 +85,7 @@ class Rows:
         )
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause) -> bool:
+        self.begun.append(gone.begun)
         if gone.worker_id in self.locked:
             raise StoreUnavailable("another session holds its row")
         if self.beats_on:
@@ -192,6 +195,39 @@ async def test_a_free_lock_file_is_proof_at_the_first_look(scene, lock):
     await scene.reaper.run_once()
     assert scene.rows.reaped == [2]
     assert scene.rows.causes == [DeathCause.LOCK_FILE]
+
+
+async def test_the_lock_file_of_a_dead_worker_tells_what_had_begun_and_is_removed(scene, lock):
+    lock.begin(7)
+    scene.rows.workers = [with_lock(lock)]
+    lock.release(unlink=False)
+    scene.rows.beats_on = True
+    await scene.reaper.run_once()
+    assert lock.path.exists(), "its row does not say that it is lost"
+    scene.rows.beats_on = False
+    await scene.reaper.run_once()
+    assert scene.rows.begun == [7, 7]
+    assert not lock.path.exists()
+
+
+async def test_the_file_of_a_worker_that_is_only_unheard_of_is_left_alone(scene, lock):
+    scene.rows.workers = [with_lock(lock)]
+    await scene.looks(100)
+    assert scene.rows.causes[-1] is DeathCause.SILENCE
+    assert scene.rows.begun == [None] * len(scene.rows.causes)
+    assert lock.path.exists()
+
+
+@pytest.mark.parametrize("suspect", [{}, {"solo": 2, "losses": 2}], ids=["ordinary", "suspect"])
+async def test_what_had_not_begun_when_its_worker_died_is_released(scene, suspect):
+    idle = orphan(1, cause=DeathCause.LOCK_FILE, **suspect)
+    scene.rows.orphans = [msgspec.structs.replace(idle, began=False)]
+    await scene.looks(1)
+    (end,) = scene.rows.decided
+    before = idle.facts
+    assert (end.outcome, end.state, end.charge) == ("released", State.QUEUED, Charge.NONE)
+    assert (end.failures, end.losses, end.solo) == (0, before.losses, before.solo)
+    assert "ran none of this" in end.message
 
 
 async def steps(scene: Scene, seconds: float) -> None:

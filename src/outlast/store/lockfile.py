@@ -1,17 +1,22 @@
 """A worker's lock file: proof of its death on the same host, and the carrier of its beat.
 
+It also tells which attempts a dead worker may have run: the newest that it let begin. What it had
+claimed and not begun, and what it handed back at its end without reaching the store, is no loss.
+
 The worker holds flock(LOCK_EX) and hands the descriptor down to its runners, so the lock is
 free only when *all* of them are gone, however they died. (A record lock as of ``lockf`` does not
 pass on to children, and closing any other descriptor of the file drops it.) A file proves
 something only if device and inode are those on the worker's row: cleaners of temporary
 directories unlink files, and a new file under an old name says nothing about the old worker. So
-each worker makes a file of its own, and only its owner ever unlinks it.
+each worker makes a file of its own. It is unlinked by its owner at a clean end, by the reaper that
+has found it free once the row says so, and, where a day older, by a worker that starts.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 import tempfile
 from contextlib import suppress
@@ -22,7 +27,10 @@ from typing import Self
 from outlast.errors import ConfigError
 from outlast.store import sqlite_url
 
-_DIGITS = 20  # of the counter: one fixed-width write at offset 0
+_DIGITS = 20  # of a number: one fixed-width write, of the counter at offset 0
+_BEGUN_AT = _DIGITS + 1  # where the newest token that has begun stands; no text: not known
+_NAME = re.compile(r".+-[a-z0-9_]{8}\.lock")
+_SWEEP_AGE_SECONDS, _SWEEP_MAX = 86_400.0, 100
 _MOUNTS = Path("/proc/self/mounts")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = frozenset(
@@ -74,6 +82,7 @@ class LockFile:
         self.device = status.st_dev
         self.inode = status.st_ino
         self.count = 0
+        self.begun = 0
 
     @classmethod
     def create(cls, directory: Path, name: str) -> Self:
@@ -94,6 +103,7 @@ class LockFile:
         except OSError as error:
             os.close(fd)
             raise ConfigError(f"no lock in {directory}: {error.strerror or error}") from error
+        _sweep(directory, os.fstat(fd).st_mtime - _SWEEP_AGE_SECONDS)
         return cls(Path(path), fd)
 
     def valid(self) -> bool:
@@ -111,26 +121,62 @@ class LockFile:
         self.count = count
         return count
 
+    def begin(self, token: int) -> None:
+        """Note, before it begins, that the attempt with this token does, and that no newer one has.
+
+        Where that cannot be written, the file is withdrawn: it must not say less than is true.
+        """
+        if token > self.begun:
+            self.begun = token
+            try:
+                _write(self.fd, token, _BEGUN_AT)
+            except OSError:
+                self._unlink()
+
+    def end_all(self) -> None:
+        """Note that no attempt runs any more: all have ended, or were handed back."""
+        with suppress(OSError):
+            _write(self.fd, 0, _BEGUN_AT)
+
     def release(self, *, unlink: bool = True) -> None:
         """Let go of the lock at the owner's clean end. Safe to call twice."""
         if self.fd < 0:
             return
-        if unlink and self.valid():
-            with suppress(OSError):
-                self.path.unlink()
+        if unlink:
+            self._unlink()
         os.close(self.fd)
         self.fd = -1
+
+    def _unlink(self) -> None:
+        if self.valid():
+            with suppress(OSError):
+                self.path.unlink()
 
 
 def read_beat(path: str | Path, device: int | None, inode: int | None) -> int | None:
     """Return the counter in a worker's lock file; None unless it is that very file."""
-    fd = _open_same(path, device, inode)
-    if fd is None:
-        return None
+    return _read(path, device, inode, 0)
+
+
+def read_begun(path: str | Path | None, device: int | None, inode: int | None) -> int | None:
+    """Return the newest token that has begun under a lock that is free; None: not known."""
+    return None if path is None else _read(path, device, inode, _BEGUN_AT)
+
+
+def remove(path: str | Path | None, device: int | None, inode: int | None) -> None:
+    """Unlink the lock file of a worker whose row says that it is lost, if it is free.
+
+    While it is unlinked this process holds the lock: nobody else has the file by then, and whoever
+    looks at it takes it for held, or finds nothing, which proves nothing.
+    """
+    fd = None if path is None else _open_same(path, device, inode)
+    if path is None or fd is None:
+        return
     try:
-        return int(os.pread(fd, _DIGITS, 0))
-    except (OSError, ValueError):
-        return None
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.lstat(path).st_ino == inode:
+                os.unlink(path)
     finally:
         os.close(fd)
 
@@ -206,6 +252,36 @@ def _kind_of(path: str, mounts: str) -> str:
     return kind
 
 
+def _sweep(directory: Path, older_than: float) -> None:
+    """Unlink free files, last written before that time of the file system's clock: their workers
+    were found dead from another host, or before this one was started. Should a row still refer to
+    one, nothing but the quick proof of that death is lost."""
+    with suppress(OSError):
+        names = [name for name in os.listdir(directory) if _NAME.fullmatch(name)]
+        for name in names[:_SWEEP_MAX]:
+            path = directory / name
+            status = path.lstat()
+            if status.st_mtime < older_than and _is_ours(path, status):
+                remove(path, status.st_dev, status.st_ino)
+
+
+def _is_ours(path: Path, status: os.stat_result) -> bool:
+    return _read(path, status.st_dev, status.st_ino, 0) is not None
+
+
+def _read(path: str | Path, device: int | None, inode: int | None, offset: int) -> int | None:
+    fd = _open_same(path, device, inode)
+    if fd is None:
+        return None
+    try:
+        text = os.pread(fd, _DIGITS + 1, offset)
+        return int(text) if len(text) == _DIGITS + 1 else None
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
+
+
 def _open_same(path: str | Path, device: int | None, inode: int | None) -> int | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -235,5 +311,5 @@ def _plain(name: str) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:100].lstrip(".") or "w"
 
 
-def _write(fd: int, count: int) -> None:
-    os.pwrite(fd, b"%0*d\n" % (_DIGITS, count), 0)
+def _write(fd: int, number: int, offset: int = 0) -> None:
+    os.pwrite(fd, b"%0*d\n" % (_DIGITS, number), offset)

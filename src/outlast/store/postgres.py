@@ -318,7 +318,7 @@ class PostgresStore:
         Waits for nobody. Raises StoreUnavailable while another session holds the row; one that
         only waits for a client that does not read is ended.
         """
-        (row,) = await self._fetch("reap", gone.worker_id, gone.beat, cause.value)
+        (row,) = await self._fetch("reap", gone.worker_id, gone.beat, cause.value, gone.begun)
         if row["held"]:
             await self._free(gone)
         return bool(row["reaped"])
@@ -364,7 +364,7 @@ class PostgresStore:
 
 
 def _seen(row: Any) -> WorkerSeen:
-    values = {name: row[name] for name in WorkerSeen.__struct_fields__}
+    values = {name: row[name] for name in WorkerSeen.__struct_fields__ if name != "begun"}
     return WorkerSeen(**{**values, "presence": Presence(values["presence"])})
 
 

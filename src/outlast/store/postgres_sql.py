@@ -112,4 +112,5 @@ def orphan_of(row: Any) -> Orphan:
         progress=progress_of(row["progress"]),
         checkpoint_age=row["checkpoint_age"],
         cause=cause_of(row["cause"]),
+        began=row["began"],
     )

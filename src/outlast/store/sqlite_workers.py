@@ -214,7 +214,7 @@ def reap(cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause) -> boo
         return False
     if _newest(row[0], gone.lock_path, gone.lock_device, gone.lock_inode) != gone.beat:
         return False
-    values = {"now": now, "cause": cause.value, "id": gone.worker_id}
+    values = {"now": now, "cause": cause.value, "begun": gone.begun, "id": gone.worker_id}
     return cursor.execute(_REAP["mark_lost"], values).rowcount == 1
 
 
@@ -301,6 +301,7 @@ def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
         progress=progress_of(row[9]),
         checkpoint_age=None if row[10] is None else now - row[10],
         cause=cause_of(row[11]),
+        began=bool(row[15]),
     )
 
 

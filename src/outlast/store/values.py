@@ -196,7 +196,8 @@ class Report(msgspec.Struct, frozen=True):
 class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One look at one active or draining worker, as a reaper needs it. ``age``: seconds since its
     last beat by the store's clock, for people. ``incarnation``: of the database, under which it
-    took its presence."""
+    took its presence. ``begun``: the newest token that it let begin, from a lock file that is free;
+    None: not known."""
 
     worker_id: int
     name: str
@@ -211,6 +212,7 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
     age: float | None = None
     presence: Presence = Presence.UNKNOWN
     incarnation: str | None = None
+    begun: int | None = None
 
     def sign(self) -> Sign:
         """Return what the observer's rule needs."""
@@ -226,7 +228,8 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     """A running job whose worker is not alive, or has no row: the facts to decide on. ``cause``:
-    by what the worker was found gone; None where it left by itself or has no row."""
+    by what the worker was found gone; None where it left by itself or has no row. ``began``:
+    whether the attempt may have run when the worker died; False where that is ruled out."""
 
     facts: JobFacts
     worker_id: int
@@ -235,6 +238,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     checkpoint_age: float | None = None
     cause: DeathCause | None = None
+    began: bool = True
 
     def crash(self, kind: CrashKind, message: str) -> Crash:
         """Return the report of an attempt that somebody else than its worker ends."""

@@ -177,6 +177,7 @@ async def _assembled(
         clock=clock,
         hold_until=tether.hold_until,
         presence=presence_for(url, settings),
+        lock=lock,
         hide_secrets=hiding_secrets(url, wakeup),
     )
     birth = RunnerSettings(
@@ -233,6 +234,7 @@ def _pool(
         ),
         trusted=worker.registration.trusted,
         draining=lambda: worker.registration.draining,
+        on_begin=worker.on_begin,
         on_change=worker.on_change,
         on_broken=worker.fail,
         on_group=lambda pgid, born: tether.add(pgid) if born else tether.drop(pgid),

@@ -140,6 +140,7 @@ class LocalPool:
         self._turning = False  # the loop's next turn fills the slots
         self._freed = 0
         self.may_begin: Callable[[], bool] = lambda: True
+        self.on_begin: Callable[[int], None] = lambda token: None
         link.on_free = self._on_free
 
     def registered(self, worker_id: int) -> None:
@@ -214,6 +215,7 @@ class LocalPool:
         begins = self._ahead.take(max(0, self._free()))
         for running in begins:
             running.started_at = running.last_sign_at = now
+            self.on_begin(running.token)
         self._executor.start([running.claimed for running in begins])
 
     def stop(self, token: int, reason: str) -> None:
@@ -282,6 +284,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
             wakeup=await wakeup_for(app.url, app.wakeup, store, chosen, clock),
             clock=clock,
             presence=presence_for(app.url, chosen),
+            lock=lock,
             hide_secrets=hiding_secrets(app.url, app.wakeup),
         )
         if lock is not None:
@@ -290,6 +293,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
         link = LocalLink(worker.ledger, worker.savings, await store.store_id())
         pool = LocalPool(app, worker.ledger, link, resources, chosen, clock)
         pool.may_begin = worker.registration.may_claim
+        pool.on_begin = worker.on_begin
         worker.attach(pool)
         running = asyncio.create_task(worker.run(), name="outlast-worker")
         try:

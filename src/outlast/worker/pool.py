@@ -47,7 +47,8 @@ _NO_PLACE = Outcome(
 class RunnerPool:
     """Gives claimed attempts to runners, and the ends of what they run to the ledger.
 
-    ``trusted``: whether the lease is. ``draining``: nothing new begins. The rest: see ``Lives``.
+    ``trusted``: whether the lease is. ``draining``: nothing new begins. ``on_begin`` is told
+    the newest token of attempts, before they begin. The rest: see ``Lives``.
     """
 
     name = "pool"
@@ -66,6 +67,7 @@ class RunnerPool:
         wear: Wear,
         trusted: Callable[[], bool],
         draining: Callable[[], bool],
+        on_begin: Callable[[int], None],
         on_change: Callable[[], None],
         on_broken: Callable[[ApplicationError], None],
         on_group: Callable[[int, bool], None],
@@ -78,6 +80,7 @@ class RunnerPool:
         self._clock = clock
         self._pulses = Pulses(ledger, clock)
         self._wear = wear
+        self._on_begin = on_begin
         self._on_change = on_change
         self._worker_id = 0
         self._trusted = trusted
@@ -214,6 +217,7 @@ class RunnerPool:
         self._lives.retire_worn()
 
     def _start(self, runner: RunnerProcess, attempts: list[Running]) -> None:
+        self._on_begin(max(running.token for running in attempts))  # before any of them can
         runner.taken += len(attempts)
         now = self._clock.boot()
         for running in attempts:

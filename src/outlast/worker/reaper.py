@@ -18,12 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from outlast.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.model.crash import CrashKind
 from outlast.model.lease import LOOK_FRACTION, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.store import lockfile
 from outlast.store.base import ORPHANS_MAX, Store
 from outlast.store.lockfile import Probe, probe
 from outlast.store.values import Look, Orphan, WorkerSeen
@@ -148,10 +151,12 @@ class Reaper:
         count = 0
         for each in others:
             cause = self._cause_of_death(each, silent, absent)
-            if cause and await self._is_reaped(each, cause):
+            if cause and await self._is_reaped(_as_found(each, cause), cause):
                 count += 1
                 _tell_reaped(each, cause)
                 self._on_reaped(each, cause)
+                if cause is DeathCause.LOCK_FILE:
+                    lockfile.remove(each.lock_path, each.lock_device, each.lock_inode)
         if count:
             emit("workers_deactivated", count=count)
         return count
@@ -208,6 +213,9 @@ class Reaper:
     def _decide(self, orphan: Orphan) -> Transition:
         why = UNKNOWN if orphan.cause is None else orphan.cause.sentence
         message = f"worker {orphan.worker or orphan.worker_id} is gone: {why}"
+        if not orphan.began:
+            idle = Outcome(kind=OutcomeKind.RELEASED, message=f"{message}; it ran none of this")
+            return decide(orphan.facts, idle, self._clock.random)
         outcome = Outcome(
             kind=OutcomeKind.CRASHED,
             crash=orphan.crash(CrashKind.LOST_WORKER, message),
@@ -215,6 +223,14 @@ class Reaper:
             proven=orphan.cause is not None and orphan.cause.proven,
         )
         return decide(orphan.facts, outcome, self._clock.random)
+
+
+def _as_found(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:
+    """Return it with what its lock file says of its attempts, once nobody can write there."""
+    if cause is not DeathCause.LOCK_FILE:
+        return gone
+    begun = lockfile.read_begun(gone.lock_path, gone.lock_device, gone.lock_inode)
+    return msgspec.structs.replace(gone, begun=begun)
 
 
 def _tell_reaped(gone: WorkerSeen, cause: DeathCause) -> None:

@@ -13,6 +13,7 @@ from outlast.model.crash import hiding
 from outlast.model.lease import patience
 from outlast.model.lifecycle import Transition
 from outlast.store.base import OUTCOMES_MAX, Store
+from outlast.store.lockfile import LockFile
 from outlast.store.presence import PresenceLock
 from outlast.store.reads import WorkerStatus
 from outlast.store.values import Beat, Look, NewWorker, WorkerRef
@@ -55,6 +56,7 @@ class Worker:
         clock: Clock,
         hold_until: Callable[[float], None] = _no_tether,
         presence: PresenceLock | None = None,
+        lock: LockFile | None = None,
         hide_secrets: Callable[[str], str] = hide_logins,
     ) -> None:
         self._new = new
@@ -63,6 +65,7 @@ class Worker:
         self._wakeup = wakeup
         self._clock = clock
         self._presence = presence
+        self._lock = lock
         self._keeper: Presence | None = None
         self.ledger = Ledger(
             clock,
@@ -206,6 +209,8 @@ class Worker:
         self.savings.close()
         await self._heartbeat.stop()
         await self.registration.leave()
+        if self._lock is not None:
+            self._lock.end_all()
         if self._presence is not None:  # not before: a live row without presence looks like a death
             await self._presence.release()
         await self._herald.leave()
@@ -271,6 +276,11 @@ class Worker:
         end = self._condition.end(self._services.values())
         if end is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
+
+    def on_begin(self, token: int) -> None:
+        """The pool lets an attempt begin: note it where others look who find this worker dead."""
+        if self._lock is not None:
+            self._lock.begin(token)
 
     def on_change(self) -> None:
         """The pool has changed: tell the store which tasks are known, and look for work."""

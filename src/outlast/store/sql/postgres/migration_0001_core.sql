@@ -23,7 +23,8 @@
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
 -- presence: the incarnation of the database under which the worker's advisory lock was taken;
 -- presence_off: why there is none. wakeup: by what it is woken, and what is wrong with that. cause:
--- why the row ended. failing: which duty of a live worker fails, and by what.
+-- why the row ended; begun: the newest token that the worker had let begin, where that is known.
+-- failing: which duty of a live worker fails, and by what.
 --
 -- The one CHECK of a job is the last line of safety, below all functions: it refuses what would lose
 -- a job (running without worker, token or start: never reclaimed), run it twice (a place in the line
@@ -145,6 +146,7 @@ CREATE TABLE outlast_workers (
     lease_expires_at timestamptz NOT NULL,
     stopped_at       timestamptz,
     cause            text,
+    begun            bigint,
     drain_requested  boolean NOT NULL DEFAULT false,
     presence         text,
     presence_off     text,

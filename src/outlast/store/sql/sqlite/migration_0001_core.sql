@@ -12,7 +12,8 @@
 -- it), cohort those suspects of it that run together. Suspects wait outside of the line: they
 -- have no position, and an index of their own, which is read lane by lane (queue, task).
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
--- presence_off are PostgreSQL's. wakeup: by what it is woken. cause: why a worker's row ended.
+-- presence_off are PostgreSQL's. wakeup: by what it is woken. cause: why a worker's row ended;
+-- begun: the newest token that the worker had let begin, where that is known.
 -- failing: which duty of a live worker fails, and by what.
 --
 -- The invariants of a state are one CASE: an IN list of more than two builds a temporary index
@@ -147,6 +148,7 @@ CREATE TABLE outlast_workers (
     lease_expires_at REAL NOT NULL,
     stopped_at       REAL,
     cause            TEXT,
+    begun            INTEGER,
     drain_requested  INTEGER NOT NULL DEFAULT 0,
     presence         TEXT,
     presence_off     TEXT,

@@ -1,0 +1,85 @@
+"""What the lock file of a worker that is gone says of its attempts, with real processes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import outlast
+from outlast.model.job import State
+from outlast.model.lease import DeathCause
+from outlast.store.reads import WorkerStatus
+from tests.crash import tasks
+from tests.crash.harness import Scene, scene
+from tests.crash.proxy import proxied
+
+JOBS = 3_000
+
+
+@pytest.fixture
+async def pg_stage(pg_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(pg_url, tmp_path) as opened:
+        yield opened
+
+
+async def test_what_a_drain_handed_back_while_the_store_was_away_is_not_charged(
+    pg_stage: Scene,
+) -> None:
+    direct = pg_stage.url
+    async with proxied(direct) as (proxy, through):
+        pg_stage.url = through
+        leaver = await pg_stage.worker("--drain-timeout", "0.5")
+        job = await pg_stage.enqueue("counts")
+        await pg_stage.started(1)
+        proxy.lead_to("127.0.0.1", 1)  # nobody listens there
+        await proxy.cut()
+        leaver.signal(signal.SIGTERM)
+
+        async def left() -> bool:
+            return leaver.process.poll() is not None
+
+        await pg_stage.until(left, "the end of the worker")
+        assert (await pg_stage.job(job)).state is State.RUNNING, "it could not say that it left"
+        pg_stage.url = direct
+        await pg_stage.worker()
+        await pg_stage.started(2)
+    rows = {row.pid: row for row in await pg_stage.worker_rows()}
+    assert rows[leaver.pid].status is WorkerStatus.LOST
+    assert rows[leaver.pid].cause == DeathCause.LOCK_FILE
+    (closed,) = await pg_stage.attempts(job)
+    assert (closed.outcome, closed.charge) == ("released", "none")
+    assert (await pg_stage.job(job)).losses == 0
+
+
+async def test_what_a_killed_worker_had_only_claimed_is_released_and_its_file_is_removed(
+    stage: Scene,
+) -> None:
+    """What has begun is a loss. How much was claimed ahead at that instant is left to chance."""
+    app = outlast.App(stage.url)
+    noted = app.task(tasks.noted.fn)
+    jobs = await app.enqueue_many(noted.call(value) for value in range(JOBS))
+    await app.close()
+    holder = await stage.worker("--runners", "1", "--queues", "default")
+
+    async def under_way() -> bool:
+        return len(stage.entries("noted")) > JOBS // 10
+
+    await stage.until(under_way, "some of them")
+    holder.kill_tree()
+    (file,) = stage.lock_files()
+    begun = {entry["token"] for entry in stage.entries("noted")}
+    await stage.worker("--runners", "1")
+
+    async def drained() -> bool:
+        return (await stage.store.inspector.counts()) == {("default", State.COMPLETED): JOBS}
+
+    await stage.until(drained, "the end of all jobs")
+    closed = [each for job in jobs for each in await stage.attempts(job.id)]
+    outcomes = {each.token: (each.outcome, each.charge) for each in closed}
+    assert set(outcomes.values()) <= {("lost_worker", "loss"), ("released", "none")}
+    released = {token for token, (outcome, _) in outcomes.items() if outcome == "released"}
+    assert not released & begun, "what has begun is never taken for what has not"
+    assert not file.exists()

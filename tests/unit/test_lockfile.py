@@ -1,0 +1,110 @@
+"""What a worker's lock file says of its attempts, and who may remove the file, when."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from outlast.store import lockfile
+from outlast.store.lockfile import LockFile, Probe
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def lock(tmp_path: Path):
+    lock = LockFile.create(tmp_path / "locks", "w1")
+    yield lock
+    lock.release()
+
+
+def named(lock: LockFile) -> tuple[Path, int, int]:
+    return lock.path, lock.device, lock.inode
+
+
+# --------------------------------------------------------------------- what has begun
+
+
+def test_what_has_begun_is_not_known_before_the_first_does(lock: LockFile):
+    assert lockfile.read_begun(*named(lock)) is None
+    lock.begin(7)
+    assert lockfile.read_begun(*named(lock)) == 7
+
+
+def test_the_newest_token_that_has_begun_stays_and_the_beat_is_beside_it(lock: LockFile):
+    for token in (7, 9, 8):
+        lock.begin(token)
+        lock.beat()
+    assert lockfile.read_begun(*named(lock)) == 9
+    assert lockfile.read_beat(*named(lock)) == 3
+
+
+def test_a_worker_that_has_ended_all_its_attempts_has_none_that_has_begun(lock: LockFile):
+    lock.begin(7)
+    lock.end_all()
+    assert lockfile.read_begun(*named(lock)) == 0
+
+
+def test_a_file_that_cannot_be_written_is_withdrawn_before_the_attempt_begins(lock: LockFile):
+    lock.begin(7)
+    with mock.patch("os.pwrite", side_effect=OSError(errno.ENOSPC, "no space")):
+        lock.begin(8)
+    assert not lock.path.exists(), "it would say that 8 had not begun"
+    assert lockfile.probe(*named(lock)) is Probe.UNKNOWN
+    lock.begin(9)
+
+
+@pytest.mark.parametrize("text", [b"", b"7\n", b"1" * 20, b"x" * 20 + b"\n"], ids=repr)
+def test_a_note_that_is_not_whole_says_nothing(lock: LockFile, text: bytes):
+    os.pwrite(lock.fd, text, 21)
+    assert lockfile.read_begun(*named(lock)) is None
+
+
+def test_without_the_very_file_nothing_is_known(lock: LockFile):
+    lock.begin(7)
+    assert lockfile.read_begun(None, None, None) is None
+    assert lockfile.read_begun(lock.path, lock.device, lock.inode + 1) is None
+
+
+# ------------------------------------------------------------------------- who removes it
+
+
+def test_a_free_file_is_removed_and_one_that_is_held_is_not(lock: LockFile):
+    lockfile.remove(*named(lock))
+    assert lock.path.exists()
+    assert lockfile.probe(*named(lock)) is Probe.HELD
+    lock.release(unlink=False)
+    lockfile.remove(*named(lock))
+    assert not lock.path.exists()
+    lockfile.remove(*named(lock))
+    lockfile.remove(None, None, None)
+
+
+def test_a_new_file_under_the_old_name_is_left_alone(lock: LockFile):
+    lock.release(unlink=False)
+    lock.path.rename(lock.path.with_suffix(".old"))
+    lock.path.touch()
+    lockfile.remove(*named(lock))
+    assert lock.path.exists()
+
+
+def test_a_worker_that_starts_removes_what_has_been_free_for_a_day(lock: LockFile):
+    folder = lock.path.parent
+    old, fresh = LockFile.create(folder, "old"), LockFile.create(folder, "fresh")
+    for one, released in ((old, True), (fresh, True), (lock, False)):
+        if released:
+            one.release(unlink=False)
+        if one is not fresh:
+            written = one.path.stat().st_mtime - DAY - 1
+            os.utime(one.path, (written, written))
+    foreign = [folder / "apt.lock", folder / "other-abcdefgh.lock"]
+    for path in foreign:
+        path.write_text("4711\n")
+        os.utime(path, (0, 0))
+    new = LockFile.create(folder, "new")
+    assert sorted(folder.iterdir()) == sorted([lock.path, fresh.path, new.path, *foreign])
+    new.release()
