@@ -228,9 +228,10 @@ class App:
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
         """Store many calls in their order; return their jobs.
 
-        Up to 5,000 are one statement: all or none. More go in statements of that size, so
-        StoreUnavailable may leave the first ones stored. With ``using(connection=…)``, the
-        same connection on all of them, all are part of your transaction.
+        Up to 5,000, with 64 MiB of arguments, are one statement: all or none. More go in
+        statements of that size, so StoreUnavailable may leave the first ones stored. With
+        ``using(connection=…)``, the same connection on all of them, all are part of your
+        transaction.
 
         Raises:
             UsageError: a call is of another application, or on another connection.

@@ -176,7 +176,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "result_rejected": Event(
-        "The store refused the values of an attempt's end.", ("job_id", "token"), "warning"
+        "The store refused the values of an attempt's end, or they did not reach it.", ("job_id", "token"), "warning"
     ),
     "progress_rejected": Event("The store refused a report of progress.", ("error",), "warning"),
     "claim_reconciled": Event(

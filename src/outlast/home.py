@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +19,7 @@ from outlast.bridge import hop
 from outlast.config import resolve_url, resolve_wakeup
 from outlast.credentials import redacted
 from outlast.errors import UsageError
-from outlast.store.base import ENQUEUE_MAX, Store
+from outlast.store.base import ENQUEUE_BYTES, ENQUEUE_MAX, Store
 from outlast.store.values import Enqueued, NewJob
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ class Home:
         take: Callable[[list[Enqueued]], None],
         connection: object = None,
     ) -> None:
-        """Store any number of jobs in their order, in batches of ENQUEUE_MAX, one after the other.
+        """Store any number of jobs in their order, in batches, one after the other.
 
         ``take`` is given what was stored, batch after batch in their order.
         """
-        batches = [jobs[at : at + ENQUEUE_MAX] for at in range(0, len(jobs), ENQUEUE_MAX)]
+        batches = list(_batches(jobs))
         if connection is None:
             await hop(lambda: self._enqueue_in_turn(batches, take))
             return
@@ -211,6 +211,18 @@ class Home:
         """Start anew in a child process, without touching what belongs to the parent."""
         _inherited.append((self._stores, self._messengers))
         self._stores, self._messengers = {}, {}
+
+
+def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """Cut jobs into what goes in one statement each: bounded in number and in bytes."""
+    begin = size = 0
+    for at, job in enumerate(jobs):
+        size += len(job.args)
+        if at > begin and (at - begin == ENQUEUE_MAX or size > ENQUEUE_BYTES):
+            yield jobs[begin:at]
+            begin, size = at, len(job.args)
+    if jobs:
+        yield jobs[begin:]
 
 
 async def _first(life: AsyncGenerator[Store]) -> Store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
+from outlast.model.suspects import Suspicion
 from outlast.store.base import Store
 from outlast.store.reads import WorkerStatus
-from outlast.store.values import Answer, Room, Save
+from outlast.store.values import Answer, NewJob, Room, Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job
 
 
@@ -300,3 +302,53 @@ async def test_a_bystander_is_charged_a_loss(store: Store, hands: Hands) -> None
     again = await hands.claim_one()
     assert attempt.charge == "loss"
     assert (again.failures, again.losses) == (0, 1)
+
+
+# -------------------------------------------------------------- how large one reply may be
+
+
+def large(kilobytes: int, **fields: Any) -> NewJob:
+    return job(args=f'{{"data":"{"x" * (1_000 * kilobytes - 11)}"}}', **fields)
+
+
+async def test_a_reply_brings_no_more_bytes_than_asked_for_and_says_that_there_is_more(
+    hands: Hands,
+) -> None:
+    ids = await enqueued(hands.store, *[large(10)] * 7)
+    first = await hands.exchange(limit=100, bytes_max=35_000)
+    assert ([each.job_id for each in first.claimed], first.cut) == (ids[:3], True)
+    assert all(len(each.args) == 10_000 for each in first.claimed)
+    exact = await hands.exchange(limit=100, bytes_max=30_000)
+    assert ([each.job_id for each in exact.claimed], exact.cut) == (ids[3:6], True)
+    last = await hands.exchange(limit=100, bytes_max=30_000)
+    assert ([each.job_id for each in last.claimed], last.cut) == (ids[6:], False)
+
+
+async def test_the_first_job_comes_whatever_its_size(hands: Hands) -> None:
+    ids = await enqueued(hands.store, *[large(100)] * 2)
+    for job_id in ids:
+        reply = await hands.exchange(limit=100, bytes_max=1)
+        assert [each.job_id for each in reply.claimed] == [job_id]
+
+
+async def test_bytes_count_over_lanes_and_queues_and_with_checkpoints(hands: Hands) -> None:
+    (saved,) = await enqueued(hands.store)
+    before = await hands.claim_one()
+    save = Save(saved, before.token, 1, '"' + "ä" * 4_999 + '"')  # 10,000 bytes
+    assert await hands.store.checkpoint([save]) == [Answer.ACCEPTED]
+    await hands.hand_in(ended(before, OutcomeKind.RELEASED))
+    lanes = [("q1", 0), ("q2", 0), ("q2", 1)]
+    await enqueued(hands.store, *[large(10, queue=queue, priority=rank) for queue, rank in lanes])
+    counts = []
+    while claimed := (reply := await hands.exchange(limit=9, bytes_max=20_050)).claimed:
+        counts.append(len(claimed))
+    assert (counts, reply.cut) == ([2, 2], False)
+
+
+async def test_a_cohort_of_suspects_is_split_where_it_is_too_large(hands: Hands) -> None:
+    ids = await enqueued(hands.store, *[large(10)] * 3)
+    suspicion = Suspicion(1, 1)
+    ends = [crashed(each, CrashKind.BYSTANDER, suspicion=suspicion) for each in await hands.claim()]
+    assert await hands.hand_in(*ends) == [Answer.ACCEPTED] * 3
+    reply = await hands.exchange(limit=9, solo=1, bytes_max=25_000)
+    assert ([each.job_id for each in reply.claimed], reply.cut) == (ids[:2], True)

@@ -72,6 +72,11 @@ async def noted(value: int = 0) -> int:
 
 
 @app.task
+async def echoes(data: str) -> str:
+    return data
+
+
+@app.task
 def tells(lines: int) -> None:
     for n in range(lines):
         outlast.current().report((n + 1) / lines, f"line {n + 1}")

@@ -60,6 +60,24 @@ async def test_a_claim_whose_reply_was_cut_runs_within_seconds(pg_stage: Scene) 
             await connection.close()
 
 
+async def test_a_slow_link_carries_large_arguments_and_results(pg_stage: Scene) -> None:
+    """Many more than it brings in the time that one trip has, which is a third of the lease."""
+    async with proxied(pg_stage.url) as (proxy, through):
+        proxy.bytes_per_second = 2e6
+        pg_stage.url = through
+        options = ("--heartbeat", "2", "--lease", "9", "--runners", "1", "--concurrency", "40")
+        data = "x" * 900_000
+        jobs = [await pg_stage.enqueue("echoes", data=data) for _ in range(24)]
+        await pg_stage.worker(*options)
+        rows = [await pg_stage.ended(job) for job in jobs]
+        assert {(row.state, row.failures) for row in rows} == {(State.COMPLETED, 0)}
+        assert {len(row.result or "") for row in rows} == {len(data) + 2}
+        again = [row.id for row in rows if row.attempt_count > 1]
+        assert len(again) <= 2, (
+            "one trip that broke off on a busy machine, and not one after another"
+        )
+
+
 async def test_cut_connections_cost_no_attempt(pg_stage: Scene) -> None:
     async with proxied(pg_stage.url) as (proxy, through):
         pg_stage.url = through

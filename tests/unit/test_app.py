@@ -150,6 +150,22 @@ async def test_a_key_of_another_task_is_an_error_for_one_job_and_for_many(app):
     ]
 
 
+async def test_one_statement_is_bounded_in_bytes(app, monkeypatch):
+    monkeypatch.setattr(outlast.home, "ENQUEUE_BYTES", 25)
+    store, sizes = await app.home.store(), []
+
+    async def noting(jobs):
+        sizes.append([len(job.args) for job in jobs])
+        return await enqueue(jobs)
+
+    enqueue = store.enqueue
+    monkeypatch.setattr(store, "enqueue", noting)
+    texts = ["", "abcd", "x" * 50, "", ""]
+    jobs = await app.enqueue_many([app.tasks["mail"].call(text) for text in texts])
+    assert sizes == [[9, 13], [59], [9, 9]]
+    assert len({job.id for job in jobs}) == 5
+
+
 async def test_handles_are_made_while_the_store_has_the_next_batch(app, monkeypatch):
     """In their order, whatever the store is at; what is left, once it has answered for the last."""
     monkeypatch.setattr(outlast.home, "ENQUEUE_MAX", 2)

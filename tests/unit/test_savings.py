@@ -83,6 +83,18 @@ async def test_batches_are_bounded(desk, monkeypatch):
     assert len(desk.answers) == 5
 
 
+async def test_batches_are_bounded_in_bytes(desk, monkeypatch):
+    monkeypatch.setattr(module, "TRIP_BYTES", 15)  # a save has seven
+    for number in range(1, 6):
+        desk.save(1, number)
+    await desk.savings.run_once()
+    assert [len(saves) for _, saves in desk.store.calls] == [2, 2, 1]
+    monkeypatch.setattr(module, "TRIP_BYTES", 0)
+    desk.save(1, 6)
+    await desk.savings.run_once()
+    assert len(desk.answers) == 6
+
+
 async def test_a_save_is_answered_only_once_the_store_has_it(desk):
     desk.save(1)
     desk.store.saves = [StoreUnavailable("broke off")]

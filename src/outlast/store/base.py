@@ -43,6 +43,7 @@ PRUNE_MAX = 1_000  # rows deleted in one transaction
 REFUSALS_KEPT = 1_000
 ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; 0002_ends.sql says the same
 ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of the store
+ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, but for a single job
 
 
 class Store(Protocol):

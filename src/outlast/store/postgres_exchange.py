@@ -19,7 +19,7 @@ from outlast.store.columns import policy_of
 from outlast.store.postgres_lanes import Lanes
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import Pair, array_text, ends_text, pair_of, sql, texts_array_text
-from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef
+from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, bytes_max
 
 
 class _Head(msgspec.Struct):
@@ -35,6 +35,7 @@ class _Head(msgspec.Struct):
     cancels: list[tuple[int, int]]
     next_due: float | None
     solo_waiting: int = 0
+    cut: bool = False
     lanes: list[tuple[str, str, int]] = []
 
 
@@ -85,6 +86,7 @@ class PostgresExchange:
             *lanes,
             self._notify,
             CLAIMS_MAX,
+            bytes_max(rooms),
             REFUSALS_KEPT,
         )
         head = _head_of(last["head"])
@@ -98,6 +100,7 @@ class PostgresExchange:
             cancels=head.cancels,
             next_due=head.next_due,
             solo_waiting=head.solo_waiting,
+            cut=head.cut,
         )
 
     async def _fetch(self, *values: Any) -> list[Any]:

@@ -26,11 +26,11 @@ from outlast.store.base import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_M
 from outlast.store.columns import policy_of
 from outlast.store.sqlite_fence import judged
 from outlast.store.sqlite_sql import statements
-from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef
+from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, bytes_max
 
 DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
 NUL = "\\u0000"  # as JSON has it, and two other texts too
-LONG = 10_000  # characters of arguments and checkpoint; longer ones are read job by job
+LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by job
 
 _SQL = statements("exchange")
 _MARK = statements("transaction")
@@ -49,13 +49,13 @@ def exchange(
     status = worker_status(cursor, me)
     answers = hand_in(cursor, now, ended)
     claimed: list[Claimed] = []
-    next_due, solo_waiting = None, 0
+    next_due, solo_waiting, cut = None, 0, False
     if status == "active" and rooms:
         scheduled, most, lanes = waiting(cursor)
         if line_up_due(cursor, now, scheduled):
             _, _, lanes = waiting(cursor)
         fit = [room for room in rooms if room.solo <= most]
-        claimed = claim(cursor, now, me, fit, lanes)
+        claimed, cut = claim(cursor, now, me, fit, lanes)
         next_due = seconds_to_next(cursor, now, rooms, claimed, scheduled, most)
         solo_waiting = suspects.waiting(cursor, now, rooms, most)
     return Exchanged(
@@ -65,6 +65,7 @@ def exchange(
         cancels=cancels_of(cursor, me.worker_id),
         next_due=next_due,
         solo_waiting=solo_waiting,
+        cut=cut,
     )
 
 
@@ -225,9 +226,11 @@ def claim(
     me: WorkerRef,
     rooms: Sequence[Room],
     lanes: Sequence[tuple[str, str]],
-) -> list[Claimed]:
-    """Take jobs out of the line, room by room; at most CLAIMS_MAX."""
+) -> tuple[list[Claimed], bool]:
+    """Take jobs out of the line, room by room, at most CLAIMS_MAX and as many bytes as a reply may
+    bring; return whether those have cut it short."""
     claimed: list[Claimed] = []
+    left = bytes_max(rooms)
     for room in rooms:
         limit = min(room.limit, CLAIMS_MAX - len(claimed))
         if limit <= 0:
@@ -236,8 +239,21 @@ def claim(
             found = suspects.next_cohort(cursor, now, room, limit)
         else:
             found = _first_in_line(cursor, room, lanes, limit)
-        claimed.extend(_take(cursor, now, me, found))
-    return claimed
+        count, left = _within(found, left, least=0 if claimed else 1)
+        claimed.extend(_take(cursor, now, me, found[:count]))
+        if count < len(found):
+            return claimed, True
+    return claimed, False
+
+
+def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
+    """Return how many of these rows, and at least so many, have no more bytes than are left, and
+    what is then left."""
+    for count, row in enumerate(found):
+        if row[12] > left and count >= least:
+            return count, left
+        left -= row[12]
+    return len(found), left
 
 
 def _first_in_line(
@@ -283,7 +299,7 @@ def _claimed(cursor: Cursor, row: Row, token: int) -> Claimed:
     args, checkpoint = row[5], row[11]
     if args is None:
         args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
-    solo, incident, cohort = row[12:] or (0, None, None)
+    solo, incident, cohort = row[13:] or (0, None, None)
     return Claimed(
         job_id=row[2],
         token=token,

@@ -5,6 +5,7 @@ A value knows nothing of a store; what is read for people and screens is in ``st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause, Presence, Sign
+
+TRIP_BYTES = 1024 * 1024  # of arguments and checkpoints in one reply, unless more is asked for
 
 
 class Answer(StrEnum):
@@ -131,13 +134,22 @@ class Room(msgspec.Struct, frozen=True):
     nothing else in it. 2: one job that must have its worker to itself.
 
     ``named``: ids of jobs that messages have named, taken before others of their priority where
-    the store can; a hint, and what cannot be claimed is passed over."""
+    the store can; a hint, and what cannot be claimed is passed over.
+
+    ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its rooms'; the first
+    job comes whatever its size."""
 
     tasks: list[str]
     limit: int
     queues: list[str] = []
     solo: int = 0
     named: list[int] = []
+    bytes_max: int = TRIP_BYTES
+
+
+def bytes_max(rooms: Sequence[Room]) -> int:
+    """Return how many bytes one reply may bring into these rooms."""
+    return min((room.bytes_max for room in rooms), default=TRIP_BYTES)
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -166,7 +178,8 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
     scheduled job of these queues falls due, where nothing more could be claimed; suspects count
     where there was room for them. ``solo_waiting`` is the largest ``solo`` among the suspects of
-    the rooms' tasks and queues that are due and were not claimed, 0 if there are none."""
+    the rooms' tasks and queues that are due and were not claimed, 0 if there are none. ``cut``:
+    more could have been claimed, but for the bytes that a reply may bring."""
 
     valid: bool
     answers: list[Answer]
@@ -174,6 +187,7 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     cancels: list[tuple[int, int]] = []
     next_due: float | None = None
     solo_waiting: int = 0
+    cut: bool = False
 
 
 class Save(msgspec.Struct, frozen=True):

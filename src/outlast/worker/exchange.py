@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from outlast.clock import Clock
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
@@ -19,13 +21,14 @@ from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.base import OUTCOMES_MAX, Store
 from outlast.store.bisect import exchange_bisecting
-from outlast.store.values import Answer, Claimed, Exchanged, Look, Room, WorkerRef
+from outlast.store.values import TRIP_BYTES, Answer, Claimed, Exchanged, Look, Room, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.ahead import WAIT_SECONDS_MAX
 from outlast.worker.alone import Alone
 from outlast.worker.base import Pool
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.reaper import LOOK_SECONDS
+from outlast.worker.trip_bytes import TripBytes, size_of
 
 T = TypeVar("T")
 
@@ -92,6 +95,7 @@ class Exchange:
         self._look_every = look_every
         self._reconcile_every = reconcile_every
         self._patience = patience
+        self._bytes = TripBytes(patience)
         self._broken = False
         self._reconciled_at = self._looked_at = clock.boot()
         self._superseded: set[int] = set()  # asked to stop, to be killed at the next look
@@ -125,9 +129,10 @@ class Exchange:
         if self._broken:
             await self._reconnect()
         await self._look_for_superseded()
-        ended = self._ledger.take(OUTCOMES_MAX)
-        rooms = self._rooms(ended)
-        if not ended and not rooms:
+        ended = [] if self._bytes.doubts else self._ledger.take(OUTCOMES_MAX, self._bytes.most)
+        alone = self._bytes.is_alone(ended)
+        rooms = [] if alone else self._rooms(ended)
+        if not (ended or rooms or self._bytes.doubts):
             if not self._is_at_ease():
                 self._inbox.refuse()
                 self._inbox.offer(0)
@@ -135,6 +140,7 @@ class Exchange:
             return min(self._poll, self._look_every)
         asked_as = self._holder.me
         reply = await self._trip(ended, rooms)
+        self._hint = self._hint or alone  # nothing was asked for beside it
         try:
             return await self._took(ended, rooms, reply, asked_as)
         except BaseException:
@@ -168,22 +174,37 @@ class Exchange:
     async def _trip(self, ended: list[Transition], rooms: list[Room]) -> Exchanged:
         self._hint = False
         self._asked_at = self._look_at = self._clock.boot()
-        rooms = self._inbox.named(rooms)
+        rooms = [self._bounded(room) for room in self._inbox.named(rooms)]
         try:
             await self._savings.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
-                return await exchange_bisecting(
+                reply = await exchange_bisecting(
                     self._store, self._holder.me, ended, rooms, self._ledger.reject
                 )
         except TimeoutError:
-            self._broke(ended)
+            self._timed_out(ended)
             raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
         except BaseException:
             self._broke(ended)
             raise
+        brought = sum(len(each.args) + len(each.checkpoint or "") for each in reply.claimed)
+        carried = max(brought, sum(map(size_of, ended)))
+        self._bytes.went(carried, self._clock.boot() - self._asked_at)
+        return reply
+
+    def _bounded(self, room: Room) -> Room:
+        most = self._bytes.most
+        return room if most == TRIP_BYTES else msgspec.structs.replace(room, bytes_max=most)
+
+    def _timed_out(self, ended: list[Transition]) -> None:
+        if self._bytes.timed_out(ended):
+            words = f"{size_of(ended[0]):,} bytes did not reach the store in {self._patience:g} s"
+            ended = [self._ledger.reject(ended[0], words)]
+        self._broke(ended)
 
     def _broke(self, ended: list[Transition]) -> None:
         self._broken = True
+        self._bytes.broke()
         self._inbox.settle(answered=False)
         self._ledger.give_back(ended)
 
@@ -245,7 +266,7 @@ class Exchange:
         asked = sum(room.limit for room in rooms if not room.solo)
         ordinary = sum(not each.solo for each in reply.claimed)
         self._inbox.offer(asked - ordinary)
-        if self._hint or self._ledger.ended or (asked and ordinary >= asked):
+        if self._hint or self._ledger.ended or reply.cut or (asked and ordinary >= asked):
             return self._gather()
         poll = self._poll * self._ease()
         due = poll if reply.next_due is None else min(poll, reply.next_due)

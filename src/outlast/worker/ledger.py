@@ -11,6 +11,7 @@ import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
+from itertools import accumulate, islice
 
 import msgspec
 
@@ -23,6 +24,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.marks import line_of, own_first
 from outlast.runner.protocol import End
 from outlast.store.values import Answer, Claimed
+from outlast.worker.trip_bytes import size_of
 
 MESSAGE_MAX = 2_000
 # looked up for every job: by way of its class, it takes Python 3.11 0.3 us
@@ -186,9 +188,14 @@ class Ledger:
             seconds=round(ended_at - running.started_at, 3),
         )
 
-    def take(self, limit: int) -> list[Transition]:
-        """Return the oldest ends, to be handed in; each must be answered or given back."""
-        batch = [self.ended.popleft() for _ in range(min(limit, len(self.ended)))]
+    def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
+        """Return the oldest ends, to be handed in, at least one and at most so many bytes of them;
+        each must be answered or given back."""
+        count = min(limit, len(self.ended))
+        if bytes_max is not None:
+            sizes = accumulate(map(size_of, islice(self.ended, count)))
+            count = max(min(count, 1), sum(size <= bytes_max for size in sizes))
+        batch = [self.ended.popleft() for _ in range(count)]
         self._handed_in.update({each.token: each for each in batch})
         return batch
 
@@ -231,10 +238,12 @@ class Ledger:
         since.update((transition.token, now) for transition, _ in late)
         return late
 
-    def reject(self, transition: Transition) -> Transition:
+    def reject(
+        self, transition: Transition, message: str = "the store refused the result"
+    ) -> Transition:
         """Return the end of an attempt whose result or report the store would not take."""
         emit("result_rejected", job_id=transition.job_id, token=transition.token)
-        crash = Crash(kind=CrashKind.REJECTED_RESULT, message="the store refused the result")
+        crash = Crash(kind=CrashKind.REJECTED_RESULT, message=message)
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, pid=transition.pid)
         return decide(self._unanswered[transition.token].facts(), outcome, self._clock.random)
 

@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from itertools import accumulate
 
 from outlast.errors import BadData, StoreError
 from outlast.events import emit
 from outlast.runner.protocol import Reported, Saved, Saving
 from outlast.store.base import Store
-from outlast.store.values import Answer, Report, Save
+from outlast.store.values import TRIP_BYTES, Answer, Report, Save
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.runner_process import RunnerProcess
 
@@ -77,7 +78,7 @@ class Savings:
         """
         waiting = len(self._saves)
         while waiting > 0:
-            batch = self._saves[: min(waiting, SAVES_MAX)]
+            batch = self._saves[: self._fitting(min(waiting, SAVES_MAX))]
             waiting -= len(batch)
             busy = await self._save(batch)
             self._saves = [*self._saves[len(batch) :], *busy]
@@ -89,6 +90,11 @@ class Savings:
         held = self._ledger.held()  # with those that have ended and are still running in the store
         self._reports = {token: one for token, one in self._reports.items() if token in held}
         await self._report(held)
+
+    def _fitting(self, count: int) -> int:
+        """Return how many of the first saves go in one trip: at least one."""
+        sizes = accumulate(len(save.value) for save, _ in self._saves[:count])
+        return max(1, sum(size <= TRIP_BYTES for size in sizes))
 
     async def _save(self, batch: list[tuple[Save, Reply]]) -> list[tuple[Save, Reply]]:
         wanted = [save for save, _ in batch if save.token in self._ledger.running]

@@ -237,7 +237,9 @@ END
 $$;
 
 -- Lock the next jobs of a queue in these lanes of it, from their floors on; returns their ids, where
--- their rows are and their positions, in the order of the line. One lane is read in its order and locked on the
+-- their rows are and their positions, in the order of the line, and how many bytes of arguments and
+-- checkpoints they have. (octet_length reads what is in the row: a value that is stored elsewhere has
+-- its length beside its address, and is neither fetched nor decompressed.) One lane is read in its order and locked on the
 -- way. The heads of several are merged without locks, four times as many as wanted, since others may
 -- hold the first; then as many as wanted are locked. Where others hold so many of those that some are
 -- still wanted, the lanes are read one after the other as if each were the only one, so that too few
@@ -246,7 +248,7 @@ $$;
 -- the line, whatever the statistics say.)
 CREATE FUNCTION outlast_next_v1(
     p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
-    OUT ids bigint[], OUT rows tid[], OUT positions bigint[])
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
@@ -255,8 +257,11 @@ DECLARE
     v_lane record;
 BEGIN
     IF cardinality(p_tasks) = 1 THEN
-        SELECT array_agg(l.id), array_agg(l.ctid), array_agg(l.position) INTO ids, rows, positions
-        FROM (SELECT j.id, j.ctid, j.position FROM outlast_jobs j
+        SELECT array_agg(l.id), array_agg(l.ctid), array_agg(l.position), sum(l.bytes)
+        INTO ids, rows, positions, bytes
+        FROM (SELECT j.id, j.ctid, j.position,
+                     octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
+              FROM outlast_jobs j
               WHERE j.queue = p_queue AND j.task = p_tasks[1] AND (-j.priority) = p_ranks[1]
                 AND j.position >= p_floors[1]
               ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT p_limit
@@ -275,9 +280,10 @@ BEGIN
     SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
            array_agg(l.ctid ORDER BY l.priority DESC, l.position),
            array_agg(l.position ORDER BY l.priority DESC, l.position),
-           (SELECT count(*) FROM candidate)
-    INTO ids, rows, positions, v_seen
-    FROM (SELECT j.id, j.ctid, j.priority, j.position
+           sum(l.bytes), (SELECT count(*) FROM candidate)
+    INTO ids, rows, positions, bytes, v_seen
+    FROM (SELECT j.id, j.ctid, j.priority, j.position,
+                 octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
           FROM candidate c
           JOIN outlast_jobs j ON j.id = c.id AND coalesce(j.position, 0) = c.position
           ORDER BY j.priority DESC, j.position LIMIT p_limit
@@ -289,15 +295,35 @@ BEGIN
         ORDER BY t.rank
     LOOP
         EXIT WHEN cardinality(ids) = p_limit;
-        SELECT ids || array_agg(l.id), rows || array_agg(l.ctid), positions || array_agg(l.position)
-        INTO ids, rows, positions
-        FROM (SELECT j.id, j.ctid, j.position FROM outlast_jobs j
+        SELECT ids || array_agg(l.id), rows || array_agg(l.ctid),
+               positions || array_agg(l.position), coalesce(bytes, 0) + coalesce(sum(l.bytes), 0)
+        INTO ids, rows, positions, bytes
+        FROM (SELECT j.id, j.ctid, j.position,
+                     octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
+              FROM outlast_jobs j
               WHERE j.queue = p_queue AND j.task = v_lane.task AND (-j.priority) = v_lane.rank
                 AND j.position >= v_lane.low AND j.position <> ALL (coalesce(positions, '{}'))
               ORDER BY j.queue, j.task, (-j.priority), j.position
               LIMIT p_limit - coalesce(cardinality(ids), 0)
               FOR NO KEY UPDATE SKIP LOCKED) l;
     END LOOP;
+END
+$$;
+
+-- How many of these jobs, from the first on, have so many bytes in all. The rows are locked.
+CREATE FUNCTION outlast_within_v1(p_rows tid[], p_bytes bigint) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_count integer;
+BEGIN
+    SELECT count(*) INTO v_count
+    FROM (SELECT sum(octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0))
+                     OVER (ORDER BY r.n) AS total
+          FROM unnest(p_rows) WITH ORDINALITY AS r (row, n)
+          JOIN outlast_jobs j ON j.ctid = r.row) s
+    WHERE s.total <= p_bytes;
+    RETURN v_count;
 END
 $$;
 
@@ -355,7 +381,7 @@ $$;
 -- Candidates are looked for without locks; what has changed since is not locked.
 CREATE FUNCTION outlast_next_suspects_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_limit integer, p_now timestamptz,
-    OUT ids bigint[], OUT rows tid[], OUT positions bigint[])
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -375,8 +401,10 @@ BEGIN
               AND j.task = ANY (p_tasks)
               AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues)));
     END IF;
-    SELECT array_agg(l.id ORDER BY l.id), array_agg(l.ctid ORDER BY l.id) INTO ids, rows
-    FROM (SELECT m.id, m.ctid
+    SELECT array_agg(l.id ORDER BY l.id), array_agg(l.ctid ORDER BY l.id), sum(l.bytes)
+    INTO ids, rows, bytes
+    FROM (SELECT m.id, m.ctid,
+                 octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0) AS bytes
           FROM (SELECT u.id FROM unnest(ids) AS u (id) LIMIT p_limit) w
           JOIN outlast_jobs m ON m.id = w.id AND m.state = 'queued' AND m.solo = p_solo
           FOR NO KEY UPDATE OF m SKIP LOCKED) l;

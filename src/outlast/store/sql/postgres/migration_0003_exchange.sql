@@ -41,6 +41,9 @@
 --    crash and for no others, so what is seen at 1 holds to the end.
 --    The token is drawn while the worker's row is held, so that a jump of the sequence (raise_tokens in
 --    0006), which locks out all holders of that table, can never make it step back.
+--    A reply is bounded in bytes of arguments and checkpoints, too, since a slow link must carry it in
+--    time; the first job comes whatever its size. What was locked beyond that is left as it was, and
+--    others pass it over until the commit, which waits for no more than such a reply to be sent.
 -- 6  Suspects, for rooms that ask for them (solo > 0; the functions are in 0002): out of their own
 --    index and never out of the line, where they have no position. One look at that index tells, for
 --    most exchanges, that there are none. The first that is due names its cohort; what another worker
@@ -133,7 +136,7 @@ CREATE FUNCTION outlast_exchange_v1(
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text,
     p_limits integer[], p_solos integer[], p_tasks text[], p_queues text[], p_named text[],
     p_lane_queues text[], p_lane_tasks text[], p_lane_ranks smallint[], p_lane_floors bigint[],
-    p_notify boolean, p_claims_max integer, p_refusals_kept integer)
+    p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_refusals_kept integer)
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
@@ -165,6 +168,8 @@ DECLARE
     v_left integer;
     v_count integer;
     v_claimed integer := 0;
+    v_bytes bigint := 0;
+    v_cut boolean := false;
     v_next_due timestamptz;
     v_due timestamptz;
     v_most integer;
@@ -294,6 +299,7 @@ BEGIN
 
         FOR v_room IN 1..cardinality(p_limits) LOOP
             v_solo := p_solos[v_room];
+            EXIT WHEN v_cut;
             CONTINUE WHEN v_solo > coalesce(v_most, 0);
             v_left := least(p_limits[v_room] - v_busy, p_claims_max - v_claimed);
             CONTINUE WHEN v_left <= 0;
@@ -367,7 +373,15 @@ BEGIN
                 ELSE
                     EXIT;
                 END IF;
-                IF v_next.ids IS NOT NULL THEN
+                IF v_bytes + v_next.bytes > p_bytes_max THEN
+                    v_count := greatest(
+                        outlast_within_v1(v_next.rows, p_bytes_max - v_bytes), 1 - v_claimed);
+                    v_next.ids := v_next.ids[:v_count];
+                    v_next.rows := v_next.rows[:v_count];
+                    v_next.positions := v_next.positions[:v_count];
+                    v_cut := true;
+                END IF;
+                IF cardinality(v_next.ids) > 0 THEN
                     v_started := clock_timestamp();
                     RETURN QUERY
                     UPDATE outlast_jobs j
@@ -387,8 +401,9 @@ BEGIN
                         v_next.positions, array_fill(NULL::bigint, ARRAY[v_count]));
                     v_claimed := v_claimed + v_count;
                     v_left := v_left - v_count;
+                    v_bytes := v_bytes + v_next.bytes;
                 END IF;
-                EXIT WHEN v_left <= 0 OR v_solo > 0;
+                EXIT WHEN v_left <= 0 OR v_solo > 0 OR v_cut;
             END LOOP;
             IF v_left > 0 AND v_due IS NOT NULL THEN v_next_due := least(v_next_due, v_due); END IF;
             v_due := NULL;
@@ -424,6 +439,7 @@ BEGIN
         'cancels', coalesce(v_cancels, '[]'::json),
         'next_due', extract(epoch FROM v_next_due - v_now),
         'solo_waiting', v_waiting,
+        'cut', v_cut,
         'lanes', coalesce(v_new, '[]'::json))::text;
     RETURN NEXT;
 END

@@ -178,7 +178,7 @@ $$;
 -- id.)
 CREATE FUNCTION outlast_named_v1(
     p_ids bigint[], p_tasks text[], p_queues text[], p_limit integer,
-    OUT ids bigint[], OUT rows tid[], OUT positions bigint[])
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
 LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -193,9 +193,10 @@ BEGIN
         FROM (SELECT DISTINCT w.queue FROM wanted w) q
         CROSS JOIN LATERAL outlast_head_v1(q.queue, 1) h)
     SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
-           array_agg(l.ctid ORDER BY l.priority DESC, l.position)
-    INTO ids, rows
-    FROM (SELECT j.id, j.ctid, j.priority, j.position
+           array_agg(l.ctid ORDER BY l.priority DESC, l.position), sum(l.bytes)
+    INTO ids, rows, bytes
+    FROM (SELECT j.id, j.ctid, j.priority, j.position,
+                 octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
           FROM wanted w
           JOIN first f ON f.queue = w.queue AND w.priority >= f.priority
           JOIN outlast_jobs j ON j.id = w.id AND coalesce(j.position, 0) > 0

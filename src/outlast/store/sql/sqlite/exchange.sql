@@ -111,15 +111,15 @@ SELECT (SELECT json_group_array(queue) FROM scheduled WHERE queue IS NOT NULL),
        (SELECT json_group_array(json_array(j.queue, j.task))
         FROM lane JOIN outlast_jobs AS j ON j.id = lane.id)
 -- name: lane
--- Payloads longer than :long (characters) are left out, and read apart: one text holds all jobs.
+-- Payloads longer than :long (bytes) are left out, and read apart: one text holds all jobs.
 SELECT json_group_array(json_array(
-    rank, position, id, task, queue, CASE WHEN NOT is_long THEN args END, attempt_count,
-    failures, losses, policy, tenant, CASE WHEN NOT is_long THEN checkpoint END))
+    rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
+    failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes))
 FROM (
     SELECT -priority AS rank, position, id, task, queue, CAST(args AS TEXT) AS args,
            attempt_count, failures, losses, CAST(policy AS TEXT) AS policy,
            CAST(tenant AS TEXT) AS tenant, CAST(checkpoint AS TEXT) AS checkpoint,
-           length(args) + coalesce(length(checkpoint), 0) > :long AS is_long
+           length(CAST(args AS BLOB)) + coalesce(length(CAST(checkpoint AS BLOB)), 0) AS bytes
     FROM outlast_jobs
     WHERE position IS NOT NULL AND queue = :queue AND task = :task
     ORDER BY priority DESC, position LIMIT :limit OFFSET :offset)
@@ -172,7 +172,8 @@ WHERE incident = ? AND cohort = ? AND state = 'queued' AND solo = 1 AND run_at <
 ORDER BY id
 -- name: suspect
 SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
-       tenant, checkpoint, solo, incident, cohort
+       tenant, checkpoint, length(CAST(args AS BLOB)) + coalesce(length(CAST(checkpoint AS BLOB)), 0),
+       solo, incident, cohort
 FROM outlast_jobs WHERE id = ?
 -- name: next_suspect_due
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_suspect
