@@ -19,6 +19,7 @@ from outlast.store import open_store
 from outlast.store.base import Store
 from outlast.store.reads import JobRow
 from outlast.store.values import NewWorker, Orphan, Room
+from tests.conformance.kit import reap
 
 DEADLINE = 60.0  # seconds until a test says that something never happened
 
@@ -296,7 +297,7 @@ async def test_the_loser_of_a_lease_stops_and_its_late_words_are_refused(
         job = await goes_on.enqueue()
         await until(lambda: _is(job, "running"))
         (seen,) = (await store.observe()).workers
-        while not await store.reap(seen):
+        while not await reap(store, seen):
             (seen,) = (await store.observe()).workers
         await store.reclaim(_lost)
         assert await job.result(timeout=DEADLINE) == "the second"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from outlast.errors import StoreUnavailable
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts
+from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.base import Store
 from outlast.store.values import (
@@ -74,6 +77,15 @@ def lost_worker(orphan: Orphan) -> Transition:
     return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), no_dice)
 
 
+async def reap(store: Store, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
+    """Reap, again for as long as another session holds the row."""
+    async with asyncio.timeout(10.0):
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                return await store.reap(gone, cause)
+            await asyncio.sleep(0.01)
+
+
 class Hands:
     """A worker in the hands of a test."""
 
@@ -112,7 +124,7 @@ class Hands:
 
     async def vanish(self) -> None:
         """Be found gone."""
-        assert await self.store.reap(await self.seen())
+        assert await reap(self.store, await self.seen())
 
 
 async def enqueued(store: Store, *jobs: NewJob) -> list[int]:

@@ -11,7 +11,7 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.base import Store
 from outlast.store.reads import WorkerRow, WorkerStatus
-from tests.conformance.kit import Hands, ended, enqueued, job, lost_worker
+from tests.conformance.kit import Hands, ended, enqueued, job, lost_worker, reap
 
 
 async def row_of(store: Store, hands: Hands) -> WorkerRow:
@@ -69,7 +69,7 @@ async def test_a_worker_that_beat_since_it_was_seen_is_not_reaped(
 
 async def test_a_worker_is_reaped_once(store: Store, hands: Hands) -> None:
     seen = await hands.seen()
-    answers = await asyncio.gather(store.reap(seen), store.reap(seen))
+    answers = await asyncio.gather(reap(store, seen), reap(store, seen))
     assert sorted(answers) == [False, True]
     assert (await store.observe()).workers == []
     row = await row_of(store, hands)
@@ -145,7 +145,7 @@ async def test_an_exchange_that_waits_for_a_reap_claims_nothing(
     await enqueued(store, *[job() for _ in range(20)])
     seen = await hands.seen()
     rival = Hands(other_store, hands.me)
-    exchanged, reaped = await asyncio.gather(rival.exchange(limit=5), store.reap(seen))
+    exchanged, reaped = await asyncio.gather(rival.exchange(limit=5), reap(store, seen))
     assert reaped
     late = await hands.exchange(limit=5)
     assert (late.valid, late.claimed) == (False, [])

@@ -19,7 +19,7 @@ from outlast.store.base import Store
 from outlast.store.postgres import PostgresStore
 from outlast.testing import ManualClock
 from outlast.worker.reaper import Reaper
-from tests.conformance.kit import Hands, enqueued, eventually, job
+from tests.conformance.kit import Hands, enqueued, eventually, job, reap
 from tests.servers import PostgresServer
 
 LARGE = 30  # jobs with large arguments: more than all buffers between the two hold
@@ -48,9 +48,9 @@ def address(request: pytest.FixtureRequest, pg_url: str, pg_server: PostgresServ
 @contextlib.asynccontextmanager
 async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[Hands]:
     """Give a worker that has stopped to read in the middle of the reply to a large claim."""
-    store = PostgresStore(url, **settings)
-    await store.open()
-    await enqueued(store, *[job(args='"' + "x" * 900_000 + '"') for _ in range(LARGE)])
+    calm, store = PostgresStore(url), PostgresStore(url, **settings)
+    await calm.open()
+    await enqueued(calm, *[job(args='"' + "x" * 900_000 + '"') for _ in range(LARGE)])
     hands = await Hands.on(store, "stuck")
     await hands.claim(0)  # its statement is prepared now: what follows is one reply
     for connection in store._connections.stock().idle[False]:
@@ -65,6 +65,7 @@ async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[
         with contextlib.suppress(asyncio.CancelledError, StoreUnavailable):
             await claiming
         await store.close()
+        await calm.close()
 
 
 async def test_its_worker_is_reaped_all_the_same_and_its_claims_are_as_if_never_made(
@@ -75,15 +76,9 @@ async def test_its_worker_is_reaped_all_the_same_and_its_claims_are_as_if_never_
         assert gone.worker_id == stuck.me.worker_id
         with pytest.raises(StoreUnavailable, match="was ended, since its client does not read"):
             await store.reap(gone)
-        assert await eventually(lambda: _reaped(store, gone))
+        assert await reap(store, gone)
     assert await store.inspector.counts() == {("default", State.QUEUED): LARGE}
     assert len(await (await Hands.on(store, "w2")).claim(LARGE)) == LARGE
-
-
-async def _reaped(store: Store, gone: Any) -> bool:
-    with contextlib.suppress(StoreUnavailable):
-        return await store.reap(gone)
-    return False
 
 
 async def test_others_that_are_gone_are_reaped_in_the_same_look(store: Store, session: Any) -> None:
@@ -125,7 +120,7 @@ async def test_the_server_ends_it_by_itself_before_its_lease_is_over(
     pg_url: str, store: Store, session: Any
 ) -> None:
     """The kernel's answer, where no reaper may end a session: on TCP only."""
-    async with stuck_claim(pg_url, session, statement_timeout=1.0):
+    async with stuck_claim(pg_url, session, statement_timeout=4.0):
         await eventually(lambda: _none_waits(session), seconds=30.0)
     assert await store.inspector.counts() == {("default", State.QUEUED): LARGE}
 

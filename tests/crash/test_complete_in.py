@@ -12,6 +12,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Orphan
+from tests.conformance.kit import reap
 from tests.crash.harness import Scene
 from tests.crash.payments import EFFECTS
 
@@ -63,7 +64,7 @@ async def test_a_stale_attempt_rolls_the_users_writes_back(shop: Scene) -> None:
     job = await shop.enqueue("pays_once_the_flag_is_up", flag=str(flag))
     first = await shop.started(1)
     (seen,) = (await shop.store.observe()).workers
-    assert await shop.store.reap(seen)
+    assert await reap(shop.store, seen)
     assert len(await shop.store.reclaim(_lost)) == 1
     flag.touch()
 
