@@ -1,14 +1,16 @@
 """Which workers can take what: the same rules for ``why``, ``stats`` and ``doctor``. Pure.
 
-A worker counts as alive when its row says so and it was heard of within its own lease. Both times
-are for people: no decision about a job is made here.
+A worker counts as alive when its row says so, its lock file does not prove the contrary, and it was
+heard of within its own lease by the store's clock. That is for people: no decision about a job is
+made here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.model.job import State
+from outlast.store.reads import JobRow, WorkerRow, WorkerStatus
 
 
 def holds(one: WorkerRow) -> bool:
@@ -16,14 +18,50 @@ def holds(one: WorkerRow) -> bool:
     return one.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
 
 
+def dead(one: WorkerRow) -> bool:
+    """Whether it is proven dead, and no live worker has marked its row yet."""
+    return holds(one) and one.lock_free
+
+
+def unheard(one: WorkerRow, now: float) -> float:
+    """Return the seconds since its last beat, by the store's clock where that was asked."""
+    return max(0.0, now - one.heartbeat_at) if one.unheard is None else one.unheard
+
+
 def silent(one: WorkerRow, now: float) -> bool:
     """Whether nothing was heard of it for its whole lease."""
-    return now - one.heartbeat_at > one.lease
+    return unheard(one, now) > one.lease
+
+
+def health(one: WorkerRow, now: float) -> str:
+    """Return what is known of a worker: ``gone`` (its row has ended), ``dead`` (proven, though
+    its row says otherwise), ``silent`` (for its whole lease), ``failing`` (at a duty), ``well``."""
+    if not holds(one):
+        return "gone"
+    if dead(one):
+        return "dead"
+    if silent(one, now):
+        return "silent"
+    return "well" if one.failing is None else "failing"
+
+
+def astray(rows: Iterable[JobRow], workers: Iterable[WorkerRow], now: float) -> dict[int, str]:
+    """Return the running jobs that nothing runs any more: ``orphaned`` where the worker is gone or
+    dead, ``silent`` where it has not been heard of for its whole lease."""
+    known = {one.id: one for one in workers}
+    words = {"gone": "orphaned", "dead": "orphaned", "silent": "silent"}
+    found = {}
+    for row in rows:
+        if row.state is State.RUNNING:
+            mine = known.get(row.worker_id or 0)
+            standing = "gone" if mine is None else health(mine, now)
+            found[row.id] = words.get(standing)
+    return {number: phase for number, phase in found.items() if phase is not None}
 
 
 def alive(workers: Iterable[WorkerRow], now: float) -> list[WorkerRow]:
     """Return those that are alive."""
-    return [one for one in workers if holds(one) and not silent(one, now)]
+    return [one for one in workers if holds(one) and not dead(one) and not silent(one, now)]
 
 
 def knows(one: WorkerRow, task: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from outlast.fleet import health
 from outlast.model.crash import Charge, Crash, Progress
 from outlast.model.job import State
 from outlast.store.reads import AttemptRow, JobRow, RefusalRow, WorkerRow
@@ -21,16 +22,21 @@ SCHEMA = 1
 Document = dict[str, Any]
 
 
-def phase_of(row: JobRow, known_tasks: Collection[str] | None = None) -> str:
+def phase_of(
+    row: JobRow,
+    known_tasks: Collection[str] | None = None,
+    astray: Mapping[int, str] | None = None,
+) -> str:
     """Return where a job is, in the words for people.
 
-    The state itself, except for queued jobs: ``retrying`` waits after a failure or loss,
+    The state itself, except for running jobs that ``astray`` names (``fleet.astray``: ``orphaned``,
+    ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
     ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task,
     or has the tags that it requires (told only where ``known_tasks`` is given), ``suspect`` waits
     to be run alone.
     """
     if row.state is not State.QUEUED:
-        return row.state.value
+        return (astray or {}).get(row.id, row.state.value)
     unknown = known_tasks is not None and row.task not in known_tasks
     if row.solo and (row.waiting or not unknown):
         return "suspect"
@@ -46,6 +52,7 @@ def job_document(
     attempts: Iterable[AttemptRow],
     known_tasks: Collection[str] | None = None,
     refusals: Iterable[RefusalRow] = (),
+    astray: Mapping[int, str] | None = None,
 ) -> Document:
     """Return everything about one job: its attempts in the order of their tokens, as far as they
     are kept (``attempts_dropped`` counts the others), and the writes of attempts that had lost it,
@@ -53,7 +60,7 @@ def job_document(
     closed = list(attempts)
     return {
         "schema": SCHEMA,
-        **_job(row, known_tasks),
+        **_job(row, known_tasks, astray),
         "error": _error(row, closed),
         "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
         "attempts_dropped": closed[-1].dropped if closed else 0,
@@ -61,17 +68,24 @@ def job_document(
     }
 
 
-def jobs_document(rows: Iterable[JobRow], known_tasks: Collection[str] | None = None) -> Document:
+def jobs_document(
+    rows: Iterable[JobRow],
+    known_tasks: Collection[str] | None = None,
+    astray: Mapping[int, str] | None = None,
+) -> Document:
     """Return a list of jobs, without their attempts."""
-    return {"schema": SCHEMA, "jobs": [_job(row, known_tasks) for row in rows]}
+    return {"schema": SCHEMA, "jobs": [_job(row, known_tasks, astray) for row in rows]}
 
 
 def workers_document(
-    rows: Iterable[WorkerRow], refused: Mapping[str, int] | None = None
+    rows: Iterable[WorkerRow], now: float, refused: Mapping[str, int] | None = None
 ) -> Document:
     """Return a list of workers. ``refused``: how many writes of each were, by its name."""
     counts = refused or {}
-    shown = [_worker(row) | {"refusals": counts.get(row.name, 0)} for row in rows]
+    shown = [
+        _worker(row) | {"health": health(row, now), "refusals": counts.get(row.name, 0)}
+        for row in rows
+    ]
     return {"schema": SCHEMA, "workers": shown}
 
 
@@ -87,13 +101,15 @@ def iso(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
 
 
-def _job(row: JobRow, known_tasks: Collection[str] | None) -> Document:
+def _job(
+    row: JobRow, known_tasks: Collection[str] | None, astray: Mapping[int, str] | None
+) -> Document:
     return {
         "id": row.id,
         "task": row.task,
         "queue": row.queue,
         "state": row.state.value,
-        "phase": phase_of(row, known_tasks),
+        "phase": phase_of(row, known_tasks, astray),
         "priority": row.priority,
         "attempt_count": row.attempt_count,
         "failures": row.failures,

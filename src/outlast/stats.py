@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from outlast.fleet import alive, hindrance
+from outlast.fleet import alive, health, hindrance
 from outlast.inspector import SCHEMA, Document
 from outlast.store.figures import FIGURES_MAX, Ended, Figures, Number
 from outlast.store.reads import WorkerRow, WorkerStatus
@@ -23,6 +23,7 @@ def stats_document(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
         "workers": {
             status.value: sum(one.status is status for one in workers) for status in WorkerStatus
         },
+        "ill": _ill(figures, workers),
         "wakeups": _wakeups(figures, workers),
         "deactivations": {
             "hour": _lost(workers, figures.now - HOUR),
@@ -31,6 +32,18 @@ def stats_document(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
         "refusals": {"day": figures.refused},
         "completed": _completed(figures),
     }
+
+
+def _ill(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
+    """Return how many workers are not well though their rows say that they are there, and how many
+    jobs are called running by those that are dead or silent."""
+    judged = [(one, health(one, figures.now)) for one in workers]
+    counts: Document = {
+        word: sum(standing == word for _, standing in judged)
+        for word in ("dead", "silent", "failing")
+    }
+    gone = sum(one.running for one, standing in judged if standing not in {"well", "failing"})
+    return counts | {"running": gone}
 
 
 def _wakeups(figures: Figures, workers: Sequence[WorkerRow]) -> Document:

@@ -10,13 +10,40 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from outlast.fleet import alive, drains, hindrance, holds, knows, serves, silent, takes_nothing
+from outlast.fleet import (
+    alive,
+    dead,
+    drains,
+    hindrance,
+    holds,
+    knows,
+    serves,
+    silent,
+    takes_nothing,
+    unheard,
+)
 from outlast.inspector import SCHEMA, Document
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.figures import COUNT_MAX, Place
 from outlast.store.reads import AttemptRow, JobRow, WorkerRow
-from outlast.words import ago, count_of, line, since, span, stamp
+from outlast.why_words import (
+    NAME_MAX,
+    NAMES_SHOWN,
+    SAID_MAX,
+    at_time,
+    beats,
+    by_worker,
+    fails,
+    gone,
+    named,
+    opened,
+    quoted,
+    timeout,
+    took,
+    tries,
+)
+from outlast.words import count_of, line, since, span, stamp
 
 POSITIONS = {
     "completed": "it is done",
@@ -38,9 +65,6 @@ POSITIONS = {
     "failing": "it is due, but the workers that could take it fail at taking jobs",
     "in_line": "it is due, and a worker takes it as soon as it has room",
 }
-NAMES_SHOWN = 5
-NAME_MAX = 60
-SAID_MAX = 200
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,10 +96,10 @@ def why(about: Situation) -> Answer:
     if row.state is State.DEAD:
         return _dead(about)
     if row.state is State.CANCELLED:
-        said = f"It was cancelled {_at(row.ended_at, about.now)}, {_tries(row)}."
+        said = f"It was cancelled {at_time(row.ended_at, about.now)}, {tries(row)}."
         return Answer(position="cancelled", sentences=[said], moves=_requeue(about))
-    took = _took(row)
-    said = f"It was completed {_at(row.ended_at, about.now)}{_by(row.worker, row.host)}{took}."
+    ended = at_time(row.ended_at, about.now)
+    said = f"It was completed {ended}{by_worker(row.worker, row.host)}{took(row)}."
     return Answer(position="completed", sentences=[said], moves=["Nothing: it is done."])
 
 
@@ -114,7 +138,7 @@ def _dead(about: Situation) -> Answer:
     return Answer(
         position="dead",
         sentences=[
-            f"It died {_at(row.ended_at, about.now)}, {_tries(row)}: {cause}.",
+            f"It died {at_time(row.ended_at, about.now)}, {tries(row)}: {cause}.",
             *_last_end(about.attempts),
         ],
         moves=_requeue(about),
@@ -128,7 +152,7 @@ def _requeue(about: Situation) -> list[str]:
     if holder is not None:
         return [
             (
-                f"Nothing yet: its key {_quoted(row.key or '')} belongs to job {holder}, which is"
+                f"Nothing yet: its key {quoted(row.key or '')} belongs to job {holder}, which is"
                 " unfinished; it can be requeued after that has ended."
             )
         ]
@@ -155,21 +179,21 @@ def _running(about: Situation) -> Answer:
     row = about.row
     mine = next((one for one in about.workers if one.id == row.worker_id), None)
     others = max(0, about.place.beside - 1)
-    if mine is None or not holds(mine):
+    if mine is None or not holds(mine) or dead(mine):
         return Answer(
             position="orphaned",
-            sentences=[f"{_runs(about)}, but {_gone(mine, about.now)}: it is an orphan."],
+            sentences=[f"{_runs(about)}, but {gone(mine, about.now)}: it is an orphan."],
             moves=_reclaimers(about),
             others=others,
         )
     if silent(mine, about.now):
-        late = span(about.now - mine.heartbeat_at)
+        late = span(unheard(mine, about.now))
         said = f"{_runs(about)}, but nothing was heard of that worker for {late}."
         ends = f"Its lease is {span(mine.lease)}: it is found gone, unless it comes back."
         moves = _reclaimers(about, besides=mine)
         return Answer(position="silent", sentences=[said, ends], moves=moves, others=others)
-    sentences = [f"{_runs(about)}.", _beats(mine, about.now), *_progress(row)]
-    sentences += [_fails(mine, about.now)] if mine.failing else []
+    sentences = [f"{_runs(about)}.", beats(mine, about.now), *_progress(row)]
+    sentences += [fails(mine, about.now)] if mine.failing else []
     position, standing, moves = _its_end(about)
     return Answer(position=position, sentences=sentences + standing, moves=moves, others=others)
 
@@ -183,9 +207,9 @@ def _its_end(about: Situation) -> tuple[str, list[str], list[str]]:
         move = "It is cancelled once it stops; after a grace its runner is killed."
         return "stopping", [said], [move]
     if left is not None and left <= 0:
-        said = f"Its timeout of {_timeout(row)} was over {span(-left)} ago."
+        said = f"Its timeout of {timeout(row)} was over {span(-left)} ago."
         return "overdue", [said], ["Its worker ends it; should that be stuck, any other does."]
-    limits = [] if left is None else [f"Of its timeout of {_timeout(row)}, {span(left)} are left."]
+    limits = [] if left is None else [f"Of its timeout of {timeout(row)}, {span(left)} are left."]
     if row.policy.stall_timeout is not None:
         limits.append(f"Without a report or save for {span(row.policy.stall_timeout)} it is ended.")
     if not limits:
@@ -197,22 +221,7 @@ def _runs(about: Situation) -> str:
     row = about.row
     number = f"Attempt {row.attempt_count} (token {row.token})"
     lasts = since(row.started_at, about.now)
-    return f"{number} has been running {lasts}{_by(row.worker, row.host)}"
-
-
-def _beats(mine: WorkerRow, now: float) -> str:
-    left = mine.lease_expires_at - now
-    lasts = f"its lease lasts {span(left)} more" if left > 0 else "its lease is due"
-    status = "is draining, " if drains(mine) else ""
-    return f"Its worker {status}was heard of {_ago(mine.heartbeat_at, now)}; {lasts}."
-
-
-def _gone(mine: WorkerRow | None, now: float) -> str:
-    if mine is None:
-        return "its worker is not known to the store any more"
-    cause = f" ({line(mine.cause, SAID_MAX)})" if mine.cause else ""
-    ended = "" if mine.stopped_at is None else f" {_ago(mine.stopped_at, now)}"
-    return f"that worker is {mine.status.value}{ended and f', as of{ended}'}{cause}"
+    return f"{number} has been running {lasts}{by_worker(row.worker, row.host)}"
 
 
 def _reclaimers(about: Situation, besides: WorkerRow | None = None) -> list[str]:
@@ -226,7 +235,7 @@ def _reclaimers(about: Situation, besides: WorkerRow | None = None) -> list[str]
                 " start one."
             )
         ]
-    return [f"One of {_named(others)} gives it back to the queue."]
+    return [f"One of {named(others)} gives it back to the queue."]
 
 
 def _progress(row: JobRow) -> list[str]:
@@ -282,7 +291,7 @@ def _due(about: Situation) -> Answer:
     sentences = [
         f"It has been due {since(row.run_at, about.now)}, with {line_up} in its queue.",
         (
-            f"{_opened(_named(able))} can take it and"
+            f"{opened(named(able))} can take it and"
             f" {'runs' if len(able) == 1 else 'run'} {count_of(_load(able), 'attempt')} now."
         ),
     ]
@@ -309,9 +318,11 @@ Told = tuple[str, str, int]
 
 
 def _no_workers(about: Situation, _live: list[WorkerRow]) -> Told:
-    unheard = [one for one in about.workers if holds(one)]
-    seen = f" (nothing was heard of {_named(unheard)} for a whole lease)" if unheard else ""
-    wanted = f"that knows the task {_quoted(about.row.task)}"
+    killed = [one for one in about.workers if dead(one)]
+    quiet = [one for one in about.workers if holds(one) and not dead(one)]
+    seen = f" (nothing was heard of {named(quiet)} for a whole lease)" if quiet else ""
+    seen += f" (the lock file of {named(killed)} is free: dead)" if killed else ""
+    wanted = f"that knows the task {quoted(about.row.task)}"
     wanted = "with --shell, since it is a command" if about.row.task == SHELL_TASK else wanted
     move = f"Start a worker {wanted}."
     return f"No worker is alive{seen}.", move, about.place.due
@@ -320,14 +331,14 @@ def _no_workers(about: Situation, _live: list[WorkerRow]) -> Told:
 def _unservable(about: Situation, live: list[WorkerRow]) -> Told:
     if about.row.task == SHELL_TASK:
         return _no_shell(about, live)
-    task = _quoted(about.row.task)
-    said = f"No live worker knows the task {task}; there is {_named(live)}."
+    task = quoted(about.row.task)
+    said = f"No live worker knows the task {task}; there is {named(live)}."
     move = f"Start a worker whose application has the task {task} (or an alias of that name)."
     return said, move, about.place.due_alike
 
 
 def _no_shell(about: Situation, live: list[WorkerRow]) -> Told:
-    said = f"It is a command, and no live worker runs commands; there is {_named(live)}."
+    said = f"It is a command, and no live worker runs commands; there is {named(live)}."
     move = "Start a worker with --shell: it lets whoever can enqueue execute commands there."
     return said, move, about.place.due_alike
 
@@ -335,9 +346,9 @@ def _no_shell(about: Situation, live: list[WorkerRow]) -> Told:
 def _lacks_tags(about: Situation, live: list[WorkerRow]) -> Told:
     task = about.row.task
     lacking = sorted({tag for one in live for tag in one.lacks.get(task, ())})
-    tags = ", ".join(map(_quoted, lacking[:NAMES_SHOWN]))
+    tags = ", ".join(map(quoted, lacking[:NAMES_SHOWN]))
     noun = "the tag" if len(lacking) == 1 else "all of the tags"
-    said = f"No worker that knows the task {_quoted(task)} has {noun} {tags}."
+    said = f"No worker that knows the task {quoted(task)} has {noun} {tags}."
     return said, f"Start a worker that knows it and has {noun} {tags}.", about.place.due_alike
 
 
@@ -345,8 +356,8 @@ def _queue_not_served(about: Situation, live: list[WorkerRow]) -> Told:
     row = about.row
     knowing = [one for one in live if knows(one, row.task)]
     said = (
-        f"No worker that knows the task {_quoted(row.task)} serves the queue {_quoted(row.queue)};"
-        f" {_named(knowing)} {'knows' if len(knowing) == 1 else 'know'} it."
+        f"No worker that knows the task {quoted(row.task)} serves the queue {quoted(row.queue)};"
+        f" {named(knowing)} {'knows' if len(knowing) == 1 else 'know'} it."
     )
     name = line(row.queue, NAME_MAX)
     move = f"Start a worker with --queues {name}, or without --queues."
@@ -355,23 +366,16 @@ def _queue_not_served(about: Situation, live: list[WorkerRow]) -> Told:
 
 def _draining(about: Situation, live: list[WorkerRow]) -> Told:
     stopping = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
-    said = f"All that could take it are draining: {_named(stopping)}."
+    said = f"All that could take it are draining: {named(stopping)}."
     return said, "The next worker that starts takes it.", about.place.due_alike
 
 
 def _failing(about: Situation, live: list[WorkerRow]) -> Told:
     those = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
     ill = [one for one in those if takes_nothing(one)]
-    said = f"All that could take it fail at taking jobs: {_named(ill)}. {_fails(ill[0], about.now)}"
+    said = f"All that could take it fail at taking jobs: {named(ill)}. {fails(ill[0], about.now)}"
     move = "Mend that: `outlast doctor` says how, or the log of that worker."
     return said, move, about.place.due_alike
-
-
-def _fails(one: WorkerRow, now: float) -> str:
-    error = (one.failing or "").partition(": ")[2].rstrip(".")
-    what = "hand in or take nothing" if takes_nothing(one) else "not do all its duties"
-    name = line(one.name, NAME_MAX)
-    return f"Worker {name} could {what} {since(one.failing_since, now)}: {line(error, SAID_MAX)}."
 
 
 _HINDRANCES = {
@@ -441,49 +445,3 @@ def _able(about: Situation) -> list[WorkerRow]:
 
 def _load(workers: Iterable[WorkerRow]) -> int:
     return sum(one.running for one in workers)
-
-
-def _named(workers: Sequence[WorkerRow]) -> str:
-    names = ", ".join(line(one.name, NAME_MAX) for one in workers[:NAMES_SHOWN])
-    more = f" and {len(workers) - NAMES_SHOWN} more" if workers[NAMES_SHOWN:] else ""
-    return f"worker {names}" if len(workers) == 1 else f"workers {names}{more}"
-
-
-# -- words
-
-
-def _quoted(text: str) -> str:
-    return f"'{line(text, NAME_MAX)}'"
-
-
-def _timeout(row: JobRow) -> str:
-    return "the job" if row.policy.timeout is None else span(row.policy.timeout)
-
-
-def _tries(row: JobRow) -> str:
-    return f"after {count_of(row.attempt_count, 'attempt')}" if row.attempt_count else "unrun"
-
-
-def _by(worker: str | None, host: str | None) -> str:
-    if not worker:
-        return ""
-    return f" on worker {line(worker, NAME_MAX)}" + (f" ({line(host, NAME_MAX)})" if host else "")
-
-
-def _took(row: JobRow) -> str:
-    if row.started_at is None or row.ended_at is None:
-        return ""
-    return f" after {span(row.ended_at - row.started_at)}, attempt {row.attempt_count}"
-
-
-def _at(at: float | None, now: float) -> str:
-    return "at a time unknown" if at is None else f"{_ago(at, now)} ({stamp(at)})"
-
-
-def _ago(at: float, now: float) -> str:
-    return ago(at, now).replace("now", "just now")
-
-
-def _opened(text: str) -> str:
-    """Begin a sentence, without touching the names in it."""
-    return text[:1].upper() + text[1:]

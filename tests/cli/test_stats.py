@@ -20,7 +20,7 @@ def test_the_figures_as_json_have_stable_names(outlast: Outlast, filled: Filled)
     url, _ = filled
     document = outlast("stats", "--url", url, "--json").json()
     assert set(document) == names(
-        "schema queues unservable workers wakeups deactivations refusals completed"
+        "schema queues unservable workers ill wakeups deactivations refusals completed"
     )
     assert document["schema"] == 1
     default, post = document["queues"]

@@ -44,4 +44,6 @@ async def test_a_row_that_has_ended_keeps_what_was_said_last(hands: Hands, store
 
 
 async def test_how_long_a_worker_is_unheard_is_told_by_the_store(hands: Hands) -> None:
-    assert 0.0 <= (await row_of(hands)).unheard < 60.0
+    unheard = (await row_of(hands)).unheard
+    assert unheard is not None
+    assert 0.0 <= unheard < 60.0

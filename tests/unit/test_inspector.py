@@ -206,7 +206,7 @@ def test_workers_are_shown_with_all_that_the_contract_names():
         lease_expires_at=61.0,
         lock_path="/run/w-2.lock",
     )
-    document = workers_document([worker])
+    document = workers_document([worker], 2.0)
     (shown,) = document["workers"]
     assert set(shown) >= {
         "id",

@@ -96,8 +96,29 @@ UNDECODABLE = msgspec.structs.replace(
 )  # fmt: skip
 
 
+DEAD_ONE = worker(lock_free=True)
 REFUSED = worker(failing="exchange: NotPermitted: no UPDATE", failing_since=NOW - 90)
 CASES: list[tuple[str, Answer, list[str], int]] = [
+    (
+        "orphaned",
+        asked(running(), DEAD_ONE),
+        ["that worker is dead (its lock file on this machine is free)", "there is none: start one"],
+        0,
+    ),
+    ("orphaned", asked(running(), DEAD_ONE, worker(2)), ["One of worker W-2 gives it back"], 0),
+    ("no_workers", asked(job(), DEAD_ONE), ["the lock file of worker W-1 is free: dead"], 0),
+    (
+        "silent",
+        asked(running(), worker(unheard=61.0)),
+        ["nothing was heard of that worker for 1 min 1 s", "start one"],
+        0,
+    ),
+    (
+        "running",
+        asked(running(), worker(unheard=3.0, heartbeat_at=NOW - 9_000)),
+        ["heard of 3 s ago; its lease lasts 57 s more"],
+        0,
+    ),
     (
         "failing",
         asked(job(), REFUSED, worker(2, tasks=[]), due_alike=4),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlast.cli.application import Found, look_into
-from outlast.cli.connect import check_exists, make, place
+from outlast.cli.connect import check_exists, make, place, workers_of
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.options import AppUrl, Json, command
 from outlast.clock import SYSTEM
@@ -106,7 +106,7 @@ async def _look(store: Store, seen: dict[str, Any]) -> None:
     await check_exists(store)
     await _look_round(store, seen)
     await store.open()
-    seen["workers"] = await store.inspector.workers()
+    seen["workers"] = await workers_of(store)
     seen["figures"] = await store.inspector.figures()
 
 

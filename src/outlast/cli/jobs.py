@@ -11,7 +11,7 @@ import typer
 
 from outlast.app import App
 from outlast.cli.application import load
-from outlast.cli.connect import exists, missing, on_store, place
+from outlast.cli.connect import exists, missing, on_store, place, workers_of
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import (
     Application,
@@ -30,6 +30,7 @@ from outlast.cli.options import (
 )
 from outlast.clock import SYSTEM
 from outlast.errors import ConfigError, JobNotFound, UsageError
+from outlast.fleet import astray
 from outlast.inspector import SCHEMA, job_document, jobs_document
 from outlast.job import Job
 from outlast.model.job import State
@@ -191,19 +192,32 @@ def jobs(
     """
     which = JobFilter(state=state, queue=queue, task=task, tenant=tenant, limit=limit)
 
-    async def look(store: Store) -> tuple[list[JobRow], set[str]]:
-        return await store.inspector.jobs(which), await store.inspector.known_tasks()
+    now = SYSTEM.wall()
 
-    rows, known = on_store(url, look)
+    async def look(store: Store) -> tuple[list[JobRow], set[str], dict[int, str]]:
+        rows = await store.inspector.jobs(which)
+        strays = astray(rows, await workers_of(store), now)
+        return rows, await store.inspector.known_tasks(), strays
+
+    rows, known, strays = on_store(url, look)
     from outlast.cli.show import console, jobs_table, print_json
 
     if json:
-        print_json(jobs_document(rows, known))
+        print_json(jobs_document(rows, known, strays))
         return
     out = console()
-    out.print(jobs_table(out, rows, known, SYSTEM.wall()) if rows else "no such jobs")
+    out.print(jobs_table(out, rows, known, now, strays) if rows else "no such jobs")
+    if strays:
+        out.print(_of_strays(strays), style="red", soft_wrap=True)
     if len(rows) == limit:
         out.print(f"the newest {limit}; --limit shows more", style="dim")
+
+
+def _of_strays(strays: dict[int, str]) -> str:
+    many = "job is called running, but nothing runs it"
+    if len(strays) > 1:
+        many = "jobs are called running, but nothing runs them"
+    return f"{len(strays)} {many}: `outlast why {min(strays)}` tells what to do"
 
 
 def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
@@ -228,13 +242,16 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
             await store.inspector.refusals(job_id),
             await store.inspector.known_tasks(),
             SYSTEM.wall(),
+            await workers_of(store),
         )
 
     found = on_store(url, look)
     from outlast.cli.show import console, print_json
 
     if json:
-        print_json(job_document(found.row, found.attempts, found.known, found.refusals))
+        print_json(
+            job_document(found.row, found.attempts, found.known, found.refusals, found.astray)
+        )
     else:
         Page(console(), found).write()
 

@@ -15,10 +15,11 @@ from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.show import bar, said, word
+from outlast.fleet import alive, astray
 from outlast.inspector import phase_of
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
-from outlast.store.reads import AttemptRow, JobRow, RefusalRow
+from outlast.store.reads import AttemptRow, JobRow, RefusalRow, WorkerRow
 from outlast.words import ago, count_of, cut, line, lines, pretty, size, span, stamp
 
 if TYPE_CHECKING:
@@ -56,11 +57,17 @@ class Dossier(msgspec.Struct, frozen=True):
     refusals: list[RefusalRow]
     known: set[str]
     now: float
+    workers: list[WorkerRow] = []
+
+    @property
+    def astray(self) -> dict[int, str]:
+        """Whether nothing runs it any more, though it is called running (``fleet.astray``)."""
+        return astray([self.row], self.workers, self.now) if self.workers else {}
 
     @property
     def phase(self) -> str:
         """Where the job is, in the words for people."""
-        return phase_of(self.row, self.known)
+        return phase_of(self.row, self.known, self.astray)
 
 
 class Page:
@@ -217,7 +224,7 @@ def what_next(dossier: Dossier) -> str:
     """Return what will happen to the job, and what a person can do about it."""
     row, now = dossier.row, dossier.now
     if row.state is State.RUNNING:
-        return _while_running(row, now)
+        return _while_astray(dossier) if dossier.astray else _while_running(row, now)
     if row.state is State.QUEUED:
         return _while_queued(dossier)
     if row.state is State.DEAD:
@@ -225,6 +232,14 @@ def what_next(dossier: Dossier) -> str:
     if row.state is State.CANCELLED:
         return f"nothing; `outlast requeue {row.id}` revives it"
     return "nothing: it is done"
+
+
+def _while_astray(dossier: Dossier) -> str:
+    gone = "is gone" if dossier.phase == "orphaned" else "has been silent for its whole lease"
+    others = alive(dossier.workers, dossier.now)
+    then = "another worker gives the job back to the queue"
+    left = then if others else "no worker is alive to give the job back to the queue: start one"
+    return f"its worker {gone}; {left}"
 
 
 def _while_running(row: JobRow, now: float) -> str:

@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
+from outlast.fleet import health, unheard
 from outlast.inspector import phase_of, proof_of_life
 from outlast.model.crash import Progress
 from outlast.model.job import State
@@ -127,14 +128,18 @@ def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool =
 
 
 def jobs_table(
-    out: Console, rows: Sequence[JobRow], known: Collection[str], now: float
+    out: Console,
+    rows: Sequence[JobRow],
+    known: Collection[str],
+    now: float,
+    astray: Mapping[int, str] | None = None,
 ) -> RenderableType:
-    """Return the list of jobs."""
+    """Return the list of jobs; ``astray`` as ``fleet.astray`` has it."""
     made = Grid(JOBS)
     for row in rows:
         made.add(
             str(row.id),
-            word(phase_of(row, known)),
+            word(phase_of(row, known, astray)),
             line(row.task, NAME_MAX),
             line(row.queue, NAME_MAX),
             line(row.tenant, NAME_MAX),
@@ -175,7 +180,7 @@ def workers_table(
     for row in rows:
         made.add(
             line(row.name, NAME_MAX),
-            _status(row),
+            _status(row, now),
             line(row.host, NAME_MAX),
             str(row.pid),
             line(row.release or "", NAME_MAX),
@@ -210,9 +215,9 @@ def gone_table(
     return made.table(out.width)
 
 
-def _status(row: WorkerRow) -> Text:
-    if row.failing is not None:
-        return Text("failing", style="bold red")
+def _status(row: WorkerRow, now: float) -> Text:
+    if (standing := health(row, now)) != "well":
+        return Text(standing, style="bold red")
     return word("draining" if row.drain_requested else row.status.value)
 
 
@@ -231,12 +236,12 @@ def _presence(row: WorkerRow) -> Text:
 
 
 def _beat(row: WorkerRow, now: float) -> Text:
-    late = now - row.heartbeat_at
+    late = unheard(row, now)
     alive = row.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
     style = ""
     if alive and late > BEATS_LATE * row.heartbeat:
         style = "red" if late > row.lease else "yellow"
-    return Text(ago(row.heartbeat_at, now), style=style)
+    return Text(ago(now - late, now), style=style)
 
 
 def when(row: JobRow, now: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlast.cli.connect import on_store
+from outlast.cli.connect import on_store, workers_of
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.options import Json, Url, command
 from outlast.clock import SYSTEM
@@ -77,7 +77,7 @@ def stats(
 async def _looks(store: Store, *, again: bool) -> AsyncIterator[dict[str, Any]]:
     while True:
         inspector = store.inspector
-        yield stats_document(await inspector.figures(), await inspector.workers())
+        yield stats_document(await inspector.figures(), await workers_of(store))
         if not again:
             return
         await SYSTEM.sleep(EVERY_SECONDS)
@@ -132,10 +132,15 @@ def _unservable(out: Console, entries: list[dict[str, Any]]) -> None:
 
 def _lines(document: dict[str, Any]) -> list[str]:
     workers = ", ".join(f"{number} {status}" for status, number in document["workers"].items())
+    ill = document["ill"]
+    told = [f"{ill[word]} {word}" for word in ("dead", "silent", "failing") if ill[word]]
+    workers += f" (of these {', '.join(told)})" if told else ""
+    left = [f"orphans    {ill['running']} of the running jobs, which nothing runs any more"]
     done, lost = document["completed"], document["deactivations"]
     minute, hour = _number(done, "minute"), _number(done, "hour")
     return [
         f"workers    {workers}; {lost['hour']} lost in the last hour, {lost['day']} in a day",
+        *(left if ill["running"] else []),
         f"completed  {minute} in the last minute, {hour} in an hour",
         f"refused    {document['refusals']['day']} writes in the last day",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outlast.cli.connect import missing, on_store
+from outlast.cli.connect import missing, on_store, workers_of
 from outlast.cli.options import JobId, Json, Url, command
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
@@ -41,7 +41,7 @@ def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
         return Situation(
             row=row,
             attempts=await inspector.attempts(job_id),
-            workers=await inspector.workers(),
+            workers=await workers_of(store),
             place=await inspector.place(job_id) or Place(),
             now=SYSTEM.wall(),
         )

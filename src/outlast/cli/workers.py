@@ -9,15 +9,16 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.connect import on_store
+from outlast.cli.connect import on_store, workers_of
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, command, laid_out
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
+from outlast.fleet import alive, health, unheard
 from outlast.inspector import refused_since, workers_document
 from outlast.store.base import REFUSALS_KEPT, Store
 from outlast.store.reads import RefusalRow, WorkerRow, WorkerStatus
-from outlast.words import count_of, line, safe, since
+from outlast.words import count_of, line, safe, since, span
 
 GONE_SHOWN = 20  # without --all
 DAY = 86_400.0
@@ -65,13 +66,13 @@ def workers(
     from outlast.cli.show import print_json
 
     if json:
-        print_json(workers_document(rows, refused))
+        print_json(workers_document(rows, now, refused))
     else:
         _show(rows, refused, now, every=every)
 
 
 async def _look(store: Store) -> tuple[list[WorkerRow], list[RefusalRow]]:
-    return await store.inspector.workers(), await store.inspector.refusals(limit=REFUSALS_KEPT)
+    return await workers_of(store), await store.inspector.refusals(limit=REFUSALS_KEPT)
 
 
 def _show(
@@ -84,11 +85,10 @@ def _show(
     gone = sorted((row for row in rows if row.status not in _HERE), key=_stopped_at, reverse=True)
     shown = gone if every else [row for row in gone if _stopped_at(row) > now - DAY][:GONE_SHOWN]
     out.print(workers_table(out, here, refused, now) if here else "no workers")
+    helpers = bool(alive(here, now))
     for row in here:
-        if row.failing:
-            lasts = since(row.failing_since, now)
-            told = f"{line(row.name)} has failed {lasts} at its {line(row.failing, 400)}"
-            out.print(told, style="red", soft_wrap=True)
+        if ill := _illness(row, now, helpers=helpers):
+            out.print(f"{line(row.name)} {ill}", style="red", soft_wrap=True)
     if shown:
         out.print("\ngone:")
         out.print(gone_table(out, shown, refused, now))
@@ -96,6 +96,22 @@ def _show(
         out.print(f"\n{_counts(rows)}", style="dim")
     if hidden := len(gone) - len(shown):
         out.print(f"{hidden} more that are gone; --all shows them", style="dim")
+
+
+def _illness(row: WorkerRow, now: float, *, helpers: bool) -> str:
+    """Return what is wrong with a worker whose row says that it is there; "" if nothing is."""
+    standing = health(row, now)
+    held = count_of(row.running, "job")
+    then = f"another worker gives its {held} back"
+    if not helpers:
+        then = f"no worker is alive to give its {held} back: start one"
+    if standing == "dead":
+        return f"is dead: its lock file is free; {then}"
+    if standing == "silent":
+        return f"has been silent for {span(unheard(row, now))} and is presumably lost; {then}"
+    if standing == "failing":
+        return f"has failed {since(row.failing_since, now)} at its {line(row.failing, 400)}"
+    return ""
 
 
 def _stopped_at(row: WorkerRow) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from outlast.doctor.finding import Facts, Finding, Level, ok
 from outlast.doctor.store import GRANT
-from outlast.fleet import alive, duty_of, hindrance, holds, silent, takes_nothing
+from outlast.fleet import alive, dead, duty_of, health, hindrance, takes_nothing
 from outlast.store.reads import WorkerRow, WorkerStatus
 from outlast.words import count_of, line, since, span
 
@@ -41,7 +41,16 @@ def workers(facts: Facts) -> Iterator[Finding]:
             sentence="No worker is alive" + (", and jobs wait for one." if waiting else "."),
             mend="Start one: outlast worker MODULE:APP.",
         )
-    quiet = [one for one in facts.workers if holds(one) and silent(one, facts.now)]
+    killed = [one for one in facts.workers if dead(one)]
+    if killed:
+        held = count_of(sum(one.running for one in killed), "job")
+        yield Finding(
+            level=Level.WARNING,
+            name="dead_workers",
+            sentence=f"Their lock files are free, so these are dead: {_named(killed)}.",
+            mend=f"A live worker gives their {held} back" + ("." if live else ": start one."),
+        )
+    quiet = [one for one in facts.workers if health(one, facts.now) == "silent"]
     if quiet:
         yield Finding(
             level=Level.WARNING,

@@ -89,7 +89,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it is read. ``lacks``: tasks that it knows but may not serve -> missing tags.
     ``presence``: the incarnation of the database under which its lock was taken. ``failing``: the
     duty that fails, a colon and the error. ``unheard``: seconds since its last beat, by the store's
-    clock."""
+    clock. ``lock_free``: its lock file on this machine is free, so it is dead (``liveness``)."""
 
     id: int
     name: str
@@ -122,7 +122,8 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     lock_device: int | None = None
     lock_inode: int | None = None
-    unheard: float = 0.0
+    unheard: float | None = None
+    lock_free: bool = False
 
 
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -132,7 +132,7 @@ class SqliteInspector:
 # sql/sqlite/inspect.sql and its neighbours select the columns in the order of these fields
 _JOB = JobRow.__struct_fields__
 _ATTEMPT = AttemptRow.__struct_fields__
-_WORKER = WorkerRow.__struct_fields__
+_WORKER = WorkerRow.__struct_fields__[:-1]  # whether its lock is free is no column
 _REFUSAL = RefusalRow.__struct_fields__
 _PLACE = Place.__struct_fields__
 _FIGURE: dict[str, type[msgspec.Struct]] = {
