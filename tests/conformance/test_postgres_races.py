@@ -49,7 +49,9 @@ async def test_a_claim_committed_after_its_client_died_is_released_by_reconcilin
     doomed = PostgresStore(store.url)
     hold = session.transaction()
     await hold.start()
-    await session.fetch(sql("reconnect"), hands.me.worker_id)  # the exchange will wait for this
+    await session.fetch(
+        sql("reconnect"), hands.me.worker_id, None
+    )  # the exchange will wait for this
     claiming = asyncio.create_task(doomed.exchange(hands.me, [], [Room([TASK], 1)]))
     await blocked(watcher)
     claiming.cancel()  # the socket is torn, the server goes on
@@ -93,9 +95,9 @@ async def test_an_exchange_that_waits_for_the_end_of_its_epoch_claims_nothing(
 ) -> None:
     (job_id,) = await enqueued(store)
     arguments = {
-        "reconnect": (sql("reconnect"), hands.me.worker_id),
+        "reconnect": (sql("reconnect"), hands.me.worker_id, None),
         "reap": (sql("reap"), hands.me.worker_id, 0, "silence", None),
-        "stop": (sql("set_status"), hands.me.worker_id, "stopped"),
+        "stop": (sql("set_status"), hands.me.worker_id, "stopped", None),
     }[verb]
     async with session.transaction():
         assert await session.fetch(*arguments)
@@ -137,7 +139,7 @@ async def test_a_beat_that_commits_before_the_reap_keeps_the_worker_alive(
 ) -> None:
     seen = await hands.seen()
     async with session.transaction():
-        await session.fetch(sql("heartbeat"), hands.me.worker_id)
+        await session.fetch(sql("heartbeat"), hands.me.worker_id, None)
         with pytest.raises(StoreUnavailable):
             await store.reap(seen)
     assert not await store.reap(seen)

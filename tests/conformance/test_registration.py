@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+
+import msgspec
+import pytest
 
 from outlast.store.base import Store
 from outlast.store.lockfile import LockFile
 from outlast.store.reads import WorkerRow, WorkerStatus
 from outlast.store.sqlite import SqliteStore
-from outlast.store.values import Registered
+from outlast.store.values import Failing, Registered, WorkerRef
 from tests.conformance.kit import Hands, enqueued, lost_worker, new_worker
 
 FIRST = new_worker(registration="w1/1")
@@ -91,6 +95,75 @@ async def test_asked_twice_under_an_instance_name_it_does_not_succeed_itself(sto
     mine = new_worker("new", instance="pod-0", registration="new/1")
     lost = await store.register(mine)
     again = await store.register(mine)
-    assert (lost.replaced, again) == (1, Registered(lost.worker_id, lost.epoch))
+    assert (lost.replaced, again) == (1, Registered(lost.worker_id, lost.epoch, "new/1"))
     assert [row.id for row in await live(store)] == [lost.worker_id]
     assert not (await store.heartbeat(old.me)).renewed
+
+
+# ----------------------------------------------------- an id that was given out twice
+#
+# After a restore under running workers, or a failover that lost a registration, a worker may find
+# another one's row under its own id.
+
+
+async def written(store: Store) -> list[WorkerRow]:
+    """The rows of the living without what passes by itself."""
+    return [msgspec.structs.replace(row, unheard=0.0) for row in await live(store)]
+
+
+async def _claims(old: Hands) -> tuple[bool, list[object]]:
+    reply = await old.exchange(limit=1)
+    return reply.valid, list(reply.claimed)
+
+
+async def _is_renewed(old: Hands) -> bool:
+    return (await old.store.heartbeat(old.me)).renewed
+
+
+ON_A_STRANGERS_ROW: dict[str, tuple[Callable[[Hands], Awaitable[object]], object]] = {
+    "exchange": (_claims, (False, [])),
+    "heartbeat": (_is_renewed, False),
+    "reconnect": (lambda old: old.store.reconnect(old.me, 0), None),
+    "reconcile": (lambda old: old.store.reconcile(old.me, ()), []),
+    "drain": (lambda old: old.store.set_status(old.me, WorkerStatus.DRAINING), False),
+    "stop": (lambda old: old.store.set_status(old.me, WorkerStatus.STOPPED), False),
+    "announce": (lambda old: old.store.announce(old.me, ["other"], {}), None),
+    "presence": (lambda old: old.store.presence_off(old.me, "why"), None),
+    "failing": (lambda old: old.store.tell_failing(old.me, Failing("d", "e", 1.0)), None),
+    "wakeup": (lambda old: old.store.tell_wakeup(old.me, "words"), None),
+}
+
+
+@pytest.mark.parametrize("verb", ON_A_STRANGERS_ROW)
+async def test_a_worker_changes_no_row_of_another_registration_under_its_id(
+    store: Store, verb: str
+) -> None:
+    now = Hands(store, await store.register(FIRST))
+    await enqueued(store)
+    held = await now.claim_one()
+    await enqueued(store)
+    before = await written(store)
+    call, answer = ON_A_STRANGERS_ROW[verb]
+    old = Hands(store, WorkerRef(now.me.worker_id, now.me.epoch, "w0/1"))
+    assert await call(old) == answer
+    assert await written(store) == before
+    assert await store.superseded([(held.job_id, held.token)]) == []
+    assert (await now.exchange()).valid
+
+
+async def test_a_beat_by_the_lock_file_is_not_for_another_registration(tmp_path: Path) -> None:
+    store = SqliteStore(f"sqlite:///{tmp_path}/beat.db")
+    await store.open()
+    store.lock = lock = LockFile.create(tmp_path, "w1")
+    now = await store.register(
+        new_worker(
+            registration="w1/1",
+            lock_path=str(lock.path),
+            lock_device=lock.device,
+            lock_inode=lock.inode,
+        )
+    )
+    assert (await store.heartbeat(now)).renewed
+    assert not (await store.heartbeat(WorkerRef(now.worker_id, now.epoch, "w0/1"))).renewed
+    lock.release()
+    await store.close()

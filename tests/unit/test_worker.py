@@ -176,6 +176,13 @@ async def test_a_beat_of_an_earlier_registration_says_nothing(stage):
     assert stage.worker.registration.trusted()
 
 
+async def test_nor_does_one_whose_id_was_given_out_again(stage):
+    """As in a file that was replaced, whose ids begin anew."""
+    stage.worker.registration._stands(WorkerRef(1, 1, "anew"))
+    stage.beat(10.0, renewed=False, worker_id=1)
+    assert stage.worker.registration.trusted()
+
+
 async def test_a_drain_that_each_beat_asks_for_is_no_second_call_which_ends_at_once(stage):
     for _ in range(2):
         stage.worker._on_beat(stage.clock.boot(), stage.worker.me, Beat(True, drain=True))

@@ -242,17 +242,18 @@ class PostgresStore:
             new.instance if new.succeeds else None,
             new.registration,
         )
-        return Registered(*rows[0])
+        worker_id, epoch, replaced = rows[0]
+        return Registered(worker_id, epoch, new.registration, replaced)
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
         """Raise the epoch, after any exchange under way. None: the lease is lost."""
         await self.raise_tokens(token_seen)
-        rows = await self._fetch("reconnect", me.worker_id)
-        return WorkerRef(me.worker_id, rows[0]["epoch"]) if rows else None
+        rows = await self._fetch("reconnect", me.worker_id, me.registration)
+        return WorkerRef(me.worker_id, rows[0]["epoch"], me.registration) if rows else None
 
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
         """Move to draining or stopped. False: the lease is lost."""
-        return bool(await self._fetch("set_status", me.worker_id, status.value))
+        return bool(await self._fetch("set_status", me.worker_id, status.value, me.registration))
 
     async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
         """Ask live workers to drain and leave; return the ids of those that are asked."""
@@ -262,20 +263,20 @@ class PostgresStore:
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
     ) -> None:
         """Replace the tasks that this worker's row shows, and those it lacks tags for."""
-        await self._fetch("announce", me.worker_id, to_json(tasks), to_json(lacks))
+        await self._fetch("announce", me.worker_id, to_json(tasks), to_json(lacks), me.registration)
 
     async def presence_off(self, me: WorkerRef, reason: str) -> None:
         """Say on this worker's row that its presence proves nothing, and why."""
-        await self._fetch("presence_off", me.worker_id, reason)
+        await self._fetch("presence_off", me.worker_id, reason, me.registration)
 
     async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
         """Say on this worker's row by what it is woken, and what is wrong with that."""
-        await self._fetch("tell_wakeup", me.worker_id, words)
+        await self._fetch("tell_wakeup", me.worker_id, words, me.registration)
 
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
         """Say on this live worker's row which of its duties fails."""
         told = (None, None) if failing is None else (line_of(failing), failing.seconds)
-        await self._fetch("tell_failing", me.worker_id, *told)
+        await self._fetch("tell_failing", me.worker_id, *told, me.registration)
 
     async def waiting(self, grace: float, limit: int) -> Waiting:
         """Return what nobody has taken for a while."""
@@ -289,13 +290,15 @@ class PostgresStore:
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one."""
-        rows = await self._fetch("heartbeat", me.worker_id)
+        rows = await self._fetch("heartbeat", me.worker_id, me.registration)
         cancels = [(row[0], row[1]) for row in rows if row[0] is not None]
         return Beat(bool(rows), cancels, drain=any(row[2] for row in rows))
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         """Release own running jobs whose token is not in ``held``."""
-        rows = await self._fetch("reconcile", me.worker_id, me.epoch, list(held), self.notify)
+        rows = await self._fetch(
+            "reconcile", me.worker_id, me.epoch, list(held), self.notify, me.registration
+        )
         return [(row["job_id"], row["token"]) for row in rows]
 
     async def observe(self, slack: float = 0.0) -> Look:

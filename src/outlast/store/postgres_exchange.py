@@ -88,6 +88,7 @@ class PostgresExchange:
             CLAIMS_MAX,
             bytes_max(rooms),
             REFUSALS_KEPT,
+            me.registration,
         )
         head = _head_of(last["head"])
         rows = _in_line(found, head.order)

@@ -71,7 +71,7 @@ def exchange(
 
 def worker_status(cursor: Cursor, me: WorkerRef) -> str | None:
     """Return the status of the worker's row at this epoch; None if it does not stand there."""
-    row = cursor.execute(_SQL["worker"], (me.worker_id, me.epoch)).fetchone()
+    row = cursor.execute(_SQL["worker"], (me.worker_id, me.epoch, me.registration)).fetchone()
     return None if row is None else str(row[0])
 
 

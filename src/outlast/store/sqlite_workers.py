@@ -66,14 +66,14 @@ def register(cursor: Cursor, now: float, new: NewWorker) -> Registered:
         before = {"now": now, "instance": new.instance}
         replaced = cursor.execute(_REGISTER["replace"], before).rowcount
     cursor.execute(_REGISTER["register"], values)
-    return Registered(worker_id, 1, replaced)
+    return Registered(worker_id, 1, new.registration, replaced)
 
 
 def _made_before(cursor: Cursor, now: float, new: NewWorker) -> Registered | None:
     shown = _newest(0, new.lock_path, new.lock_device, new.lock_inode)
     values = {"registration": new.registration, "floor": shown, "now": now}
     row = cursor.execute(_REGISTER["again"], values).fetchone()
-    return None if row is None else Registered(*row)
+    return None if row is None else Registered(row[0], row[1], new.registration)
 
 
 def raise_tokens(cursor: Cursor, _: float, above: int) -> None:
@@ -84,13 +84,13 @@ def raise_tokens(cursor: Cursor, _: float, above: int) -> None:
 def reconnect(cursor: Cursor, now: float, me: WorkerRef, token_seen: int) -> WorkerRef | None:
     """Raise the epoch; None if the lease is lost."""
     raise_tokens(cursor, now, token_seen)
-    row = cursor.execute(_REGISTER["reconnect"], (me.worker_id,)).fetchone()
-    return None if row is None else WorkerRef(me.worker_id, row[0])
+    row = cursor.execute(_REGISTER["reconnect"], (me.worker_id, me.registration)).fetchone()
+    return None if row is None else WorkerRef(me.worker_id, row[0], me.registration)
 
 
 def set_status(cursor: Cursor, now: float, me: WorkerRef, status: WorkerStatus) -> bool:
     """Move a live worker's row; False if the lease is lost."""
-    values = {"status": status.value, "now": now, "id": me.worker_id}
+    values = {"status": status.value, "now": now, **_whose(me)}
     return cursor.execute(_REGISTER["set_status"], values).rowcount == 1
 
 
@@ -111,23 +111,27 @@ def announce(
     lacks: Mapping[str, Sequence[str]],
 ) -> None:
     """Replace the tasks on the row, and those that it lacks tags for."""
-    values = (json.dumps(list(tasks)), json.dumps(dict(lacks)), me.worker_id)
+    values = {"tasks": json.dumps(list(tasks)), "lacks": json.dumps(dict(lacks)), **_whose(me)}
     cursor.execute(_REGISTER["announce"], values)
 
 
 def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
     """Say why there is no presence; on a file there never is."""
-    cursor.execute(_REGISTER["presence_off"], (reason, me.worker_id))
+    cursor.execute(_REGISTER["presence_off"], {"reason": reason, **_whose(me)})
 
 
 def tell_wakeup(cursor: Cursor, _: float, me: WorkerRef, words: str) -> None:
     """Say by what the worker is woken."""
-    cursor.execute(_REGISTER["tell_wakeup"], (words, me.worker_id))
+    cursor.execute(_REGISTER["tell_wakeup"], {"words": words, **_whose(me)})
+
+
+def _whose(me: WorkerRef) -> dict[str, Any]:
+    return {"id": me.worker_id, "registration": me.registration}
 
 
 def tell_failing(cursor: Cursor, now: float, me: WorkerRef, failing: Failing | None) -> None:
     """Say which duty of a live worker fails, if any."""
-    values: dict[str, Any] = {"id": me.worker_id, "now": now, "failing": None, "seconds": None}
+    values = {**_whose(me), "now": now, "failing": None, "seconds": None}
     if failing is not None:
         values |= {"failing": line_of(failing), "seconds": failing.seconds}
     cursor.execute(_REGISTER["tell_failing"], values)
@@ -143,7 +147,7 @@ def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
     Where the row was renewed beyond the file, the file has to get ahead, or nobody would see it.
     """
     beaten = _beaten(lock)
-    row = cursor.execute(_HEARTBEAT["look"], (me.worker_id,)).fetchone()
+    row = cursor.execute(_HEARTBEAT["look"], _whose(me)).fetchone()
     if row is None or row[0] not in {"active", "draining"}:
         return Beat(renewed=False)
     if (row[1], row[2]) != (lock.device, lock.inode) or not beaten:
@@ -167,12 +171,12 @@ def _beaten(lock: LockFile, above: int = 0) -> bool:
 
 def show_beat(cursor: Cursor, now: float, me: WorkerRef, beat: int) -> None:
     """Keep the row fresh for people."""
-    cursor.execute(_HEARTBEAT["show"], {"beat": beat, "now": now, "id": me.worker_id})
+    cursor.execute(_HEARTBEAT["show"], {"beat": beat, "now": now, **_whose(me)})
 
 
 def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
     """Beat through the row, above what the file has shown."""
-    values = {"floor": floor, "now": now, "id": me.worker_id}
+    values = {"floor": floor, "now": now, **_whose(me)}
     row = cursor.execute(_HEARTBEAT["renew"], values).fetchone()
     return Beat(renewed=False) if row is None else _renewed(cursor, me, drain=bool(row[0]))
 

@@ -114,7 +114,7 @@ class Registration:
         # from now on a row of this instance that is not our own may be that of a successor
         self._new = msgspec.structs.replace(self._new, succeeds=False)
         self._announced = new.tasks, new.lacks
-        self._stands(WorkerRef(registered.worker_id, registered.epoch))
+        self._stands(WorkerRef(registered.worker_id, registered.epoch, registered.registration))
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
         emit(
@@ -150,7 +150,7 @@ class Registration:
 
     def heard(self, asked_at: float, me: WorkerRef, beat: Beat) -> bool:
         """Take the answer to a beat that was asked at that boot time; return whether it renewed."""
-        if me.worker_id != self.me.worker_id:
+        if (me.worker_id, me.registration) != (self.me.worker_id, self.me.registration):
             return False
         if self._fenced:
             self._isolation.heard(asked_at, renewed=beat.renewed)

@@ -9,7 +9,7 @@ WITH renewed AS (
     UPDATE outlast_workers
     SET beat = beat + 1, heartbeat_at = statement_timestamp(),
         lease_expires_at = statement_timestamp() + least(lease, 1e9) * interval '1 second'
-    WHERE id = $1 AND status IN ('active', 'draining')
+    WHERE id = $1 AND registration IS NOT DISTINCT FROM $2 AND status IN ('active', 'draining')
     RETURNING id, drain_requested)
 SELECT j.id, j.token, r.drain_requested
 FROM renewed r

@@ -4,7 +4,7 @@
 -- Each statement of a volatile function sees a snapshot of its own (READ COMMITTED), so a later
 -- step sees what others committed while an earlier one waited. In order:
 --
--- 1  The worker's own row, by id, epoch and status, FOR KEY SHARE. A reap and a reconnect take
+-- 1  The worker's own row, by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect take
 --    FOR UPDATE and raise the epoch: whoever comes second waits, looks at the row again and, if it
 --    is the exchange, claims nothing. Beats (plain updates) do not conflict with KEY SHARE.
 -- 2  Ends, judged by their own token alone (see 0002). Plain completions, the hot path, come as
@@ -136,7 +136,8 @@ CREATE FUNCTION outlast_exchange_v1(
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text,
     p_limits integer[], p_solos integer[], p_tasks text[], p_queues text[], p_named text[],
     p_lane_queues text[], p_lane_tasks text[], p_lane_ranks smallint[], p_lane_floors bigint[],
-    p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_refusals_kept integer)
+    p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_refusals_kept integer,
+    p_registration text)
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
@@ -199,6 +200,7 @@ BEGIN
     INTO v_status, v_asked
     FROM outlast_workers w
     WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status IN ('active', 'draining')
+      AND w.registration IS NOT DISTINCT FROM p_registration
       AND EXISTS (SELECT FROM outlast_incarnation)
     FOR KEY SHARE OF w;
     v_valid := FOUND;

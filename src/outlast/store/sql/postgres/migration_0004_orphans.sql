@@ -160,7 +160,7 @@ $$;
 -- be released too: the worker calls this only when it has none, or after a reconnect, which has
 -- waited for it. A job that was closed or taken over since has another token and is not touched.
 CREATE FUNCTION outlast_reconcile_v1(
-    p_worker bigint, p_epoch integer, p_held bigint[], p_notify boolean)
+    p_worker bigint, p_epoch integer, p_held bigint[], p_notify boolean, p_registration text)
 RETURNS TABLE (job_id bigint, token bigint)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
@@ -173,6 +173,7 @@ DECLARE
 BEGIN
     PERFORM FROM outlast_workers w
     WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status IN ('active', 'draining')
+      AND w.registration IS NOT DISTINCT FROM p_registration
     FOR KEY SHARE;
     IF NOT FOUND THEN RETURN; END IF;
 

@@ -3,4 +3,4 @@
 -- ended keeps what was said last.
 UPDATE outlast_workers
 SET failing = $2, failing_since = statement_timestamp() - $3::float8 * interval '1 second'
-WHERE id = $1 AND status IN ('active', 'draining')
+WHERE id = $1 AND registration IS NOT DISTINCT FROM $4 AND status IN ('active', 'draining')

@@ -20,7 +20,7 @@
 -- loop it waits long to get it back.
 
 -- name: worker
-SELECT status FROM outlast_workers WHERE id = ? AND epoch = ?
+SELECT status FROM outlast_workers WHERE id = ? AND epoch = ? AND registration IS ?
 -- name: complete
 -- Results by the names of their attempts, "id:token". The cast of the name reads the id.
 UPDATE outlast_jobs AS j

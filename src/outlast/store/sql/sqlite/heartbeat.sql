@@ -4,13 +4,14 @@
 -- observer's rule its worker had already stopped trusting its lease.
 
 -- name: look
-SELECT status, lock_device, lock_inode, drain_requested, beat FROM outlast_workers WHERE id = ?
+SELECT status, lock_device, lock_inode, drain_requested, beat FROM outlast_workers
+WHERE id = :id AND registration IS :registration
 -- name: show
 UPDATE outlast_workers
 SET beat = max(beat, :beat), heartbeat_at = :now, lease_expires_at = :now + lease
-WHERE id = :id AND status IN ('active', 'draining')
+WHERE id = :id AND registration IS :registration AND status IN ('active', 'draining')
 -- name: renew
 UPDATE outlast_workers
 SET beat = max(beat, :floor) + 1, heartbeat_at = :now, lease_expires_at = :now + lease
-WHERE id = :id AND status IN ('active', 'draining')
+WHERE id = :id AND registration IS :registration AND status IN ('active', 'draining')
 RETURNING drain_requested

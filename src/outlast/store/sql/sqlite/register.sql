@@ -1,5 +1,6 @@
--- A worker's own row. Only active and draining rows change, so a worker that was reaped learns
--- it here; a reconnect waits, by BEGIN IMMEDIATE, for any exchange under way, and from then on
+-- A worker's own row, by its id and the registration that made it: an id that was given out again, after
+-- the file was set back, is another worker's. Only active and draining rows change, so a worker that was
+-- reaped learns it here; a reconnect waits, by BEGIN IMMEDIATE, for any exchange under way, and from then on
 -- an exchange at the old epoch claims nothing. "replace" marks lost whoever else lives under the
 -- instance name of a worker that registers, in the same transaction: the platform says that the old
 -- process is gone, so no counter is asked for. Its exchange and its beat find the row lost.
@@ -28,22 +29,25 @@ VALUES
      :registration)
 -- name: reconnect
 UPDATE outlast_workers SET epoch = epoch + 1
-WHERE id = ? AND status IN ('active', 'draining') RETURNING epoch
+WHERE id = ? AND registration IS ? AND status IN ('active', 'draining') RETURNING epoch
 -- name: set_status
 UPDATE outlast_workers
 SET status = :status,
     stopped_at = CASE WHEN :status = 'stopped' THEN coalesce(stopped_at, :now) END
-WHERE id = :id AND (status IN ('active', 'draining') OR status = :status)
+WHERE id = :id AND registration IS :registration
+  AND (status IN ('active', 'draining') OR status = :status)
 -- name: request_drain
 UPDATE outlast_workers SET drain_requested = 1
 WHERE id = ? AND status IN ('active', 'draining')
 -- name: presence_off
-UPDATE outlast_workers SET presence = NULL, presence_off = ? WHERE id = ?
+UPDATE outlast_workers SET presence = NULL, presence_off = :reason
+WHERE id = :id AND registration IS :registration
 -- name: announce
-UPDATE outlast_workers SET tasks = ?, lacks = ? WHERE id = ?
+UPDATE outlast_workers SET tasks = :tasks, lacks = :lacks
+WHERE id = :id AND registration IS :registration
 -- name: tell_wakeup
-UPDATE outlast_workers SET wakeup = ? WHERE id = ?
+UPDATE outlast_workers SET wakeup = :words WHERE id = :id AND registration IS :registration
 -- name: tell_failing
 -- A row that has ended keeps what was said last.
 UPDATE outlast_workers SET failing = :failing, failing_since = :now - :seconds
-WHERE id = :id AND status IN ('active', 'draining')
+WHERE id = :id AND registration IS :registration AND status IN ('active', 'draining')
