@@ -159,6 +159,19 @@ CATALOGUE: dict[str, Event] = {
         " store has said whether it was committed.",
         ("job_id", "token", "task", "outcome", "state", "seconds"),
     ),
+    "attempt_failed": Event(
+        "An attempt has failed, died or was ended at a limit: the kind of its crash report and its"
+        " first line. What becomes of its job is the state. Told besides `attempt_ended`.",
+        ("job_id", "token", "task", "kind", "message", "state"),
+        "warning",
+    ),
+    "job_dead": Event(
+        "A job has used up a budget, or has raised `Dead`: it is kept as a dead letter and does not"
+        " run again. Of its last attempt the kind and the first line of the report; how many it"
+        " had.",
+        ("job_id", "token", "task", "queue", "kind", "message", "attempts"),
+        "error",
+    ),
     "attempt_refused": Event(
         "The store refused a write about an attempt that is no longer current.",
         ("job_id", "token"),
@@ -176,7 +189,9 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "result_rejected": Event(
-        "The store refused the values of an attempt's end, or they did not reach it.", ("job_id", "token"), "warning"
+        "The store refused the values of an attempt's end, or they did not reach it.",
+        ("job_id", "token"),
+        "warning",
     ),
     "progress_rejected": Event("The store refused a report of progress.", ("error",), "warning"),
     "claim_reconciled": Event(

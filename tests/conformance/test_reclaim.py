@@ -54,6 +54,7 @@ async def test_the_decision_sees_the_facts_of_the_orphan(store: Store, hands: Ha
         0,
     )
     assert facts.policy == Policy(max_losses=5, retries=2)
+    assert (orphan.task, orphan.queue, orphan.attempts) == (claimed.task, claimed.queue, 2)
     assert (orphan.worker_id, orphan.worker, orphan.host) == (hands.me.worker_id, "w1", "h1")
     assert orphan.progress == Progress(fraction=0.5, stage="half")
     assert orphan.checkpoint_age is not None

@@ -89,10 +89,14 @@ def test_of_many_attempts_the_log_tells_some_and_counts_the_others() -> None:
         for _ in range(ROUTINE_MAX + 7):
             thinned("attempt_ended", {})
             thinned("attempt_refused", {})
+            thinned("job_dead", {})
+        thinned("attempt_failed", {})
         clock.advance(1.0)
         thinned("attempt_started", {})
     assert written.count("attempt_ended") == ROUTINE_MAX
     assert written.count("attempt_refused") == ROUTINE_MAX + 7, "only routine is left out"
+    assert written.count("job_dead") == ROUTINE_MAX + 7, "an alarm rests on it"
+    assert written.count("attempt_failed") == 1, "a failure is told however much goes well"
     assert written[-1] == "attempt_started"
     assert [(each["event"], each["entries"]) for each in counted] == [("log_thinned", 7)]
 

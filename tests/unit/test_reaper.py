@@ -95,7 +95,7 @@ class Rows:
         self.workers = [each for each in self.workers if each.worker_id != gone.worker_id]
         return True
 
-    async def reclaim(self, decide, limit=ORPHANS_MAX):
+    async def reclaim(self, decide, limit=ORPHANS_MAX, only=None):
         self.reclaims += 1
         if self.reclaim_fails:
             raise StoreUnavailable("too slow")

@@ -24,8 +24,9 @@ from outlast.credentials import hide_logins
 from outlast.events import Subscriber, structlog_writer, subscribe
 
 QUEUE_MAX = 5_000  # entries; a few megabytes at most
-ROUTINE = frozenset({"attempt_started", "attempt_ended", "result_mismatched"})  # may be of each job
-ROUTINE_MAX = 100  # of them are told one by one in a second; an entry costs more than a small job
+# what comes with each attempt, by kind: where all is well, and where each of them fails
+ROUTINE = {"attempt_started": 0, "attempt_ended": 0, "result_mismatched": 0, "attempt_failed": 1}
+ROUTINE_MAX = 100  # of a kind are told one by one in a second; an entry costs more than a small job
 CLOSE_SECONDS = 2.0  # for the last lines, when somebody reads them
 _RETRY_SECONDS = 0.5
 
@@ -105,7 +106,8 @@ def _without_logins(entry: Entry) -> Entry:
 
 
 class Thinned:
-    """Writes events; of those that come with each attempt no more than ``ROUTINE_MAX`` a second.
+    """Writes events; of those that come with each attempt no more than ``ROUTINE_MAX`` a second,
+    and of those that tell of a failure as many.
 
     The others are counted, and the count is written as ``log_thinned`` with the next one.
     """
@@ -114,14 +116,15 @@ class Thinned:
         self._write = write
         self._clock = clock
         self._since = float("-inf")
-        self._told = self._left_out = 0
+        self._told = [0, 0]
+        self._left_out = 0
 
     def __call__(self, name: str, fields: dict[str, Any]) -> None:
         """Take one event. From any thread: a race costs an entry or shows one more."""
         if name in ROUTINE:
             if not self.thin(name, 1):
                 return
-            self._told += 1
+            self._told[ROUTINE[name]] += 1
         self._write(name, fields)
 
     def thin(self, name: str, count: int) -> int:
@@ -129,7 +132,7 @@ class Thinned:
         if name not in ROUTINE:
             return count
         self._look()
-        taken = min(count, ROUTINE_MAX - self._told)
+        taken = min(count, ROUTINE_MAX - self._told[ROUTINE[name]])
         self._left_out += count - taken
         return taken
 
@@ -139,7 +142,7 @@ class Thinned:
             self._next_second(now)
 
     def _next_second(self, now: float) -> None:
-        self._since, self._told = now, 0
+        self._since, self._told = now, [0, 0]
         left_out, self._left_out = self._left_out, 0
         if left_out:
             structlog.get_logger("outlast").info("log_thinned", entries=left_out)

@@ -107,6 +107,9 @@ def orphan_of(row: Any) -> Orphan:
     return Orphan(
         facts=facts,
         worker_id=row["worker_id"],
+        task=row["task"],
+        queue=row["queue"],
+        attempts=row["attempts"],
         worker=row["worker"],
         host=row["host"],
         progress=progress_of(row["progress"]),

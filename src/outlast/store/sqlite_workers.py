@@ -300,6 +300,9 @@ def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
     return Orphan(
         facts=facts,
         worker_id=row[6],
+        task=row[16],
+        queue=row[17],
+        attempts=row[18],
         worker=row[7],
         host=row[8],
         progress=progress_of(row[9]),

@@ -247,10 +247,14 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     """A running job whose worker is not alive, or has no row: the facts to decide on. ``cause``:
     by what the worker was found gone; None where it left by itself or has no row. ``began``:
-    whether the attempt may have run when the worker died; False where that is ruled out."""
+    whether the attempt may have run when the worker died; False where that is ruled out.
+    ``attempts``: how many the job has had, this one among them."""
 
     facts: JobFacts
     worker_id: int
+    task: str = ""
+    queue: str = ""
+    attempts: int = 0
     worker: str | None = None
     host: str | None = None
     progress: Progress | None = None

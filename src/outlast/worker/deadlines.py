@@ -29,6 +29,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.base import Store
 from outlast.store.values import Late, Look, Orphan, WorkerSeen
 from outlast.worker.ahead import TURN_SECONDS
+from outlast.worker.dead_jobs import reclaim_and_tell
 
 SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, go first
 SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
@@ -64,7 +65,7 @@ class Deadlines:
             if late.worker_id in workers and self._is_due(late, workers[late.worker_id])
         ]
         if due:
-            self._tell(await self._store.reclaim(self._decide, only=due))
+            self._tell(await reclaim_and_tell(self._store, self._decide, only=due))
 
     def _is_due(self, late: Late, worker: WorkerSeen) -> bool:
         if late.policy.timeout is None:

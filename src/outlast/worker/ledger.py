@@ -24,11 +24,13 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.marks import line_of, own_first
 from outlast.runner.protocol import End
 from outlast.store.values import Answer, Claimed
+from outlast.worker.dead_jobs import said_by, tell_dead
 from outlast.worker.trip_bytes import size_of
 
 MESSAGE_MAX = 2_000
 # looked up for every job: by way of its class, it takes Python 3.11 0.3 us
 _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
+_DEAD = State.DEAD
 
 
 class Running(msgspec.Struct, eq=False, gc=False):
@@ -98,6 +100,7 @@ class Ledger:
         self._unanswered: dict[int, Running] = {}  # attempts that have ended
         self._in_transaction: set[int] = set()  # tokens of ends after a ``complete_in``
         self._unknown: dict[int, float] = {}  # of these, whose end is not known: since when
+        self._rejected: dict[int, Transition] = {}  # what was handed in in an end's stead
         self._busy_since: dict[int, float] = {}
         self._untold: list[Claimed] = []  # attempts that nobody was told of yet
         self.token_seen = 0
@@ -142,9 +145,12 @@ class Ledger:
             self.tell_begun()
         ended = [each for end in ends if (each := self._end(end)) is not None]
         now = self._clock.boot()
-        for running, transition in ended[: heard("attempt_ended", len(ended))]:
-            if running.token not in self._unknown:
-                self._tell_end(running, transition, now)
+        known = [each for each in ended if each[0].token not in self._unknown]
+        for running, transition in known[: heard("attempt_ended", len(known))]:
+            self._tell_end(running, transition, now)
+        failed = [each for each in known if each[1].crash is not None]
+        for running, transition in failed[: heard("attempt_failed", len(failed))]:
+            _tell_failed(running, transition)
         if ended:
             self._on_end()
 
@@ -176,6 +182,8 @@ class Ledger:
             )
         if heard("attempt_ended", 1):
             self._tell_end(running, transition, ended_at)
+        if transition.state is not State.COMPLETED and heard("attempt_failed", 1):
+            _tell_failed(running, transition)
 
     def _tell_end(self, running: Running, transition: Transition, ended_at: float) -> None:
         emit(
@@ -187,6 +195,14 @@ class Ledger:
             state=str(transition.state),
             seconds=round(ended_at - running.started_at, 3),
         )
+
+    def _tell_dead(self, running: Running, transition: Transition, answer: Answer) -> None:
+        """Tell of a job that this end has ended, unless the store has not taken it."""
+        completed_itself = answer is Answer.ALREADY and transition.token in self._unknown
+        if transition.state is not _DEAD or answer is _REFUSED or completed_itself:
+            return
+        claimed = running.claimed
+        tell_dead(transition, task=claimed.task, queue=claimed.queue, attempts=claimed.number)
 
     def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
         """Return the oldest ends, to be handed in, at least one and at most so many bytes of them;
@@ -215,6 +231,8 @@ class Ledger:
                 self.ended.append(transition)
                 continue
             running = self._unanswered.pop(token, None)
+            if running is not None and (transition.state is _DEAD or self._rejected):
+                self._tell_dead(running, self._rejected.pop(token, transition), answer)
             if self._busy_since or self._in_transaction:  # of most attempts there are none
                 self._busy_since.pop(token, None)
                 self._in_transaction.discard(token)
@@ -245,7 +263,9 @@ class Ledger:
         emit("result_rejected", job_id=transition.job_id, token=transition.token)
         crash = Crash(kind=CrashKind.REJECTED_RESULT, message=message)
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, pid=transition.pid)
-        return decide(self._unanswered[transition.token].facts(), outcome, self._clock.random)
+        decided = decide(self._unanswered[transition.token].facts(), outcome, self._clock.random)
+        self._rejected[transition.token] = decided
+        return decided
 
     def noted_save(self, token: int, value: str) -> None:
         """Note an accepted checkpoint: one that differs from the last forgives losses."""
@@ -300,6 +320,18 @@ def _tell_mismatch(running: Running, error: str) -> None:
         token=running.token,
         task=claimed.task,
         error=error,
+    )
+
+
+def _tell_failed(running: Running, transition: Transition) -> None:
+    emit(
+        "attempt_failed",
+        job_id=transition.job_id,
+        token=transition.token,
+        task=running.claimed.task,
+        kind=transition.outcome,
+        message=said_by(transition),
+        state=str(transition.state),
     )
 
 

@@ -30,6 +30,7 @@ from outlast.store import lockfile
 from outlast.store.base import ORPHANS_MAX, Store
 from outlast.store.lockfile import Probe, probe
 from outlast.store.values import Look, Orphan, WorkerSeen
+from outlast.worker.dead_jobs import reclaim_and_tell
 from outlast.worker.deadlines import SLACK_SECONDS, Deadlines
 
 LOOK_SECONDS = 1.0  # between two looks; less where a worker has a short lease
@@ -191,7 +192,7 @@ class Reaper:
     async def _reclaim(self) -> int:
         count = 0
         while True:
-            applied = await self._store.reclaim(self._decide)
+            applied = await reclaim_and_tell(self._store, self._decide)
             count += len(applied)
             if applied and self._first:
                 emit("orphaned_jobs_detected", count=len(applied))
