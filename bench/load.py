@@ -18,7 +18,7 @@ import msgspec
 from bench import tasks
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, State
-from outlast.store.reads import AttemptRow, JobFilter, JobRow, WorkerStatus
+from outlast.store.reads import AttemptRow, JobFilter, StoredJob, WorkerStatus
 from outlast.store.values import NewJob
 from tests.crash.harness import ROOT, Scene, boot
 
@@ -163,8 +163,8 @@ async def count(stage: Scene) -> Count:
     )
 
 
-async def _all_jobs(stage: Scene) -> list[JobRow]:
-    jobs: list[JobRow] = []
+async def _all_jobs(stage: Scene) -> list[StoredJob]:
+    jobs: list[StoredJob] = []
     while page := await stage.store.inspector.jobs(
         JobFilter(limit=PAGE, before_id=jobs[-1].id if jobs else None)
     ):

@@ -96,7 +96,7 @@ def history(folder: Path) -> str:
 
 def half_done(job: library.Job[Any]) -> str:
     """Wait until half of it is saved; return who runs it."""
-    until(lambda: f'"commit":{COMMITS // 2},' in (job.refresh_sync().checkpoint or ""))
+    until(lambda: (job.refresh_sync().checkpoint or {}).get("commit") == COMMITS // 2)
     return job.refresh_sync().worker or ""
 
 

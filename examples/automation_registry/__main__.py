@@ -50,7 +50,8 @@ def scenario(crew: Crew, monitor: Monitor) -> int:
         job.result_sync(timeout=PATIENCE)
     rows = [job.refresh_sync() for job in jobs]
     able = all(TAGS[row.worker or ""] == NEEDS[row.task] for row in rows)
-    pickup = min((row.started_at or 0) - row.enqueued_at for row in rows)
+    waits = [row.started_at - row.enqueued_at for row in rows if row.started_at is not None]
+    pickup = min(waits).total_seconds()
 
     until(lambda: all(monitor.told("heartbeat", worker=name) for name in TAGS))
     asked = time.time()

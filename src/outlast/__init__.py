@@ -32,6 +32,7 @@ from outlast.errors import (
     Verdict,
 )
 from outlast.job import Job
+from outlast.row import JobRow
 from outlast.task import Task
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "JobCancelled",
     "JobFailed",
     "JobNotFound",
+    "JobRow",
     "KeyInUse",
     "LostLease",
     "NotInAttempt",

@@ -29,7 +29,7 @@ from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.home import Home
 from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
-from outlast.store.reads import JobRow
+from outlast.store.reads import StoredJob
 from outlast.store.values import Cancelled, Requeued
 from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, is_async, submit
 from outlast.wakeup.address import parse
@@ -260,10 +260,10 @@ class App:
 
     get_sync = blocking(get)
 
-    def _job(self, row: JobRow) -> Job[Any]:
+    def _job(self, row: StoredJob) -> Job[Any]:
         task = self.tasks.get(row.task) or self._aliases.get(row.task)
         returns = Any if task is None else task.returns
-        return Job(self.home, row.id, row.task, created=False, returns=returns, row=row)
+        return Job(self.home, row.id, row.task, created=False, returns=returns, stored=row)
 
     async def cancel(self, id: int) -> Cancelled:  # noqa: A002
         """Cancel a queued job at once, ask a running one to stop; return which.

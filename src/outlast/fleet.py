@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from outlast.model.job import State
-from outlast.store.reads import JobRow, WorkerRow, WorkerStatus
+from outlast.store.reads import StoredJob, WorkerRow, WorkerStatus
 
 
 def holds(one: WorkerRow) -> bool:
@@ -45,7 +45,7 @@ def health(one: WorkerRow, now: float) -> str:
     return "well" if one.failing is None else "failing"
 
 
-def astray(rows: Iterable[JobRow], workers: Iterable[WorkerRow], now: float) -> dict[int, str]:
+def astray(rows: Iterable[StoredJob], workers: Iterable[WorkerRow], now: float) -> dict[int, str]:
     """Return the running jobs that nothing runs any more: ``orphaned`` where the worker is gone or
     dead, ``silent`` where it has not been heard of for its whole lease."""
     known = {one.id: one for one in workers}

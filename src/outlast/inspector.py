@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -15,7 +14,8 @@ import msgspec
 from outlast.fleet import health
 from outlast.model.crash import Charge, Crash, Progress
 from outlast.model.job import State
-from outlast.store.reads import AttemptRow, JobRow, RefusalRow, WorkerRow
+from outlast.row import moment, plain
+from outlast.store.reads import AttemptRow, RefusalRow, StoredJob, WorkerRow
 
 SCHEMA = 1
 
@@ -23,7 +23,7 @@ Document = dict[str, Any]
 
 
 def phase_of(
-    row: JobRow,
+    row: StoredJob,
     known_tasks: Collection[str] | None = None,
     astray: Mapping[int, str] | None = None,
 ) -> str:
@@ -48,7 +48,7 @@ def phase_of(
 
 
 def job_document(
-    row: JobRow,
+    row: StoredJob,
     attempts: Iterable[AttemptRow],
     known_tasks: Collection[str] | None = None,
     refusals: Iterable[RefusalRow] = (),
@@ -69,7 +69,7 @@ def job_document(
 
 
 def jobs_document(
-    rows: Iterable[JobRow],
+    rows: Iterable[StoredJob],
     known_tasks: Collection[str] | None = None,
     astray: Mapping[int, str] | None = None,
 ) -> Document:
@@ -96,13 +96,12 @@ def refused_since(refusals: Iterable[RefusalRow], since: float) -> Counter[str]:
 
 def iso(seconds: float | None) -> str | None:
     """Return seconds since 1970 as ISO 8601 in UTC, to the microsecond."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+    at = moment(seconds)
+    return None if at is None else at.isoformat(timespec="microseconds")
 
 
 def _job(
-    row: JobRow, known_tasks: Collection[str] | None, astray: Mapping[int, str] | None
+    row: StoredJob, known_tasks: Collection[str] | None, astray: Mapping[int, str] | None
 ) -> Document:
     return {
         "id": row.id,
@@ -125,10 +124,10 @@ def _job(
         "ended_at": iso(row.ended_at),
         "cancel_requested": row.cancel_requested,
         "progress": _progress(row.progress),
-        "checkpoint": _plain(row.checkpoint),
+        "checkpoint": plain(row.checkpoint),
         "checkpoint_at": iso(row.checkpoint_at),
-        "args": _plain(row.args),
-        "result": _plain(row.result),
+        "args": plain(row.args),
+        "result": plain(row.result),
     }
 
 
@@ -160,7 +159,7 @@ def _refusal(row: RefusalRow) -> Document:
     }
 
 
-def _open_attempt(row: JobRow, closed: list[AttemptRow]) -> list[Document]:
+def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
     """Return the attempt that runs or has completed: its facts are on the job's own row."""
     shown = row.state in {State.RUNNING, State.COMPLETED}
     if not shown or row.token is None or any(one.token == row.token for one in closed):
@@ -184,7 +183,7 @@ def _open_attempt(row: JobRow, closed: list[AttemptRow]) -> list[Document]:
     ]
 
 
-def _error(row: JobRow, closed: list[AttemptRow]) -> str | None:
+def _error(row: StoredJob, closed: list[AttemptRow]) -> str | None:
     """Return what went wrong last, in one line; None for a completed job."""
     if row.state is State.COMPLETED or not closed:
         return None
@@ -250,13 +249,3 @@ def _crash(crash: Crash | None) -> Document | None:
         return None
     document: Document = msgspec.to_builtins(crash)
     return document
-
-
-def _plain(text: str | None) -> Any:
-    """Return stored JSON as plain values; the text itself if it is none (a damaged row)."""
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text

@@ -12,11 +12,12 @@ from outlast.config import check_seconds
 from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
 from outlast.inspector import phase_of
 from outlast.model.job import State
+from outlast.row import JobRow, row_of
 
 if TYPE_CHECKING:
     from outlast.home import Home
     from outlast.store.base import Store
-    from outlast.store.reads import JobRow
+    from outlast.store.reads import StoredJob
     from outlast.store.values import Cancelled, Requeued
 
 R = TypeVar("R")
@@ -33,10 +34,20 @@ class Job(Generic[R]):
         task: the name of its task.
         created: False when its key named a job that was not finished yet: this is that job.
         same_args: False when that job has other arguments than the call that returned it.
-        row: what the store said when it was last looked at, or None before any look.
+        row: what the store said when it was last looked at, as a ``JobRow``; None before any look.
     """
 
-    __slots__ = ("__weakref__", "_home", "_returns", "created", "id", "row", "same_args", "task")
+    __slots__ = (
+        "__weakref__",
+        "_home",
+        "_returns",
+        "_row",
+        "_stored",
+        "created",
+        "id",
+        "same_args",
+        "task",
+    )
 
     def __init__(
         self,
@@ -47,24 +58,34 @@ class Job(Generic[R]):
         created: bool = True,
         same_args: bool = True,
         returns: Any = Any,
-        row: JobRow | None = None,
+        stored: StoredJob | None = None,
     ) -> None:
-        """``returns`` is the task's return annotation, by which ``result`` is decoded."""
+        """``returns`` is the task's return annotation, by which ``result`` is decoded; ``stored``:
+        what a look has shown."""
         self._home = home
         self._returns = returns
         self.id = id
         self.task = task
         self.created = created
         self.same_args = same_args
-        self.row = row
+        self._stored = stored
+        self._row: JobRow | None = None
+
+    @property
+    def row(self) -> JobRow | None:
+        """What the store said when it was last looked at, or None before any look."""
+        if self._row is None and self._stored is not None:
+            self._row = row_of(self._stored)
+        return self._row
 
     def __repr__(self) -> str:
-        state = f", {self.row.state}" if self.row else ""
+        state = f", {self._stored.state}" if self._stored else ""
         return f"<Job {self.id}: {self.task}{state}>"
 
     async def refresh(self) -> JobRow:
         """Look again; return (and keep as ``row``) what the store says. JobNotFound if gone."""
-        self.row = await self._home.ask(self._look)
+        await self._home.ask(self._look)
+        assert self.row is not None
         return self.row
 
     refresh_sync = blocking(refresh)
@@ -75,8 +96,8 @@ class Job(Generic[R]):
         the tags that it requires), ``running``, ``completed``, ``dead`` or ``cancelled``."""
 
         async def look(store: Store) -> str:
-            self.row = await self._look(store)
-            return phase_of(self.row, await store.inspector.known_tasks())
+            stored = await self._look(store)
+            return phase_of(stored, await store.inspector.known_tasks())
 
         return await self._home.ask(look)
 
@@ -116,16 +137,17 @@ class Job(Generic[R]):
 
     requeue_sync = blocking(requeue)
 
-    async def _look(self, store: Store) -> JobRow:
-        row = await store.inspector.job(self.id)
-        if row is None:
+    async def _look(self, store: Store) -> StoredJob:
+        stored = await store.inspector.job(self.id)
+        if stored is None:
             raise not_found(self.id)
-        return row
+        self._stored, self._row = stored, None
+        return stored
 
     async def _wait(self, store: Store, timeout: float | None, clock: Clock) -> R:
         started, pause = clock.boot(), POLL_FIRST
         while True:
-            row = self.row = await self._look(store)
+            row = await self._look(store)
             if row.state is State.COMPLETED:
                 value: R = decode_result(row.result, self._returns)
                 return value
@@ -140,7 +162,7 @@ class Job(Generic[R]):
             pause = min(POLL_MAX, pause * POLL_GROWTH)
 
 
-async def _raise_end(store: Store, row: JobRow) -> NoReturn:
+async def _raise_end(store: Store, row: StoredJob) -> NoReturn:
     attempts = await store.inspector.attempts(row.id)
     last = attempts[-1] if attempts else None
     why = f": {last.message}" if last and last.message else ""

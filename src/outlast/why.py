@@ -26,7 +26,7 @@ from outlast.inspector import SCHEMA, Document
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.figures import COUNT_MAX, Place
-from outlast.store.reads import AttemptRow, JobRow, WorkerRow
+from outlast.store.reads import AttemptRow, StoredJob, WorkerRow
 from outlast.why_words import (
     NAME_MAX,
     NAMES_SHOWN,
@@ -70,7 +70,7 @@ POSITIONS = {
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known. ``attempts`` are closed ones by token; ``now`` is seconds since 1970."""
 
-    row: JobRow
+    row: StoredJob
     attempts: Sequence[AttemptRow]
     workers: Sequence[WorkerRow]
     place: Place
@@ -103,7 +103,7 @@ def why(about: Situation) -> Answer:
     return Answer(position="completed", sentences=[said], moves=["Nothing: it is done."])
 
 
-def why_document(row: JobRow, answer: Answer) -> Document:
+def why_document(row: StoredJob, answer: Answer) -> Document:
     """Return the answer as one JSON document."""
     return {
         "schema": SCHEMA,
@@ -238,7 +238,7 @@ def _reclaimers(about: Situation, besides: WorkerRow | None = None) -> list[str]
     return [f"One of {named(others)} gives it back to the queue."]
 
 
-def _progress(row: JobRow) -> list[str]:
+def _progress(row: StoredJob) -> list[str]:
     if row.progress is None:
         return []
     fraction, parts = row.progress.fraction, [row.progress.stage, row.progress.message]

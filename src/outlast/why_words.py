@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.fleet import dead, drains, takes_nothing, unheard
-from outlast.store.reads import JobRow, WorkerRow
+from outlast.store.reads import StoredJob, WorkerRow
 from outlast.words import ago, count_of, line, since, span, stamp
 
 NAMES_SHOWN = 5
@@ -25,12 +25,12 @@ def quoted(text: str) -> str:
     return f"'{line(text, NAME_MAX)}'"
 
 
-def timeout(row: JobRow) -> str:
+def timeout(row: StoredJob) -> str:
     """Return a job's timeout."""
     return "the job" if row.policy.timeout is None else span(row.policy.timeout)
 
 
-def tries(row: JobRow) -> str:
+def tries(row: StoredJob) -> str:
     """Return after how many attempts something was."""
     return f"after {count_of(row.attempt_count, 'attempt')}" if row.attempt_count else "unrun"
 
@@ -42,7 +42,7 @@ def by_worker(worker: str | None, host: str | None) -> str:
     return f" on worker {line(worker, NAME_MAX)}" + (f" ({line(host, NAME_MAX)})" if host else "")
 
 
-def took(row: JobRow) -> str:
+def took(row: StoredJob) -> str:
     """Return how long the attempt of a completed job took."""
     if row.started_at is None or row.ended_at is None:
         return ""

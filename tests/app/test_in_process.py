@@ -17,7 +17,6 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.suspects import Suspicion
 from outlast.store import open_store
 from outlast.store.base import Store
-from outlast.store.reads import JobRow
 from outlast.store.values import NewWorker, Orphan, Room
 from tests.conformance.kit import reap
 
@@ -267,7 +266,7 @@ async def _is(job: outlast.Job[Any], state: str) -> bool:
     return (await row_of(job)).state == state
 
 
-async def row_of(job: outlast.Job[Any]) -> JobRow:
+async def row_of(job: outlast.Job[Any]) -> outlast.JobRow:
     await job.refresh()
     assert job.row is not None
     return job.row

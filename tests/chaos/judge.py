@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from outlast.model.job import ENDED, State
-from outlast.store.reads import JobRow
+from outlast.store.reads import StoredJob
 from tests.chaos.enqueuer import ROLLED_BACK
 
 Entry = dict[str, Any]
@@ -28,7 +28,7 @@ class Run(msgspec.Struct, kw_only=True):
     accepted: set[int]
     journal: list[Entry]
     faults: list[Entry]
-    jobs: list[JobRow]
+    jobs: list[StoredJob]
     effects: list[tuple[int, int]]
     closed: dict[int, tuple[str, float]]
 

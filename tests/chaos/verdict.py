@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from outlast.store.reads import JobFilter, JobRow
+from outlast.store.reads import JobFilter, StoredJob
 from tests.chaos import judge
 from tests.chaos.nemesis import Ground, Nemesis
 from tests.crash.harness import ROOT, Scene, boot
@@ -89,8 +89,8 @@ async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
     )
 
 
-async def _jobs(scene: Scene) -> list[JobRow]:
-    jobs: list[JobRow] = []
+async def _jobs(scene: Scene) -> list[StoredJob]:
+    jobs: list[StoredJob] = []
     while page := await scene.store.inspector.jobs(
         JobFilter(limit=PAGE, before_id=jobs[-1].id if jobs else None)
     ):

@@ -14,6 +14,7 @@ import pytest
 
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store import open_store
+from outlast.store.values import NewJob
 from tests.cli.conftest import Outlast, environment
 from tests.conformance.kit import Hands, ended, enqueued
 from tests.servers import PostgresServer
@@ -309,3 +310,20 @@ def test_a_job_that_has_snoozed_for_ever_fits_on_its_page(outlast: Outlast, tmp_
     why = outlast("why", str(job_id), "--url", url).out
     assert "snoozed 1234 times in a row" in why
     assert outlast("verify", "--url", url).code == 0
+
+
+def test_a_time_beyond_all_dates_breaks_no_document(outlast: Outlast, store_url: str) -> None:
+    async def plant() -> int:
+        store = open_store(store_url)
+        await store.open()
+        late = NewJob(task="render", run_at=253_402_300_800.0 + 43_200)
+        (job_id, _) = await enqueued(store, late, NewJob(task="render"))
+        await store.close()
+        return job_id
+
+    job_id = asyncio.run(plant())
+    document = outlast("jobs", "--url", store_url, "--json").json()
+    assert [one["run_at"][:4] for one in document["jobs"] if one["id"] == job_id] == ["9999"]
+    for command in (("jobs",), ("job", str(job_id)), ("why", str(job_id)), ("stats",)):
+        assert outlast(*command, "--url", store_url).code == 0
+        assert outlast(*command, "--url", store_url, "--json").code == 0

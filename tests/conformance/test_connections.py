@@ -36,7 +36,7 @@ from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.adapters import foreign
 from outlast.store.base import Store
-from outlast.store.reads import JobFilter, JobRow
+from outlast.store.reads import JobFilter, StoredJob
 from outlast.store.values import NewJob
 from outlast.task import Task
 from outlast.wakeup import open_wakeup
@@ -100,7 +100,7 @@ class Shop:
         rows = await self.store.inspector.jobs(JobFilter())
         return [row.args for row in sorted(rows, key=lambda row: row.id)]
 
-    async def row(self, job: Job[Any] | Attempt) -> JobRow:
+    async def row(self, job: Job[Any] | Attempt) -> StoredJob:
         """What the store knows of a job."""
         found = await self.store.inspector.job(job.job_id if isinstance(job, Attempt) else job.id)
         assert found is not None

@@ -11,12 +11,12 @@ from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import REFUSALS_KEPT, Store
-from outlast.store.reads import JobRow
+from outlast.store.reads import StoredJob
 from outlast.store.values import Answer, Claimed, Report, Save
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
 
 
-async def row_of(store: Store, job_id: int) -> JobRow:
+async def row_of(store: Store, job_id: int) -> StoredJob:
     row = await store.inspector.job(job_id)
     assert row is not None
     return row

@@ -5,14 +5,14 @@ from __future__ import annotations
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.base import Store
-from outlast.store.reads import JobFilter, JobRow, WorkerStatus
+from outlast.store.reads import JobFilter, StoredJob, WorkerStatus
 from outlast.store.values import Cancelled, Requeued, Save
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
 SOON = -60.0  # "older than" a moment in the future: everything that has ended
 
 
-async def row_of(store: Store, job_id: int) -> JobRow:
+async def row_of(store: Store, job_id: int) -> StoredJob:
     row = await store.inspector.job(job_id)
     assert row is not None
     return row

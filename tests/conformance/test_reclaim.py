@@ -12,12 +12,12 @@ from outlast.model.job import Policy, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import Store
-from outlast.store.reads import JobRow, WorkerStatus
+from outlast.store.reads import StoredJob, WorkerStatus
 from outlast.store.values import Orphan, Report, Save
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
 
 
-async def row_of(store: Store, job_id: int) -> JobRow:
+async def row_of(store: Store, job_id: int) -> StoredJob:
     row = await store.inspector.job(job_id)
     assert row is not None
     return row

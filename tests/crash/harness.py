@@ -21,7 +21,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, Policy, State
 from outlast.store import open_store
 from outlast.store.base import Store
-from outlast.store.reads import AttemptRow, JobRow, WorkerRow
+from outlast.store.reads import AttemptRow, StoredJob, WorkerRow
 from outlast.store.values import NewJob
 from outlast.verify import verify
 
@@ -200,7 +200,7 @@ class Scene:
         """Let all that counts, now or later, come to its end."""
         self.journal.with_suffix(".enough").touch()
 
-    async def job(self, job_id: int) -> JobRow:
+    async def job(self, job_id: int) -> StoredJob:
         """Return the job's row."""
         row = await self.store.inspector.job(job_id)
         assert row is not None
@@ -224,7 +224,7 @@ class Scene:
         """Return the closed attempts."""
         return await self.store.inspector.attempts(job_id)
 
-    async def ended(self, job_id: int, deadline: float = DEADLINE) -> JobRow:
+    async def ended(self, job_id: int, deadline: float = DEADLINE) -> StoredJob:
         """Wait until the job has ended; return its row."""
         await self.until(lambda: self._has_ended(job_id), f"the end of job {job_id}", deadline)
         return await self.job(job_id)
@@ -235,7 +235,7 @@ class Scene:
         except StoreUnavailable:  # the test has made it so: look again
             return False
 
-    async def in_state(self, job_id: int, state: State, deadline: float = DEADLINE) -> JobRow:
+    async def in_state(self, job_id: int, state: State, deadline: float = DEADLINE) -> StoredJob:
         """Wait until the job is in this state."""
 
         async def reached() -> bool:

@@ -24,7 +24,7 @@ from outlast.cli.demo.evolution import Evolution
 from outlast.cli.demo.picture import numbers
 from outlast.model.job import State
 from outlast.store import open_store
-from outlast.store.reads import AttemptRow, JobFilter, JobRow
+from outlast.store.reads import AttemptRow, JobFilter, StoredJob
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "OUTLAST_TEST_MARK"
@@ -134,7 +134,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def rows(url: str) -> tuple[JobRow, list[AttemptRow]]:
+async def rows(url: str) -> tuple[StoredJob, list[AttemptRow]]:
     """The demo's job in this store, and its closed attempts."""
     store = open_store(url)
     await store.open()

@@ -8,7 +8,6 @@ from typing import Any, assert_type
 
 import outlast
 from outlast.attempt import StopReason
-from outlast.store.reads import JobRow
 from outlast.store.values import Cancelled, Requeued
 from outlast.task import Call, Placed, PlainTask
 
@@ -56,11 +55,11 @@ async def enqueue() -> None:
     assert_type(job, outlast.Job[dict[str, int]])
     assert_type(job.id, int)
     assert_type(job.created, bool)
-    assert_type(job.row, JobRow | None)
+    assert_type(job.row, outlast.JobRow | None)
     assert_type(await job.result(timeout=30), dict[str, int])
     assert_type(job.result_sync(), dict[str, int])
     assert_type(await job.status(), str)
-    assert_type(await job.refresh(), JobRow)
+    assert_type(await job.refresh(), outlast.JobRow)
     assert_type(await job.cancel(), Cancelled)
     assert_type(job.requeue_sync(from_scratch=True), Requeued)
     assert_type(mail.enqueue_sync("a", "b", urgent=True), outlast.Job[int])

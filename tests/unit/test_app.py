@@ -103,10 +103,10 @@ def test_an_unknown_task_names_those_that_are_close():
 async def test_a_job_is_stored_as_the_task_and_the_call_have_it(app):
     job = await app.tasks["mail"].using(priority=5, key="k", tenant="t", delay=60).enqueue("a")
     row = await job.refresh()
-    assert (row.task, row.queue, row.args, row.state) == ("mail", "mail", '{"to":"a"}', "queued")
+    assert (row.task, row.queue, row.args, row.state) == ("mail", "mail", {"to": "a"}, "queued")
     assert (row.priority, row.key, row.tenant, row.policy.retries) == (5, "k", "t", 1)
     assert row.waiting
-    assert row.run_at == pytest.approx(row.enqueued_at + 60, abs=1)
+    assert (row.run_at - row.enqueued_at).total_seconds() == pytest.approx(60, abs=1)
     assert await job.status() == "scheduled"
 
 
@@ -123,7 +123,7 @@ async def test_many_jobs_keep_their_order_beyond_one_statement(app):
     jobs = await app.enqueue_many(calls)
     ids = [job.id for job in jobs]
     assert ids == sorted(set(ids))
-    assert (await app.get(ids[5_002])).row.args == '{"to":"5002"}'
+    assert (await app.get(ids[5_002])).row.args == {"to": "5002"}
     assert await app.enqueue_many([]) == []
 
 
@@ -284,7 +284,7 @@ def test_a_forked_child_enqueues_through_connections_of_its_own(store_url):
     with os.fdopen(reader) as answer:
         job = app.get_sync(int(answer.read()))
     assert job.row is not None
-    assert job.row.args == '{"to":"child"}'
+    assert job.row.args == {"to": "child"}
     assert app.tasks["mail"].enqueue_sync("parent").id > job.id
     app.close_sync()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,11 +14,12 @@ import outlast
 from outlast.clock import SystemClock
 from outlast.errors import BadArguments, ConfigError, JobCancelled, JobFailed, JobNotFound
 from outlast.job import Job
-from outlast.model.crash import Crash, CrashKind
+from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
-from outlast.store.reads import AttemptRow, JobRow
+from outlast.row import row_of
+from outlast.store.reads import AttemptRow, StoredJob
 
-ROW = JobRow(
+ROW = StoredJob(
     id=7,
     task="mail",
     queue="default",
@@ -38,7 +41,9 @@ class FakeStore:
     """An inspector that shows one row after the other; the last one stays."""
 
     def __init__(self, *states: State, **last: Any) -> None:
-        rows: list[JobRow | None] = [msgspec.structs.replace(ROW, state=state) for state in states]
+        rows: list[StoredJob | None] = [
+            msgspec.structs.replace(ROW, state=state) for state in states
+        ]
         if last.pop("gone", False):
             rows.append(None)
         elif rows and rows[-1] is not None:
@@ -47,7 +52,7 @@ class FakeStore:
         self.ended: list[AttemptRow] = []
         self.inspector = self
 
-    async def job(self, job_id: int) -> JobRow | None:
+    async def job(self, job_id: int) -> StoredJob | None:
         return self.rows.pop(0) if len(self.rows) > 1 else self.rows[0]
 
     async def attempts(self, job_id: int) -> list[AttemptRow]:
@@ -202,3 +207,66 @@ def test_a_result_can_be_waited_for_in_plain_code(sqlite_url):
     with pytest.raises(JobCancelled):
         job.result_sync(10)
     app.close_sync()
+
+
+# ------------------------------------------------------------------------------ what is shown
+
+
+FULL = msgspec.structs.replace(
+    ROW,
+    state=State.COMPLETED,
+    args='{"to":"ann","copies":[1,2]}',
+    result='{"sent":true}',
+    checkpoint="7",
+    checkpoint_at=1_700_000_001.5,
+    run_at=1_700_000_000.25,
+    enqueued_at=1_700_000_000.0,
+    started_at=1_700_000_001.0,
+    ended_at=1_700_000_002.0,
+    progress=Progress(0.5, "sending", "half"),
+)
+
+
+def test_a_row_has_values_and_aware_times():
+    row = row_of(FULL)
+    assert (row.args, row.result, row.checkpoint) == (
+        {"to": "ann", "copies": [1, 2]},
+        {"sent": True},
+        7,
+    )
+    assert row.run_at == datetime(2023, 11, 14, 22, 13, 20, 250_000, tzinfo=UTC)
+    times = [getattr(row, name) for name in row.__struct_fields__ if name.endswith("_at")]
+    assert all(isinstance(at, datetime) and at.utcoffset() == timedelta() for at in times)
+    assert (row.hard_deadline, row.state) == (None, "completed")
+
+
+def test_a_row_is_written_as_json_by_msgspec_and_by_the_standard_library():
+    row = row_of(FULL)
+    by_msgspec = json.loads(msgspec.json.encode(row))
+    assert json.loads(json.dumps(row.to_dict())) == by_msgspec
+    assert by_msgspec["args"] == {"to": "ann", "copies": [1, 2]}
+    assert datetime.fromisoformat(by_msgspec["ended_at"]) == row.ended_at
+    assert msgspec.json.decode(msgspec.json.encode(row), type=outlast.JobRow) == row
+
+
+def test_every_field_of_the_store_is_on_the_row():
+    assert outlast.JobRow.__struct_fields__ == StoredJob.__struct_fields__
+
+
+@pytest.mark.parametrize("seconds", [1e18, float("inf"), 253_402_300_800.0, -1e18, float("nan")])
+def test_a_time_beyond_all_dates_is_the_last_or_first_one(seconds):
+    at = row_of(msgspec.structs.replace(ROW, run_at=seconds)).run_at
+    assert at.year == (1 if seconds < 0 else 9999)
+    assert at.tzinfo is UTC
+
+
+def test_what_is_no_json_is_shown_as_it_is():
+    assert row_of(msgspec.structs.replace(ROW, args="{damaged")).args == "{damaged"
+
+
+async def test_a_handle_keeps_what_it_has_seen_while_it_waits(clock):
+    job = job_of(FakeStore(State.QUEUED, State.COMPLETED, result="5"))
+    assert await job.result() == 5
+    assert job.row is not None
+    assert (job.row.state, job.row.result) == ("completed", 5)
+    assert job.row is job.row

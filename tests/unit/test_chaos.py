@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from outlast.model.job import Policy, State
-from outlast.store.reads import JobRow
+from outlast.store.reads import StoredJob
 from tests.chaos import judge
 from tests.chaos.enqueuer import ROLLED_BACK
 from tests.chaos.judge import Run
@@ -24,7 +24,7 @@ from tests.chaos.summary import how_to_go_on
 from tests.crash.harness import boot
 
 
-def job(job_id: int = 1, token: int = 7, **changed: Any) -> JobRow:
+def job(job_id: int = 1, token: int = 7, **changed: Any) -> StoredJob:
     facts: dict[str, Any] = {
         "task": "steps",
         "queue": "default",
@@ -40,7 +40,7 @@ def job(job_id: int = 1, token: int = 7, **changed: Any) -> JobRow:
         "enqueued_at": 0.0,
         "result": f'{{"token": {token}}}',
     }
-    return JobRow(id=job_id, token=token, **{**facts, **changed})
+    return StoredJob(id=job_id, token=token, **{**facts, **changed})
 
 
 def entry(event: str, at: float, token: int, **more: Any) -> dict[str, Any]:

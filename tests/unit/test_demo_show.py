@@ -13,13 +13,13 @@ from outlast.cli.demo.show import BAR, PANEL, LiveShow, PlainShow, bar, panel, s
 from outlast.cli.demo.watch import Look, Watch
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
-from outlast.store.reads import AttemptRow, JobRow, WorkerRow, WorkerStatus
+from outlast.store.reads import AttemptRow, StoredJob, WorkerRow, WorkerStatus
 
 GOAL = 40
 
 
-def job(state: State = State.RUNNING, **facts: Any) -> JobRow:
-    return JobRow(
+def job(state: State = State.RUNNING, **facts: Any) -> StoredJob:
+    return StoredJob(
         **{
             "id": 7, "task": "t", "queue": "q", "state": state, "priority": 0, "attempt_count": 1,
             "failures": 0, "losses": 0, "token": 3, "waiting": False, "args": "{}",
@@ -46,7 +46,7 @@ def lost(token: int = 3, **facts: Any) -> AttemptRow:
     )  # fmt: skip
 
 
-def look(row: JobRow | None, attempts: list[AttemptRow] | None = None, **facts: Any) -> Look:
+def look(row: StoredJob | None, attempts: list[AttemptRow] | None = None, **facts: Any) -> Look:
     workers = {"amber": worker("amber"), "violet": worker("violet")}
     return Look(
         **{
@@ -56,7 +56,7 @@ def look(row: JobRow | None, attempts: list[AttemptRow] | None = None, **facts: 
     )  # fmt: skip
 
 
-def half_done(**facts: Any) -> JobRow:
+def half_done(**facts: Any) -> StoredJob:
     progress = Progress(fraction=0.55, stage="slowed to 0.10 s a commit", message="commit 22")
     return job(progress=progress, checkpoint='{"commit": 20, "samples": []}', **facts)
 
@@ -167,7 +167,7 @@ class Pretended:
         self.row = job(State.QUEUED, token=None, worker=None)
         self.worker = worker("amber")
 
-    async def job(self, job_id: int) -> JobRow:
+    async def job(self, job_id: int) -> StoredJob:
         return self.row
 
     async def attempts(self, job_id: int) -> list[AttemptRow]:

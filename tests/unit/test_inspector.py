@@ -11,9 +11,9 @@ import pytest
 from outlast.inspector import job_document, jobs_document, phase_of, workers_document
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
-from outlast.store.reads import AttemptRow, JobRow, WorkerRow, WorkerStatus
+from outlast.store.reads import AttemptRow, StoredJob, WorkerRow, WorkerStatus
 
-ROW = JobRow(
+ROW = StoredJob(
     id=7,
     task="mail",
     queue="q",
@@ -53,7 +53,7 @@ CLOSED = AttemptRow(
 )
 
 
-def row(**changes: Any) -> JobRow:
+def row(**changes: Any) -> StoredJob:
     return msgspec.structs.replace(ROW, **changes)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.store.figures import COUNT_MAX, Place
-from outlast.store.reads import AttemptRow, JobRow, WorkerRow, WorkerStatus
+from outlast.store.reads import AttemptRow, StoredJob, WorkerRow, WorkerStatus
 from outlast.why import POSITIONS, Answer, Situation, why, why_document
 
 NOW = 1_893_456_000.0
@@ -33,8 +33,8 @@ RELEASED = msgspec.structs.replace(
 )
 
 
-def job(**changes: Any) -> JobRow:
-    row = JobRow(
+def job(**changes: Any) -> StoredJob:
+    row = StoredJob(
         id=7,
         task="render",
         queue="slow",
@@ -53,7 +53,7 @@ def job(**changes: Any) -> JobRow:
     return msgspec.structs.replace(row, **changes)
 
 
-def running(**changes: Any) -> JobRow:
+def running(**changes: Any) -> StoredJob:
     values = {"state": State.RUNNING, "attempt_count": 2, "token": 72, "worker_id": 1}
     values |= {"worker": "W-1", "host": "h1", "started_at": NOW - 12}
     return job(**(values | changes))
@@ -80,7 +80,7 @@ def worker(number: int = 1, **changes: Any) -> WorkerRow:
     return msgspec.structs.replace(row, **changes)
 
 
-def asked(row: JobRow, *workers: WorkerRow, **more: Any) -> Answer:
+def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Answer:
     attempts = more.pop("attempts", [])
     place = Place(**more)
     return why(Situation(row=row, attempts=attempts, workers=workers, place=place, now=NOW))

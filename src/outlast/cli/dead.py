@@ -27,7 +27,7 @@ from outlast.errors import UsageError
 from outlast.inspector import SCHEMA, job_document
 from outlast.model.job import State
 from outlast.store.base import Store
-from outlast.store.reads import AttemptRow, JobFilter, JobRow
+from outlast.store.reads import AttemptRow, JobFilter, StoredJob
 from outlast.store.values import Requeued
 from outlast.words import count_of
 
@@ -89,7 +89,7 @@ def list_(
     """
     which = Choice([], task, queue, tenant).filter(limit)
 
-    async def look(store: Store) -> list[tuple[JobRow, list[AttemptRow]]]:
+    async def look(store: Store) -> list[tuple[StoredJob, list[AttemptRow]]]:
         rows = await store.inspector.jobs(which)
         return [(row, await store.inspector.attempts(row.id)) for row in rows]
 
@@ -215,7 +215,7 @@ async def _split(store: Store, ids: list[int]) -> tuple[list[int], list[str]]:
     return dead, complaints
 
 
-def _other_way(row: JobRow) -> str:
+def _other_way(row: StoredJob) -> str:
     if row.state is not State.CANCELLED:
         return ""
     return f": `outlast requeue {row.id}` revives it"

@@ -35,7 +35,7 @@ from outlast.inspector import SCHEMA, job_document, jobs_document
 from outlast.job import Job
 from outlast.model.job import State
 from outlast.store.base import Store
-from outlast.store.reads import JobFilter, JobRow
+from outlast.store.reads import JobFilter, StoredJob
 from outlast.store.values import Cancelled, Requeued
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
@@ -194,7 +194,7 @@ def jobs(
 
     now = SYSTEM.wall()
 
-    async def look(store: Store) -> tuple[list[JobRow], set[str], dict[int, str]]:
+    async def look(store: Store) -> tuple[list[StoredJob], set[str], dict[int, str]]:
         rows = await store.inspector.jobs(which)
         strays = astray(rows, await workers_of(store), now)
         return rows, await store.inspector.known_tasks(), strays

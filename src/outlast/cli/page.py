@@ -19,7 +19,7 @@ from outlast.fleet import alive, astray
 from outlast.inspector import phase_of
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
-from outlast.store.reads import AttemptRow, JobRow, RefusalRow, WorkerRow
+from outlast.store.reads import AttemptRow, RefusalRow, StoredJob, WorkerRow
 from outlast.words import ago, count_of, cut, line, lines, pretty, size, span, stamp
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ ATTEMPTS: dict[str, Kind] = {
 class Dossier(msgspec.Struct, frozen=True):
     """What is known of one job. ``now`` is in seconds since 1970."""
 
-    row: JobRow
+    row: StoredJob
     attempts: list[AttemptRow]
     refusals: list[RefusalRow]
     known: set[str]
@@ -242,7 +242,7 @@ def _while_astray(dossier: Dossier) -> str:
     return f"its worker {gone}; {left}"
 
 
-def _while_running(row: JobRow, now: float) -> str:
+def _while_running(row: StoredJob, now: float) -> str:
     if row.cancel_requested:
         return "it was asked to stop, and is cancelled once it does"
     if row.hard_deadline is None:
@@ -261,7 +261,7 @@ def _while_queued(dossier: Dossier) -> str:
     return f"it runs as soon as a worker has room{_alone(row, ', ')}"
 
 
-def _alone(row: JobRow, lead: str) -> str:
+def _alone(row: StoredJob, lead: str) -> str:
     if row.solo == ALONE_IN_WORKER:
         return f"{lead}alone in its worker: two that ran it were lost"
     if row.solo == ALONE_IN_RUNNER:
@@ -269,7 +269,7 @@ def _alone(row: JobRow, lead: str) -> str:
     return ""
 
 
-def _placed(row: JobRow) -> str:
+def _placed(row: StoredJob) -> str:
     parts = [line(row.queue, 80), f"priority {row.priority}"]
     parts += [f"key {line(row.key, 80)}"] if row.key else []
     parts += [f"tenant {line(row.tenant, 80)}"] if row.tenant else []
@@ -281,13 +281,13 @@ def _budget(what: str, used: int, most: int) -> Text:
     return Text(f"{what} {used} of {most}{', used up' if used > most else ''}", style=style)
 
 
-def _limits(row: JobRow) -> str:
+def _limits(row: StoredJob) -> str:
     limits = (("timeout", row.policy.timeout), ("stall timeout", row.policy.stall_timeout))
     return "".join(f"   {name} {span(most)}" for name, most in limits if most is not None)
 
 
 def timeline(
-    row: JobRow, attempts: Sequence[AttemptRow], now: float
+    row: StoredJob, attempts: Sequence[AttemptRow], now: float
 ) -> list[tuple[str | Text, ...]]:
     """Return all attempts as cells: the closed ones that are kept, with a line for each gap between
     them, then the one that runs or has completed."""
@@ -321,7 +321,7 @@ def _closed(one: AttemptRow, now: float) -> tuple[str | Text, ...]:
     )
 
 
-def _open(row: JobRow, now: float) -> tuple[str | Text, ...]:
+def _open(row: StoredJob, now: float) -> tuple[str | Text, ...]:
     started = row.started_at if row.started_at is not None else now
     ended = row.ended_at if row.ended_at is not None and row.state in ENDED else now
     return (

@@ -16,7 +16,7 @@ from outlast.fleet import health, unheard
 from outlast.inspector import phase_of, proof_of_life
 from outlast.model.crash import Progress
 from outlast.model.job import State
-from outlast.store.reads import JobRow, WorkerRow, WorkerStatus
+from outlast.store.reads import StoredJob, WorkerRow, WorkerStatus
 from outlast.words import ago, line
 
 PIPED_COLUMNS = 240  # a pipe has no width: nothing is cut for want of one
@@ -129,7 +129,7 @@ def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool =
 
 def jobs_table(
     out: Console,
-    rows: Sequence[JobRow],
+    rows: Sequence[StoredJob],
     known: Collection[str],
     now: float,
     astray: Mapping[int, str] | None = None,
@@ -151,12 +151,12 @@ def jobs_table(
     return made.table(out.width)
 
 
-def _moves(row: JobRow) -> bool:
+def _moves(row: StoredJob) -> bool:
     return row.state is State.RUNNING or (row.state is State.QUEUED and row.progress is not None)
 
 
 def dead_table(
-    out: Console, rows: Sequence[tuple[JobRow, str | None]], now: float
+    out: Console, rows: Sequence[tuple[StoredJob, str | None]], now: float
 ) -> RenderableType:
     """Return the list of dead jobs, each with why."""
     made = Grid(DEAD)
@@ -244,7 +244,7 @@ def _beat(row: WorkerRow, now: float) -> Text:
     return Text(ago(now - late, now), style=style)
 
 
-def when(row: JobRow, now: float) -> str:
+def when(row: StoredJob, now: float) -> str:
     """Return the one time that matters now: due, since, or the end."""
     if row.state is State.RUNNING:
         return f"since {ago(row.started_at, now).removesuffix(' ago')}"

@@ -20,7 +20,7 @@ from outlast.inspector import phase_of
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ENDED, State
 from outlast.store.base import Store
-from outlast.store.reads import AttemptRow, JobRow
+from outlast.store.reads import AttemptRow, StoredJob
 from outlast.words import safe
 
 LOOK_SECONDS = 0.25
@@ -59,7 +59,7 @@ async def _watched(store: Store, job_id: int, live: Live) -> Ended:
         await SYSTEM.sleep(LOOK_SECONDS)
 
 
-def _standing(row: JobRow, known: Sequence[str] | set[str]) -> Text:
+def _standing(row: StoredJob, known: Sequence[str] | set[str]) -> Text:
     phase = phase_of(row, known)
     parts = [Text(f"job {row.id}"), word(phase), bar(row.progress)]
     if phase == "unservable":
@@ -70,7 +70,7 @@ def _standing(row: JobRow, known: Sequence[str] | set[str]) -> Text:
     return Text("  ").join(part for part in parts if part)
 
 
-def _end(row: JobRow, attempts: Sequence[AttemptRow]) -> Ended:
+def _end(row: StoredJob, attempts: Sequence[AttemptRow]) -> Ended:
     if row.state is State.COMPLETED:
         result = json.loads(row.result or "{}")
         return Ended(DONE, [safe(line) for line in result.get("output", [])])

@@ -28,7 +28,14 @@ from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPas
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_privileges import privileges
 from outlast.store.postgres_sql import sql
-from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
+from outlast.store.reads import (
+    AttemptRow,
+    JobFilter,
+    RefusalRow,
+    StoredJob,
+    WorkerRow,
+    WorkerStatus,
+)
 from outlast.store.surroundings import PostgresFacts
 from outlast.store.values import Purpose
 
@@ -39,12 +46,12 @@ class PostgresInspector:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
-    async def job(self, job_id: int) -> JobRow | None:
+    async def job(self, job_id: int) -> StoredJob | None:
         """Return one job."""
         rows = await self._fetch("show_job", job_id)
         return _job(rows[0]) if rows else None
 
-    async def jobs(self, which: JobFilter) -> list[JobRow]:
+    async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first."""
         state = None if which.state is None else which.state.value
         rows = await self._fetch(
@@ -144,12 +151,12 @@ def _strings(text: str) -> list[str]:
     return msgspec.json.decode(text, type=list[str])
 
 
-def _job(row: Any) -> JobRow:
+def _job(row: Any) -> StoredJob:
     values = dict(row)
     values["state"] = State(values["state"])
     values["policy"] = policy_of(values["policy"])
     values["progress"] = progress_of(values["progress"])
-    return JobRow(**values)
+    return StoredJob(**values)
 
 
 def _past(row: Any) -> JobPast:

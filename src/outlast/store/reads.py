@@ -25,7 +25,7 @@ class WorkerStatus(StrEnum):
     LOST = "lost"
 
 
-class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
     ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect)."""
 
@@ -152,11 +152,11 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Inspector(Protocol):
     """Reads for people and screens. Never writes, takes no locks."""
 
-    async def job(self, job_id: int) -> JobRow | None:
+    async def job(self, job_id: int) -> StoredJob | None:
         """Return one job."""
         ...
 
-    async def jobs(self, which: JobFilter) -> list[JobRow]:
+    async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first."""
         ...
 

@@ -26,7 +26,14 @@ from outlast.store.figures import (
     Waiting,
 )
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
-from outlast.store.reads import AttemptRow, JobFilter, JobRow, RefusalRow, WorkerRow, WorkerStatus
+from outlast.store.reads import (
+    AttemptRow,
+    JobFilter,
+    RefusalRow,
+    StoredJob,
+    WorkerRow,
+    WorkerStatus,
+)
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_sql import statements
 from outlast.store.sqlite_surroundings import surroundings
@@ -45,12 +52,12 @@ class SqliteInspector:
         self._connection = connection
         self._clock = clock
 
-    async def job(self, job_id: int) -> JobRow | None:
+    async def job(self, job_id: int) -> StoredJob | None:
         """Return one job."""
         rows = await self._rows("job", {"id": job_id, "now": self._clock.wall()})
         return _job(rows[0]) if rows else None
 
-    async def jobs(self, which: JobFilter) -> list[JobRow]:
+    async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first."""
         values = msgspec.structs.asdict(which) | {"now": self._clock.wall()}
         return [_job(row) for row in await self._rows("jobs", values)]
@@ -130,7 +137,7 @@ class SqliteInspector:
 
 
 # sql/sqlite/inspect.sql and its neighbours select the columns in the order of these fields
-_JOB = JobRow.__struct_fields__
+_JOB = StoredJob.__struct_fields__
 _ATTEMPT = AttemptRow.__struct_fields__
 _WORKER = WorkerRow.__struct_fields__[:-1]  # whether its lock is free is no column
 _REFUSAL = RefusalRow.__struct_fields__
@@ -150,14 +157,14 @@ def _struct(kind: type[msgspec.Struct], row: tuple[Any, ...]) -> Any:
     return kind(**dict(zip(kind.__struct_fields__, row, strict=True)))
 
 
-def _job(row: tuple[Any, ...]) -> JobRow:
+def _job(row: tuple[Any, ...]) -> StoredJob:
     values = dict(zip(_JOB, row, strict=True))
     values["state"] = State(values["state"])
     values["waiting"] = bool(values["waiting"])
     values["cancel_requested"] = bool(values["cancel_requested"])
     values["policy"] = policy_of(values["policy"])
     values["progress"] = progress_of(values["progress"])
-    return JobRow(**values)
+    return StoredJob(**values)
 
 
 _PAST = tuple(name for name in JobPast.__struct_fields__ if name != "attempts")

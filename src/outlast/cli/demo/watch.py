@@ -11,7 +11,7 @@ import msgspec
 from outlast.clock import SYSTEM, Clock
 from outlast.inspector import Document, job_document
 from outlast.model.job import State
-from outlast.store.reads import AttemptRow, Inspector, JobRow, WorkerRow
+from outlast.store.reads import AttemptRow, Inspector, StoredJob, WorkerRow
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     goal: int
-    job: JobRow | None
+    job: StoredJob | None
     attempts: list[AttemptRow]
     starts: dict[int, int]
     workers: dict[str, WorkerRow]
@@ -107,7 +107,7 @@ class Watch:
         rows = await self._inspector.workers()
         return {row.name: row for row in rows if self.pids.get(row.name) == row.pid}
 
-    def _note_start(self, job: JobRow | None) -> None:
+    def _note_start(self, job: StoredJob | None) -> None:
         """A new token has begun from the checkpoint that was there just before."""
         if job is not None and job.token is not None:
             self._starts.setdefault(job.token, self._saved)
@@ -130,7 +130,7 @@ class _Checkpoint(msgspec.Struct):
     commit: int = 0
 
 
-def _saved(job: JobRow | None) -> int:
+def _saved(job: StoredJob | None) -> int:
     if job is None or job.checkpoint is None:
         return 0
     return msgspec.json.decode(job.checkpoint, type=_Checkpoint).commit

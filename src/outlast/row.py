@@ -1,0 +1,111 @@
+"""What a program is shown of a job: plain values and aware times, made of what the store has."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from outlast.model.crash import Progress
+from outlast.model.job import Policy, State
+from outlast.store.reads import StoredJob
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the store had it at one look. It does not change; look again with ``job.refresh()``.
+
+    Times are aware datetimes in UTC. ``msgspec.json.encode(row)`` and ``json.dumps(row.to_dict())``
+    write it as JSON.
+
+    Attributes:
+        id, task, queue, key, tenant, priority: what was enqueued, and where.
+        args: the arguments by name; ``checkpoint``, ``result``: what was saved and returned. All
+            are what JSON makes of them (dict, list, str, int, float, bool, None); ``await
+            job.result()`` is of the task's return type.
+        policy: its limits: retries, timeouts and so on.
+        state: ``queued``, ``running``, ``completed``, ``dead`` or ``cancelled``; a ``str``, too.
+        waiting: it is queued, and not due before ``run_at``.
+        attempt_count: how many attempts have begun; ``failures``, ``losses``: what of its two
+            budgets is used.
+        token: of the attempt that runs or was the last; None before the first.
+        worker_id, worker, host: of the worker that runs it or has completed it.
+        enqueued_at, run_at, started_at, ended_at: when it was stored, is or was due, was claimed
+            for the attempt that runs or has ended it, and has ended.
+        hard_deadline: when its timeout ends the attempt that runs.
+        cancel_requested: whether it was asked to stop.
+        progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.
+        solo: 1 must run alone in a runner, 2 alone in its worker; ``incident`` and ``cohort`` name
+            the shared death that it is suspected of, and those that run with it.
+    """
+
+    id: int
+    task: str
+    queue: str
+    state: State
+    priority: int
+    attempt_count: int
+    failures: int
+    losses: int
+    token: int | None
+    waiting: bool
+    args: Any
+    policy: Policy
+    run_at: datetime
+    enqueued_at: datetime
+    worker_id: int | None = None
+    worker: str | None = None
+    host: str | None = None
+    key: str | None = None
+    tenant: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    cancel_requested: bool = False
+    hard_deadline: datetime | None = None
+    progress: Progress | None = None
+    checkpoint: Any = None
+    checkpoint_at: datetime | None = None
+    result: Any = None
+    solo: int = 0
+    incident: int | None = None
+    cohort: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values that ``json.dumps`` takes; times are texts in ISO 8601."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+def row_of(stored: StoredJob) -> JobRow:
+    """Return a job of the store as a program is shown it."""
+    values = msgspec.structs.asdict(stored)
+    values |= {name: plain(values[name]) for name in ("args", "checkpoint", "result")}
+    values |= {name: moment(values[name]) for name in _TIMES}
+    return JobRow(**values)
+
+
+_TIMES = ("run_at", "enqueued_at", "started_at", "ended_at", "hard_deadline", "checkpoint_at")
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """Return seconds since 1970 as a datetime in UTC. One that no datetime can hold (a database
+    knows years above 9999, and infinity) becomes the first or last that there is."""
+    if seconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return _EARLIEST if seconds < 0 else _LATEST
+
+
+def plain(text: str | None) -> Any:
+    """Return stored JSON as plain values; the text itself if it is none (a damaged row)."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
