@@ -108,6 +108,12 @@ CATALOGUE: dict[str, Event] = {
         ("pid", "attempts"),
         "warning",
     ),
+    "runner_restored": Event(
+        "A task has left something of its runner's process changed, which was set back: the one"
+        " named, or one of the `others` that ran since the runner was last idle.",
+        ("job_id", "token", "task", "others", "pid", "changes"),
+        "warning",
+    ),
     "runner_recycled": Event(
         "A runner has reached a limit: it takes no more attempts and is replaced.",
         ("pid", "reason", "rss", "attempts"),

@@ -175,9 +175,13 @@ class Scene:
 
     async def enqueue(self, task: str, policy: Policy | None = None, **args: Any) -> int:
         """Enqueue one job of a task of tests.crash.tasks; return its id."""
-        from tests.crash import payments, stuck  # their tasks and those of tests.crash.tasks
+        from tests.crash import (
+            changes,
+            payments,
+            stuck,
+        )  # their tasks and those of tests.crash.tasks
 
-        task_ = (payments.tasks | stuck.tasks)[task]
+        task_ = (payments.tasks | stuck.tasks | changes.tasks)[task]
         new = NewJob(
             task=task,
             queue=task_.call(**args).job.queue,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import signal
 import socket
 from importlib import metadata
 
+import pytest
+
 from outlast.model.crash import CrashKind, Progress
 from tests.crash.harness import Scene
+
+CHANGES = {"OUTLAST_TEST_APP": "tests.crash.changes:app"}
 
 
 async def test_a_death_leaves_a_complete_report(stage: Scene) -> None:
@@ -44,6 +49,26 @@ async def test_what_a_task_reports_just_before_it_returns_is_kept(stage: Scene) 
     jobs = [await stage.enqueue("tells", lines=3) for _ in range(10)]
     told = [(await stage.ended(job)).progress for job in jobs]
     assert told == [Progress(1.0, message="line 3")] * 10
+
+
+@pytest.mark.parametrize("kind", ["", "_async"], ids=["plain", "async"])
+async def test_what_a_task_has_changed_of_its_process_the_next_one_does_not_find(
+    sqlite_stage: Scene, kind: str
+) -> None:
+    stage = sqlite_stage
+    worker = await stage.worker("--runners", "1", "--log-format", "json", env=CHANGES)
+    first = await stage.enqueue(f"changes_the_process{kind}")
+    before = json.loads((await stage.ended(first)).result or "")
+    second = await stage.enqueue(f"looks_at_the_process{kind}")
+    assert json.loads((await stage.ended(second)).result or "") == before, "and in the same process"
+    told = await stage.told(worker, "runner_restored")
+    names = ["OUTLAST_TEST_JOURNAL", "LEFT_BEHIND"]
+    wanted = {"umask", "working directory", "descriptor 0", "timer"}
+    wanted |= {f"variable {name}" for name in names}
+    wanted |= {"handler of SIGTERM"} if kind else set()
+    assert (told["job_id"], told["task"]) == (first, f"changes_the_process{kind}")
+    assert set(told["changes"]) == wanted
+    assert "hunter4" not in worker.log.read_text()
 
 
 async def test_a_death_in_company_names_the_company(sqlite_stage: Scene) -> None:

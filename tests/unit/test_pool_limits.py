@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from outlast.model.crash import Crash, CrashKind
-from outlast.runner.protocol import End, Ended, Stood
+from outlast.runner.protocol import End, Ended, Restored, Stood
 from tests.unit.pool_kit import Bench, FakeRunner, own, shared
-from tests.unit.worker_kit import crash
+from tests.unit.worker_kit import crash, heard_fields
 
 
 def runner_of(bench: Bench, token: int) -> FakeRunner:
@@ -49,6 +49,28 @@ async def test_who_obeys_at_a_limit_has_the_stacks_in_its_report_and_others_have
     assert (timeout.stacks or "").splitlines()[1:] == dump_of(1).splitlines()[1:]
     assert timeout.message == 'boom; it stood at File "user.py", line 5 in hangs'
     assert (error.stacks, error.message) == (None, "boom")
+
+
+async def test_what_a_task_has_left_changed_is_told_with_its_name():
+    bench = await Bench().ready()
+    bench.place(own(1))
+    runner = runner_of(bench, 1)
+    with heard_fields() as told:
+        runner.says(Restored(2, 0, ["of nobody"]))
+        runner.says(Restored(1, 3, ["umask"]))
+    assert told == [
+        (
+            "runner_restored",
+            {
+                "job_id": 1,
+                "token": 1,
+                "task": "own",
+                "others": 3,
+                "pid": runner.pid,
+                "changes": ["umask"],
+            },
+        )
+    ]
 
 
 async def test_where_a_coroutine_stood_comes_first_also_when_it_is_killed():

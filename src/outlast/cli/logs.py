@@ -25,7 +25,13 @@ from outlast.events import Subscriber, structlog_writer, subscribe
 
 QUEUE_MAX = 5_000  # entries; a few megabytes at most
 # what comes with each attempt, by kind: where all is well, and where each of them fails
-ROUTINE = {"attempt_started": 0, "attempt_ended": 0, "result_mismatched": 0, "attempt_failed": 1}
+ROUTINE = {
+    "attempt_started": 0,
+    "attempt_ended": 0,
+    "result_mismatched": 0,
+    "runner_restored": 0,
+    "attempt_failed": 1,
+}
 ROUTINE_MAX = 100  # of a kind are told one by one in a second; an entry costs more than a small job
 CLOSE_SECONDS = 2.0  # for the last lines, when somebody reads them
 _RETRY_SECONDS = 0.5

@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from outlast.app import App, Context
 from outlast.attempt import Attempt, Link, set_current
@@ -61,13 +61,33 @@ class ExecutorLink(Link, Protocol):
         ...
 
 
+class Idle(NamedTuple):
+    """Nothing runs any more: ``token`` ended last, ``others`` have run since the time before.
+    ``in_loop``: whether code of theirs has run in the event loop."""
+
+    token: int
+    others: int
+    in_loop: bool
+
+
 class Executor:
     """Runs attempts in this process: coroutines in the loop, plain functions in threads."""
 
     def __init__(
-        self, app: App, link: ExecutorLink, resources: Any, *, clock: Clock, threads: int
+        self,
+        app: App,
+        link: ExecutorLink,
+        resources: Any,
+        *,
+        clock: Clock,
+        threads: int,
+        on_idle: Callable[[Idle], None] = lambda _: None,
     ) -> None:
+        """``on_idle`` is called where nothing runs any more, before the last end is told."""
         self._app = app
+        self._on_idle = on_idle
+        self._ran = 0  # attempts, since nothing ran
+        self._in_loop = False  # the code of one of them, or its hooks
         self._link = link
         self._resources = resources
         self._clock = clock
@@ -134,6 +154,7 @@ class Executor:
         if not (task.is_async or self._app.around_fns):
             self._start_in_thread(task, attempt, args, kwargs)
             return True
+        self._in_loop = True
         lane.set_name(f"job {claimed.job_id}")
         self._tasks[claimed.token] = lane
         set_current(attempt)
@@ -154,6 +175,11 @@ class Executor:
 
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         del self._tasks[attempt.token], self._attempts[attempt.token]
+        self._ran += 1
+        if not self._tasks:
+            idle = Idle(attempt.token, self._ran - 1, self._in_loop)
+            self._ran, self._in_loop = 0, False
+            self._on_idle(idle)
         self._link.ended(End(attempt.token, outcome, attempt.completed_in))
 
     def _prepared(self, claimed: Claimed) -> Prepared | None:

@@ -29,8 +29,9 @@ from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions, shell
 from outlast.runner.application import load_app
 from outlast.runner.ends import crashed
-from outlast.runner.execute import Executor, enter_lifespan
+from outlast.runner.execute import Executor, Idle, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
+from outlast.runner.process_state import ProcessState
 from outlast.runner.protocol import (
     PREFIX_BYTES,
     TO_RUNNER,
@@ -43,6 +44,7 @@ from outlast.runner.protocol import (
     Pong,
     Quit,
     Reported,
+    Restored,
     Run,
     Saved,
     Saving,
@@ -204,8 +206,14 @@ class Runner:
         async with contextlib.AsyncExitStack() as stack:
             resources = await enter_lifespan(self._app, stack)
             self._executor = Executor(
-                self._app, self._link, resources, clock=SYSTEM, threads=self._settings.concurrency
+                self._app,
+                self._link,
+                resources,
+                clock=SYSTEM,
+                threads=self._settings.concurrency,
+                on_idle=self._restore,
             )
+            self._state = ProcessState()
             keep_what_is_loaded()
             self._channel.start(self._on_frame)
             self._channel.send(announcement(self._app))
@@ -220,6 +228,12 @@ class Runner:
             # user code has stopped the loop, or cancelled all of its tasks: what attempts say of
             # that now would blame each of them, so that the death must tell their ends instead
             _exit(BROKEN, "outlast: a task has ended the event loop of its runner\n")
+
+    def _restore(self, idle: Idle) -> None:
+        """Set back what tasks have left changed of this process; tell it before the end, so that
+        nothing else runs here meanwhile."""
+        if changes := self._state.restore(signals=idle.in_loop):
+            self._channel.send(Restored(idle.token, idle.others, changes))
 
     def _on_frame(self, frame: ToRunner) -> None:
         self._loop.call_soon_threadsafe(self._obey, frame)

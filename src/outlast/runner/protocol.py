@@ -133,8 +133,17 @@ class Stood(_Frame, frozen=True):
     stack: str
 
 
+class Restored(_Frame, frozen=True):
+    """Runner: this attempt, or one of the ``others`` that ran since the runner was last idle, has
+    changed this of the process; it was set back."""
+
+    token: int
+    others: int
+    changes: list[str]
+
+
 ToRunner = Configure | Run | Stop | Saved | Ping | Quit
-ToWorker = Hello | Broken | Ended | Saving | Reported | Stood | Pong
+ToWorker = Hello | Broken | Ended | Saving | Reported | Stood | Restored | Pong
 
 _encoder = msgspec.msgpack.Encoder()
 TO_RUNNER: msgspec.msgpack.Decoder[ToRunner] = msgspec.msgpack.Decoder(ToRunner)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from outlast.clock import Clock
 from outlast.errors import ApplicationError, FrameError
+from outlast.events import emit, heard
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
@@ -18,6 +19,7 @@ from outlast.runner.protocol import (
     Hello,
     Pong,
     Reported,
+    Restored,
     Run,
     Saved,
     Saving,
@@ -314,6 +316,8 @@ class RunnerPool:
         elif isinstance(frame, Stood):
             if frame.token in runner.tokens and frame.token in self._ledger.running:
                 self._ledger.running[frame.token].stack = frame.stack
+        elif isinstance(frame, Restored):
+            self._tell_restored(runner, frame)
         elif isinstance(frame, Hello):
             self._lives.greeted(runner, frame)
         else:
@@ -332,6 +336,21 @@ class RunnerPool:
         ahead.freed(len(frame.ends))
         self._wear.let_go(runner)
         self._refill()
+
+    def _tell_restored(self, runner: RunnerProcess, frame: Restored) -> None:
+        running = self._ledger.running.get(frame.token)
+        if running is None or frame.token not in runner.tokens:
+            return
+        if heard("runner_restored", 1):
+            emit(
+                "runner_restored",
+                job_id=running.claimed.job_id,
+                token=frame.token,
+                task=running.claimed.task,
+                others=frame.others,
+                pid=runner.pid,
+                changes=frame.changes,
+            )
 
     def _show(self, token: int, runner: RunnerProcess) -> None:
         """Give an attempt that was stopped at a limit, and obeyed, the stacks as evidence."""

@@ -1,0 +1,148 @@
+"""What a task can change of its whole process, set back before the next task runs in it.
+
+Taken once, when the application has started, and compared whenever nothing runs in the runner: what
+tasks that overlap change, they change for each other, as in any process. Small jobs end here many
+thousand times a second, so each look is a few system calls (10 us), and of the umask, which cannot
+be read, setting it to what it was tells what it had become.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from outlast.runner.settings import STACKS_SIGNAL
+
+SIGNALS = tuple(
+    {
+        signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM,
+        signal.SIGCHLD, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2,
+    } - {STACKS_SIGNAL}
+)  # fmt: skip
+_STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
+NAMES_MAX = 20  # of variables, that are told
+
+
+class ProcessState:
+    """The umask, the working directory, the environment, the standard descriptors, the timer and
+    the handlers of signals of this process, as they are now."""
+
+    def __init__(self) -> None:
+        """In the main thread: nobody else may set handlers of signals."""
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
+        self._folder = _opened(".")
+        self._path = _cwd()
+        self._variables = os.environ
+        self._values = dict(_bytes_of(os.environ))
+        self._copies = {fd: os.dup(fd) for fd in _STREAMS if _is_open(fd)}
+        self._has_timer = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
+        self._handlers = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def restore(self, *, signals: bool = True) -> list[str]:
+        """Set back what was changed; return what that was, without its values.
+
+        ``signals``: whether their handlers may have been changed, which only the main thread can.
+        """
+        looks = [self._look_at_umask, self._look_at_folder, self._look_at_variables]
+        looks += [self._look_at_descriptors, self._look_at_timer]
+        looks += [self._look_at_handlers] if signals else []
+        return [what for look in looks for what in _safely(look)]
+
+    def _look_at_umask(self) -> Iterator[str]:
+        if os.umask(self._umask) != self._umask:
+            yield "umask"
+
+    def _look_at_folder(self) -> Iterator[str]:
+        if _cwd() == self._path:
+            return
+        if self._folder is not None:
+            os.fchdir(self._folder)  # also where it has another name now
+        self._path = _cwd()  # None: it was deleted
+        yield "working directory"
+
+    def _look_at_variables(self) -> Iterator[str]:
+        if os.environ is not self._variables:
+            os.environ = self._variables  # noqa: B003  # the very object that the program began with
+            yield "environment"
+        now, before = _bytes_of(self._variables), self._values
+        if now == before:
+            return
+        changed = {name for name, value in before.items() if now.get(name) != value}
+        changed |= now.keys() - before.keys()
+        for name in changed:
+            _set_variable(name, before.get(name))
+        if b"TZ" in changed:
+            time.tzset()
+        names = sorted(os.fsdecode(name) for name in changed)
+        yield from (f"variable {name}" for name in names[:NAMES_MAX])
+
+    def _look_at_descriptors(self) -> Iterator[str]:
+        for fd, copy in self._copies.items():
+            if not _is_open(fd):
+                os.dup2(copy, fd)
+                yield f"descriptor {fd}"
+            name, mode = _STREAMS[fd]
+            stream = getattr(sys, name)
+            if stream is not None and stream.closed:
+                again = open(fd, mode, errors="backslashreplace", closefd=False)  # noqa: SIM115
+                setattr(sys, name, again)
+                yield f"sys.{name}"
+
+    def _look_at_timer(self) -> Iterator[str]:
+        if not self._has_timer and signal.setitimer(signal.ITIMER_REAL, 0) != (0.0, 0.0):
+            yield "timer"  # its signal would have hit the next task
+
+    def _look_at_handlers(self) -> Iterator[str]:
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) is not handler and handler is not None:
+                signal.signal(number, handler)
+                yield f"handler of {signal.Signals(number).name}"
+
+
+def _safely(look: Callable[[], Iterator[str]]) -> list[str]:
+    """Return what was changed; what cannot be set back harms no attempt that has ended."""
+    changed: list[str] = []
+    with contextlib.suppress(Exception):
+        changed.extend(look())
+    return changed
+
+
+def _bytes_of(variables: Any) -> dict[bytes, bytes]:
+    """Return the variables as they are kept: to decode each of them takes twenty times as long."""
+    kept: dict[bytes, bytes] = variables._data  # noqa: SLF001
+    return kept
+
+
+def _set_variable(name: bytes, value: bytes | None) -> None:
+    if value is None:
+        os.environb.pop(name, None)
+    else:
+        os.environb[name] = value
+
+
+def _cwd() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _opened(folder: str) -> int | None:
+    try:
+        return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.get_inheritable(fd)
+    except OSError:
+        return False
+    return True

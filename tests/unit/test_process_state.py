@@ -1,0 +1,104 @@
+"""What a task changes of its process is set back: tried in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAD = """
+import json, os, signal, sys, tempfile, time
+from outlast.runner.process_state import ProcessState
+
+os.environ["KEPT"], os.environ["CHANGED"], os.environ["TZ"] = "1", "1", "UTC"
+time.tzset()
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+os.umask(0o022)
+report = os.dup(1)
+
+
+def seen():
+    mask = os.umask(0)
+    os.umask(mask)
+    return [
+        os.path.realpath(os.curdir), mask, dict(os.environ), time.tzname,
+        [signal.getsignal(each) for each in (signal.SIGUSR1, signal.SIGTERM, signal.SIGALRM)],
+        [os.fstat(fd).st_ino for fd in range(3)], [s.closed for s in (sys.stdout, sys.stderr)],
+        signal.getitimer(signal.ITIMER_REAL),
+    ]
+
+
+before, state = seen(), ProcessState()
+assert state.restore() == []
+"""
+TAIL = """
+changes = state.restore()
+assert state.restore() == [], "once"
+print("stdout can be written")
+os.write(report, json.dumps([changes, seen() == before]).encode())
+"""
+CASES = {
+    "os.umask(0o077)": ["umask"],
+    "os.chdir('/')": ["working directory"],
+    "d = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d)": ["working directory"],
+    "os.environ['NEW'] = 'secret'; os.environ['CHANGED'] = '2'": [
+        "variable CHANGED",
+        "variable NEW",
+    ],
+    "del os.environ['KEPT']": ["variable KEPT"],
+    "os.environ['TZ'] = 'EST5'; time.tzset()": ["variable TZ"],
+    "os.environ = {'OTHER': 'x'}": ["environment"],
+    "os.close(1)": ["descriptor 1"],
+    "sys.stdout.close()": ["sys.stdout"],
+    "os.close(0); os.close(2)": ["descriptor 0", "descriptor 2"],
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)": ["handler of SIGTERM"],
+    "signal.signal(signal.SIGUSR1, print); signal.signal(signal.SIGALRM, print)": [
+        "handler of SIGALRM",
+        "handler of SIGUSR1",
+    ],
+    "signal.alarm(1000)": ["timer"],
+    "pass": [],
+}
+
+
+def run(code: str, folder: Path) -> tuple[list[str], bool]:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said, _, report = done.stdout.rpartition("[[")
+    assert said in {"", "stdout can be written\n"}
+    changes, as_before = json.loads("[[" + report.replace("stdout can be written\n", ""))
+    return sorted(changes), as_before
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_what_a_task_has_changed_is_set_back_and_named_without_its_value(
+    task: str, tmp_path: Path
+) -> None:
+    assert run(HEAD + task + TAIL, tmp_path) == (CASES[task], True)
+
+
+def test_a_folder_that_a_task_has_renamed_is_gone_back_to(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    task = "os.rename('../a', '../b'); os.chdir('/')"
+    tail = TAIL.replace("seen() == before", "os.getcwd().endswith('/b')")
+    assert run(HEAD + task + tail, tmp_path / "a") == (["working directory"], True)
+
+
+def test_a_folder_that_is_gone_for_good_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    tail = TAIL.replace("seen() == before", "True")
+    assert run(HEAD + "os.rmdir('../a')" + tail, tmp_path / "a")[0] == ["working directory"]
+
+
+def test_what_was_so_before_the_first_task_is_left_alone(tmp_path: Path) -> None:
+    """A lifespan that has a timer, and another handler, wants them."""
+    wanted = "signal.signal(signal.SIGALRM, print); signal.setitimer(signal.ITIMER_REAL, 999, 9)"
+    code = HEAD.replace("report = os", f"{wanted}\nreport = os").replace("before, state", "state")
+    code = code.replace("seen(), ", "")
+    tail = TAIL.replace("seen() == before", "signal.getitimer(signal.ITIMER_REAL)[1] == 9")
+    assert run(code + tail, tmp_path) == ([], True)
