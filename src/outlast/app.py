@@ -219,6 +219,8 @@ class App:
 
         A generator function (``async def`` or ``def``) that yields once, taking the attempt.
         Several are entered in the order in which they were registered, the first outermost.
+        An ``async def``, and all round an async task, run in the runner's event loop; a plain
+        ``def`` round a plain task runs in the thread of that task, inside of the others.
         """
         enter = _context_maker(fn, "around")
         _takes(fn, "around", "the attempt", least=1)

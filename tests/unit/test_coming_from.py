@@ -72,3 +72,14 @@ def test_the_options_in_our_column_exist(page: Path) -> None:
 
 
 ATTEMPT = set(dir(outlast.Attempt)) | set(re.findall(r"\w+", str(outlast.Attempt.__doc__)))
+
+
+async def test_the_lines_for_tests_run_as_they_are_written(sqlite_url: str) -> None:
+    page = (FOLDER / "README.md").read_text()
+    (block,) = re.findall(r"^```\n(async with .*?)^```", page, re.DOTALL | re.MULTILINE)
+    app = outlast.App(sqlite_url)
+    mail = app.task(name="mail")(lambda to: "sent")
+    names: dict[str, Any] = {"app": app, "mail": mail}
+    exec("async def run():\n" + "".join(f"    {line}\n" for line in block.splitlines()), names)
+    await asyncio.wait_for(names["run"](), 60)
+    await app.close()
