@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from datetime import datetime
 from typing import Any
 
@@ -14,23 +15,28 @@ import outlast
 from examples.order_import.app import Base, Order, app, connect, import_file, reserve, year_report
 from tests.servers import PostgresServer
 
-LEASE, PARTS = 3, 20  # the report takes PARTS / 2 seconds, so several leases
+LEASE, PARTS = 5, 32  # the report takes PARTS / 2 seconds, so several leases
 LINES = [(number, number * 100) for number in range(1, 101)]
 OUTLAST = [sys.executable, "-m", "outlast"]
 
 
 def main() -> int:
-    with PostgresServer() as server:
+    with PostgresServer() as server, tempfile.TemporaryFile() as log:
         app.url = os.environ["OUTLAST_URL"] = server.create_database("shop")
         options = ["--runners", "3", "--heartbeat", "1", "--lease", str(LEASE)]
         command = [*OUTLAST, "worker", "examples.order_import.app:app", *options]
-        worker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        worker = subprocess.Popen(command, stderr=log)
+        code = 1
         try:
-            return scenario()
+            code = scenario()
         finally:
             worker.terminate()
             worker.wait()
             app.close_sync()
+            if code:  # what the worker has said tells why
+                log.seek(0)
+                print(log.read().decode(errors="replace"), file=sys.stderr)
+        return code
 
 
 def scenario() -> int:

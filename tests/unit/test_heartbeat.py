@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.model.lease import LeaseTerms
+from outlast.model.lease import LeaseTerms, Trust
 from outlast.store.values import Beat, Failing, WorkerRef
 from outlast.testing import ManualClock
 from outlast.worker.condition import Trouble
-from outlast.worker.heartbeat import RETRY_SECONDS_MAX, Heartbeat
+from outlast.worker.heartbeat import PAUSE_SECONDS_MIN, RETRY_SECONDS_MAX, Heartbeat
 from tests.unit.worker_kit import heard
 
 ME = WorkerRef(1, 1)
@@ -19,10 +19,11 @@ TERMS = LeaseTerms(heartbeat=2.0, lease=60.0)
 
 
 class BeatingStore:
-    """A store that renews, or fails as it is told; each beat takes three seconds."""
+    """A store that renews, or fails as it is told; each beat takes a while."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
+        self.takes = 0.25  # seconds
         self.fails: list[BaseException] = []
         self.beats: list[WorkerRef] = []
         self.drops = 0
@@ -30,7 +31,7 @@ class BeatingStore:
         self.refuses = 0
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
-        self.clock.advance(3.0)
+        self.clock.advance(self.takes)
         if self.fails:
             raise self.fails.pop(0)
         self.beats.append(me)
@@ -78,9 +79,9 @@ async def heart():
 
 async def test_a_beat_is_told_with_the_time_before_it_was_sent(heart):
     heart.clock.advance(10.0)
-    assert await heart.beat() == TERMS.heartbeat
+    assert await heart.beat() == TERMS.heartbeat - heart.store.takes
     assert heart.told == [(10.0, ME, Beat(renewed=True))]
-    assert heart.clock.boot() == 13.0
+    assert heart.clock.boot() == 10.25
 
 
 async def test_one_connection_serves_all_beats(heart):
@@ -104,18 +105,36 @@ async def test_a_beat_is_told_with_the_registration_that_it_was_for(heart):
 async def test_a_missed_beat_is_told_once_and_tried_again_soon(heart, error):
     heart.store.fails = [error, error]
     with heard() as names:
-        assert await heart.beat() == RETRY_SECONDS_MAX
-        assert await heart.beat() == RETRY_SECONDS_MAX
-        assert await heart.beat() == TERMS.heartbeat
+        for pause in (RETRY_SECONDS_MAX, RETRY_SECONDS_MAX, TERMS.heartbeat):
+            assert await heart.beat() == pause - heart.store.takes
     assert names == ["store_unavailable", "store_recovered"]
     assert heart.store.drops == 2
     assert len(heart.told) == 1
 
 
+@pytest.mark.parametrize("error", [None, TimeoutError()], ids=["answered", "lost"])
+async def test_after_a_beat_that_took_long_the_next_is_asked_at_once(heart, error):
+    heart.store.takes, heart.store.fails = TERMS.lease / 3, [error] if error else []
+    assert await heart.beat() == PAUSE_SECONDS_MIN
+
+
+async def test_the_shortest_lease_bears_a_beat_that_is_lost(heart):
+    """Of three heartbeats, with the whole patience spent on the lost one."""
+    terms = LeaseTerms(heartbeat=1.0, lease=3.0)
+    heart.heartbeat._terms = terms
+    trust = Trust(terms, asked_at=heart.clock.boot())
+    heart.clock.advance(await heart.beat())
+    heart.store.takes, heart.store.fails = terms.lease / 3, [TimeoutError()]
+    heart.clock.advance(await heart.beat())
+    heart.store.takes = 0.25
+    await heart.beat()
+    assert trust.holds(heart.clock.boot())
+
+
 async def test_a_main_loop_that_has_stopped_turning_is_not_kept_alive(heart):
     await heart.beat()
     heart.clock.advance(TERMS.lease / 2)
-    await heart.heartbeat.run_once()
+    assert await heart.heartbeat.run_once() == RETRY_SECONDS_MAX
     assert len(heart.store.beats) == 1
     await asyncio.sleep(0)  # it turns again
     await heart.beat()
@@ -125,10 +144,10 @@ async def test_a_main_loop_that_has_stopped_turning_is_not_kept_alive(heart):
 async def test_a_beat_tells_what_fails_once_and_again_when_it_has_changed(heart):
     await heart.beat()
     assert heart.store.failing == []
-    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 1.0)
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
     for _ in range(3):
         await heart.beat()
-    assert heart.store.failing == [Failing("exchange", "NotPermitted: no", 5.0)]
+    assert heart.store.failing == [Failing("exchange", "NotPermitted: no", 0.5)]
     heart.heartbeat.trouble = None
     for _ in range(3):
         await heart.beat()

@@ -20,6 +20,7 @@ from outlast.store.values import Beat, Failing, WorkerRef
 from outlast.worker.condition import Trouble
 
 RETRY_SECONDS_MAX = 0.5
+PAUSE_SECONDS_MIN = 0.05  # between the end of a beat and the next
 
 
 class Heartbeat:
@@ -76,10 +77,19 @@ class Heartbeat:
             await asyncio.to_thread(self._thread.join, 10.0)
 
     async def run_once(self) -> float:
-        """Beat once; return the seconds until the next beat."""
+        """Beat once; return the seconds until the next beat.
+
+        They count from the asking of this one: a short lease bears one slow or lost beat only if
+        the next is not late as well.
+        """
+        asked_at = self._clock.boot()
+        pause = await self._beat(asked_at)
+        return max(PAUSE_SECONDS_MIN, pause - (self._clock.boot() - asked_at))
+
+    async def _beat(self, asked_at: float) -> float:
         if not self._main_turns():
-            return self._terms.heartbeat
-        me, asked_at = self.me, self._clock.boot()
+            return min(RETRY_SECONDS_MAX, self._terms.heartbeat)
+        me = self.me
         try:
             async with asyncio.timeout(self._terms.lease / 3):
                 beat = await (await self._connected()).heartbeat(me)
