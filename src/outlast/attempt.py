@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from outlast.bridge import blocking
 from outlast.codec import encode_result, from_json, to_json
@@ -87,6 +91,8 @@ class Attempt:
     deadline: datetime | None = None
     completed_in = False
     _saves = 0
+    _progress = Progress()  # what was reported last
+    _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
     _stop_reason: StopReason | None = None
     _noticed = False  # the task knows that it is asked to stop
     _finished = False  # and says that its work is whole all the same
@@ -200,7 +206,26 @@ class Attempt:
             stage=_text(stage, STAGE_MAX),
             message=_text(message),
         )
-        self._link.report(self.token, progress)
+        with _lock:
+            self._progress = progress
+        self._tell()
+
+    def _tell(self) -> None:
+        waits_for = self._awaited[0] if self._awaited else None
+        told = msgspec.structs.replace(self._progress, waits_for=waits_for)
+        self._link.report(self.token, told)
+
+    def _awaits(self, job_id: int) -> None:
+        """Tell people that the attempt waits for this job, and holds its slot meanwhile."""
+        with _lock:
+            self._awaited = (*self._awaited, job_id)
+        self._tell()
+
+    def _awaits_no_more(self, job_id: int) -> None:
+        with _lock:
+            at = self._awaited.index(job_id)
+            self._awaited = self._awaited[:at] + self._awaited[at + 1 :]
+        self._tell()
 
     async def save(self, value: Any) -> None:
         """Save ``value`` (any JSON) durably, as the point from which the next attempt goes on.
@@ -294,6 +319,26 @@ def _text(value: Any, limit: int | None = None) -> str | None:
     except Exception:
         text = f"<{type(value).__name__}>"
     return clean(text) if limit is None else clean(text, limit)
+
+
+@contextmanager
+def awaiting(job_id: int) -> Iterator[Callable[[], None]]:
+    """Give what tells that the attempt in which this code runs, if it does in one, waits for a job;
+    at the end of the block it does so no more."""
+    attempt = _current.get(None)
+    told = False
+
+    def tell() -> None:
+        nonlocal told
+        if attempt is not None and not told:
+            told = True
+            attempt._awaits(job_id)  # noqa: SLF001
+
+    try:
+        yield tell
+    finally:
+        if attempt is not None and told:
+            attempt._awaits_no_more(job_id)  # noqa: SLF001
 
 
 _current: ContextVar[Attempt] = ContextVar("outlast_attempt")

@@ -160,6 +160,12 @@ CATALOGUE: dict[str, Event] = {
         ("job_id", "token"),
         "warning",
     ),
+    "slots_held_by_waiting": Event(
+        "All attempts of a worker wait for the results of other jobs, and it has no room to begin"
+        " those: unless other workers do, nothing moves. How many run, and one of them.",
+        ("running", "job_id", "waits_for"),
+        "warning",
+    ),
     "attempt_ended": Event(
         "An attempt has ended; its outcome is handed in to the store. After a `complete_in`: the"
         " store has said whether it was committed.",

@@ -241,6 +241,7 @@ def _progress(progress: Progress | None) -> Document | None:
         "fraction": progress.fraction,
         "stage": progress.stage,
         "message": progress.message,
+        "waits_for": progress.waits_for,
     }
 
 

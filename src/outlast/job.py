@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from outlast.attempt import awaiting
 from outlast.bridge import blocking
 from outlast.clock import SYSTEM, Clock
 from outlast.codec import decode_result
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+TELL_SECONDS = 1.0  # of waiting in an attempt, before its progress says so
 POLL_FIRST, POLL_MAX, POLL_GROWTH = 0.02, 0.25, 1.5  # seconds, seconds, factor
 ID_LIMIT = 2**63
 
@@ -106,7 +108,8 @@ class Job(Generic[R]):
     async def result(self, timeout: float | None = None) -> R:
         """Wait until the job has ended; return its result, of the task's return type.
 
-        ``timeout`` is in seconds; None waits for ever, 0 looks once.
+        ``timeout`` is in seconds; None waits for ever, 0 looks once. A task that waits for another
+        job holds its slot meanwhile: where all are held so, nothing that they wait for begins.
 
         Raises:
             JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
@@ -118,7 +121,8 @@ class Job(Generic[R]):
             StoreUnavailable: it cannot be looked at; the job itself is not touched by that.
         """
         most = None if timeout is None else check_seconds("timeout", timeout)
-        return await self._home.ask(lambda store: self._wait(store, most, SYSTEM))
+        with awaiting(self.id) as tell:
+            return await self._home.ask(lambda store: self._wait(store, most, SYSTEM, tell))
 
     result_sync = blocking(result)
 
@@ -144,7 +148,9 @@ class Job(Generic[R]):
         self._stored, self._row = stored, None
         return stored
 
-    async def _wait(self, store: Store, timeout: float | None, clock: Clock) -> R:
+    async def _wait(
+        self, store: Store, timeout: float | None, clock: Clock, tell: Callable[[], None]
+    ) -> R:
         started, pause = clock.boot(), POLL_FIRST
         while True:
             row = await self._look(store)
@@ -158,6 +164,8 @@ class Job(Generic[R]):
                 raise TimeoutError(
                     f"job {self.id} ({self.task}) is {row.state} after {timeout:g} s"
                 )
+            if clock.boot() - started >= TELL_SECONDS:
+                tell()
             await clock.sleep(min(pause, left))
             pause = min(POLL_MAX, pause * POLL_GROWTH)
 

@@ -26,8 +26,9 @@ from outlast.inspector import SCHEMA, Document
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.figures import COUNT_MAX, Place
-from outlast.store.reads import AttemptRow, StoredJob, WorkerRow
+from outlast.store.reads import AttemptRow, Held, StoredJob, WorkerRow
 from outlast.why_words import (
+    HOLD_NO_SLOTS,
     NAME_MAX,
     NAMES_SHOWN,
     SAID_MAX,
@@ -40,6 +41,7 @@ from outlast.why_words import (
     opened,
     quoted,
     timeout,
+    told_waits,
     took,
     tries,
 )
@@ -63,18 +65,21 @@ POSITIONS = {
     "queue_not_served": "it is due, but no worker that knows its task serves its queue",
     "draining": "it is due, but all workers that could take it are stopping",
     "failing": "it is due, but the workers that could take it fail at taking jobs",
+    "slots_held": "it is due, but all that runs where it could waits for other jobs",
     "in_line": "it is due, and a worker takes it as soon as it has room",
 }
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known. ``attempts`` are closed ones by token; ``now`` is seconds since 1970."""
+    """All that is known. ``attempts`` are closed ones by token; ``now`` is seconds since 1970.
+    ``held``: jobs that run, as many as were looked at."""
 
     row: StoredJob
     attempts: Sequence[AttemptRow]
     workers: Sequence[WorkerRow]
     place: Place
     now: float
+    held: Sequence[Held] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +199,9 @@ def _running(about: Situation) -> Answer:
         return Answer(position="silent", sentences=[said, ends], moves=moves, others=others)
     sentences = [f"{_runs(about)}.", beats(mine, about.now), *_progress(row)]
     sentences += [fails(mine, about.now)] if mine.failing else []
+    if row.progress is not None and row.progress.waits_for is not None:
+        waits_for = row.progress.waits_for
+        sentences.append(f"It waits for the result of job {waits_for}, and holds its slot.")
     position, standing, moves = _its_end(about)
     return Answer(position=position, sentences=sentences + standing, moves=moves, others=others)
 
@@ -295,10 +303,27 @@ def _due(about: Situation) -> Answer:
             f" {'runs' if len(able) == 1 else 'run'} {count_of(_load(able), 'attempt')} now."
         ),
     ]
+    if held := _held(about, able):
+        said = f"All that runs there waits for other jobs and holds its slot: {held}."
+        return Answer(
+            position="slots_held",
+            sentences=[*past, *sentences, said],
+            moves=[HOLD_NO_SLOTS],
+            others=max(0, about.place.due_here - 1),
+        )
     first = "" if not before else ", after those before it"
     moves = [f"A worker takes it as soon as it has room{first}; more workers would be sooner."]
     others = max(0, about.place.due_here - 1)
     return Answer(position="in_line", sentences=past + sentences, moves=moves, others=others)
+
+
+def _held(about: Situation, able: Sequence[WorkerRow]) -> str:
+    """Return who waits for whom, where all attempts of these workers wait; else ""."""
+    ids = {one.id for one in able}
+    there = [one for one in about.held if one.worker_id in ids]
+    if not there or len(there) < _load(able) or any(one.waits_for is None for one in there):
+        return ""
+    return told_waits(there)
 
 
 Standing = tuple[str, list[str], list[str], int]

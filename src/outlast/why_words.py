@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.fleet import dead, drains, takes_nothing, unheard
-from outlast.store.reads import StoredJob, WorkerRow
+from outlast.store.reads import Held, StoredJob, WorkerRow
 from outlast.words import ago, count_of, line, since, span, stamp
 
 NAMES_SHOWN = 5
@@ -89,3 +89,17 @@ def fails(one: WorkerRow, now: float) -> str:
     what = "hand in or take nothing" if takes_nothing(one) else "not do all its duties"
     name = line(one.name, NAME_MAX)
     return f"Worker {name} could {what} {since(one.failing_since, now)}: {line(error, SAID_MAX)}."
+
+
+HOLD_NO_SLOTS = (
+    "More workers, or workers for these jobs alone (a queue of their own, `outlast worker"
+    " --queues`). A task that enqueues the next step and returns, or snoozes until that is done,"
+    " holds no slot."
+)
+
+
+def told_waits(held: Sequence[Held]) -> str:
+    """Return who waits for whom."""
+    pairs = [f"job {one.job_id} for job {one.waits_for}" for one in held[:NAMES_SHOWN]]
+    more = f" and {len(held) - NAMES_SHOWN} more" if held[NAMES_SHOWN:] else ""
+    return ", ".join(pairs) + more

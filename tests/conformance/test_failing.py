@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from outlast.model.crash import Progress
 from outlast.store.base import Store
-from outlast.store.reads import WorkerRow, WorkerStatus
-from outlast.store.values import Failing
-from tests.conformance.kit import Hands
+from outlast.store.reads import Held, WorkerRow, WorkerStatus
+from outlast.store.values import Failing, Report
+from tests.conformance.kit import Hands, enqueued, job
 
 REFUSED = Failing("exchange", "NotPermitted: no", 90.0)
 
@@ -47,3 +48,15 @@ async def test_how_long_a_worker_is_unheard_is_told_by_the_store(hands: Hands) -
     unheard = (await row_of(hands)).unheard
     assert unheard is not None
     assert 0.0 <= unheard < 60.0
+
+
+async def test_who_runs_what_and_waits_for_which_job_is_read(hands: Hands, store: Store) -> None:
+    await enqueued(store, job(), job(), job())
+    first, second = await hands.claim(2)
+    assert await store.inspector.held() == [
+        Held(first.job_id, hands.me.worker_id), Held(second.job_id, hands.me.worker_id)
+    ]  # fmt: skip
+    await store.progress([Report(first.job_id, first.token, Progress(0.5, waits_for=99))])
+    held = await store.inspector.held()
+    assert {one.job_id: one.waits_for for one in held} == {first.job_id: 99, second.job_id: None}
+    assert len(await store.inspector.held(limit=1)) == 1

@@ -138,6 +138,7 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await store.reconcile(me, [third.token])
     await store.reclaim(lost_worker, only=[(third.job_id, third.token)])
     await Hands(store, me).claim(1)
+    await store._free(await Hands(store, me).seen())  # no session keeps its row
     await Hands(store, me).vanish()
     assert await store.reclaim(lost_worker)
     await store.set_status(other.me, WorkerStatus.STOPPED)
@@ -168,6 +169,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.figures()
     await inspector.surroundings()
     await inspector.known_tasks()
+    await inspector.held()
     await inspector.history()
     await inspector.counts()
     await store.store_id()

@@ -66,6 +66,19 @@ async def noop(value: int = 0) -> int:
 
 
 @app.task
+async def waits_for_another() -> int:
+    begin()
+    child = await noop.enqueue(7)
+    return await child.result()
+
+
+@app.task
+def waits_for_another_in_plain_code() -> int:
+    begin()
+    return noop.enqueue_sync(7).result_sync()
+
+
+@app.task
 async def noted(value: int = 0) -> int:
     note("noted", value=value, token=outlast.current().token)
     return value

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast.attempt import Attempt, set_current
+from outlast.attempt import Attempt, awaiting, set_current
 from outlast.errors import (
     BadArguments,
     ConnectionMismatch,
@@ -296,3 +296,27 @@ def test_complete_in_needs_a_transaction_the_right_store_and_a_fitting_result(
     with pytest.raises(ConnectionMismatch, match=r"asyncpg.*sqlite3"):
         attempt_of(link).complete_in_sync("postgresql://")
     assert sqlite.completed == []
+
+
+def test_what_an_attempt_waits_for_is_told_beside_its_last_report(link):
+    attempt = attempt_of(link)
+    set_current(attempt)
+    attempt.report(0.5, "half")
+    with awaiting(7) as tell:
+        assert len(link.reports) == 1, "not before it has lasted"
+        tell()
+        tell()
+        with awaiting(8) as tell_too:
+            tell_too()
+            attempt.report(0.6)
+    assert [report.waits_for for report in link.reports] == [None, 7, 7, 7, 7, None]
+    assert link.reports[1] == Progress(0.5, None, "half", 7)
+    assert link.reports[-1] == Progress(0.6)
+
+
+def test_what_fails_while_it_waits_waits_no_more(link):
+    set_current(attempt_of(link))
+    with pytest.raises(TimeoutError), awaiting(7) as tell:
+        tell()
+        raise TimeoutError
+    assert link.reports[-1].waits_for is None

@@ -12,7 +12,7 @@ import pytest
 
 from outlast.doctor import Application, Facts, Finding, Locks, doctor_document, examine, locks_of
 from outlast.store.figures import Figures, Lane, Number, Undecodable
-from outlast.store.reads import WorkerStatus
+from outlast.store.reads import Held, WorkerStatus
 from outlast.store.surroundings import PostgresFacts, SqliteFacts
 from tests.unit.test_why import NOW, worker
 
@@ -128,6 +128,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(workers=[worker(lock_free=True)]), "warning", "dead_workers", "so these are dead: W-1"),
     (facts(workers=[worker(lock_free=True)]), "problem", "workers", "No worker is alive, and jobs"),
     (facts(workers=[worker(), worker(2, unheard=61.0)]), "warning", "silent_workers", "W-2"),
+    (facts(held=[Held(12, 1, 14)]), "warning", "slots_held", "holds its slot: job 12 for job 14"),
     (FAILING, "problem", "failing_duty", "No job is taken or handed in on W-1, for 1 min: NotPerm"),
     (FAILING, "warning", "failing", "2 jobs of the task 'render'"),
     (facts(workers=[worker(failing="reaper: RuntimeError: x", failing_since=NOW - 60)]), "warning",

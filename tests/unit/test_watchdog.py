@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.model.lease import LeaseTerms, Trust
 from outlast.testing import ManualClock
+from outlast.worker.waits import HELD_SECONDS
 from outlast.worker.watchdog import LOOK_SECONDS, UNHELD_SECONDS, Watchdog
-from tests.unit.worker_kit import FakePool, claimed, heard, new_ledger
+from tests.unit.worker_kit import FakePool, claimed, heard, heard_fields, new_ledger
 
 
 class Watch:
@@ -129,3 +131,36 @@ async def test_a_lapsed_lease_is_told_and_one_that_is_renewed_is_not(watch):
     assert watch.lapses == 0
     await watch.after(50.0)
     assert watch.lapses == 1
+
+
+async def test_slots_that_are_all_held_by_waiting_are_told_of_once(watch):
+    watch.pool.slots = 2
+    watch.run(1)
+    watch.run(2)
+    for token in (1, 2):
+        watch.ledger.noted_progress(token, Progress(waits_for=token + 10))
+    with heard_fields() as told:
+        await watch.after(0.0)
+        await watch.after(HELD_SECONDS - 0.1)
+        assert told == []
+        for _ in range(10):
+            await watch.after(0.1)
+    assert told == [("slots_held_by_waiting", {"running": 2, "job_id": 1, "waits_for": 11})]
+    watch.ledger.noted_progress(2, Progress())
+    with heard_fields() as told:
+        await watch.after(10.0)
+        watch.ledger.noted_progress(2, Progress(waits_for=12))
+        await watch.after(0.0)
+        assert told == []
+        await watch.after(HELD_SECONDS)
+    assert len(told) == 1
+
+
+async def test_waiting_beside_a_free_slot_is_nothing_to_tell_of(watch):
+    watch.pool.slots = 2
+    watch.run(1)
+    watch.ledger.noted_progress(1, Progress(waits_for=11))
+    with heard() as names:
+        for _ in range(10):
+            await watch.after(10.0)
+    assert names == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.store.figures import COUNT_MAX, Place
-from outlast.store.reads import AttemptRow, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.reads import AttemptRow, Held, StoredJob, WorkerRow, WorkerStatus
 from outlast.why import POSITIONS, Answer, Situation, why, why_document
 
 NOW = 1_893_456_000.0
@@ -81,9 +81,11 @@ def worker(number: int = 1, **changes: Any) -> WorkerRow:
 
 
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Answer:
-    attempts = more.pop("attempts", [])
+    attempts, held = more.pop("attempts", []), more.pop("held", [])
     place = Place(**more)
-    return why(Situation(row=row, attempts=attempts, workers=workers, place=place, now=NOW))
+    return why(
+        Situation(row=row, attempts=attempts, workers=workers, place=place, now=NOW, held=held)
+    )
 
 
 def said(answer: Answer) -> str:
@@ -117,6 +119,25 @@ CASES: list[tuple[str, Answer, list[str], int]] = [
         "running",
         asked(running(), worker(unheard=3.0, heartbeat_at=NOW - 9_000)),
         ["heard of 3 s ago; its lease lasts 57 s more"],
+        0,
+    ),
+    (
+        "slots_held",
+        asked(job(), worker(running=2), held=[Held(12, 1, 14), Held(13, 1, 15)], due_here=3),
+        [
+            "All that runs there waits for other jobs and holds its slot: job 12 for job 14,",
+            "job 13 for job 15.",
+            "A task that enqueues the next step and returns",
+        ],
+        2,
+    ),
+    ("in_line", asked(job(), worker(running=2), held=[Held(12, 1, 14), Held(13, 1)]), ["It"], 0),
+    ("in_line", asked(job(), worker(running=2), held=[Held(12, 1, 14)]), ["It"], 0),
+    ("in_line", asked(job(), worker(running=1), worker(2), held=[Held(12, 1, 14)]), ["It"], 0),
+    (
+        "running",
+        asked(running(progress=Progress(waits_for=9)), worker()),
+        ["It waits for the result of job 9, and holds its slot."],
         0,
     ),
     (

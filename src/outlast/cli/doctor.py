@@ -107,6 +107,7 @@ async def _look(store: Store, seen: dict[str, Any]) -> None:
     await _look_round(store, seen)
     await store.open()
     seen["workers"] = await workers_of(store)
+    seen["held"] = await store.inspector.held()
     seen["figures"] = await store.inspector.figures()
 
 

@@ -8,6 +8,7 @@ from outlast.cli.connect import missing, on_store, workers_of
 from outlast.cli.options import JobId, Json, Url, command
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
+from outlast.model.job import State
 from outlast.store.base import Store
 from outlast.store.figures import Place
 from outlast.why import Situation, counted, why_document
@@ -44,6 +45,7 @@ def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
             workers=await workers_of(store),
             place=await inspector.place(job_id) or Place(),
             now=SYSTEM.wall(),
+            held=await inspector.held() if row.state is State.QUEUED else [],
         )
 
     about = on_store(url, look)

@@ -8,6 +8,7 @@ from outlast.doctor.finding import Facts, Finding, Level, ok
 from outlast.doctor.store import GRANT
 from outlast.fleet import alive, dead, duty_of, health, hindrance, takes_nothing
 from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.why_words import HOLD_NO_SLOTS, told_waits
 from outlast.words import count_of, line, since, span
 
 HOUR = 3_600.0
@@ -155,6 +156,19 @@ def leases(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def slots_held(facts: Facts) -> Iterator[Finding]:
+    """Whether jobs are due while all that runs waits for other jobs."""
+    due = facts.figures is not None and facts.figures.lanes
+    if due and facts.held and all(one.waits_for is not None for one in facts.held):
+        yield Finding(
+            level=Level.WARNING,
+            name="slots_held",
+            sentence="Jobs are due, and all that runs waits for other jobs and holds its slot:"
+            f" {told_waits(facts.held)}.",
+            mend=HOLD_NO_SLOTS,
+        )
+
+
 def unservable(facts: Facts) -> Iterator[Finding]:
     """Whether jobs are due that no live worker takes."""
     live = alive(facts.workers, facts.now)
@@ -212,5 +226,6 @@ CREW: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     failing,
     leases,
     unservable,
+    slots_held,
     undecodable,
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from outlast.inspector import SCHEMA, Document
 from outlast.store.figures import Figures
-from outlast.store.reads import WorkerRow
+from outlast.store.reads import Held, WorkerRow
 from outlast.store.surroundings import Surroundings
 
 
@@ -65,6 +65,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     surroundings: Surroundings | None = None
     asked_at: float | None = None
     workers: list[WorkerRow] = []
+    held: list[Held] = []
     figures: Figures | None = None
     application: Application | None = None
     kubernetes: bool = False

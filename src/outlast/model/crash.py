@@ -65,11 +65,13 @@ def charge_of(kind: CrashKind) -> Charge:
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a task last said about itself. ``fraction`` is 0 to 1."""
+    """What a task last said about itself. ``fraction`` is 0 to 1. ``waits_for``: the job whose
+    result it waits for, while it holds its slot."""
 
     fraction: float | None = None
     stage: str | None = None
     message: str | None = None
+    waits_for: int | None = None
 
 
 class MemoryEvidence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

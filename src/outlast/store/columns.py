@@ -13,6 +13,7 @@ import msgspec
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
+from outlast.store.reads import Held
 
 
 @lru_cache(maxsize=1_000)
@@ -35,3 +36,9 @@ def progress_of(text: str | None) -> Progress | None:
 def cause_of(text: str | None) -> DeathCause | None:
     """Return by what a worker was found gone; None for one that left, or a cause unknown here."""
     return DeathCause(text) if text in set(DeathCause) else None
+
+
+def held_of(job_id: int, worker_id: int, progress: str | None) -> Held:
+    """Return a running job as its row shows it."""
+    told = progress_of(progress)
+    return Held(job_id, worker_id, None if told is None else told.waits_for)

@@ -10,7 +10,7 @@ import msgspec
 
 from outlast.model.crash import Crash
 from outlast.model.job import State
-from outlast.store.columns import policy_of, progress_of
+from outlast.store.columns import held_of, policy_of, progress_of
 from outlast.store.figures import (
     COUNT_MAX,
     FIGURES_MAX,
@@ -29,7 +29,9 @@ from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_privileges import privileges
 from outlast.store.postgres_sql import sql
 from outlast.store.reads import (
+    HELD_MAX,
     AttemptRow,
+    Held,
     JobFilter,
     RefusalRow,
     StoredJob,
@@ -66,6 +68,11 @@ class PostgresInspector:
     async def workers(self) -> list[WorkerRow]:
         """Return all workers whose rows are kept, by id."""
         return [_worker(row) for row in await self._fetch("show_workers")]
+
+    async def held(self, limit: int = HELD_MAX) -> list[Held]:
+        """Return running jobs by worker, so many at most."""
+        rows = await self._fetch("show_held", limit)
+        return [held_of(*row) for row in rows]
 
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
         """Return refused writes, newest first."""

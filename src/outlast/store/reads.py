@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from outlast.store.history import HistoryPage
 
 
+HELD_MAX = 1_000
+
+
 class WorkerStatus(StrEnum):
     """Only ``active`` and ``draining`` workers hold jobs; the others never come back."""
 
@@ -59,6 +62,14 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     solo: int = 0
     incident: int | None = None
     cohort: int | None = None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A running job, who runs it, and the job whose result it waits for, if it does."""
+
+    job_id: int
+    worker_id: int
+    waits_for: int | None = None
 
 
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +177,10 @@ class Inspector(Protocol):
 
     async def workers(self) -> list[WorkerRow]:
         """Return all workers whose rows are kept, by id."""
+        ...
+
+    async def held(self, limit: int = HELD_MAX) -> list[Held]:
+        """Return running jobs by worker, so many at most."""
         ...
 
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:

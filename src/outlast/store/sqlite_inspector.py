@@ -11,7 +11,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.model.crash import Crash
 from outlast.model.job import State
-from outlast.store.columns import policy_of, progress_of
+from outlast.store.columns import held_of, policy_of, progress_of
 from outlast.store.figures import (
     COUNT_MAX,
     FIGURES_MAX,
@@ -27,7 +27,9 @@ from outlast.store.figures import (
 )
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.reads import (
+    HELD_MAX,
     AttemptRow,
+    Held,
     JobFilter,
     RefusalRow,
     StoredJob,
@@ -69,6 +71,10 @@ class SqliteInspector:
     async def workers(self) -> list[WorkerRow]:
         """Return all workers whose rows are kept, by id."""
         return [_worker(row) for row in await self._rows("workers", {"now": self._clock.wall()})]
+
+    async def held(self, limit: int = HELD_MAX) -> list[Held]:
+        """Return running jobs by worker, so many at most."""
+        return [held_of(*row) for row in await self._rows("held", {"limit": limit})]
 
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
         """Return refused writes, newest first."""

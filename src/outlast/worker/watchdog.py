@@ -18,6 +18,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.base import Pool
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.pulse import BLOCKED_SECONDS, Pulse
+from outlast.worker.waits import Waits
 
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
@@ -48,6 +49,7 @@ class Watchdog:
         self._on_lapse = on_lapse
         self._clock = clock
         self._pending = False
+        self._waits = Waits(ledger, pool, clock)
 
     async def run_once(self) -> float:
         """Look at everything that runs, once."""
@@ -58,6 +60,7 @@ class Watchdog:
         self._pool.listen()
         for running in list(self._ledger.running.values()):
             self._judge(running, now)
+        self._waits.look()
         return LOOK_SOON_SECONDS if self._pending else LOOK_SECONDS
 
     def _judge(self, running: Running, now: float) -> None:

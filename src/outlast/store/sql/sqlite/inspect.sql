@@ -44,6 +44,9 @@ SELECT r.job_id, r.token, r.verb, r.at, r.late_by,
             WHERE j.id = r.job_id AND j.token = r.token))
 FROM outlast_refusals AS r WHERE :job_id IS NULL OR r.job_id = :job_id
 ORDER BY r.id DESC LIMIT :limit
+-- name: held
+SELECT j.id, j.worker_id, j.progress FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker
+WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit
 -- name: known_tasks
 SELECT DISTINCT t.value FROM outlast_workers AS w, json_each(w.tasks) AS t
 WHERE w.status = 'active'
