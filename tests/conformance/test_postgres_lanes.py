@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
 
 import asyncpg
 import pytest
 
+from outlast.errors import StoreUnavailable
 from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store import postgres_lanes
 from outlast.store.postgres import PostgresStore, enqueue_on
-from outlast.store.postgres_lanes import FULL_SECONDS, LAG_SECONDS, Lanes
+from outlast.store.postgres_lanes import (
+    DEAR_SECONDS,
+    FULL_SECONDS,
+    FULL_SECONDS_MAX,
+    FULL_SHARE,
+    LAG_SECONDS,
+    Below,
+    Lanes,
+)
 from outlast.store.values import Claimed, NewJob, NewWorker, Room, WorkerRef
 from outlast.testing import ManualClock
 from tests.conformance.entries_kit import entries_read
@@ -203,28 +214,100 @@ async def test_a_look_without_floors_walks_over_dead_rows_once(line: Line, pg_ur
     await holder.close()
 
 
+async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_back_in_parts(
+    line: Line, pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a transaction that is held open it may take longer than a statement may."""
+    monkeypatch.setattr(postgres_lanes, "PART", 300)
+    other = await asyncpg.connect(pg_url)
+    await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    (held,) = await enqueue_on(other, [NewJob(task="t")])
+    await line.add(*[NewJob(task="t")] * 1_000)
+    for _ in range(2):
+        assert len(await line.take(500)) == 500
+        await line.settle()
+    fetch = line.store._exchange._fetch
+
+    async def too_long(*values: Any) -> Any:
+        if values[16] is not None and values[16] - values[15] > 300:
+            raise StoreUnavailable("canceling statement due to statement timeout")
+        return await fetch(*values)
+
+    monkeypatch.setattr(line.store._exchange, "_fetch", too_long)
+    line.clock.advance(FULL_SECONDS)
+    with pytest.raises(StoreUnavailable):
+        await line.take()
+    await line.store.drop_connections()
+    (new,) = await line.add(NewJob(task="t"))
+    before = await entries_read(line.store, LANE)
+    assert await line.take() == [new]
+    assert await entries_read(line.store, LANE) - before < 300
+    await other.execute("COMMIT")
+    await other.close()
+    late: list[int] = []
+    for _ in range(20):
+        line.clock.advance(FULL_SECONDS)
+        with suppress(StoreUnavailable):  # a part that has grown too large is tried smaller
+            late += await line.take()
+    assert late == [held.job_id]
+
+
+async def test_in_another_incarnation_of_the_database_nothing_is_known(
+    line: Line, session: asyncpg.Connection
+) -> None:
+    """After a failover positions may have stepped back, behind the floors."""
+    ids = await line.add(*[NewJob(task="t")] * 20)
+    assert len(await line.take(10)) == 10
+    await line.settle()
+    await session.execute("UPDATE outlast_jobs SET position = id - 11 WHERE position IS NOT NULL")
+    await session.execute("UPDATE outlast_incarnation SET id = gen_random_uuid()")
+    assert await line.take() == [], "they stand below the floor, and the client has not heard of it"
+    assert await line.take() == ids[10:]
+
+
 def test_a_client_that_knows_too_many_lanes_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_lanes, "LANES_MAX", 3)
     lanes = Lanes(ManualClock(boot=0.0))
-    lanes.found([("q", "t", n) for n in range(3)])
+    lanes.remember([("q", "t", n, 7) for n in range(3)], {})
     assert len(lanes._lanes) == 3
     assert lanes._columns == ['{"q","q","q"}', '{"t","t","t"}', "{0,1,2}"]
-    lanes.found([("q", "t", 9)])
+    lanes.remember([("q", "t", 9, 7)], {})
     assert (lanes._lanes, lanes._columns) == ({}, ["{}"] * 3)
 
 
-def test_looks_without_floors_take_a_small_share_of_the_time() -> None:
+def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:
     clock = ManualClock(boot=0.0)
-    lanes = Lanes(clock)
-    assert lanes.ask()[1], "nothing is known yet"
-    lanes.looked(0.2)
-    clock.advance(3.0)
-    assert not lanes.ask()[1]
-    clock.advance(1.5)
-    assert lanes.ask()[1]
-    lanes.looked(0.0)
-    clock.advance(FULL_SECONDS)
-    assert lanes.ask()[1]
-    lanes.looked(0.0)
-    lanes.forget()
-    assert lanes.ask()[1], "it may be another server now"
+    below = Below(clock)
+    below.looked((0, 9), 0.2, late=0)
+    assert below.due_at == 0.2 * FULL_SHARE
+    below.looked((0, 9), 0.0, late=0)
+    assert below.due_at == FULL_SECONDS
+    below.looked((0, 9), 9e9, late=0)
+    assert below.due_at == FULL_SECONDS_MAX
+    below.looked((0, 9), 9e9, late=1)
+    assert below.due_at == 0.0, "there may be more"
+
+
+def test_a_look_that_is_dear_is_taken_in_parts_until_all_of_it_is_quick() -> None:
+    below = Below(ManualClock(boot=0.0))
+    parts = []
+    for seconds in (DEAR_SECONDS, 0.1, 0.01, 0.01, 0.01, 0.01, *[0.01] * 9):
+        parts.append(below.part(1_000_000))
+        below.looked(parts[-1], seconds, late=0)
+    assert parts[:5] == [
+        (0, 1_000_000),
+        (900_000, 1_000_000),
+        (800_000, 900_000),
+        (600_000, 800_000),
+        (200_000, 600_000),
+    ]
+    assert parts[5:7] == [(0, 200_000), (0, 1_000_000)]
+
+
+def test_after_a_failure_parts_are_small_and_none_is_left_out() -> None:
+    below = Below(ManualClock(boot=0.0))
+    below.failed(below.part(1_000_000))
+    assert below.part(2_000_000) == (900_000, 1_000_000)
+    below.looked((900_000, 1_000_000), 0.0, late=0)
+    below.failed(below.part(2_000_000))
+    assert below.part(2_000_000) == (800_000, 900_000)

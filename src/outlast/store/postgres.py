@@ -104,7 +104,6 @@ class PostgresStore:
     async def drop_connections(self) -> None:
         """Throw away connections in an unknown state; the next call makes new ones."""
         self._connections.drop()
-        self._exchange.forget()
 
     async def store_id(self) -> str:
         """Return the id of this schema, drawn once when it was made."""

@@ -16,7 +16,7 @@ from outlast.clock import Clock
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import CLAIMS_MAX, REFUSALS_KEPT
 from outlast.store.columns import policy_of
-from outlast.store.postgres_lanes import Lanes
+from outlast.store.postgres_lanes import NO_LANES, Lanes
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import Pair, array_text, ends_text, pair_of, sql, texts_array_text
 from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, bytes_max
@@ -25,8 +25,9 @@ from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, by
 class _Head(msgspec.Struct):
     """The head row of an exchange's reply. ``others``: ends that were not accepted. ``order``: the
     ids of claimed jobs in the order of the line, and ``places``: their positions in it, None for
-    those that were named and for suspects. ``lanes``: that the client did not know, as (queue,
-    task, rank)."""
+    those that were named and for suspects. ``late``: how many stood below the floors, where it
+    was looked there. ``lanes``: that the client did not know, as (queue, task, rank, first
+    position)."""
 
     valid: bool
     order: list[int]
@@ -36,7 +37,9 @@ class _Head(msgspec.Struct):
     next_due: float | None
     solo_waiting: int = 0
     cut: bool = False
-    lanes: list[tuple[str, str, int]] = []
+    incarnation: str | None = None
+    late: int | None = None
+    lanes: list[tuple[str, str, int, int]] = []
 
 
 _head_of = msgspec.json.Decoder(_Head).decode
@@ -50,10 +53,6 @@ class PostgresExchange:
         self._clock = clock
         self._notify = notify
         self._lanes = Lanes(clock)
-
-    def forget(self) -> None:
-        """Know nothing of the line: after a broken connection it may be another server's."""
-        self._lanes.forget()
 
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
@@ -76,23 +75,7 @@ class PostgresExchange:
     async def _trip(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
     ) -> Exchanged:
-        lanes, full = self._lanes.ask()
-        began_at = self._clock.boot()
-        *found, last = await self._fetch(
-            me.worker_id,
-            me.epoch,
-            *_end_columns(ended),
-            *room_columns(rooms),
-            *lanes,
-            self._notify,
-            CLAIMS_MAX,
-            bytes_max(rooms),
-            REFUSALS_KEPT,
-            me.registration,
-        )
-        head = _head_of(last["head"])
-        rows = _in_line(found, head.order)
-        self._remember(rows, head, self._clock.boot() - began_at if full and rooms else None)
+        head, rows = await self._ask(me, ended, rooms)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
         return Exchanged(
             valid=head.valid,
@@ -104,19 +87,48 @@ class PostgresExchange:
             cut=head.cut,
         )
 
+    async def _ask(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> tuple[_Head, list[Any]]:
+        lanes, look = self._lanes.ask() if rooms else (NO_LANES, None)
+        began_at = self._clock.boot()
+        try:
+            *found, last = await self._fetch(
+                me.worker_id,
+                me.epoch,
+                *_end_columns(ended),
+                *room_columns(rooms),
+                *lanes,
+                *(look or (None, None)),
+                self._notify,
+                CLAIMS_MAX,
+                bytes_max(rooms),
+                REFUSALS_KEPT,
+                me.registration,
+            )
+        except BaseException:
+            if look is not None:
+                self._lanes.failed(look)
+            raise
+        head = _head_of(last["head"])
+        rows = _in_line(found, head.order)
+        if look is not None and head.late is not None:
+            self._lanes.looked(look, self._clock.boot() - began_at, head.late)
+        self._remember(rows, head)
+        return head, rows
+
     async def _fetch(self, *values: Any) -> list[Any]:
         # its plan may be kept: that of a function's call never depends on what tables hold
         async with self._connections.use(keeps_plans=True) as connection:
             rows: list[Any] = await connection.fetch(sql("exchange"), *values)
             return rows
 
-    def _remember(self, rows: Sequence[Any], head: _Head, seconds: float | None) -> None:
-        """Note what an exchange has told of the line; ``seconds``: of a look without floors."""
-        self._lanes.found(head.lanes)
+    def _remember(self, rows: Sequence[Any], head: _Head) -> None:
+        """Note what an exchange has told of the line."""
+        self._lanes.seen(head.incarnation)
         places = zip(rows, head.places, strict=True)
-        self._lanes.claimed({(row[4], row[3], -row[12]): place for row, place in places if place})
-        if seconds is not None:
-            self._lanes.looked(seconds)
+        claimed = {(row[4], row[3], -row[12]): place for row, place in places if place}
+        self._lanes.remember(head.lanes, claimed)
 
 
 # -- what is handed in

@@ -7,7 +7,10 @@ lanes it knows (sql/postgres/migration_0003_exchange.sql says why that is right)
 
 A floor is the highest position that was claimed at least ``LAG_SECONDS`` ago: transactions that
 commit that late in disorder are still seen at once. What commits later is found by the next look
-without floors: one a second, and more seldom where that is dear.
+below the floors: one a second, and more seldom where that is dear.
+
+A look that takes longer than a statement may is taken in parts, from the floors downwards, so that
+it gets through however many dead rows there are. When it fails, the floors stay, and claims go on.
 """
 
 from __future__ import annotations
@@ -18,9 +21,12 @@ from outlast.clock import Clock
 from outlast.store.postgres_sql import array_text, texts_array_text
 
 LAG_SECONDS = 0.2
-FULL_SECONDS = 1.0  # between looks without floors
+FULL_SECONDS = 1.0  # between looks below the floors
 FULL_SECONDS_MAX = 30.0
 FULL_SHARE = 20  # of the time may go into them: one part in so many
+PART = 100_000  # positions in the first part of a look that is taken in parts
+QUICK_SECONDS, DEAR_SECONDS = 0.02, 0.25  # the next part is twice as large; to look in parts at all
+ALL = 2**62  # more positions than there are
 LANES_MAX = 500  # known at a time; above it, all are forgotten and found again
 
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority): as in the index
@@ -36,12 +42,10 @@ class _Lane:
         self.next_at = 0.0
 
     def claimed(self, position: int, now: float) -> None:
-        """Note the highest position that one exchange has claimed. One below the floor shows that
-        more may stand there: a large transaction that was long open."""
+        """Note the highest position that one exchange has claimed. What stood below the floor does
+        not lower it: more of that is found in the same way."""
         self.rise(now)
-        if position < self.floor:
-            self.floor = self.next = position
-        elif self.next <= self.floor:
+        if self.next <= self.floor < position:
             self.next, self.next_at = position, now
 
     def rise(self, now: float) -> int:
@@ -50,53 +54,110 @@ class _Lane:
         return self.floor
 
 
-class Lanes:
-    """The lanes that one client knows."""
+class Below:
+    """Which positions the next look below the floors covers, and when it is due.
+
+    All of them, while that is quick. Else a part of them, then the part below that, and so on down
+    to the first, each as large as is quick: no part has more dead rows than positions.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.forget()
+        self.due_at = clock.boot()
+        self._span = ALL
+        self._top: int | None = None  # of the next part; None: the highest floor
+        self._seconds = 0.0  # spent since the first part
 
-    def forget(self) -> None:
-        """Know nothing: after a broken connection it may be another server, behind the last."""
+    def part(self, floor: int) -> tuple[int, int]:
+        """Return the positions to look at, from the first to before the second."""
+        top = floor if self._top is None else min(floor, self._top)
+        return max(0, top - self._span), top
+
+    def looked(self, part: tuple[int, int], seconds: float, late: int) -> None:
+        """Note that this part was looked at, how long that took, and how many jobs were claimed
+        there: where there were any, there may be more."""
+        if late:
+            self._top, self.due_at = part[1], self._clock.boot()
+            return
+        self.put_off(seconds)
+        self._seconds += seconds
+        if part[0] > 0:
+            self._top = part[0]
+            self._span *= 2 if seconds < QUICK_SECONDS else 1
+            return
+        self._top, self._span = None, ALL if self._seconds < DEAR_SECONDS else PART
+        self._seconds = 0.0
+
+    def failed(self, part: tuple[int, int]) -> None:
+        """Note that a look at this part was not answered: smaller ones of it come next."""
+        self.put_off()
+        self._top, self._span, self._seconds = part[1], PART, DEAR_SECONDS
+
+    def put_off(self, seconds: float = 0.0) -> None:
+        """Put the next look off for long enough after one that has taken so many seconds."""
+        pause = min(FULL_SECONDS_MAX, max(FULL_SECONDS, seconds * FULL_SHARE))
+        self.due_at = self._clock.boot() + pause
+
+
+class Lanes:
+    """The lanes that one client knows, in one incarnation of the database."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._incarnation: str | None = None
+        self._forget()
+
+    def _forget(self) -> None:
         self._lanes: dict[_Key, _Lane] = {}
         self._columns = _columns([])
-        self._full_at = float("-inf")
+        self._below = Below(self._clock)
 
-    def ask(self) -> tuple[list[str], bool]:
-        """Return what the exchange takes, and whether it is a look without floors, which trusts
-        nothing that is known here."""
+    def seen(self, incarnation: str | None) -> None:
+        """Note in which incarnation the database is. In another one positions may have stepped
+        back, behind the floors: nothing is known of it."""
+        if incarnation is not None and incarnation != self._incarnation:
+            if self._incarnation is not None:
+                self._forget()
+            self._incarnation = incarnation
+
+    def ask(self) -> tuple[list[str], tuple[int, int] | None]:
+        """Return what the exchange takes, and the positions below the floors to be looked at, too,
+        if that is due: ``looked`` or ``failed`` must be told of it."""
         now = self._clock.boot()
-        if now >= self._full_at:
-            return [*_columns([]), "{}"], True
-        floors = array_text([lane.rise(now) for lane in self._lanes.values()])
-        return [*self._columns, floors], False
+        floors = [lane.rise(now) for lane in self._lanes.values()]
+        look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
+        return [*self._columns, array_text(floors)], look
 
-    def looked(self, seconds: float) -> None:
-        """Note that a look without floors has taken so long."""
-        pause = min(FULL_SECONDS_MAX, max(FULL_SECONDS, seconds * FULL_SHARE))
-        self._full_at = self._clock.boot() + pause
+    def looked(self, part: tuple[int, int], seconds: float, late: int) -> None:
+        """Note that a look below the floors has taken so long, and found so many jobs."""
+        self._below.looked(part, seconds, late)
 
-    def found(self, keys: Iterable[_Key]) -> None:
-        """Take in new lanes."""
-        known = len(self._lanes)
-        for key in keys:
+    def failed(self, part: tuple[int, int]) -> None:
+        """Note that a look below the floors was not answered."""
+        self._below.failed(part)
+
+    def remember(self, new: Iterable[tuple[str, str, int, int]], claimed: dict[_Key, int]) -> None:
+        """Note new lanes, as (queue, task, rank, first position), and the highest position that was
+        claimed in each lane."""
+        now, known = self._clock.boot(), len(self._lanes)
+        first = {(queue, task, rank): position for queue, task, rank, position in new}
+        for key in first:
             self._lanes.setdefault(key, _Lane())
+        for key, position in {**first, **claimed}.items():
+            if (lane := self._lanes.get(key)) is not None:
+                lane.claimed(position, now)
         if len(self._lanes) > LANES_MAX:
             self._lanes, self._columns = {}, _columns([])
         elif len(self._lanes) != known:
             self._lanes = dict(sorted(self._lanes.items()))
             self._columns = _columns(self._lanes)
-
-    def claimed(self, highest: dict[_Key, int]) -> None:
-        """Note the highest position that was claimed in each lane."""
-        now = self._clock.boot()
-        for key, position in highest.items():
-            lane = self._lanes.get(key)
-            if lane is not None:
-                lane.claimed(position, now)
+            if not known:
+                self._below.put_off()  # where lanes are found, all is looked at
 
 
 def _columns(keys: Collection[_Key]) -> list[str]:
     queues, tasks, ranks = zip(*keys, strict=True) if keys else ((), (), ())
     return [texts_array_text(queues), texts_array_text(tasks), array_text(ranks)]
+
+
+NO_LANES = [*_columns([]), array_text([])]

@@ -31,7 +31,8 @@
 --    them, which it may not while any transaction is open, and a scan from the head of a lane
 --    walks over all of them; one from the floor does not. Floors are hints and nothing else: a
 --    job below one (its transaction was open while later ones were claimed) is only found by a
---    look without floors, which the caller takes once a second. Lanes that the caller does not
+--    look below the floors, which the caller asks for once a second, as a range of positions: the
+--    walk meets no more dead entries than it has positions, so it can be bounded. Lanes that the caller does not
 --    know are found at once, by one probe for each gap between known ones: no row, alive or dead,
 --    is in a gap unless it is of a new lane. A floor that is too high delays, and never loses; what
 --    is claimed is judged by the row alone.
@@ -136,6 +137,7 @@ CREATE FUNCTION outlast_exchange_v1(
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text,
     p_limits integer[], p_solos integer[], p_tasks text[], p_queues text[], p_named text[],
     p_lane_queues text[], p_lane_tasks text[], p_lane_ranks smallint[], p_lane_floors bigint[],
+    p_look_from bigint, p_look_to bigint,
     p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_refusals_kept integer,
     p_registration text)
 RETURNS TABLE (
@@ -152,6 +154,7 @@ DECLARE
     v_status text;
     v_asked boolean;
     v_valid boolean;
+    v_incarnation uuid;
     v_now timestamptz;
     v_started timestamptz;
     v_tokens bigint[] := '{}';
@@ -190,14 +193,17 @@ DECLARE
     v_last integer;
     v_lanes integer;
     v_read integer;
+    v_below boolean;
+    v_late integer;
     v_next record;
     v_order bigint[] := '{}';
     v_places bigint[] := '{}';
 BEGIN
     -- 1
     SELECT w.status,
-           EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested)
-    INTO v_status, v_asked
+           EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested),
+           (SELECT i.id FROM outlast_incarnation i)
+    INTO v_status, v_asked, v_incarnation
     FROM outlast_workers w
     WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status IN ('active', 'draining')
       AND w.registration IS NOT DISTINCT FROM p_registration
@@ -322,7 +328,8 @@ BEGIN
                 IF v_unknown THEN
                     SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank),
                            array_agg(l.low),
-                           json_agg(json_build_array(l.queue, l.task, l.rank)) FILTER (WHERE l.new)
+                           json_agg(json_build_array(l.queue, l.task, l.rank, l.low))
+                               FILTER (WHERE l.new)
                     INTO v_lane_queues, v_lane_tasks, v_lane_ranks, v_lane_floors, v_new
                     FROM (SELECT k.queue, k.task, k.rank, k.low, false AS new
                           FROM unnest(p_lane_queues, p_lane_tasks, p_lane_ranks, p_lane_floors)
@@ -355,6 +362,7 @@ BEGIN
             END IF;
 
             v_read := 0;
+            v_below := p_look_to IS NOT NULL;
             LOOP
                 IF v_solo > 0 THEN  -- 6
                     v_next := outlast_next_suspects_v1(v_solo, v_tasks, v_queues, v_left, v_now);
@@ -362,6 +370,12 @@ BEGIN
                 ELSIF cardinality(v_named) > 0 THEN
                     v_next := outlast_named_v1(v_named, v_tasks, v_queues, v_left);
                     v_named := '{}';
+                ELSIF v_below AND v_lanes > 0 THEN
+                    v_next := outlast_below_v1(
+                        v_fit_queues, v_fit_tasks, v_fit_ranks, v_fit_floors,
+                        p_look_from, p_look_to, v_left);
+                    v_late := coalesce(v_late, 0) + coalesce(cardinality(v_next.ids), 0);
+                    v_below := false;
                 ELSIF v_read < v_lanes THEN
                     v_last := v_first;
                     WHILE v_last < v_lanes AND v_fit_queues[v_last + 1] = v_fit_queues[v_first] LOOP
@@ -442,6 +456,8 @@ BEGIN
         'next_due', extract(epoch FROM v_next_due - v_now),
         'solo_waiting', v_waiting,
         'cut', v_cut,
+        'incarnation', v_incarnation,
+        'late', v_late,
         'lanes', coalesce(v_new, '[]'::json))::text;
     RETURN NEXT;
 END
