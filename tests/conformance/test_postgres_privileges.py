@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.errors import ConfigError, NotPermitted
+from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.crash import Progress
 from outlast.store import (
     postgres,
@@ -138,7 +138,8 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await store.reconcile(me, [third.token])
     await store.reclaim(lost_worker, only=[(third.job_id, third.token)])
     await Hands(store, me).claim(1)
-    await store._free(await Hands(store, me).seen())  # no session keeps its row
+    with pytest.raises(StoreUnavailable, match="holds its row"):
+        await store._free(await Hands(store, me).seen())  # asked only where a session does
     await Hands(store, me).vanish()
     assert await store.reclaim(lost_worker)
     await store.set_status(other.me, WorkerStatus.STOPPED)
