@@ -6,7 +6,9 @@ so that what a worker could not read is refused at the caller. An argument witho
 takes any JSON and arrives as plain JSON.
 
 msgspec writes NaN and infinities as ``null``; they are refused here, since they would come back
-as None. Text with NULs is fine; lone surrogates are no text and are refused.
+as None. Text with NULs is fine; lone surrogates are no text and are refused. Lists and objects may
+be DEPTH_MAX levels deep: a worker may have less room for recursion than the caller had, and what no
+worker can read would never run.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ from outlast.errors import BadArguments, ConfigError
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+DEPTH_MAX = 100  # levels of lists and objects; readers have limits of their own, some of 128
+_TOO_DEEP = f"lists and objects in it are more than {DEPTH_MAX} levels deep"
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NEITHER_BRACKETS_NOR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 _PLAIN = (str, int, bool)  # what is written as one of these is read back as the same
 
 
@@ -61,10 +67,14 @@ def to_json(what: str, value: Any) -> bytes:
     """
     try:
         text = _encoder.encode(value)
+        if text.count(b"[") + text.count(b"{") > DEPTH_MAX:  # else it cannot be that deep
+            _refuse_too_deep(text)
         if b"null" in text:
             _refuse_not_finite(value)
     except UnicodeEncodeError as error:
         raise BadArguments(f"{what} cannot be stored: it holds a lone surrogate") from error
+    except RecursionError as error:
+        raise BadArguments(f"{what} cannot be stored as JSON: {_TOO_DEEP}") from error
     except Exception as error:
         raise BadArguments(f"{what} cannot be stored as JSON: {error}") from error
     return text
@@ -76,6 +86,19 @@ def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any)
         return _decoder(annotation).decode(text)
     except Exception as error:
         raise BadArguments(f"{what} does not fit {shown(annotation)}: {error}") from error
+
+
+def _refuse_too_deep(text: bytes) -> None:
+    """Leave nothing of the text but its brackets, those in strings apart, and peel off the
+    innermost pairs, level by level. Each step is one call that runs over bytes."""
+    bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    bare = bare.translate(_BRACKETS, _NEITHER_BRACKETS_NOR_QUOTES)
+    left = b"".join(bare.split(b'"')[::2])
+    for _ in range(DEPTH_MAX):
+        left = left.replace(b"[]", b"")
+        if not left:
+            return
+    raise ValueError(_TOO_DEEP)
 
 
 def _refuse_not_finite(value: Any) -> None:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.codec import Signature, decode_result, encode_result
+from outlast.codec import DEPTH_MAX, Signature, decode_result, encode_result, to_json
 from outlast.errors import BadArguments, ConfigError
 
 if TYPE_CHECKING:
@@ -343,3 +343,31 @@ def test_arguments_are_bound_as_python_binds_them() -> None:
                     signature.bind(args, kwargs)
             else:
                 assert list(signature.bind(args, kwargs).items()) == wanted
+
+
+# ---------------------------------------------------------------------------- how deep
+
+
+def nested(levels: int, kind: str = "list") -> Any:
+    value: Any = "leaf"
+    for _ in range(levels):
+        value = [value] if kind == "list" else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("kind", ["list", "dict"])
+def test_what_is_deeper_than_a_worker_may_be_able_to_read_is_refused(kind):
+    assert to_json("it", nested(DEPTH_MAX, kind))
+    for levels in (DEPTH_MAX + 1, 500, 990):
+        with pytest.raises(BadArguments, match="more than 100 levels deep"):
+            to_json("it", nested(levels, kind))
+
+
+def test_many_lists_side_by_side_are_not_deep():
+    wide = [{"a": [n, {"b": "]" * n}]} for n in range(1_000)]
+    assert msgspec.json.decode(to_json("it", wide)) == wide
+
+
+@pytest.mark.parametrize("text", ["[" * 500, '\\"' * 300 + "[{" * 300, '"' + "{" * 400])
+def test_brackets_in_texts_are_not_deep(text):
+    assert msgspec.json.decode(to_json("it", [text, {text: text}])) == [text, {text: text}]
