@@ -174,7 +174,8 @@ def _last_end(attempts: Sequence[AttemptRow]) -> list[str]:
 
 def _ending(one: AttemptRow) -> str:
     message = line(one.message, SAID_MAX).rstrip(".")
-    return f"{one.outcome}: {message}" if message else one.outcome
+    outcome = line(one.outcome, NAME_MAX)
+    return f"{outcome}: {message}" if message else outcome
 
 
 # -- it runs
@@ -453,7 +454,7 @@ def _repeated(about: Situation) -> list[str]:
             f"It could not be decoded {times} in a row{by}{because}.",
             "It waits for a release that can; the pause between tries grows to 10 minutes.",
         ]
-    return [f"It was {last.outcome} {times} in a row."] if last.repeats > 1 else []
+    return [f"It was {line(last.outcome, NAME_MAX)} {times} in a row."] if last.repeats > 1 else []
 
 
 # -- workers

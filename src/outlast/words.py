@@ -91,6 +91,8 @@ def safe(text: str) -> str:
 
     Lines and tabs stay. A task's output may hold escape sequences, and so may an argument.
     """
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(_shown(character) for character in text)
 
 

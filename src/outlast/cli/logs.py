@@ -22,6 +22,7 @@ import structlog
 from outlast.clock import SYSTEM, Clock
 from outlast.credentials import hide_logins
 from outlast.events import Subscriber, structlog_writer, subscribe
+from outlast.words import safe
 
 QUEUE_MAX = 5_000  # entries; a few megabytes at most
 # what comes with each attempt, by kind: where all is well, and where each of them fails
@@ -168,7 +169,7 @@ class _Bridge(logging.Handler):
 
 def start_log(*, as_json: bool, fd: int = 2) -> LogWriter:
     """Configure structlog for this process, listen to all events, and return the writer."""
-    writer = LogWriter(_json if as_json else _console(colors=_colours(fd)), fd)
+    writer = LogWriter(_json if as_json else text_renderer(colors=_colours(fd)), fd)
 
     def hand_over(logger: Any, method: str, entry: Entry) -> Entry:
         writer.put(entry)
@@ -204,10 +205,15 @@ def _json(entry: Entry) -> str:
     return json.dumps(entry, default=str)
 
 
-def _console(*, colors: bool) -> Renderer:
+def _safe(value: Any) -> Any:
+    return safe(value) if isinstance(value, str) else value
+
+
+def text_renderer(*, colors: bool) -> Renderer:
+    """Return what makes a line for people of an entry."""
     renderer = structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=24)
 
     def render(entry: Entry) -> str:
-        return str(renderer(None, "", entry))
+        return str(renderer(None, "", {safe(name): _safe(value) for name, value in entry.items()}))
 
     return render

@@ -195,9 +195,9 @@ class Page:
         for one in refusals:
             late = "" if one.late_by is None else f", {span(one.late_by)} late"
             who = f" of worker {line(one.worker, 80)}" if one.worker else ""
+            when = ago(one.at, self._all.now)
             self._out.print(
-                f"  {one.verb} by token {one.token}{who}, {ago(one.at, self._all.now)}{late}",
-                soft_wrap=True,
+                f"  {line(one.verb, 60)} by token {one.token}{who}, {when}{late}", soft_wrap=True
             )
 
     # -- how lines look --------------------------------------------------------------------------
@@ -307,11 +307,11 @@ def _gap(missing: int) -> tuple[str | Text, ...]:
 
 
 def _closed(one: AttemptRow, now: float) -> tuple[str | Text, ...]:
-    charged = "" if one.charge == Charge.NONE else one.charge
+    charged = "" if one.charge == Charge.NONE else line(one.charge, 60)
     return (
         str(one.number),
         str(one.token),
-        Text(one.outcome, style="red" if charged else "yellow"),
+        Text(line(one.outcome, 60), style="red" if charged else "yellow"),
         charged,
         ago(one.started_at, now),
         span(one.ended_at - one.started_at),
@@ -344,7 +344,7 @@ def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
         "message": line(message, MESSAGE_MAX),
         "exception": crash.exception and line(crash.exception, 300),
         "exit code": None if crash.exit_code is None else str(crash.exit_code),
-        "signal": crash.signal,
+        "signal": crash.signal and line(crash.signal, 60),
         "used": _used(crash),
         "memory": _memory(crash.memory),
         "progress": said(crash.progress, 200) or _fraction(crash),
@@ -409,6 +409,6 @@ def _where(crash: Crash, attempt: AttemptRow) -> str:
 
 def _release(crash: Crash) -> str:
     parts = [line(crash.release, 80) if crash.release else ""]
-    parts.append(f"Python {crash.python}" if crash.python else "")
-    parts.append(f"Outlast {crash.outlast}" if crash.outlast else "")
+    parts.append(f"Python {line(crash.python, 80)}" if crash.python else "")
+    parts.append(f"Outlast {line(crash.outlast, 80)}" if crash.outlast else "")
     return ", ".join(part for part in parts if part)
