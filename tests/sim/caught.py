@@ -46,6 +46,7 @@ KNOWN = {
     "no polling under the wake-ups": 147,
     "a registration without its key": 88,
     "presence judged across the crash of a backend": 25,
+    "tokens do not jump in a failover": 29,
 }
 REACHED_BY = {
     "no token check in complete": "pauses",
@@ -75,6 +76,7 @@ REACHED_BY = {
     "no polling under the wake-ups": "calls",
     "a registration without its key": "calls",
     "presence judged across the crash of a backend": "backend crashes",
+    "tokens do not jump in a failover": "failovers",
 }
 
 

@@ -7,6 +7,7 @@ SQLite itself says so, in the middle of whatever statement needs another page.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -32,6 +33,25 @@ class Disk:
         if self._pages_max != PAGES_MAX:
             connection.execute(f"PRAGMA max_page_count = {self._pages_max}")
         return connection
+
+    def copy(self) -> sqlite3.Connection:
+        """Return all of it as it is now."""
+        kept = sqlite3.connect(":memory:")
+        with contextlib.closing(self.look()) as now:
+            now.backup(kept)
+        return kept
+
+    def go_back_to(self, kept: sqlite3.Connection) -> None:
+        """Let everything be as it was then."""
+        with contextlib.closing(self.look()) as now:
+            kept.backup(now)
+        kept.close()
+
+    def raise_tokens(self, above: int) -> None:
+        """Make every later token larger, as the database itself does."""
+        sql = "UPDATE outlast_sequences SET value = max(value, ?) WHERE name = 'token'"
+        with contextlib.closing(self.look()) as now:
+            now.execute(sql, (above,))
 
     def look(self) -> sqlite3.Connection:
         """Return a connection for somebody who only looks, which never fails."""

@@ -30,12 +30,15 @@ THEMES = {
     "stuck replies": ["reply not read", "reply not read", "tree killed"],
     "backend crashes": ["backend crashed", "presence session ended"],
     "long pauses": ["worker paused within its lease"],
+    "failovers": ["database failed over", "database failed over", "worker killed"],
     "slow links": ["link slow", "link slow", "worker killed"],
 }
 ONE_AT_A_TIME = {"pauses", "cuts", "suspends", "beats", "long pauses"}  # and others to notice
 LONG_LEASE = 45.0  # seconds: the world of long pauses, in which deadlines pass within a lease
 LEASES = {"long pauses": LONG_LEASE}
-SERVED = {"presence", "suspends", "near deaths", "stuck replies", "backend crashes"}
+SERVED = {
+    "presence", "suspends", "near deaths", "stuck replies", "backend crashes", "failovers",
+}  # fmt: skip
 
 
 def theme_of(seed: int) -> str | None:
@@ -249,6 +252,25 @@ def _crash_a_backend(world: Any) -> bool:
     return True
 
 
+def _fail_over(world: Any) -> bool:
+    """A standby that lags is promoted: what was committed in the last moments is lost."""
+    if world.database is None or world.database.fails_over or world.plan.slow_disk > 0:
+        return False  # a statement that is on its way would be done on the other server
+    world.database.fails_over = True
+    kept = world.disk.copy()
+
+    def promote() -> None:
+        world.disk.go_back_to(kept)
+        world.witness.went_back()
+        world.database.promote()
+        world.plan.outage_until = world.loop.now + 2.0 * world.chance()
+        if _beats_have_landed(world):
+            _move_the_database(world)
+
+    world.loop.call_later(0.05 + 2.0 * world.chance() ** 2, promote)
+    return True
+
+
 def _pause_within_the_lease(world: Any) -> bool:
     """Stop a worker for long, but not as long as its lease; its runners go on."""
     worker = _a_worker(world)
@@ -364,6 +386,7 @@ DEEDS: dict[str, Deed] = {
     "store stands still": _let_the_store_stand_still,
     "database restarted": _restart_the_database,
     "backend crashed": _crash_a_backend,
+    "database failed over": _fail_over,
     "reply not read": _leave_a_reply_unread,
     "worker paused within its lease": _pause_within_the_lease,
     "link slow": _slow_a_link,

@@ -14,7 +14,7 @@ import msgspec
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
-from outlast.store.values import Look, WorkerRef, WorkerSeen
+from outlast.store.values import Exchanged, Look, NewWorker, Registered, WorkerRef, WorkerSeen
 
 
 class SimPresence:
@@ -58,6 +58,8 @@ class Database:
     def __init__(self, world: Any) -> None:
         self._world = world
         self.incarnation = 1
+        self.fails_over = False  # soon
+        self.has_incarnation = True  # False: tokens may be lost, and nothing is claimed
         self._holders: dict[int, SimPresence] = {}  # worker -> whose session has its lock
         self._noted: dict[int, str] = {}  # worker -> the incarnation on its row
 
@@ -97,6 +99,17 @@ class Database:
         """End all sessions, as when one backend is killed: that is another incarnation, too."""
         self.restart()
 
+    def promote(self) -> None:
+        """Be the standby, whose incarnation is drawn by whoever connects first."""
+        self.restart()
+        self.fails_over = self.has_incarnation = False
+
+    def draw_incarnation(self) -> None:
+        """Let tokens jump, once for each incarnation, in the instant in which it is drawn."""
+        if not self.has_incarnation:
+            self._world.disk.raise_tokens(int(self._world.loop.now * 1_000_000))
+            self.has_incarnation = True
+
     def shown(self, worker_id: int) -> Presence:
         """Return what a look shows of one worker."""
         if not self._is_of_this_run(worker_id):
@@ -122,6 +135,23 @@ class ServedStore:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    async def register(self, new: NewWorker) -> Registered:
+        """Make a row for a worker."""
+        self._database.draw_incarnation()
+        return await self._store.register(new)
+
+    async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+        """Raise the epoch."""
+        self._database.draw_incarnation()
+        return await self._store.reconnect(me, token_seen)
+
+    async def exchange(self, me: WorkerRef, ended: Any, rooms: Any) -> Exchanged:
+        """Hand in what ended; take nothing before tokens have jumped."""
+        if self._database.has_incarnation:
+            return await self._store.exchange(me, ended, rooms)
+        reply = await self._store.exchange(me, ended, [])
+        return msgspec.structs.replace(reply, valid=False)
 
     async def observe(self, slack: float = 0.0) -> Look:
         """Return one look at all live workers."""

@@ -21,6 +21,7 @@ from outlast.store.values import Answer
 from outlast.worker import deaths, exchange, ledger, pool, reaper, registration
 from tests.sim import host as host_room
 from tests.sim import world as world_room
+from tests.sim.disk import Disk
 from tests.sim.loop import PROCESS
 from tests.sim.presence import Database
 
@@ -280,3 +281,8 @@ def _same_run() -> Iterable[Patch]:
         self.incarnation = run
 
     yield mock.patch.object(Database, "crash", crash)
+
+
+@twin("tokens do not jump in a failover")
+def _no_jump() -> Iterable[Patch]:
+    yield mock.patch.object(Disk, "raise_tokens")

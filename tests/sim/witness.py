@@ -17,6 +17,7 @@ from tests.sim.loop import AROUND
 
 RESUMED_SECONDS = 1.0  # after a stop of everything, runners may take a step before they are ended
 LAST = 60  # events that a failure shows
+FORGOTTEN_LEASES = 2.0  # after the loss of its last moments, until all have found out
 JUDGED = frozenset({"exchange", "checkpoint", "progress", "reclaim", "reap", "register"})
 WELL_LEASES = 2.0  # without trouble of its own for so long, a worker must not be found silent,
 WELL_LEASES_PRESENCE = 1.0  # nor gone by presence: that is judged by what is seen in a part of it
@@ -55,6 +56,7 @@ class Witness:
         self.killed_from_outside: set[int] = set()  # tokens
         self.workers_killed: set[int] = set()  # ids
         self.token_max = 0
+        self.went_back_at = float("-inf")  # when the store lost its last moments
         self._saved: dict[int, str | None] = {}  # job -> the checkpoint that was accepted last
         self._numbers: dict[int, int] = {}  # token -> the number of its last accepted checkpoint
         self._stepped: dict[int, int] = {}  # job -> the highest token that has run user code
@@ -154,7 +156,8 @@ class Witness:
         sql = """SELECT count(*) FROM outlast_workers
                  WHERE name = ? AND status IN ('active', 'draining')"""
         (count,) = self._rows.execute(sql, (name,)).fetchone()
-        if count > 1:
+        lately = self._now() - self.went_back_at < FORGOTTEN_LEASES * self._world.lease
+        if count > 1 and not lately:  # its older row is that of a time which was lost
             self.wrong("one row for a worker", f"{name} has {count}")
 
     def _reaped(self, done: bool, gone: Any, cause: DeathCause = DeathCause.SILENCE) -> None:
@@ -233,6 +236,27 @@ class Witness:
         for job_id, name in self._rows.execute(sql).fetchall():
             if name not in alive | held:
                 self.wrong("a held row delays nothing else", f"{job_id} still runs on dead {name}")
+
+    def went_back(self) -> None:
+        """The store has lost its last moments: what it says now is what was accepted.
+
+        Whose attempts it has forgotten, and who ran them under the tokens that are lost, is found
+        out by their workers within a lease. Tokens go on rising all the same.
+        """
+        sql = "SELECT id, state, token, checkpoint FROM outlast_jobs"
+        rows = {row[0]: row[1:] for row in self._rows.execute(sql).fetchall()}
+        self._world.innocent[:] = [each for each in self._world.innocent if each in rows]
+        self.accepted &= set(rows)
+        self.completed = {
+            job_id: token for job_id, (state, token, _) in rows.items() if state == "completed"
+        }
+        self._saved = {job_id: saved for job_id, (_, _, saved) in rows.items()}
+        self._ends.clear()
+        self._numbers.clear()
+        self._started.clear()
+        self.went_back_at = self._now()
+        for worker in self._world.workers:
+            self.forgive(worker.name, FORGOTTEN_LEASES * self._world.lease)
 
     def unfinished(self) -> list[tuple[int, str]]:
         """Return accepted jobs that have not ended, or that are gone."""
