@@ -47,6 +47,7 @@ KNOWN = {
     "a registration without its key": 88,
     "presence judged across the crash of a backend": 25,
     "tokens do not jump in a failover": 29,
+    "a deadline is judged of a worker that does not beat": 571,
 }
 REACHED_BY = {
     "no token check in complete": "pauses",
@@ -77,6 +78,7 @@ REACHED_BY = {
     "a registration without its key": "calls",
     "presence judged across the crash of a backend": "backend crashes",
     "tokens do not jump in a failover": "failovers",
+    "a deadline is judged of a worker that does not beat": "long pauses",
 }
 
 

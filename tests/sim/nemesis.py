@@ -34,7 +34,7 @@ THEMES = {
     "slow links": ["link slow", "link slow", "worker killed"],
 }
 ONE_AT_A_TIME = {"pauses", "cuts", "suspends", "beats", "long pauses"}  # and others to notice
-LONG_LEASE = 45.0  # seconds: the world of long pauses, in which deadlines pass within a lease
+LONG_LEASE = 90.0  # seconds: the world of long pauses, in which deadlines pass within a lease
 LEASES = {"long pauses": LONG_LEASE}
 SERVED = {
     "presence", "suspends", "near deaths", "stuck replies", "backend crashes", "failovers",

@@ -14,7 +14,7 @@ from unittest import mock
 import msgspec
 
 from outlast.model.crash import Charge, CrashKind
-from outlast.model.lease import DeathCause, Observer, PresenceObserver
+from outlast.model.lease import Beating, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
 from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
 from outlast.store.values import Answer
@@ -286,3 +286,11 @@ def _same_run() -> Iterable[Patch]:
 @twin("tokens do not jump in a failover")
 def _no_jump() -> Iterable[Patch]:
     yield mock.patch.object(Disk, "raise_tokens")
+
+
+@twin("a deadline is judged of a worker that does not beat")
+def _unbeaten() -> Iterable[Patch]:
+    def now(self: Any, worker_id: int, *, after: float) -> float:
+        return float(host_room.HostClock.boot(PROCESS.get().owner.clock))
+
+    yield mock.patch.object(Beating, "last_beat", now)
