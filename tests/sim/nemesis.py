@@ -253,11 +253,13 @@ def _crash_a_backend(world: Any) -> bool:
 
 
 def _fail_over(world: Any) -> bool:
-    """A standby that lags is promoted: what was committed in the last moments is lost."""
+    """A standby that lags is promoted: what was committed in the last moments is lost, mostly with
+    the registration of a worker, whose id another one is given then."""
     if world.database is None or world.database.fails_over or world.plan.slow_disk > 0:
         return False  # a statement that is on its way would be done on the other server
     world.database.fails_over = True
     kept = world.disk.copy()
+    registers = world.chance() < 0.7 and world.replace_one()
 
     def promote() -> None:
         world.disk.go_back_to(kept)
@@ -266,6 +268,8 @@ def _fail_over(world: Any) -> bool:
         world.plan.outage_until = world.loop.now + 2.0 * world.chance()
         if _beats_have_landed(world):
             _move_the_database(world)
+        if registers:
+            world.replace_one()
 
     world.loop.call_later(0.05 + 2.0 * world.chance() ** 2, promote)
     return True
@@ -285,7 +289,7 @@ def _slow_a_link(world: Any) -> bool:
     worker = _one(world, world.alive())
     if worker is None or worker.bytes_per_second is not None:
         return False
-    worker.bytes_per_second = 60_000 * (1.0 + world.chance())
+    worker.bytes_per_second = 50_000 * (1.0 + world.chance())
     return True
 
 

@@ -13,12 +13,13 @@ from unittest import mock
 
 import msgspec
 
+from outlast.errors import StoreError
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.lease import Beating, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
 from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
 from outlast.store.values import Answer
-from outlast.worker import deaths, exchange, ledger, pool, reaper, registration
+from outlast.worker import deaths, exchange, ledger, pool, reaper, registration, trip_bytes
 from tests.sim import host as host_room
 from tests.sim import world as world_room
 from tests.sim.disk import Disk
@@ -294,3 +295,30 @@ def _unbeaten() -> Iterable[Patch]:
         return float(host_room.HostClock.boot(PROCESS.get().owner.clock))
 
     yield mock.patch.object(Beating, "last_beat", now)
+
+
+@twin("a reap that fails ends the look, and all that was observed")
+def _one_row_stops_all() -> Iterable[Patch]:
+    async def fails(self: Any, gone: Any, cause: DeathCause) -> bool:
+        try:
+            return bool(await self._store.reap(gone, cause))
+        except StoreError:
+            self._forget()
+            raise
+
+    yield mock.patch.object(reaper.Reaper, "_is_reaped", fails)
+
+
+@twin("claims without a bound in bytes")
+def _no_bytes() -> Iterable[Patch]:
+    yield mock.patch.object(trip_bytes.TripBytes, "broke")
+
+
+@twin("a worker's row known by its id alone")
+def _by_row_id() -> Iterable[Patch]:
+    yield without(sqlite_exchange._SQL, "worker", "registration IS ?", "(1 OR registration IS ?)")
+    by_name = "registration IS :registration"
+    for name in ("look", "show", "renew"):  # where beats go to the row, and where to a file
+        yield without(sqlite_workers._HEARTBEAT, name, by_name, f"(1 OR {by_name})")
+    guard = "registration IS ?"
+    yield without(sqlite_workers._REGISTER, "reconnect", guard, f"(1 OR {guard})")

@@ -216,6 +216,14 @@ class World:
         """Start a worker in place of one that has gone, soon."""
         self.loop.call_later(0.1 + 5.0 * self.chance(), self.add_worker)
 
+    def replace_one(self) -> bool:
+        """Kill a worker and start one at once; return whether there was one."""
+        if not self.alive():
+            return False
+        self.alive()[int(self.chance() * len(self.alive()))].kill_tree()
+        self.add_worker()
+        return True
+
     def alive(self) -> list[SimWorker]:
         """Return the workers whose process lives."""
         return [each for each in self.workers if not each.ended]
@@ -229,8 +237,9 @@ class World:
 
     async def _enqueue(self) -> None:
         # work comes as long as there is trouble
-        pause = {"beats": 6.0, "long pauses": 12.0, "slow links": 0.3}.get(self.theme or "", 1.5)
-        for index in range(4 + int(20 * self.chance() ** 2)):
+        pause = {"beats": 6.0, "long pauses": 12.0, "slow links": 0.1}.get(self.theme or "", 1.5)
+        most = 20 if self.theme == "slow links" else int(20 * self.chance() ** 2)
+        for index in range(4 + most):
             await asyncio.sleep(pause * self.chance() ** 2)
             await self._enqueue_one(self._some_job(index))
 
