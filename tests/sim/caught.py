@@ -48,6 +48,10 @@ KNOWN = {
     "presence judged across the crash of a backend": 25,
     "tokens do not jump in a failover": 29,
     "a deadline is judged of a worker that does not beat": 571,
+    "a reap that fails ends the look, and all that was observed": 183,
+    "claims without a bound in bytes": 31,
+    "a worker's row known by its id alone": 221,
+    "a return after a stop was noticed completes": 239,
 }
 REACHED_BY = {
     "no token check in complete": "pauses",
@@ -79,6 +83,10 @@ REACHED_BY = {
     "presence judged across the crash of a backend": "backend crashes",
     "tokens do not jump in a failover": "failovers",
     "a deadline is judged of a worker that does not beat": "long pauses",
+    "a reap that fails ends the look, and all that was observed": "stuck replies",
+    "claims without a bound in bytes": "slow links",
+    "a worker's row known by its id alone": "failovers",
+    "a return after a stop was noticed completes": "operators",
 }
 
 

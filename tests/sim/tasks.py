@@ -46,6 +46,22 @@ async def _come_to(ending: str) -> None:
         await RUNNER.get().crash()
 
 
+@app.task(retries=4, max_losses=40)
+async def polite(steps: int, pause: float) -> int:
+    """Take some steps; when asked to stop, return how many are done: as careless code does."""
+    attempt = outlast.current()
+    done = int(attempt.checkpoint or 0)
+    try:
+        while done < steps and not attempt.stopping:
+            RUNNER.get().step(attempt)
+            await asyncio.sleep(pause)
+            done += 1
+            await attempt.save(done)
+    except asyncio.CancelledError:
+        return done
+    return done
+
+
 @app.task(retries=1, max_losses=40, timeout=6)
 async def stubborn(seconds: float) -> None:
     """Ignore every wish to stop for a while."""
@@ -99,6 +115,9 @@ def drawn(chance: Callable[[], float], index: int, *, poisons: bool, themed: boo
         args: dict[str, object] = {"seconds": (16.0 if themed else 10.0) * chance()}
         policy = _PATIENT if themed else _LIMITED
         return NewJob(task="stubborn", args=json.dumps(args), key=f"k{index}", policy=policy)
+    if dice > 0.9:
+        args = {"steps": 2 + int(8 * chance()), "pause": 1.5 * chance()}
+        return NewJob(task="polite", args=json.dumps(args), key=f"k{index}", policy=_PATIENT)
     endings = ["complete", "complete", "error", "snooze", "retry", "crash" if poisons else "retry"]
     long = chance() < (0.6 if themed else 0.25)  # longer than a lease
     args = {

@@ -17,6 +17,7 @@ from outlast.errors import StoreError
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.lease import Beating, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
+from outlast.runner import execute
 from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
 from outlast.store.values import Answer
 from outlast.worker import deaths, exchange, ledger, pool, reaper, registration, trip_bytes
@@ -322,3 +323,8 @@ def _by_row_id() -> Iterable[Patch]:
         yield without(sqlite_workers._HEARTBEAT, name, by_name, f"(1 OR {by_name})")
     guard = "registration IS ?"
     yield without(sqlite_workers._REGISTER, "reconnect", guard, f"(1 OR {guard})")
+
+
+@twin("a return after a stop was noticed completes")
+def _cut_short() -> Iterable[Patch]:
+    yield mock.patch.object(execute, "cut_short", return_value=None)

@@ -131,6 +131,7 @@ class Witness:
                 if end.job_id in self.completed:
                     self.wrong("one accepted end", f"job {end.job_id} completed twice")
                 self.completed[end.job_id] = end.token
+                self._finished(end)
         let_go = {
             end.job_id
             for end, answer in zip(ended, reply.answers, strict=True)
@@ -145,6 +146,15 @@ class Witness:
 
         self._refused_nobodys_own(ended, reply.answers)
         self._handed_on(reply.claimed)
+
+    def _finished(self, end: Transition) -> None:
+        """A task that returns what it has so far, because it was asked to stop, is not finished."""
+        sql = """SELECT json_extract(args, '$.steps') FROM outlast_jobs
+                 WHERE id = ? AND task = 'polite'"""
+        row = self._rows.execute(sql, (end.job_id,)).fetchone()
+        if row is not None and end.result != str(row[0]):
+            told = f"job {end.job_id} completed after {end.result} of {row[0]} steps"
+            self.wrong("stopped is not finished", told)
 
     def _stands(self, me: Any) -> bool:
         sql = "SELECT status = 'active' FROM outlast_workers WHERE id = ? AND epoch = ?"
