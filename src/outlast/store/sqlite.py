@@ -103,7 +103,11 @@ class SqliteStore:
         self.warnings = sqlite_versions.check()
         self._read_only = read_only
         self._connection = SqliteConnection(
-            self.path, clock=clock, patience=busy_timeout, read_only=read_only
+            self.path,
+            clock=clock,
+            patience=busy_timeout,
+            read_only=read_only,
+            on_other_file=sqlite_workers.leave_tokens_behind,
         )
         self.inspector: Inspector = SqliteInspector(self._connection, clock)
         if not location.unsafe_filesystem:

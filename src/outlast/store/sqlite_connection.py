@@ -3,6 +3,10 @@
 Everything that runs SQL is a plain function of a cursor, handed in as ``work``; this room opens
 the connection, brackets transactions, waits for locks and turns errors into Outlast's.
 
+A file that is deleted or replaced lives on for those that have it open, and for nobody else. So
+each call first looks whether the file at the path is still the one that is open, and after a commit
+looks again. SQLite does the same as it closes the old one, and leaves the log of the new one alone.
+
 A fork would copy SQLite's idea of the locks that this process holds into a process that holds
 none; so connections are closed just before a fork and opened again when next needed.
 """
@@ -35,21 +39,37 @@ _held: list[SqliteConnection] = []  # between the hooks of one fork
 _forking = threading.Lock()  # two threads may fork at once; each must let go of what it took
 _PAUSE = threading.Event()  # never set: waiting for it is a pause on the thread
 PAUSE_SECONDS = 0.005  # some locks are refused without sqlite3's own wait
+OPEN_TRIES = 3  # while the file at the path is replaced just then
+
+Place = tuple[int, int]  # device and inode
+Work = Callable[[sqlite3.Cursor, float], T]  # with a cursor and the time
 
 
 class SqliteConnection:
     """A lazily opened connection, and the one thread that uses it.
 
     ``patience`` is how many seconds a call waits for locks of others. Calls may come from any
-    event loop; they run one after the other.
+    event loop; they run one after the other. ``on_other_file`` is done first, in a transaction of
+    its own, to a file that has taken the place of the one that was open.
     """
 
-    def __init__(self, path: Path, *, clock: Clock, patience: float, read_only: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        patience: float,
+        read_only: bool,
+        on_other_file: Work[None] | None = None,
+    ) -> None:
         self.path = path
         self._clock = clock
         self._rounds = max(1, round(patience / ROUND_SECONDS))
         self._read_only = read_only
+        self._on_other_file = on_other_file
         self._connection: sqlite3.Connection | None = None
+        self._place: Place | None = None  # of the file that is open
+        self._is_other = False  # the file was replaced, and nothing was done to the new one yet
         self._executor: OneThread | None = None
         self._lock = threading.RLock()
         _alive.add(self)
@@ -64,7 +84,7 @@ class SqliteConnection:
         """Run statements that only read, without the write lock."""
         return await self.run(lambda: self.read_now(work))
 
-    async def write(self, work: Callable[[sqlite3.Cursor, float], T]) -> T:
+    async def write(self, work: Work[T]) -> T:
         """Run ``work(cursor, now)`` in one transaction under the write lock, all or nothing."""
         return await self.run(lambda: self.write_now(work))
 
@@ -72,7 +92,7 @@ class SqliteConnection:
         """As ``read``, on the thread itself."""
         return self._patiently(lambda: work(self.connect().cursor()), self._rounds)
 
-    def write_now(self, work: Callable[[sqlite3.Cursor, float], T], *, brief: bool = False) -> T:
+    def write_now(self, work: Work[T], *, brief: bool = False) -> T:
         """As ``write``, on the thread itself; ``brief``: give up after one round."""
         return self._patiently(lambda: self._transaction(work), 1 if brief else self._rounds)
 
@@ -81,11 +101,35 @@ class SqliteConnection:
         self._patiently(lambda: self.connect(create=True), self._rounds)
 
     def connect(self, *, create: bool = False) -> sqlite3.Connection:
-        """Return the connection, opened where it is not. On the thread only."""
-        if self._connection is None:
-            mode = "ro" if self._read_only else "rwc" if create else "rw"
-            self._connection = _connected(self.path, mode)
-        return self._connection
+        """Return the connection, opened where it is not. On the thread only.
+
+        Raises StoreUnavailable, once, where the file that was open is not at its path any more.
+        """
+        if self._connection is not None:
+            self._check_place("nothing was done")
+            return self._connection
+        mode = "ro" if self._read_only else "rwc" if create else "rw"
+        connection, place = _opened(self.path, mode)
+        try:
+            self._arrive(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._place = connection, place
+        return connection
+
+    def _arrive(self, connection: sqlite3.Connection) -> None:
+        if self._is_other and self._on_other_file is not None and not self._read_only:
+            self._bracket(connection.cursor(), self._on_other_file)
+        self._is_other = False
+
+    def _check_place(self, so: str) -> None:
+        if place_of(self.path) != self._place:
+            self._is_other = True
+            self.disconnect()
+            raise StoreUnavailable(
+                f"{self.path} was deleted, or another file has taken its place: {so}"
+            )
 
     def disconnect(self) -> None:
         """Close the connection. On the thread, or while nothing runs on it."""
@@ -140,23 +184,46 @@ class SqliteConnection:
             _PAUSE.wait(PAUSE_SECONDS)
         return attempt()
 
-    def _transaction(self, work: Callable[[sqlite3.Cursor, float], T]) -> T:
-        connection = self.connect()
-        cursor = connection.cursor()
+    def _transaction(self, work: Work[T]) -> T:
+        result = self._bracket(self.connect().cursor(), work)
+        self._check_place("what was written last may be lost")
+        return result
+
+    def _bracket(self, cursor: sqlite3.Cursor, work: Work[T]) -> T:
         cursor.execute(_TRANSACTION["begin"])
         try:
             result = work(cursor, self._clock.wall())
             cursor.execute(_TRANSACTION["commit"])
         except BaseException:
-            if connection.in_transaction:
+            if cursor.connection.in_transaction:
                 with suppress(sqlite3.Error):
                     cursor.execute(_TRANSACTION["rollback"])
             raise
         return result
 
 
+def place_of(path: Path) -> Place | None:
+    """Return what tells the file at this path from all others that exist; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _opened(path: Path, mode: str) -> tuple[sqlite3.Connection, Place | None]:
+    for _ in range(OPEN_TRIES):
+        check_path(path, must_exist=mode != "rwc")
+        before = place_of(path)
+        connection = _connected(path, mode)
+        place = place_of(path)
+        if before in {None, place}:
+            return connection, place
+        connection.close()
+    raise StoreUnavailable(f"{path} is replaced again and again")
+
+
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
-    check_path(path, must_exist=mode != "rwc")
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
         uri=True,

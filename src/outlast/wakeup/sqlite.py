@@ -24,6 +24,7 @@ from contextlib import closing, suppress
 
 from outlast.clock import Clock
 from outlast.store import sqlite_url
+from outlast.store.sqlite_connection import Place, place_of
 from outlast.store.sqlite_sql import statements
 from outlast.wakeup.base import Health
 from outlast.wakeup.inotify import FileWatch
@@ -108,20 +109,23 @@ class SqliteWakeup:
     def _look_on(self) -> None:
         watch = self._watch
         while not self._ended.is_set():
+            place = place_of(self._path)
             try:
                 uri = f"{self._path.as_uri()}?mode=ro"
                 with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-                    self._look(connection, watch)
+                    self._look(connection, watch, place)
             except sqlite3.Error as error:
                 self.health.ill(error)
             self._ended.wait(REOPEN_SECONDS)
 
-    def _look(self, connection: sqlite3.Connection, watch: FileWatch | None) -> None:
+    def _look(
+        self, connection: sqlite3.Connection, watch: FileWatch | None, place: Place | None
+    ) -> None:
         pace = Pace()
         seen = _version(connection)  # from here on there is a log
         watch = self._following(watch)
         self.health.well()
-        while not self._ended.is_set():
+        while not self._ended.is_set() and place_of(self._path) == place:
             told = self._rest(pace, watch)
             version = _version(connection)
             changed, seen = version != seen, version
