@@ -356,6 +356,12 @@ def current() -> Attempt:
     return attempt
 
 
+def current_token() -> int | None:
+    """Return the token of the attempt that runs in this context, if any does."""
+    attempt = _current.get(None)
+    return None if attempt is None else attempt.token
+
+
 def set_current(attempt: Attempt) -> None:
     """Make ``attempt`` the one that ``current()`` returns in this context. For the executor, which
     gives each attempt an asyncio task, and so a context, of its own."""

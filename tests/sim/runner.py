@@ -47,7 +47,7 @@ class SimRunner(RunnerProcess):
     def __init__(self, owner: Any, *, on_frame: Any, on_death: Any) -> None:
         super().__init__(
             SETTINGS, clock=owner.clock, on_frame=on_frame, on_death=on_death,
-            on_output=lambda _pid, _data: None, on_failure=owner.failed,
+            on_output=lambda _pid, _data, _token: None, on_failure=owner.failed,
         )  # fmt: skip
         self.owner = owner
         self._world = owner.world

@@ -41,6 +41,7 @@ class FakeRunner:
         self.retiring: str | None = None
         self.quit_at: float | None = None
         self.kill_reason: str | None = None
+        self.printed: dict[int, list[str]] = {}
         self.born_at = 0.0
         self.sent: list[Any] = []
         self.kills: list[str | None] = []
@@ -64,6 +65,13 @@ class FakeRunner:
 
     def ask_stacks(self) -> None:
         self.dumps += 1
+
+    def lines_of(self, token: int, since: float) -> list[str]:
+        return self.printed.get(token, [])
+
+    def forget(self, tokens) -> None:
+        for token in tokens:
+            self.printed.pop(token, None)
 
     def stacks(self) -> str:
         return self.dump

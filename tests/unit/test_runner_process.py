@@ -81,7 +81,7 @@ class Stage:
             code,
             on_frame=self._on_frame,
             on_death=self._on_death,
-            on_output=lambda _, data: self.output.extend(data),
+            on_output=lambda _pid, data, _token: self.output.extend(data),
             on_failure=self.failures.append,
         )
         await child.start()
@@ -283,3 +283,18 @@ async def test_a_group_that_cannot_be_killed_is_told_and_waited_for_no_longer(st
         assert (await stage.death()).signal == "SIGKILL"
         assert stage.at_death == [False]
     assert names == ["runner_unkillable"]
+
+
+async def test_what_was_written_before_a_frame_is_read_before_it(stage):
+    """Else the last lines of an attempt come after its end, and are taken for the next one's."""
+    child = await stage.start(
+        "data = b''\n"
+        "while b'Stop' not in data: data += sock.recv(9999)\n"
+        "os.write(1, b'before\\n'); signal.pause()"
+    )
+    child.send(Stop(1, "drain"))
+    child._flush()
+    assert select.select([child._output_fd], [], [], SECONDS)[0], "and the loop has not turned"
+    assert not stage.output
+    child._on_data(pack(Hello([], None, "3")))
+    assert bytes(stage.output) == b"before\n"

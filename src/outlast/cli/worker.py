@@ -26,6 +26,7 @@ from outlast.words import count_of
 
 if TYPE_CHECKING:
     from outlast.cli.logs import LogWriter
+    from outlast.worker.output import OnLine
 
 TASKS_SHOWN = 12
 NO_APPLICATION = "outlast.runner.shell:app"
@@ -234,10 +235,13 @@ def _load_the_rest(url: str | None) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _to_log(pid: int, text: str) -> None:
+def _to_log(pid: int, text: str, job: tuple[int, str] | None = None) -> None:
     import structlog
 
-    structlog.get_logger("outlast").info("runner_output", pid=pid, text=text)
+    job_id, task = job or (None, None)
+    structlog.get_logger("outlast").info(
+        "runner_output", pid=pid, job_id=job_id, task=task, text=text
+    )
 
 
 def settings_of(**given: Any) -> WorkerSettings:
@@ -283,7 +287,7 @@ class Log(NamedTuple):
     None: to stderr, as it is."""
 
     writer: LogWriter
-    on_line: Callable[[int, str], None] | None
+    on_line: OnLine | None
 
 
 @contextlib.contextmanager

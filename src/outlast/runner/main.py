@@ -22,6 +22,7 @@ from concurrent.futures import Future
 from typing import NoReturn
 
 from outlast.app import App
+from outlast.attempt import current_token
 from outlast.clock import SYSTEM
 from outlast.credentials import hiding_secrets
 from outlast.errors import ApplicationError, FrameError, StoreUnavailable
@@ -31,6 +32,7 @@ from outlast.runner.application import load_app
 from outlast.runner.ends import crashed
 from outlast.runner.execute import Executor, Idle, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
+from outlast.runner.printing import flush_tagged, tag_output
 from outlast.runner.process_state import ProcessState
 from outlast.runner.protocol import (
     PREFIX_BYTES,
@@ -169,6 +171,7 @@ class WorkerLink:
 
     def _flush(self) -> None:
         ends, self._ends = self._ends, []
+        flush_tagged()
         try:
             self._channel.send(Ended(ends))
         except (FrameError, UnicodeEncodeError):
@@ -316,6 +319,7 @@ def _prepare(settings: RunnerSettings) -> None:
     faulthandler.enable(file=settings.stacks, all_threads=True)
     faulthandler.register(STACKS_SIGNAL, file=settings.stacks, all_threads=True)
     sys.setswitchinterval(SWITCH_SECONDS)
+    tag_output(current_token)
 
 
 def _message(error: BaseException) -> str:

@@ -26,7 +26,7 @@ from outlast.store.values import NewWorker
 from outlast.wakeup import open_messenger, open_wakeup
 from outlast.wakeup.base import Wakeup
 from outlast.worker.memory import find_cgroup
-from outlast.worker.output import Lines, Output
+from outlast.worker.output import Lines, OnLine, Output
 from outlast.worker.pool import RunnerPool
 from outlast.worker.runner_process import RunnerProcess
 from outlast.worker.service import Duty
@@ -124,12 +124,13 @@ async def run_worker(
     settings: WorkerSettings,
     *,
     wakeup: str | None = None,
-    on_line: Callable[[int, str], None] | None = None,
+    on_line: OnLine | None = None,
     clock: Clock = SYSTEM,
 ) -> None:
     """Run a worker with runners until it is told to stop by SIGTERM, SIGINT or SIGHUP.
 
-    What runners write goes to stderr as it is, or to ``on_line(pid, text)``, line by line.
+    What runners write goes to stderr as it is, or to ``on_line(pid, text, job)``, line by
+    line; ``job`` is id and task of the job whose line it is, where that is known.
     Raises ApplicationError when the application cannot be imported, and the store's errors
     when it cannot be opened.
     """
@@ -180,6 +181,8 @@ async def _assembled(
         lock=lock,
         hide_secrets=hiding_secrets(url, wakeup),
     )
+    if isinstance(output, Lines):
+        output.job_of = worker.ledger.job_of
     birth = RunnerSettings(
         app=app,
         stacks=PLACEHOLDER_FD,

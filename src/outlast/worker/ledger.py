@@ -49,6 +49,7 @@ class Running(msgspec.Struct, eq=False, gc=False):
     saved_at: float | None = None
     blocked: float = 0.0  # seconds that another has kept it from running: not its own
     stack: str = ""  # where it stood when it reached a limit
+    output: list[str] | None = None  # its last lines, where it has ended badly
     stop_reason: str | None = None
     stopped_at: float | None = None
 
@@ -108,6 +109,11 @@ class Ledger:
     def held(self) -> set[int]:
         """Return every token whose end the store has not answered."""
         return {*self.running, *self._handed_in, *(each.token for each in self.ended)}
+
+    def job_of(self, token: int) -> tuple[int, str] | None:
+        """Return id and task of the job that this token is a running attempt of."""
+        running = self.running.get(token)
+        return None if running is None else (running.claimed.job_id, running.claimed.task)
 
     def is_empty(self) -> bool:
         """Whether nothing is held."""
@@ -298,6 +304,7 @@ class Ledger:
             outcome.crash,
             progress=running.progress,
             checkpoint_age_seconds=age,
+            output=outcome.crash.output or running.output or [],
             worker=self.worker,
             host=self.host,
             pid=running.pid,

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 
 CLOSE_SECONDS = 0.5
+JobName = tuple[int, str]  # id and task
+OnLine = Callable[[int, str, JobName | None], None]
 LINE_BYTES_MAX = 8_192  # a longer line comes in pieces
 QUEUE_MAX = 1_000  # chunks; above that, output is dropped rather than waited for
 
@@ -24,7 +26,7 @@ class Output:
         self._thread = threading.Thread(target=self._copy, name="outlast-output", daemon=True)
         self._thread.start()
 
-    def write(self, _: int, data: bytes) -> None:
+    def write(self, _pid: int, data: bytes, _token: int | None = None) -> None:
         """Pass on a chunk of a runner's output."""
         try:
             self._queue.put_nowait(data)
@@ -48,21 +50,27 @@ class Output:
 
 
 class Lines:
-    """Cuts what runners write into lines, each runner's own, for ``on_line(pid, text)``."""
+    """Cuts what runners write into lines, each attempt's own, for ``on_line(pid, text, job)``.
 
-    def __init__(self, on_line: Callable[[int, str], None]) -> None:
+    ``job_of`` says of a token which job it is an attempt of; set before anything is written.
+    """
+
+    def __init__(self, on_line: OnLine) -> None:
         self._on_line = on_line
-        self._partial: dict[int, bytes] = {}
+        self._partial: dict[tuple[int, int | None], bytes] = {}
+        self.job_of: Callable[[int], JobName | None] = lambda token: None
 
-    def write(self, pid: int, data: bytes) -> None:
+    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
         """Take a chunk of a runner's output; the last line waits until it has ended."""
-        *lines, rest = (self._partial.pop(pid, b"") + data).split(b"\n")
+        whose = (pid, token)
+        *lines, rest = (self._partial.pop(whose, b"") + data).split(b"\n")
         if len(rest) > LINE_BYTES_MAX:
             lines, rest = [*lines, rest], b""
         if rest:
-            self._partial[pid] = rest
+            self._partial[whose] = rest
+        job = None if token is None or not lines else self.job_of(token)
         for line in lines:
-            self._on_line(pid, line.decode(errors="replace"))
+            self._on_line(pid, line.decode(errors="replace"), job)
 
     def close(self) -> None:
         """There is nothing to wait for: the last lines came with their runners' ends."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from outlast.clock import Clock
 from outlast.errors import ApplicationError, FrameError
 from outlast.events import emit, heard
@@ -326,11 +328,13 @@ class RunnerPool:
     def _on_ended(self, runner: RunnerProcess, frame: Ended) -> None:
         ahead = self._ahead_alone if runner.exclusive else self._ahead_shared
         ends = [end for end in frame.ends if end.token in runner.tokens]
-        runner.tokens.difference_update([end.token for end in ends])
+        ended = [end.token for end in ends]
+        runner.tokens.difference_update(ended)
         completed = OutcomeKind.COMPLETED
         for end in ends:
             if end.outcome.kind is not completed:
                 self._show(end.token, runner)
+        runner.forget(ended)
         self._ledger.end_all(ends)
         runner.exclusive = runner.exclusive and bool(runner.tokens)
         ahead.freed(len(frame.ends))
@@ -353,9 +357,13 @@ class RunnerPool:
             )
 
     def _show(self, token: int, runner: RunnerProcess) -> None:
-        """Give an attempt that was stopped at a limit, and obeyed, the stacks as evidence."""
+        """Give an attempt what it has written as evidence, and the stacks if it was stopped at a
+        limit and obeyed."""
         running = self._ledger.running.get(token)
-        if running is not None and running.stop_reason in LIMITS:
+        if running is None:
+            return
+        running.output = runner.lines_of(token, running.started_at)
+        if running.stop_reason in LIMITS:
             running.stack = f"{running.stack}\n\n{runner.stacks()}"
 
     def _on_saving(self, runner: RunnerProcess, frame: Saving) -> None:
@@ -373,9 +381,10 @@ class RunnerPool:
         jobs = [running.claimed.job_id for running in attempts]
         suspected = suspicions_of(attempts, death)
         for running in attempts:
+            output = runner.lines_of(running.token, running.started_at)
             outcome = outcome_of(
                 running,
-                death,
+                msgspec.structs.replace(death, output=output),
                 [job_id for job_id in jobs if job_id != running.claimed.job_id],
                 suspicion=suspected.get(running.token),
                 killed_for=runner.kill_reason,

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,8 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
-from outlast.runner.tail import Tail
 from outlast.runner.tether import groups_of, kill_group
+from outlast.worker.printed import Printed
 
 GROUP_EMPTY_SECONDS = 10.0
 DRAIN_PIPES_SECONDS = 0.5
@@ -86,7 +86,7 @@ class RunnerProcess:
         clock: Clock,
         on_frame: Callable[[RunnerProcess, ToWorker], None],
         on_death: Callable[[RunnerProcess, Death], None],
-        on_output: Callable[[int, bytes], None],
+        on_output: Callable[[int, bytes, int | None], None],
         on_failure: Callable[[BaseException], None],
         shared_fds: tuple[int, ...] = (),
     ) -> None:
@@ -98,9 +98,8 @@ class RunnerProcess:
         self._on_failure = on_failure
         self._shared_fds = shared_fds
         self._unpacker = Unpacker(TO_WORKER)
-        self._tail = Tail()
         self._stacks = bytearray()
-        self._stacks_fd = -1
+        self._stacks_fd = self._output_fd = -1
         self._asked_at = float("-inf")
         self._complaint: str | None = None
         self._transport: asyncio.Transport | None = None
@@ -115,6 +114,7 @@ class RunnerProcess:
         self.release: str | None = None
         self.python: str | None = None
         self.tokens: set[int] = set()
+        self._printed = Printed(lambda: self.tokens, clock)
         self.exclusive = False
         self.taken = 0  # attempts, since its birth
         self.rss = 0  # bytes of its process group, when last looked at
@@ -251,8 +251,10 @@ class RunnerProcess:
             )
             self._pipes.append(pipe)
             self._transports.append(transport)
+        self._output_fd = output
 
     def _on_data(self, data: bytes) -> None:
+        self._read_output()  # what was written before a frame is read before it
         if self._complaint is not None:
             return
         try:
@@ -267,9 +269,30 @@ class RunnerProcess:
         self._stacks += data
         del self._stacks[:-STACKS_BYTES_MAX]
 
+    def _read_output(self) -> None:
+        """Take what is in the pipe. At its end the loop closes the descriptor, whose number then
+        may be another's."""
+        try:
+            while self._output_fd >= 0 and not self._pipes[2].ended.is_set():
+                data = os.read(self._output_fd, 65_536)
+                if not data:
+                    return
+                self._on_lines(data)
+        except OSError:  # mostly: there is nothing
+            return
+
     def _on_lines(self, data: bytes) -> None:
-        self._on_output(self.pid, data)
-        self._tail.add(data)
+        for token, text in self._printed.take(data):
+            self._on_output(self.pid, text, token)
+
+    def lines_of(self, token: int, since: float) -> list[str]:
+        """Return the last lines that an attempt has written, which has begun at ``since``."""
+        return self._printed.lines_of(token, since)
+
+    def forget(self, tokens: Collection[int]) -> None:
+        """Forget what these attempts have written: they have ended."""
+        for token in self._printed.forget(tokens):
+            self._on_output(self.pid, b"\n", token)  # what others write begins on a line of its own
 
     def _wait_on_thread(self) -> None:
         loop = asyncio.get_running_loop()
@@ -316,8 +339,8 @@ class RunnerProcess:
             await self._clock.sleep(0.01)
 
     def _death(self, status: int, usage: Any) -> Death:
-        if self._tail.partial:
-            self._on_output(self.pid, b"\n")  # what others write begins on a line of its own
+        for token in self._printed.unfinished():
+            self._on_output(self.pid, b"\n", token)
         code = os.waitstatus_to_exitcode(status)
         unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss
         return Death(
@@ -327,7 +350,7 @@ class RunnerProcess:
             rss_peak_bytes=usage.ru_maxrss * unit,
             cpu_seconds=round(usage.ru_utime + usage.ru_stime, 3),
             stacks=self.stacks(),
-            output=self._tail.lines(),
+            output=self._printed.all.lines(),
             complaint=self._complaint,
         )
 

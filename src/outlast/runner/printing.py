@@ -1,0 +1,118 @@
+"""What attempts print, told apart: what Python code writes goes out with its attempt's token.
+
+The runner's stdout and stderr are one pipe, which many attempts share. So in a runner
+``sys.stdout`` and ``sys.stderr`` know which attempt is writing, by its context, as
+``outlast.current()`` does, and put a head before what they write: the token, and how many bytes
+follow. The worker takes the heads off again (``worker/printed.py``). What is written past Python,
+by C code or a child process, has no head. Nothing is done for an attempt that prints nothing.
+
+A piece with its head is at most as long as a pipe takes in one go (PIPE_BUF), so that pieces of
+several processes and threads do not mix. Where the descriptor is no longer the pipe, since user
+code has pointed it elsewhere, the bytes go there as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, TextIO
+
+HEAD = b"\x1eoutlast %d %d\x1f"  # token, bytes
+PIECE_MAX = select.PIPE_BUF - 64  # bytes; with its head it is below PIPE_BUF
+
+
+class Tagged(io.BufferedIOBase):
+    """A binary stream to a descriptor. ``token_of``: whose the bytes are that are written now."""
+
+    def __init__(self, fd: int, token_of: Callable[[], int | None]) -> None:
+        self._fd = fd
+        self._token_of = token_of
+        self._pipe = _identity(fd)
+        self._partial: dict[int, bytes] = {}  # of lines that have not ended, by token
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._fd
+
+    def close(self) -> None:
+        """Flush. The stream is the process's: a task that closes it takes it from no other."""
+        self.flush()
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:  # type: ignore[override]
+        """Write what has come to whole lines; what has not waits for its end, or for a flush."""
+        token = self._token_of()
+        if token is None:
+            _write_all(self._fd, bytes(data))
+            return len(data)
+        with self._lock:
+            text = self._partial.pop(token, b"") + bytes(data)
+            end = len(text) if len(text) >= PIECE_MAX else text.rfind(b"\n") + 1
+            if end < len(text):
+                self._partial[token] = text[end:]
+            self._put(token, text[:end])
+        return len(data)
+
+    def flush(self) -> None:
+        """Write the parts of lines, too."""
+        if self._partial:
+            with self._lock:
+                partial, self._partial = self._partial, {}
+                for token, text in partial.items():
+                    self._put(token, text)
+
+    def _put(self, token: int, text: bytes) -> None:
+        if text and _identity(self._fd) != self._pipe:
+            _write_all(self._fd, text)
+            return
+        for at in range(0, len(text), PIECE_MAX):
+            piece = text[at : at + PIECE_MAX]
+            _write_all(self._fd, HEAD % (token, len(piece)) + piece)
+
+
+def _identity(fd: int) -> tuple[int, int] | None:
+    try:
+        stat = os.fstat(fd)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+_streams: list[Tagged] = []
+
+
+def tag_output(token_of: Callable[[], int | None]) -> None:
+    """Make ``sys.stdout`` and ``sys.stderr`` of this process such streams."""
+    sys.stdout = _text(Tagged(1, token_of), sys.stdout)
+    sys.stderr = _text(Tagged(2, token_of), sys.stderr)
+
+
+def _text(stream: Tagged, old: TextIO) -> TextIO:
+    old.flush()
+    _streams.append(stream)
+    buffer: Any = stream  # a BufferedIOBase; the stubs want more of it
+    return io.TextIOWrapper(buffer, old.encoding, old.errors, write_through=True)
+
+
+def flush_tagged() -> None:
+    """Write the parts of lines that wait: their attempts may have ended."""
+    for stream in _streams:
+        stream.flush()

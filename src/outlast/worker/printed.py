@@ -1,0 +1,104 @@
+"""Whose the lines are that a runner has written: known, or said not to be.
+
+Bytes with a head (``runner/printing.py``) are of the attempt that it names. Bytes without one, as C
+code and child processes write them, are of the attempt that is alone in the runner; while several
+are, or none, nobody can say whose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+
+from outlast.clock import Clock
+from outlast.model.crash import OUTPUT_LINES_MAX
+from outlast.runner.printing import PIECE_MAX
+from outlast.runner.tail import Tail
+
+_HEAD = re.compile(rb"\x1eoutlast (\d{1,19}) (\d{1,5})\x1f")
+_HEAD_START, _HEAD_MAX = b"\x1e", 40  # bytes
+OWN_LEAST = OUTPUT_LINES_MAX // 2  # lines of its own that a report keeps beside those of others
+NOT_KNOWN = "outlast: it is not known which of the attempts in this runner wrote what follows:"
+
+
+class Printed:
+    """The output of one runner. ``tokens``: those that are in it now."""
+
+    def __init__(self, tokens: Callable[[], Collection[int]], clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._unread = b""  # what may be the start of a head
+        self._piece: tuple[int, int] | None = None  # token, and bytes of its piece that are to come
+        self._own: dict[int, Tail] = {}
+        self._shared: deque[tuple[float, bytes]] = deque(maxlen=OUTPUT_LINES_MAX)  # at, line
+        self.all = Tail()
+
+    def take(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
+        """Take a chunk; yield its parts without their heads, each with whose it is, if known."""
+        for named, text in self._parts(self._unread + data):
+            token = self._whose(named)
+            self.all.add(text)
+            if token is not None:
+                self._own.setdefault(token, Tail()).add(text)
+            elif named is None:
+                now = self._clock.boot()
+                self._shared.extend((now, line) for line in text.split(b"\n") if line)
+            yield token, text
+
+    def _whose(self, named: int | None) -> int | None:
+        tokens = self._tokens()
+        if named is not None:
+            return named if named in tokens else None  # a thread of an attempt that has ended
+        return next(iter(tokens)) if len(tokens) == 1 else None
+
+    def _parts(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
+        self._unread = b""
+        at = 0
+        while at < len(data):
+            if self._piece is not None:
+                token, left = self._piece
+                text = data[at : at + left]
+                self._piece = (token, left - len(text)) if len(text) < left else None
+                at += len(text)
+                yield token, text
+                continue
+            start = data.find(_HEAD_START, at)
+            if start < 0:
+                yield None, data[at:]
+                return
+            if start > at:
+                yield None, data[at:start]
+            head = _HEAD.match(data, start)
+            if head is not None and int(head[2]) <= PIECE_MAX:
+                self._piece, at = (int(head[1]), int(head[2])) if int(head[2]) else None, head.end()
+            elif len(data) - start < _HEAD_MAX and b"\x1f" not in data[start:]:
+                self._unread = data[start:]
+                return
+            else:
+                yield None, data[start : start + 1]
+                at = start + 1
+
+    def lines_of(self, token: int, since: float) -> list[str]:
+        """Return the last lines of an attempt that has begun at ``since``: its own, and then those
+        that may be its own."""
+        tail = self._own.get(token)
+        own = [] if tail is None else tail.lines()
+        shared = [line.decode(errors="replace") for at, line in self._shared if at >= since]
+        if not shared:
+            return own
+        kept = shared[-(OUTPUT_LINES_MAX - 1 - min(len(own), OWN_LEAST)) :]
+        return [*own[-(OUTPUT_LINES_MAX - 1 - len(kept)) :], NOT_KNOWN, *kept]
+
+    def forget(self, tokens: Collection[int]) -> list[int]:
+        """Forget what attempts have written that have ended; return those whose last line has not
+        ended."""
+        if not self._own:
+            return []
+        gone = [(token, self._own.pop(token, None)) for token in tokens]
+        return [token for token, tail in gone if tail is not None and tail.partial]
+
+    def unfinished(self) -> list[int | None]:
+        """Return those whose last line has not ended."""
+        own = [token for token, tail in self._own.items() if tail.partial]
+        return [*own, None] if self.all.partial and not own else [*own]

@@ -1,0 +1,45 @@
+"""Tasks that write to stdout and stderr in all the ways that there are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import outlast
+from tests.crash.tasks import JOURNAL, begin, note
+
+app = outlast.App()
+
+
+@app.task
+def prints(word: str, raises: bool = True) -> None:
+    """Write in all the ways that there are."""
+    print(f"{word} by print")
+    os.write(1, f"{word} past Python\n".encode())
+    subprocess.run(["echo", f"{word} by a child"], check=True)
+    print(f"{word} to stderr", file=sys.stderr)
+    print(f"{word}, no end", end="")
+    if raises:
+        raise ValueError(word)
+
+
+@app.task
+async def prints_in_turn(word: str) -> None:
+    for number in range(5):
+        print(word, number)
+        await asyncio.sleep(0.02)
+    raise ValueError(word)
+
+
+@app.task
+async def prints_and_hangs(word: str) -> None:
+    """Wait for company before writing."""
+    begin()
+    while JOURNAL.read_text().count('"start"') < 2:
+        await asyncio.sleep(0.02)
+    print(f"{word} by print")
+    os.write(2, f"{word} past Python\n".encode())
+    note("written")
+    await asyncio.sleep(600)

@@ -1,0 +1,84 @@
+"""What an attempt has written is in its own report, and its lines in the log name its job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from outlast.model.job import Policy
+from outlast.store.values import NewJob
+from outlast.worker.printed import NOT_KNOWN
+from tests.crash.harness import Scene
+
+ONCE = Policy(retries=0, max_losses=0)
+PRINTERS = {"OUTLAST_TEST_APP": "tests.crash.printers:app"}
+
+
+async def enqueue(stage: Scene, task: str, **args: object) -> int:
+    new = NewJob(task=task, args=json.dumps(args), policy=ONCE)
+    return (await stage.store.enqueue([new]))[0].job_id
+
+
+async def output_of(stage: Scene, job_id: int) -> list[str]:
+    await stage.ended(job_id)
+    (closed,) = await stage.attempts(job_id)
+    assert closed.crash is not None
+    return closed.crash.output
+
+
+async def test_the_report_of_an_error_has_what_the_attempt_wrote(stage: Scene) -> None:
+    worker = await stage.worker("--runners", "1", "--log-format", "json", env=PRINTERS)
+    first = await enqueue(stage, "prints", word="first", raises=False)
+    assert (await stage.ended(first)).state == "completed"
+    job_id = await enqueue(stage, "prints", word="second")
+    assert await output_of(stage, job_id) == [
+        "second by print",
+        "second past Python",
+        "second by a child",
+        "second to stderr",
+        "second, no end",
+    ]
+
+    async def told() -> bool:
+        return any(each["text"] == "second, no end" for each in worker.told("runner_output"))
+
+    await stage.until(told, "the last line of the log")
+    lines = [each for each in worker.told("runner_output") if each["text"].startswith("second")]
+    assert {(each["job_id"], each["task"]) for each in lines} == {(job_id, "prints")}
+
+
+async def test_attempts_that_share_a_runner_have_each_its_own_lines(sqlite_stage: Scene) -> None:
+    stage = sqlite_stage
+    await stage.worker("--runners", "1", env=PRINTERS)
+    jobs = [await enqueue(stage, "prints_in_turn", word=word) for word in ("one", "two")]
+    for job_id, word in zip(jobs, ("one", "two"), strict=True):
+        lines = await output_of(stage, job_id)
+        if NOT_KNOWN in lines:
+            lines = lines[: lines.index(NOT_KNOWN)]
+        assert lines == [f"{word} {number}" for number in range(5)]
+
+
+async def test_after_a_kill_each_report_has_its_own_lines_and_says_what_is_not_known(
+    sqlite_stage: Scene,
+) -> None:
+    stage = sqlite_stage
+    await stage.worker("--runners", "1", env=PRINTERS)
+    jobs = [await enqueue(stage, "prints_and_hangs", word=word) for word in ("one", "two")]
+
+    async def both() -> bool:
+        return len(stage.entries("written")) == 2
+
+    await stage.until(both, "two attempts")
+    os.kill(stage.entries()[0]["pid"], signal.SIGKILL)
+
+    async def closed() -> bool:
+        return all([await stage.attempts(job_id) for job_id in jobs])
+
+    await stage.until(closed, "the reports")
+    for job_id, word in zip(jobs, ("one", "two"), strict=True):
+        crash = (await stage.attempts(job_id))[0].crash
+        assert crash is not None
+        lines = crash.output
+        assert lines[:2] == [f"{word} by print", NOT_KNOWN]
+        assert sorted(lines[2:]) == ["one past Python", "two past Python"]
