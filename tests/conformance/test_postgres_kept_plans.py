@@ -85,9 +85,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     asked = []
     use = Connections.use
 
-    def spied(self: Connections, *, keeps_plans: bool = False) -> Any:
+    def spied(self: Connections, *, keeps_plans: bool = False, **more: Any) -> Any:
         asked.append(keeps_plans)
-        return use(self, keeps_plans=keeps_plans)
+        return use(self, keeps_plans=keeps_plans, **more)
 
     monkeypatch.setattr(Connections, "use", spied)
     return asked

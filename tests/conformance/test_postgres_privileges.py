@@ -95,6 +95,7 @@ async def test_a_worker_role_may_run_every_statement(
     store = PostgresStore(role)
     await store.open()
     await _all_of_a_worker(store)
+    await _reap_beside(store, session)
     await _all_of_an_operator(store)
     await _all_of_a_reader(store)
     await store.close()
@@ -105,6 +106,15 @@ async def test_a_worker_role_may_run_every_statement(
         if not each.name.startswith("migration_")
     }
     assert statements - used == BY_THE_OWNER
+
+
+async def _reap_beside(store: PostgresStore, session: Any) -> None:
+    hands = await Hands.on(store, "held")
+    async with session.transaction():
+        await session.execute("SELECT FROM outlast_workers FOR KEY SHARE")
+        with pytest.raises(StoreUnavailable, match="holds its row"):
+            await store.reap(await hands.seen())
+    await hands.vanish()
 
 
 async def _all_of_a_worker(store: PostgresStore) -> None:
@@ -138,8 +148,6 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await store.reconcile(me, [third.token])
     await store.reclaim(lost_worker, only=[(third.job_id, third.token)])
     await Hands(store, me).claim(1)
-    with pytest.raises(StoreUnavailable, match="holds its row"):
-        await store._free(await Hands(store, me).seen())  # asked only where a session does
     await Hands(store, me).vanish()
     assert await store.reclaim(lost_worker)
     await store.set_status(other.me, WorkerStatus.STOPPED)

@@ -24,6 +24,7 @@ from outlast.store.postgres_inspector import PostgresInspector
 from outlast.store.postgres_pool import Connections, Settings, check_url, foreign_errors
 from outlast.store.postgres_privileges import check_may_serve, grant
 from outlast.store.postgres_schema import PostgresSchema
+from outlast.store.postgres_session import Transaction
 from outlast.store.postgres_sql import Pair, ends_text, orphan_of, pair_of, sql, to_json
 from outlast.store.reads import Inspector, WorkerStatus
 from outlast.store.values import (
@@ -60,6 +61,8 @@ class PostgresStore:
         url: ``postgresql://`` or ``postgres://``. Tables are found by the role's search_path,
             which ``?options=-csearch_path%3Dname`` can set.
         connections: how many are open at most, per event loop.
+        reserved: how many of them are for a worker's own trips (its exchange, its registration),
+            and for nothing else: neither waits for the other.
         notify: whether listeners are woken (NOTIFY takes a global lock at commit).
         statement_timeout, connect_timeout: seconds; keep the first below the lease.
         pooler: a transaction pooler stands between: keep nothing in the session.
@@ -70,6 +73,7 @@ class PostgresStore:
         url: str,
         *,
         connections: int = 1,
+        reserved: int = 0,
         notify: bool = True,
         statement_timeout: float = 30.0,
         connect_timeout: float = 10.0,
@@ -82,6 +86,7 @@ class PostgresStore:
             Settings(
                 url=url,
                 connections=connections,
+                reserved=reserved,
                 statement_timeout=statement_timeout,
                 connect_timeout=connect_timeout,
                 pooler=pooler,
@@ -119,11 +124,11 @@ class PostgresStore:
 
     async def raise_tokens(self, above: int) -> None:
         """Make every later token larger than ``above``."""
-        await self._fetch("raise_tokens", above)
+        await self._fetch("raise_tokens", above, own=True)
 
     async def grant(self, role: str, purpose: Purpose) -> list[str]:
         """Let a role do what it is for; return the privileges that it lacked."""
-        async with self._connections.use() as connection:
+        async with self._connections.use(kind=Transaction.COMMITTED) as connection:
             return await grant(connection, role, purpose)
 
     # -- jobs
@@ -135,19 +140,20 @@ class PostgresStore:
             if stored is not None:
                 return [stored]
         with_keys = keyed(jobs)
-        async with self._connections.use(keeps_plans=not with_keys) as connection:
-            if len(jobs) == 1 or not with_keys:
-                return await enqueue(connection, jobs, notify=self.notify)
-            async with connection.transaction():
-                return await enqueue(connection, jobs, notify=self.notify)
+        return await self._connections.run(
+            lambda connection: enqueue(connection, jobs, notify=self.notify),
+            keeps_plans=not with_keys,
+            kind=Transaction.COMMITTED if with_keys and len(jobs) > 1 else None,
+        )
 
     async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:
-        async with self._connections.use(keeps_plans=True) as connection:
-            created = await create_with_key(connection, job, notify=self.notify)
+        created = await self._connections.run(
+            lambda connection: create_with_key(connection, job, notify=self.notify),
+            keeps_plans=True,
+        )
         if created is not None:
             return created
-        async with self._connections.use() as connection:
-            return (await unfinished(connection, [job]))[0]
+        return (await self._connections.run(lambda each: unfinished(each, [job])))[0]
 
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
@@ -240,6 +246,7 @@ class PostgresStore:
             new.lock_inode,
             new.instance if new.succeeds else None,
             new.registration,
+            own=True,
         )
         worker_id, epoch, replaced = rows[0]
         return Registered(worker_id, epoch, new.registration, replaced)
@@ -247,12 +254,15 @@ class PostgresStore:
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
         """Raise the epoch, after any exchange under way. None: the lease is lost."""
         await self.raise_tokens(token_seen)
-        rows = await self._fetch("reconnect", me.worker_id, me.registration)
+        rows = await self._fetch("reconnect", me.worker_id, me.registration, own=True)
         return WorkerRef(me.worker_id, rows[0]["epoch"], me.registration) if rows else None
 
     async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
         """Move to draining or stopped. False: the lease is lost."""
-        return bool(await self._fetch("set_status", me.worker_id, status.value, me.registration))
+        rows = await self._fetch(
+            "set_status", me.worker_id, status.value, me.registration, own=True
+        )
+        return bool(rows)
 
     async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
         """Ask live workers to drain and leave; return the ids of those that are asked."""
@@ -296,7 +306,13 @@ class PostgresStore:
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         """Release own running jobs whose token is not in ``held``."""
         rows = await self._fetch(
-            "reconcile", me.worker_id, me.epoch, list(held), self.notify, me.registration
+            "reconcile",
+            me.worker_id,
+            me.epoch,
+            list(held),
+            self.notify,
+            me.registration,
+            own=True,
         )
         return [(row["job_id"], row["token"]) for row in rows]
 
@@ -338,7 +354,8 @@ class PostgresStore:
         only: Collection[Pair] | None = None,
     ) -> list[Transition]:
         """Close the attempts of orphans, or only these, as decided, in one transaction."""
-        async with self._connections.use() as connection, connection.transaction():
+
+        async def close(connection: Any) -> list[Transition]:
             if only is None:
                 rows = await connection.fetch(sql("orphans"), limit)
             else:
@@ -347,8 +364,10 @@ class PostgresStore:
                 return []
             decided = [decide(orphan_of(row)) for row in rows]
             closed = await connection.fetch(sql("close"), ends_text(decided), self.notify)
-        pairs = {(row["job_id"], row["token"]) for row in closed}
-        return [transition for transition in decided if pair_of(transition) in pairs]
+            pairs = {(row["job_id"], row["token"]) for row in closed}
+            return [transition for transition in decided if pair_of(transition) in pairs]
+
+        return await self._connections.run(close, kind=Transaction.COMMITTED)
 
     async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
@@ -359,10 +378,11 @@ class PostgresStore:
         """Return the tokens of those that are no longer current."""
         return [row["token"] for row in await self._fetch("superseded", *_columns(attempts))]
 
-    async def _fetch(self, verb: str, *values: Any) -> list[Any]:
-        async with self._connections.use() as connection:
-            rows: list[Any] = await connection.fetch(sql(verb), *values)
-            return rows
+    async def _fetch(self, verb: str, *values: Any, own: bool = False) -> list[Any]:
+        rows: list[Any] = await self._connections.run(
+            lambda connection: connection.fetch(sql(verb), *values), own=own
+        )
+        return rows
 
 
 def _seen(row: Any) -> WorkerSeen:

@@ -119,9 +119,12 @@ class PostgresExchange:
 
     async def _fetch(self, *values: Any) -> list[Any]:
         # its plan may be kept: that of a function's call never depends on what tables hold
-        async with self._connections.use(keeps_plans=True) as connection:
-            rows: list[Any] = await connection.fetch(sql("exchange"), *values)
-            return rows
+        rows: list[Any] = await self._connections.run(
+            lambda connection: connection.fetch(sql("exchange"), *values),
+            keeps_plans=True,
+            own=True,
+        )
+        return rows
 
     def _remember(self, rows: Sequence[Any], head: _Head) -> None:
         """Note what an exchange has told of the line."""

@@ -27,6 +27,7 @@ from outlast.store.figures import (
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_privileges import privileges
+from outlast.store.postgres_session import Transaction
 from outlast.store.postgres_sql import sql
 from outlast.store.reads import (
     HELD_MAX,
@@ -111,10 +112,7 @@ class PostgresInspector:
 
     async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
         """Return a page of jobs with their closed attempts, as one snapshot shows them."""
-        async with (
-            self._connections.use() as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
+        async with self._connections.use(kind=Transaction.SNAPSHOT) as connection:
             jobs = [
                 _past(row) for row in await connection.fetch(sql("history_jobs"), after_id, limit)
             ]
@@ -131,17 +129,15 @@ class PostgresInspector:
     @asynccontextmanager
     async def _by_index(self) -> AsyncIterator[Any]:
         """Lend a connection in one snapshot, on which bounded counts go by index."""
-        async with (
-            self._connections.use() as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
-        ):
+        async with self._connections.use(kind=Transaction.SNAPSHOT) as connection:
             await connection.execute(sql("by_index"))
             yield connection
 
     async def _fetch(self, verb: str, *values: Any) -> list[Any]:
-        async with self._connections.use() as connection:
-            rows: list[Any] = await connection.fetch(sql(verb), *values)
-            return rows
+        rows: list[Any] = await self._connections.run(
+            lambda connection: connection.fetch(sql(verb), *values)
+        )
+        return rows
 
 
 _FIGURE: dict[str, type[msgspec.Struct]] = {

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import asyncpg
@@ -29,12 +29,22 @@ from outlast.errors import (
     StoreCorrupt,
     StoreUnavailable,
 )
+from outlast.store.postgres_session import Transaction, begin_text, is_pooled, settings_of
+
+R = TypeVar("R")
 
 SCHEMES = ("postgresql://", "postgres://")
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
 
 _BROKEN_OFF = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 TROUBLE = (*_BROKEN_OFF, asyncpg.PostgresError)  # all that the driver raises
+RETRIES = 4  # of what has collided with another transaction, and was rolled back
+
+
+class Collision(StoreUnavailable):
+    """The server has rolled a transaction back in favour of another one; it may be done again."""
+
+
 _CLASS_ERRORS: dict[str, type[Exception]] = {
     "21": BadData,
     "22": BadData,
@@ -52,30 +62,21 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     ),
     "XX000": (StoreUnavailable, "the server failed"),
     "22023": (StoreUnavailable, "the server refuses a setting"),
+    "40001": (Collision, "another transaction came first"),
+    "40P01": (Collision, "a deadlock with another transaction"),
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
-}
-
-# What a role or database may be set to otherwise, and our statements rest on: plans by index, and
-# results that are NULL and not a text; and sessions that stay. Not among them, and so obeyed:
-# default_transaction_read_only, by which a server that runs out of disk protects itself, and
-# search_path, by which our tables are found.
-_PLAIN = {
-    "jit": "off",
-    "enable_indexscan": "on",
-    "enable_indexonlyscan": "on",
-    "enable_nestloop": "on",
-    "array_nulls": "on",
-    "idle_session_timeout": "0",
 }
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect. Times are in seconds. ``pooler``: a transaction pooler stands between, so
+    """How to connect. Times are in seconds. ``reserved``: so many of the connections are for a
+    worker's own trips, and no others are. ``pooler``: a transaction pooler stands between, so
     nothing is kept in the session, neither settings nor prepared statements. A pooler that refuses
     our settings is recognised by that."""
 
     url: str
     connections: int = 1
+    reserved: int = 0
     statement_timeout: float = 30.0
     connect_timeout: float = 10.0
     pooler: bool = False
@@ -127,10 +128,12 @@ def foreign_errors() -> Iterator[None]:
 
 class _Stock:
     """The connections of one event loop. ``idle``: those that plan each statement anew (False),
-    and those that keep plans (True); ``lent``: how many are in use."""
+    and those that keep plans (True); ``lent``: how many are in use; ``free``: how many more may be,
+    for whom some are reserved (True) and for the others."""
 
-    def __init__(self, limit: int) -> None:
-        self.free = asyncio.Semaphore(limit)
+    def __init__(self, limit: int, reserved: int) -> None:
+        others = asyncio.Semaphore(limit - reserved)
+        self.free = {True: asyncio.Semaphore(reserved) if reserved else others, False: others}
         self.limit = limit
         self.idle: dict[bool, list[Any]] = {False: [], True: []}
         self.lent = 0
@@ -162,33 +165,72 @@ class _Stock:
 class _Loan:
     """A connection for the length of an ``async with``: see ``Connections.use``."""
 
-    __slots__ = ("_cancels", "_connection", "_connections", "_generation", "_keeps_plans", "_stock")
+    __slots__ = (
+        "_cancels", "_connection", "_connections", "_free", "_generation", "_keeps_plans", "_kind",
+        "_stock",
+    )  # fmt: skip
 
-    def __init__(self, connections: Connections, *, keeps_plans: bool) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        keeps_plans: bool,
+        own: bool,
+        kind: Transaction | None,
+    ) -> None:
         self._connections = connections
         self._keeps_plans = keeps_plans
+        self._kind = kind
         self._cancels = _cancels()
+        self._stock = stock = connections.stock()
+        self._free = stock.free[own]
 
     async def __aenter__(self) -> Any:
-        self._stock = stock = self._connections.stock()
-        await stock.free.acquire()
+        stock = self._stock
+        await self._free.acquire()
         stock.lent += 1
         self._generation = stock.generation
         self._connection, self._keeps_plans = stock.take(keeps_plans=self._keeps_plans)
-        if self._connection is None:
-            try:
+        try:
+            if self._connection is None:
                 self._connection = await self._connections.connect(keeps_plans=self._keeps_plans)
-            except BaseException:
-                self._end()
-                raise
+        except BaseException:
+            self._end()
+            raise
+        await self._begin()
         return self._connection
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
+            if self._kind is not None:
+                await self._command("COMMIT")
             self._give_back(keep=True)
             return
         mapped = translated(error)
-        self._give_back(keep=_is_clean(error, mapped))
+        keep = _is_clean(error, mapped)
+        if keep and self._kind is not None:
+            await self._command("ROLLBACK")
+        self._give_back(keep=keep)
+        self._raise(error, mapped)
+
+    async def _begin(self) -> None:
+        """Begin the transaction that was asked for; behind a pooler, one in any case."""
+        pooled = is_pooled(self._connection)
+        if pooled or self._kind is not None:
+            self._kind = self._kind or Transaction.COMMITTED
+            timeout = self._connections.settings.statement_timeout
+            await self._command(begin_text(self._kind, timeout if pooled else None))
+
+    async def _command(self, text: str) -> None:
+        try:
+            await self._connection.execute(text)
+        except BaseException as error:
+            self._give_back(keep=False)
+            self._raise(error, translated(error))
+            raise
+
+    def _raise(self, error: BaseException, mapped: Exception | None) -> None:
+        """Raise what an error stands for, unless it is to leave as it is."""
         if mapped is None:
             return
         if _cancels() > self._cancels:
@@ -206,7 +248,7 @@ class _Loan:
 
     def _end(self) -> None:
         self._stock.lent -= 1
-        self._stock.free.release()
+        self._free.release()
 
 
 class Connections:
@@ -224,14 +266,39 @@ class Connections:
         self._last: tuple[ref[asyncio.AbstractEventLoop], _Stock] | None = None
         self._left_to_parent: list[object] = []
 
-    def use(self, *, keeps_plans: bool = False) -> _Loan:
+    async def run(
+        self,
+        work: Callable[[Any], Awaitable[R]],
+        *,
+        keeps_plans: bool = False,
+        own: bool = False,
+        kind: Transaction | None = None,
+    ) -> R:
+        """Return what ``work(connection)`` returns: as ``use``, and once more, from its beginning,
+        where the server has rolled it back in favour of another transaction."""
+        for _ in range(RETRIES):
+            try:
+                async with self.use(keeps_plans=keeps_plans, own=own, kind=kind) as connection:
+                    return await work(connection)
+            except Collision:
+                continue
+        async with self.use(keeps_plans=keeps_plans, own=own, kind=kind) as connection:
+            return await work(connection)
+
+    def use(
+        self, *, keeps_plans: bool = False, own: bool = False, kind: Transaction | None = None
+    ) -> _Loan:
         """Lend a connection; errors of the driver leave as errors of Outlast.
+
+        ``own``: for a worker's own trips, which have connections of their own where some are
+        reserved. ``kind``: in one transaction, committed at the end.
 
         Whatever breaks off (also a cancelled caller) takes the connection with it. A caller that
         was cancelled hears of that, though the driver's own clean-up (a rollback on a connection
         that is gone) may have put another error in its place.
         """
-        return _Loan(self, keeps_plans=keeps_plans and self.settings.connections > 1)
+        keeps_plans = keeps_plans and self.settings.connections > 1
+        return _Loan(self, keeps_plans=keeps_plans, own=own, kind=kind)
 
     async def close(self) -> None:
         """Close this loop's idle connections politely, those of other loops abruptly."""
@@ -258,7 +325,7 @@ class Connections:
             return self._last[1]
         stock = self._stocks.get(loop)
         if stock is None:
-            stock = self._stocks[loop] = _Stock(self.settings.connections)
+            stock = self._stocks[loop] = _Stock(self.settings.connections, self.settings.reserved)
         self._last = (ref(loop), stock)
         return stock
 
@@ -281,37 +348,17 @@ async def connect(
 ) -> Any:
     """Open one connection, by way of a pooler where there is one that says so. Its driver prepares
     and executes without a break, so a pooler keeps both on one session of the server."""
-    plans = "force_generic_plan" if keeps_plans else "force_custom_plan"
-    session = _session(settings, application, plans)
+    session = {
+        "application_name": application,
+        "default_transaction_isolation": "read committed",
+        **settings_of(settings.statement_timeout, keeps_plans=keeps_plans),
+    }
     try:
         return await _open(settings, session, pooler=settings.pooler)
     except asyncpg.ProtocolViolationError as error:
         if "startup parameter" not in str(error):
             raise
         return await _open(settings, session, pooler=True)
-
-
-def _session(settings: Settings, application: str, plans: str) -> dict[str, str]:
-    return {
-        "application_name": application,
-        **_bounds(settings),
-        "default_transaction_isolation": "read committed",
-        "plan_cache_mode": plans,
-        **_PLAIN,
-    }
-
-
-def _bounds(settings: Settings) -> dict[str, str]:
-    """How long a session may keep rows locked that are of no use to its client any more: while it
-    works, while it waits for the next statement, and while its client does not read the reply,
-    which neither of the first two ends (TCP on Linux; for a Unix socket see free.sql)."""
-    milliseconds = str(int(settings.statement_timeout * 1000))
-    return {
-        "statement_timeout": milliseconds,
-        "idle_in_transaction_session_timeout": milliseconds,
-        "tcp_user_timeout": milliseconds,
-        "lock_timeout": "0",
-    }
 
 
 async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
@@ -331,6 +378,8 @@ async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) ->
 
 def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
     """Whether the statement ended with an error of its own and the connection is as before."""
+    if isinstance(mapped, Collision):
+        return True
     if isinstance(mapped, (StoreUnavailable, StoreCorrupt)):
         return False
     return isinstance(error, Exception)

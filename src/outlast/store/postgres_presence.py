@@ -2,8 +2,8 @@
 
 Nothing else ever runs on this connection, so nothing but its end lets go of the lock. It asks for
 nothing in the session and keeps no statements: so it works behind a pooler as well, far enough to
-find out that there is one. Each proof says its isolation itself: a serialization failure would cost
-the lock.
+find out that there is one. Each proof is a transaction that says itself what it needs: a
+serialization failure would cost the lock, and one that stays open would keep the worker's row.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.store.postgres_pool import Settings, check_url, connect, translated
+from outlast.store.postgres_session import Transaction, begin_text, in_transaction
 from outlast.store.postgres_sql import sql
 
 
@@ -22,6 +23,7 @@ class PostgresPresence:
     def __init__(self, url: str, *, patience: float) -> None:
         self.on_lost: Callable[[], None] = lambda: None
         self._settings = Settings(url=check_url(url), connect_timeout=patience, pooler=True)
+        self._begin = begin_text(Transaction.COMMITTED, patience)
         self._patience = patience
         self._connection: Any = None
 
@@ -50,7 +52,7 @@ class PostgresPresence:
 
     async def _hold(self, worker_id: int) -> str | None:
         connection = await self._connected()
-        async with connection.transaction(isolation="read_committed"):
+        async with in_transaction(connection, self._begin):
             values = (worker_id, _own_port(connection), connection.get_server_pid())
             reason: str | None = await connection.fetchval(sql("presence_hold"), *values)
             return reason

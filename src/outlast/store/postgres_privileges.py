@@ -63,7 +63,7 @@ async def privileges(connection: Any, role: str | None, purpose: Purpose) -> lis
 
 
 async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
-    """Grant a role what it lacks, all or nothing; return it.
+    """Grant a role what it lacks, in the transaction of the connection; return it.
 
     Raises ConfigError for an unknown role, NotPermitted where this role may not grant it.
     """
@@ -71,13 +71,12 @@ async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
     if not needed:
         raise ConfigError(f"there is no role {role!r} on this server: CREATE ROLE makes one")
     lacking = [each for each in needed if not each.held]
-    async with connection.transaction():
-        for each in lacking:
-            await connection.execute(each.statement)
-        # PostgreSQL only warns where the one who grants has no right to
-        left = [each for each in await privileges(connection, role, purpose) if not each.held]
-        if left:
-            raise NotPermitted(f"this role may not grant {named(left)}: use the tables' owner")
+    for each in lacking:
+        await connection.execute(each.statement)
+    # PostgreSQL only warns where the one who grants has no right to
+    left = [each for each in await privileges(connection, role, purpose) if not each.held]
+    if left:
+        raise NotPermitted(f"this role may not grant {named(left)}: use the tables' owner")
     return [each.what for each in lacking]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from outlast.errors import NotPermitted, SchemaMismatch
 from outlast.store.migrations import Applied, Step, check_history, check_usable, load, pending
 from outlast.store.postgres_pool import Connections
+from outlast.store.postgres_session import Transaction
 from outlast.store.postgres_sql import sql
 from outlast.store.values import Migration
 
@@ -42,9 +43,9 @@ class PostgresSchema:
     async def migrate(self) -> list[Migration]:
         """Apply what is pending; return it. Two migrators at once are safe."""
         done: list[Migration] = []
-        async with self._connections.use() as connection:
-            while (step := await self._next_step(connection)) is not None:
-                done.append(step)
+        run, kind = self._connections.run, Transaction.COMMITTED
+        while (step := await run(self._next_step, kind=kind)) is not None:
+            done.append(step)
         return done
 
     async def migrations(self) -> list[Migration]:
@@ -77,13 +78,12 @@ class PostgresSchema:
             ) from error
 
     async def _next_step(self, connection: Any) -> Migration | None:
-        async with connection.transaction():
-            await connection.execute("SET LOCAL statement_timeout = 0")
-            await connection.execute(sql("schema_lock"), timeout=None)
-            applied = await _applied(connection)
-            check_history(self._steps, applied)
-            steps = pending(self._steps, applied)
-            return await _apply(connection, steps[0]) if steps else None
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        await connection.execute(sql("schema_lock"), timeout=None)
+        applied = await _applied(connection)
+        check_history(self._steps, applied)
+        steps = pending(self._steps, applied)
+        return await _apply(connection, steps[0]) if steps else None
 
 
 async def _applied(connection: Any) -> list[Applied]:

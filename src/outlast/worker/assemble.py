@@ -46,8 +46,12 @@ def unique_name(clock: Clock = SYSTEM) -> str:
 
 
 async def open_main_store(url: str, lease: float, wakeup: str | None = None) -> Store:
-    """Return the store for a worker's main loop, opened. With a messenger it notifies nobody."""
-    settings = _server_settings(url, lease, connections=2)
+    """Return the store for a worker's main loop, opened. With a messenger it notifies nobody.
+
+    Of its two connections one is the exchange's, and one is the reaper's and all others': what they
+    do there waits for no row, and the pruner's batches are short.
+    """
+    settings = _server_settings(url, lease, connections=2, reserved=1)
     if wakeup is not None:
         settings["notify"] = False
     store = open_store(url, **settings)
@@ -55,12 +59,12 @@ async def open_main_store(url: str, lease: float, wakeup: str | None = None) -> 
     return store
 
 
-def _server_settings(url: str, lease: float, connections: int) -> dict[str, Any]:
+def _server_settings(url: str, lease: float, connections: int, reserved: int = 0) -> dict[str, Any]:
     if url.startswith("sqlite"):
         return {}
     # what the server still does after the lease has ended helps nobody
     timeout = min(STATEMENT_SECONDS_MAX, lease / 2)
-    return {"connections": connections, "statement_timeout": timeout}
+    return {"connections": connections, "reserved": reserved, "statement_timeout": timeout}
 
 
 async def open_beating_store(url: str, lease: float, lock: LockFile | None) -> Store:

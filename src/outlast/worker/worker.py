@@ -249,6 +249,7 @@ class Worker:
             self._store,
             keep_jobs=self.settings.keep_completed_seconds,
             keep_workers=self.settings.keep_workers_seconds,
+            clock=self._clock,
         )
 
     # -- what happens meanwhile ----------------------------------------------------------------
