@@ -19,16 +19,9 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from outlast.bridge import blocking
-from outlast.codec import encode_result, from_json, to_json
+from outlast.codec import encode_result, from_json, to_json, too_large
 from outlast.config import MAX_PAYLOAD
-from outlast.errors import (
-    BadArguments,
-    LostLease,
-    NotInAttempt,
-    Stopped,
-    StoreUnavailable,
-    UsageError,
-)
+from outlast.errors import LostLease, NotInAttempt, Stopped, StoreUnavailable, UsageError
 from outlast.model.crash import Progress, clean
 from outlast.store.base import ForeignConnection
 from outlast.store.values import Answer, Claimed
@@ -251,9 +244,7 @@ class Attempt:
             raise UsageError("this attempt was completed in your transaction: nothing can be saved")
         data = to_json("the checkpoint", value)
         if len(data) > self.max_payload:
-            raise BadArguments(
-                f"the checkpoint has {len(data)} bytes of JSON; {self.max_payload} are allowed"
-            )
+            raise too_large("the checkpoint has", len(data), self.max_payload, "save")
         with _lock:
             self._saves += 1
             return data.decode(), self._saves

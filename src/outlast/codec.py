@@ -156,9 +156,17 @@ def encode_result(value: Any, annotation: Any = Any, max_payload: int = MAX_PAYL
         return "null"
     text = to_json("the result", value)
     if len(text) > max_payload:
-        raise BadArguments(f"the result has {len(text)} bytes of JSON; {max_payload} are allowed")
+        raise too_large("the result has", len(text), max_payload, "return")
     from_json("the result", text, annotation)
     return text.decode()
+
+
+def too_large(what: str, size: int, most: int, verb: str) -> BadArguments:
+    """Return the error for a value of too many bytes of JSON, with what to do instead."""
+    return BadArguments(
+        f"{what} {size} bytes of JSON; {most} are allowed (App(max_payload=…)): store large data"
+        f" elsewhere and {verb} its name"
+    )
 
 
 def encode_return(value: Any, annotation: Any, max_payload: int) -> tuple[str, str]:
@@ -248,11 +256,8 @@ class Signature:
             {name: self._encoded(name, bound[name]) for name in bound}
         )
         if len(text) > self.max_payload:
-            raise BadArguments(
-                f"the arguments of task {self.task} have {len(text)} bytes of JSON;"
-                f" {self.max_payload} are allowed (App(max_payload=…)): store large data"
-                " elsewhere and pass its name"
-            )
+            what = f"the arguments of task {self.task} have"
+            raise too_large(what, len(text), self.max_payload, "pass")
         return text.decode()
 
     def decode(self, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store import open_store
 from outlast.store.values import NewJob
 from tests.cli.conftest import Outlast, environment
-from tests.conformance.kit import Hands, ended, enqueued
+from tests.conformance.kit import Hands, ended, enqueued, job, new_worker
 from tests.servers import PostgresServer
 
 Filled = tuple[str, dict[str, int]]
@@ -55,14 +56,15 @@ def test_jobs_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> Non
     document = outlast("jobs", "--url", url, "--json").json()
     assert document["schema"] == 1
     assert {job["id"] for job in document["jobs"]} == set(ids.values())
-    for job in document["jobs"]:
-        assert set(job) >= JOB_NAMES
-        assert "attempts" not in job
-    running = next(job for job in document["jobs"] if job["state"] == "running")
+    for one in document["jobs"]:
+        assert set(one) >= JOB_NAMES
+        assert "attempts" not in one
+    running = next(one for one in document["jobs"] if one["state"] == "running")
     assert running["progress"] == {
         "fraction": 0.4,
         "stage": "counting",
         "message": "commit 400 of 1000",
+        "waits_for": None,
     }
 
 
@@ -75,6 +77,12 @@ def test_jobs_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> Non
         (["--tenant", "acme"], {"dead"}),
         (["--state", "queued", "--task", "render"], {"retrying", "scheduled", "queued"}),
         (["--limit", "2"], {"cancelled", "unservable"}),
+        (["--state", "scheduled"], {"scheduled"}),
+        (["--state", "retrying"], {"retrying"}),
+        (["--state", "unservable"], {"unservable"}),
+        (["--state", "suspect"], {"suspect"}),
+        (["--state", "scheduled", "--task", "nothing"], set()),
+        (["--state", "orphaned"], set()),
         (["--task", "nothing"], set()),
     ],
 )
@@ -84,6 +92,37 @@ def test_jobs_are_filtered(
     url, ids = rows
     document = outlast("jobs", "--url", url, "--json", *options).json()
     assert {job["id"] for job in document["jobs"]} == {ids[name] for name in wanted}
+
+
+def test_a_word_that_is_no_state_is_told_what_is_one(outlast: Outlast, rows: Filled) -> None:
+    outlast("jobs", "--state", "failed", "--url", rows[0]).refused(2, "dead", "retrying", "silent")
+
+
+async def test_jobs_show_what_they_were_called_with(outlast: Outlast, sqlite_url: str) -> None:
+    store = open_store(sqlite_url)
+    await store.open()
+    command = '{"argv":["tar","czf","/backup/a b.tgz"]}'
+    await store.enqueue([job(task="mail", args='{"to":"ada","copies":2}')])
+    await store.enqueue([job(task=SHELL_TASK, args=command), job(args="[1]"), job(args="{broken")])
+    await store.close()
+    said = outlast("jobs", "--url", sqlite_url, COLUMNS="80").out
+    assert 'to="ada", copies=2' in said
+    assert "a command" in said
+    assert "tar czf '/backup/a b.tgz'" in said
+    assert all(len(text) <= 80 for text in said.splitlines())
+
+
+async def test_a_name_that_drain_needs_is_whole_at_eighty_columns(
+    outlast: Outlast, sqlite_url: str
+) -> None:
+    store = open_store(sqlite_url)
+    await store.open()
+    name = "web-frontend-7d9c5b8c6-abcde-12345-a1b2c3"
+    await store.register(new_worker(name, host="web-frontend-7d9c5b8c6-abcde", lease=9e9))
+    await store.close()
+    said = outlast("workers", "--url", sqlite_url, COLUMNS="80").out
+    assert name in said
+    assert all(len(text) <= 80 for text in said.splitlines())
 
 
 def test_a_job_shows_why_it_died(outlast: Outlast, filled: Filled) -> None:

@@ -117,7 +117,8 @@ def test_migrate_makes_a_store_and_says_so(outlast: Outlast, store_url: str) -> 
     checked = outlast("migrate", "--check", "--url", store_url)
     assert checked.code == 0
     assert "is up to date" in checked.out
-    assert outlast("jobs", "--url", store_url).out == "no such jobs\n"
+    assert "no jobs yet in" in outlast("jobs", "--url", store_url).out
+    assert outlast("jobs", "--queue", "q", "--url", store_url).out == "no such jobs\n"
 
 
 def test_migrate_check_makes_nothing(outlast: Outlast, folder: Path) -> None:

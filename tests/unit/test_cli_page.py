@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from outlast.cli.page import GAP, evidence, timeline
+from outlast.cli.show import when
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence
 from outlast.store.reads import AttemptRow
-from tests.unit.test_why import job
+from tests.unit.test_why import NOW, job, running
 
 MIB = 1024 * 1024
 ATTEMPT = AttemptRow(
@@ -62,3 +64,11 @@ def test_attempts_that_are_not_kept_are_told_as_a_number_between_those_that_are(
         (GAP, "15 more"),
     ]
     assert [entry[0] for entry in shown if entry[0] != GAP] == [str(number) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "for a moment"), (32.0, "for 32 s"), (250.0, "for 4 min")]
+)
+def test_how_long_a_job_runs_is_said_in_words(seconds: float, words: str) -> None:
+    row = running(started_at=NOW - seconds)
+    assert when(row, NOW) == words

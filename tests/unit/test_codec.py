@@ -371,3 +371,8 @@ def test_many_lists_side_by_side_are_not_deep():
 @pytest.mark.parametrize("text", ["[" * 500, '\\"' * 300 + "[{" * 300, '"' + "{" * 400])
 def test_brackets_in_texts_are_not_deep(text):
     assert msgspec.json.decode(to_json("it", [text, {text: text}])) == [text, {text: text}]
+
+
+def test_a_result_that_is_too_large_is_refused_with_what_to_do_instead():
+    with pytest.raises(BadArguments, match=r"1002 bytes.*App\(max_payload=…\)\): store large data"):
+        encode_result("x" * 1000, str, 1000)

@@ -2,7 +2,8 @@
 
 Rich takes from all columns alike where a terminal is narrow; here, numbers, states and times are
 fixed, the columns of long texts are cut, and where even that is too much, the last of them go.
-A number is never cut: half of an id is the id of something else.
+Numbers and whole texts are never cut: half of an id, or of a name that a command wants, is that of
+something else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ GAP = 2  # characters between columns
 FLEXIBLE_LEAST = 6  # characters of a flexible column that is worth having
 
 Cell = str | Text
-Kind = Literal["fixed", "number", "flexible"]
+Kind = Literal["fixed", "number", "whole", "flexible"]
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Grid:
             table.add_column(
                 Text(header, no_wrap=True),
                 justify="right" if kind == "number" else "left",
-                no_wrap=kind == "number" or (fits and kind == "fixed"),
+                no_wrap=kind in {"number", "whole"} or (fits and kind == "fixed"),
                 overflow="ellipsis",
             )
         for row in self.rows:

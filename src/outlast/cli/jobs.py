@@ -28,14 +28,14 @@ from outlast.cli.options import (
     command,
     flagged,
 )
+from outlast.cli.phases import LOOKED_AT_MAX, listed, state_of
 from outlast.clock import SYSTEM
+from outlast.config import resolve_url
 from outlast.errors import ConfigError, JobNotFound, UsageError
-from outlast.fleet import astray
 from outlast.inspector import SCHEMA, job_document, jobs_document
 from outlast.job import Job
-from outlast.model.job import State
 from outlast.store.base import Store
-from outlast.store.reads import JobFilter, StoredJob
+from outlast.store.reads import JobFilter
 from outlast.store.values import Cancelled, Requeued
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
@@ -169,8 +169,8 @@ def _value(text: str) -> Any:
 
 def jobs(
     state: Annotated[
-        State | None,
-        typer.Option("--state", metavar="S", help=f"Only jobs that are {', '.join(State)}."),
+        str | None,
+        typer.Option("--state", metavar="S", help="Only jobs in this state or phase."),
     ] = None,
     queue: Queue = None,
     task: TaskName = None,
@@ -181,36 +181,36 @@ def jobs(
 ) -> None:
     """List jobs, newest first.
 
-    The phases scheduled, retrying, suspect (waits to be run alone) and unservable (no active worker
-    knows the task) are shown in the place of the state queued.
+    States are queued, running, completed, dead and cancelled. Phases are shown in the place of the
+    state: scheduled, retrying, suspect (waits to be run alone) and unservable (no active worker
+    knows the task) are queued; orphaned and silent (its worker is gone, or unheard) are running.
 
     Examples:
         outlast jobs
         outlast jobs --state running --queue mail
+        outlast jobs --state scheduled
         outlast jobs --task render --limit 500 --json
         outlast jobs --tenant acme
     """
-    which = JobFilter(state=state, queue=queue, task=task, tenant=tenant, limit=limit)
-
+    real = state_of(state)
+    which = JobFilter(state=real, queue=queue, task=task, tenant=tenant, limit=limit)
     now = SYSTEM.wall()
-
-    async def look(store: Store) -> tuple[list[StoredJob], set[str], dict[int, str]]:
-        rows = await store.inspector.jobs(which)
-        strays = astray(rows, await workers_of(store), now)
-        return rows, await store.inspector.known_tasks(), strays
-
-    rows, known, strays = on_store(url, look)
+    rows, known, strays, complete = on_store(url, lambda store: listed(store, which, state, now))
     from outlast.cli.show import console, jobs_table, print_json
 
     if json:
         print_json(jobs_document(rows, known, strays))
         return
     out = console()
-    out.print(jobs_table(out, rows, known, now, strays) if rows else "no such jobs")
+    chosen = any(each is not None for each in (state, queue, task, tenant))
+    none = "no such jobs" if chosen else f"no jobs yet in {place(resolve_url(url))}"
+    out.print(jobs_table(out, rows, known, now, strays) if rows else none)
     if strays:
         out.print(_of_strays(strays), style="red", soft_wrap=True)
     if len(rows) == limit:
         out.print(f"the newest {limit}; --limit shows more", style="dim")
+    elif not complete:
+        out.print(f"of the newest {LOOKED_AT_MAX} that are {real}", style="dim")
 
 
 def _of_strays(strays: dict[int, str]) -> str:

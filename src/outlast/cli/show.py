@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -15,14 +16,15 @@ from outlast.cli.grid import Grid, Kind
 from outlast.fleet import health, unheard
 from outlast.inspector import phase_of, proof_of_life
 from outlast.model.crash import Progress
-from outlast.model.job import State
+from outlast.model.job import SHELL_TASK, State
 from outlast.store.reads import StoredJob, WorkerRow, WorkerStatus
-from outlast.words import ago, line
+from outlast.words import ago, line, rough
 
 PIPED_COLUMNS = 240  # a pipe has no width: nothing is cut for want of one
 BAR_CELLS = 8
 NAME_MAX = 60  # characters of a name in a table
 BEATS_LATE = 3
+ARGUMENTS_MAX = 60
 
 STYLES = {
     "queued": "cyan",
@@ -52,6 +54,7 @@ JOBS: dict[str, Kind] = {
     "ID": "number",
     "STATE": "fixed",
     "TASK": "flexible",
+    "ARGUMENTS": "flexible",
     "QUEUE": "flexible",
     "TENANT": "flexible",
     "PROGRESS": "fixed",
@@ -68,7 +71,7 @@ DEAD: dict[str, Kind] = {
     "WHY": "flexible",
 }
 WORKERS: dict[str, Kind] = {
-    "NAME": "flexible",
+    "NAME": "whole",
     "STATUS": "fixed",
     "HOST": "flexible",
     "PID": "number",
@@ -83,7 +86,7 @@ WORKERS: dict[str, Kind] = {
     "TASKS": "flexible",
 }
 GONE: dict[str, Kind] = {
-    "NAME": "flexible",
+    "NAME": "whole",
     "STATUS": "fixed",
     "WHEN": "fixed",
     "FOUND BY": "flexible",
@@ -140,7 +143,8 @@ def jobs_table(
         made.add(
             str(row.id),
             word(phase_of(row, known, astray)),
-            line(row.task, NAME_MAX),
+            "a command" if row.task == SHELL_TASK else line(row.task, NAME_MAX),
+            line(call_of(row), ARGUMENTS_MAX),
             line(row.queue, NAME_MAX),
             line(row.tenant, NAME_MAX),
             bar(row.progress, ascii_only=out.options.ascii_only) if _moves(row) else "",
@@ -149,6 +153,19 @@ def jobs_table(
             Text(said(row.progress, 60), style="dim") if _moves(row) else "",
         )
     return made.table(out.width)
+
+
+def call_of(row: StoredJob) -> str:
+    """Return a job's arguments as a person would write them; of a command, the command."""
+    try:
+        args = json.loads(row.args)
+    except ValueError:  # a damaged row is shown as it is
+        return row.args
+    if not isinstance(args, dict):
+        return row.args
+    if row.task == SHELL_TASK and isinstance(args.get("argv"), list):
+        return shlex.join(map(str, args["argv"]))
+    return ", ".join(f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in args.items())
 
 
 def _moves(row: StoredJob) -> bool:
@@ -245,9 +262,10 @@ def _beat(row: WorkerRow, now: float) -> Text:
 
 
 def when(row: StoredJob, now: float) -> str:
-    """Return the one time that matters now: due, since, or the end."""
-    if row.state is State.RUNNING:
-        return f"since {ago(row.started_at, now).removesuffix(' ago')}"
+    """Return the one time that matters now: for how long it runs, when it is due, or its end."""
+    if row.state is State.RUNNING and row.started_at is not None:
+        lasts = rough(now - row.started_at)
+        return "for a moment" if lasts == "0 s" else f"for {lasts}"
     if row.ended_at is not None:
         return ago(row.ended_at, now)
     return f"due {ago(row.run_at, now)}" if row.waiting else ago(row.enqueued_at, now)

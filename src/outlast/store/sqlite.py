@@ -7,7 +7,6 @@ exchange is ever in its way; instances share nothing but the file.
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -60,9 +59,6 @@ __all__ = ["SqliteStore", "complete_on", "enqueue_on", "store_id_on"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_log = logging.getLogger("outlast.store")
-_log.addHandler(logging.NullHandler())  # silent in a program that does not opt in
-_warned: set[str] = set()  # each fault is named once per process
 
 
 class SqliteStore:
@@ -79,7 +75,6 @@ class SqliteStore:
         path: the absolute path of the file.
         created_file: whether ``open`` made it.
         lock: the lock file of the worker whose heartbeat runs here; it carries the beat.
-        warnings: known faults of the SQLite library in use, for people.
 
     Raises ConfigError for a wrong URL, a network file system or a too old library.
     """
@@ -100,7 +95,7 @@ class SqliteStore:
         self.path = location.path
         self.created_file = False
         self.lock: LockFile | None = None
-        self.warnings = sqlite_versions.check()
+        sqlite_versions.check()  # its known faults are told by `outlast doctor`
         self._read_only = read_only
         self._connection = SqliteConnection(
             self.path,
@@ -117,9 +112,6 @@ class SqliteStore:
 
     async def open(self) -> None:
         """Open the file and check its schema; make both where there is none."""
-        for warning in set(self.warnings) - _warned:
-            _warned.add(warning)
-            _log.warning(warning)
         await self._connection.run(self._open_now)
 
     async def close(self) -> None:
