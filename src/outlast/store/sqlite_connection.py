@@ -213,7 +213,6 @@ def place_of(path: Path) -> Place | None:
 
 def _opened(path: Path, mode: str) -> tuple[sqlite3.Connection, Place | None]:
     for _ in range(OPEN_TRIES):
-        check_path(path, must_exist=mode != "rwc")
         before = place_of(path)
         connection = _connected(path, mode)
         place = place_of(path)
@@ -224,6 +223,7 @@ def _opened(path: Path, mode: str) -> tuple[sqlite3.Connection, Place | None]:
 
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
+    check_path(path, must_exist=mode != "rwc")
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
         uri=True,
