@@ -89,6 +89,10 @@ def locks(**changes: Any) -> Facts:
 FAILING = facts(workers=[worker(failing="exchange: NotPermitted: no", failing_since=NOW - 60)])
 LOST = worker(2, status=WorkerStatus.LOST, stopped_at=NOW - 60)
 CASES: list[tuple[Facts, str, str, str]] = [
+    (file(open_to={"/srv/jobs.db": 0o644}), "warning", "private", "Every user of this machine can"),
+    (file(open_to={"/srv/jobs.db": 0o644, "/srv/jobs.db-locks": 0o2770}), "warning", "private",
+     "locks on /srv/jobs.db (0644)."),
+    (file(open_to={"/srv/jobs.db": 0o660}), "hint", "private", "group"),
     (facts(error="PostgreSQL: refused", surroundings=None), "problem", "store", "refused"),
     (facts(error="no file x.db\ngive --url", surroundings=None), "problem", "store", "x.db."),
     (facts(mismatch="it lacks 0007"), "problem", "schema", "0007"),

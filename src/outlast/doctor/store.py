@@ -104,6 +104,25 @@ def writable(facts: SqliteFacts) -> Iterator[Finding]:
         )
 
 
+def private(facts: SqliteFacts) -> Iterator[Finding]:
+    """Whether users beside the file's owner can read it, or hold locks on it."""
+    for all_of_them, who in ((0o007, "Every user of this machine"), (0o070, "The file's group")):
+        wide = {path: mode for path, mode in facts.open_to.items() if mode & all_of_them}
+        if not wide:
+            continue
+        named = ", ".join(f"{line(path, 200)} ({mode:04o})" for path, mode in wide.items())
+        strangers = all_of_them == 0o007  # noqa: PLR2004
+        yield Finding(
+            level=Level.WARNING if strangers else Level.HINT,
+            name="private",
+            sentence=f"{who} can read what jobs are given and hold locks on {named}.",
+            mend=f"chmod {'o' if strangers else 'go'}-rwx on these; a group on purpose is well:"
+            " see docs/operating.md, Sharing a file.",
+        )
+        return
+    yield ok("private", "The file and its locks are their owner's alone.")
+
+
 def disk(facts: SqliteFacts) -> Iterator[Finding]:
     """Whether there is room on the disk."""
     free = f"{size(facts.free_bytes)} are free on the disk of the file."
@@ -132,6 +151,7 @@ SQLITE: tuple[Callable[[SqliteFacts], Iterator[Finding]], ...] = (
     durability,
     file_system,
     writable,
+    private,
     disk,
     wal,
 )

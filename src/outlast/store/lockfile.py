@@ -98,7 +98,7 @@ class LockFile:
             raise ConfigError(f"no lock file in {directory}: {error.strerror or error}") from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(fd, 0o644)  # other users may probe it
+            _share(fd, directory)
             _write(fd, 0)
         except OSError as error:
             os.close(fd)
@@ -298,13 +298,35 @@ def _prepare(directory: Path) -> None:
     if kind := refuses(directory):
         raise ConfigError(f"no lock file in {directory}: locks on {kind} are not to be trusted")
     own = directory.name == f"outlast-{os.getuid()}"
-    directory.mkdir(mode=0o700 if own else 0o755, parents=True, exist_ok=True)
+    _make(directory)
     status = directory.lstat()
     if own and (status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077):
         raise ConfigError(
             f"no lock file in {directory}: it must be a directory of this user with mode 0700;"
             " remove it or set OUTLAST_RUN_DIR"
         )
+
+
+def _make(directory: Path) -> None:
+    """Make a directory for this user alone: who can open a lock file can hold its lock, and so
+    hide a death. One beside a SQLite file that its group may write is for that group."""
+    if directory.is_dir():
+        return
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = directory.with_name(directory.name.removesuffix("-locks"))
+    with suppress(OSError):
+        if file != directory and file.stat().st_mode & stat.S_IWGRP:
+            os.chown(directory, -1, file.stat().st_gid)
+            directory.chmod(0o2770)
+
+
+def _share(fd: int, directory: Path) -> None:
+    """Let the group of a directory in which it may make files, too, look at this one's lock."""
+    status = directory.stat()
+    if status.st_mode & stat.S_IWGRP:
+        with suppress(OSError):
+            os.fchown(fd, -1, status.st_gid)
+            os.fchmod(fd, 0o640)
 
 
 def _plain(name: str) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -224,6 +225,8 @@ def _opened(path: Path, mode: str) -> tuple[sqlite3.Connection, Place | None]:
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
     check_path(path, must_exist=mode != "rwc")
+    if mode == "rwc" and not path.exists():
+        _make_private(path)
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
         uri=True,
@@ -239,6 +242,21 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file that no other user can read, whatever the umask; SQLite gives the same
+    mode to the files that it makes beside it. It gets its name after it was closed: to close it
+    would drop the locks that this process has on it. Where it cannot be made, SQLite makes one by
+    the umask, or says why it cannot."""
+    with suppress(OSError):
+        fd, made = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
+        os.close(fd)
+        try:
+            with suppress(FileExistsError):
+                os.link(made, path)
+        finally:
+            os.unlink(made)
 
 
 def _set_up(connection: sqlite3.Connection, path: Path) -> None:

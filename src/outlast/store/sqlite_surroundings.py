@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from outlast.clock import Clock
@@ -33,6 +35,7 @@ async def surroundings(connection: SqliteConnection, clock: Clock) -> SqliteFact
         free_bytes=disk.f_bavail * disk.f_frsize,
         wal_bytes=_size(path.with_name(f"{path.name}-wal")),
         network=refuses(path),
+        open_to=_open_to(path),
     )
 
 
@@ -47,6 +50,18 @@ async def _as_worker(path: Path, clock: Clock) -> str:
 
 async def _pragma(connection: SqliteConnection, name: str) -> str:
     return str(await connection.read(lambda cursor: cursor.execute(_SQL[name]).fetchone()[0]))
+
+
+def _open_to(path: Path) -> dict[str, int]:
+    """Return the modes of what is the store's own and is not its owner's alone."""
+    found = {}
+    for end in ("", "-wal", "-shm", "-locks"):
+        with suppress(OSError):
+            own = path.with_name(path.name + end)
+            mode = stat.S_IMODE(own.stat().st_mode)
+            if mode & 0o077:
+                found[str(own)] = mode
+    return found
 
 
 def _size(path: Path) -> int:

@@ -43,7 +43,9 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A SQLite file. ``synchronous`` is that of a worker's connection (2: FULL), None where this
-    user may not write; ``network`` is the kind of a file system that is not to be trusted."""
+    user may not write; ``network`` is the kind of a file system that is not to be trusted.
+    ``open_to``: those of its files and directories that users beside its owner can use -> their
+    modes."""
 
     version: str
     faults: list[str]
@@ -54,6 +56,7 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int
     wal_bytes: int
     network: str | None = None
+    open_to: dict[str, int] = {}
 
 
 Surroundings = PostgresFacts | SqliteFacts
