@@ -15,11 +15,13 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
-from outlast.store.base import Store
+from outlast.store.base import ORPHANS_MAX, Store
 from outlast.store.postgres import PostgresStore
+from outlast.store.values import Cancelled
 from outlast.testing import ManualClock
 from outlast.worker.reaper import Reaper
-from tests.conformance.kit import Hands, enqueued, eventually, job, reap
+from tests.conformance.kit import Hands, enqueued, eventually, job, lost_worker, reap
+from tests.conformance.postgres_kit import blocked
 from tests.servers import PostgresServer
 
 LARGE = 30  # jobs with large arguments: more than all buffers between the two hold
@@ -127,3 +129,31 @@ async def test_the_server_ends_it_by_itself_before_its_lease_is_over(
 
 async def _none_waits(session: Any) -> bool:
     return not await session.fetchval(WAITS)
+
+
+async def test_orphans_whose_rows_are_held_do_not_hide_those_behind_them(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """A task's own transaction may outlive its worker, and its `complete_in` holds the row."""
+    await enqueued(store, *[job() for _ in range(ORPHANS_MAX + 20)])
+    claimed = await hands.claim(ORPHANS_MAX) + await hands.claim(20)
+    await hands.vanish()
+    async with session.transaction():
+        held = [each.job_id for each in claimed[:ORPHANS_MAX]]
+        await session.execute("SELECT FROM outlast_jobs WHERE id = ANY ($1) FOR UPDATE", held)
+        behind = {each.job_id for each in claimed[ORPHANS_MAX:]}
+        assert {end.job_id for end in await store.reclaim(lost_worker)} == behind
+    assert sorted(end.job_id for end in await store.reclaim(lost_worker)) == sorted(held)
+
+
+async def test_a_job_whose_row_is_held_keeps_no_other_from_being_cancelled(
+    store: Store, other_store: Store, session: Any, watcher: Any
+) -> None:
+    held, *others = await enqueued(store, *[job() for _ in range(3)])
+    async with session.transaction():
+        await session.execute("SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE", held)
+        cancelling = asyncio.create_task(store.cancel([held, *others]))
+        await blocked(watcher)
+        counts = await other_store.inspector.counts()
+        assert counts == {("default", State.CANCELLED): 2, ("default", State.QUEUED): 1}
+    assert await cancelling == dict.fromkeys((held, *others), Cancelled.CANCELLED)

@@ -53,6 +53,8 @@ from outlast.store.values import (
 
 T = TypeVar("T", Save, Report)
 
+_HELD = "held"  # the row of a job is locked by another session
+
 
 class PostgresStore:
     """A ``Store`` on PostgreSQL 14 or later, with a constant number of connections.
@@ -196,8 +198,11 @@ class PostgresStore:
 
     async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
         """Cancel queued jobs at once, ask running ones."""
-        rows = await self._fetch("cancel", list(job_ids), self.notify)
-        return {row["job_id"]: Cancelled(row["answer"]) for row in rows}
+        first = await self._fetch("cancel", list(job_ids), self.notify, False)
+        held = [row["job_id"] for row in first if row["answer"] == _HELD]
+        last = await self._fetch("cancel", held, self.notify, True) if held else []
+        free = [row for row in first if row["answer"] != _HELD]
+        return {row["job_id"]: Cancelled(row["answer"]) for row in (*free, *last)}
 
     async def requeue(
         self, job_ids: Sequence[int], *, from_scratch: bool = False

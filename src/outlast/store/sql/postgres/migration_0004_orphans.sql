@@ -5,7 +5,8 @@
 -- locked by joining on id, token and state. Rows that somebody holds are left for later. A worker
 -- that is alive hands in its end through the same lock: whoever is first closes the attempt, the
 -- other finds its token not running and is refused.
-CREATE FUNCTION outlast_facts_v1(p_ids bigint[], p_tokens bigint[])
+CREATE FUNCTION outlast_facts_v1(
+    p_ids bigint[], p_tokens bigint[], p_limit integer DEFAULT NULL)
 RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,
     cancel_requested boolean, solo smallint, incident bigint, cohort bigint, worker_id bigint,
@@ -26,7 +27,7 @@ BEGIN
     FROM unnest(p_ids, p_tokens) AS o (id, token)
     JOIN outlast_jobs j ON j.id = o.id AND j.token = o.token AND j.state = 'running'
     LEFT JOIN outlast_workers w ON w.id = j.worker_id
-    FOR NO KEY UPDATE OF j SKIP LOCKED;
+    LIMIT p_limit FOR NO KEY UPDATE OF j SKIP LOCKED;
 END
 $$;
 
@@ -63,7 +64,9 @@ $$;
 -- by joining on both. A plain "NOT EXISTS (live worker)" under the lock would check the newest
 -- version of the row against the old snapshot of the workers, miss a worker that registered
 -- meanwhile and rob it. A worker that was lost or stopped never comes back, so a pair that was an
--- orphan once stays one until its token changes. Rows that somebody holds are left for later.
+-- orphan once stays one until its token changes. Rows that somebody holds are left for later, and the
+-- list is a hundred times as long as what is wanted of it: those that are held, as by transactions of
+-- tasks that outlive their worker, are not to hide those behind them.
 CREATE FUNCTION outlast_orphans_v1(p_limit integer)
 RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,
@@ -83,9 +86,9 @@ BEGIN
     WITH orphan AS MATERIALIZED (
         SELECT j.id, j.token
         FROM outlast_gone_v1() AS g (id) JOIN outlast_jobs j ON j.worker_id = g.id
-        ORDER BY j.started_at LIMIT p_limit)
+        ORDER BY j.started_at LIMIT 100 * p_limit)
     SELECT array_agg(o.id), array_agg(o.token) INTO v_ids, v_tokens FROM orphan o;
-    RETURN QUERY SELECT * FROM outlast_facts_v1(v_ids, v_tokens);
+    RETURN QUERY SELECT * FROM outlast_facts_v1(v_ids, v_tokens, p_limit);
 END
 $$;
 
