@@ -213,9 +213,10 @@ class LocalPool:
             self.give_back("the worker takes no more")
         now = self._clock.boot()
         begins = self._ahead.take(max(0, self._free()))
+        if begins:
+            self.on_begin(max(running.token for running in begins))
         for running in begins:
             running.started_at = running.last_sign_at = now
-            self.on_begin(running.token)
         self._executor.start([running.claimed for running in begins])
 
     def stop(self, token: int, reason: str) -> None:
