@@ -20,6 +20,7 @@ from outlast.store.postgres_lanes import (
     FULL_SECONDS,
     FULL_SECONDS_MAX,
     FULL_SHARE,
+    KEEP_SECONDS,
     LAG_SECONDS,
     Below,
     Lanes,
@@ -228,10 +229,10 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
         await line.settle()
     fetch = line.store._exchange._fetch
 
-    async def too_long(*values: Any) -> Any:
-        if values[16] is not None and values[16] - values[15] > 300:
+    async def too_long(verb: str, *values: Any) -> Any:
+        if verb == "exchange" and values[16] is not None and values[16] - values[15] > 300:
             raise StoreUnavailable("canceling statement due to statement timeout")
-        return await fetch(*values)
+        return await fetch(verb, *values)
 
     monkeypatch.setattr(line.store._exchange, "_fetch", too_long)
     line.clock.advance(FULL_SECONDS)
@@ -250,6 +251,43 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
         with suppress(StoreUnavailable):  # a part that has grown too large is tried smaller
             late += await line.take()
     assert late == [held.job_id]
+
+
+@pytest.mark.parametrize("alive", [0, 5])
+async def test_a_new_client_learns_where_others_read_the_line(
+    line: Line, pg_url: str, session: asyncpg.Connection, alive: int
+) -> None:
+    """It would walk over all that is dead, each time where nothing is alive to be seen."""
+    await session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await session.fetch("SELECT count(*) FROM outlast_jobs")
+    await line.add(*[NewJob(task=task) for _ in range(1_000) for task in ("t", "u")])
+    for _ in range(4):
+        assert len(await line.take(500)) == 500
+        await line.settle()
+    line.clock.advance(KEEP_SECONDS)
+    assert await line.take() == []
+    ids = await line.add(*[NewJob(task="t")] * alive)
+    fresh = PostgresStore(pg_url, clock=line.clock)
+    await fresh.open()
+    await entries_read(line.store, LANE)  # each session tells of its own
+    before = await entries_read(fresh, LANE)
+    claimed = (await fresh.exchange(line.me, [], [Room(["t", "u"], 9)])).claimed
+    read = await entries_read(fresh, LANE) - before
+    await fresh.close()
+    assert [each.job_id for each in claimed] == ids
+    assert read < 200
+    await session.execute("COMMIT")
+
+
+async def test_what_others_have_kept_is_believed_in_their_incarnation_alone(line: Line) -> None:
+    lanes = Lanes(line.clock)
+    assert lanes.is_new
+    lanes.learn("b", ['{"incarnation":"a","lanes":[["q","t",0,9]]}', "?", "[]"])
+    assert (lanes._lanes, lanes.is_new) == ({}, False)
+    lanes.learn("b", [f'{{"incarnation":"b","lanes":[["q","t",0,{n}]]}}' for n in (8, 9, 7)])
+    assert lanes._lanes["q", "t", 0].floor == 9
+    lanes.seen("c")
+    assert (lanes._lanes, lanes.is_new) == ({}, True)
 
 
 async def test_in_another_incarnation_of_the_database_nothing_is_known(

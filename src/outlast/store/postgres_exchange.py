@@ -90,10 +90,13 @@ class PostgresExchange:
     async def _ask(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
     ) -> tuple[_Head, list[Any]]:
+        if rooms:
+            await self._share(me)
         lanes, look = self._lanes.ask() if rooms else (NO_LANES, None)
         began_at = self._clock.boot()
         try:
             *found, last = await self._fetch(
+                "exchange",
                 me.worker_id,
                 me.epoch,
                 *_end_columns(ended),
@@ -117,12 +120,21 @@ class PostgresExchange:
         self._remember(rows, head)
         return head, rows
 
-    async def _fetch(self, *values: Any) -> list[Any]:
-        # its plan may be kept: that of a function's call never depends on what tables hold
+    async def _share(self, me: WorkerRef) -> None:
+        """Learn what others know of the line; now and then tell them. Before the exchange, whose
+        reply must not be lost by it."""
+        if self._lanes.is_new:
+            rows = await self._fetch("learn_lanes")
+            texts = [row["lanes"] for row in rows if row["lanes"] is not None]
+            self._lanes.learn(rows[0]["incarnation"] if rows else None, texts)
+        elif (kept := self._lanes.to_keep()) is not None:
+            await self._fetch("keep_lanes", me.worker_id, kept, me.registration)
+
+    async def _fetch(self, verb: str, *values: Any) -> list[Any]:
+        # plans may be kept: that of a function's call never depends on what tables hold, and the
+        # others are those of a small table
         rows: list[Any] = await self._connections.run(
-            lambda connection: connection.fetch(sql("exchange"), *values),
-            keeps_plans=True,
-            own=True,
+            lambda connection: connection.fetch(sql(verb), *values), keeps_plans=True, own=True
         )
         return rows
 

@@ -11,11 +11,17 @@ below the floors: one a second, and more seldom where that is dear.
 
 A look that takes longer than a statement may is taken in parts, from the floors downwards, so that
 it gets through however many dead rows there are. When it fails, the floors stay, and claims go on.
+
+A client that knows nothing yet learns the lanes and floors that others have kept on their workers'
+rows. Lanes in which nothing is alive cannot be seen, and would be walked over by each claim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+import msgspec
 
 from outlast.clock import Clock
 from outlast.store.postgres_sql import array_text, texts_array_text
@@ -27,9 +33,21 @@ FULL_SHARE = 20  # of the time may go into them: one part in so many
 PART = 100_000  # positions in the first part of a look that is taken in parts
 QUICK_SECONDS, DEAR_SECONDS = 0.02, 0.25  # the next part is twice as large; to look in parts at all
 ALL = 2**62  # more positions than there are
+KEEP_SECONDS = 10.0  # between two notes for clients that come later
 LANES_MAX = 500  # known at a time; above it, all are forgotten and found again
 
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority): as in the index
+
+
+class _Kept(msgspec.Struct):
+    """What one client leaves to others: lanes as (queue, task, rank, floor)."""
+
+    incarnation: str | None
+    lanes: list[tuple[str, str, int, int]]
+
+
+_encode = msgspec.json.Encoder().encode
+_kept_of = msgspec.json.Decoder(_Kept).decode
 
 
 class _Lane:
@@ -93,6 +111,11 @@ class Below:
         self.put_off()
         self._top, self._span, self._seconds = part[1], PART, DEAR_SECONDS
 
+    def begin_in_parts(self) -> None:
+        """Take the first look in parts: nothing is known of what it may meet."""
+        self._span, self._seconds = PART, DEAR_SECONDS
+        self.put_off()
+
     def put_off(self, seconds: float = 0.0) -> None:
         """Put the next look off for long enough after one that has taken so many seconds."""
         pause = min(FULL_SECONDS_MAX, max(FULL_SECONDS, seconds * FULL_SHARE))
@@ -111,6 +134,37 @@ class Lanes:
         self._lanes: dict[_Key, _Lane] = {}
         self._columns = _columns([])
         self._below = Below(self._clock)
+        self._keep_at = self._clock.boot() + KEEP_SECONDS
+        self._kept = b""
+        self.is_new = True  # it has not learnt yet what others know
+
+    def learn(self, incarnation: str | None, texts: Iterable[str]) -> None:
+        """Take in what others have kept in this incarnation: the highest floor of each lane."""
+        self.seen(incarnation)
+        self.is_new = False
+        for text in texts:
+            with suppress(msgspec.DecodeError):  # of another release
+                kept = _kept_of(text)
+                if kept.incarnation == incarnation:
+                    self._learn_one(kept)
+        if self._lanes:
+            self._sort()
+            self._below.begin_in_parts()
+
+    def _learn_one(self, kept: _Kept) -> None:
+        for queue, task, rank, floor in kept.lanes:
+            lane = self._lanes.setdefault((queue, task, rank), _Lane())
+            lane.floor = lane.next = max(lane.floor, floor)
+
+    def to_keep(self) -> str | None:
+        """Return what is to be kept for others now, if that is due and new."""
+        if not self._lanes or self._clock.boot() < self._keep_at:
+            return None
+        now = self._clock.boot()
+        self._keep_at = now + KEEP_SECONDS
+        lanes = [(*key, lane.rise(now)) for key, lane in self._lanes.items()]
+        before, self._kept = self._kept, _encode(_Kept(self._incarnation, lanes))
+        return None if self._kept == before else self._kept.decode()
 
     def seen(self, incarnation: str | None) -> None:
         """Note in which incarnation the database is. In another one positions may have stepped
@@ -146,13 +200,16 @@ class Lanes:
         for key, position in {**first, **claimed}.items():
             if (lane := self._lanes.get(key)) is not None:
                 lane.claimed(position, now)
-        if len(self._lanes) > LANES_MAX:
-            self._lanes, self._columns = {}, _columns([])
-        elif len(self._lanes) != known:
-            self._lanes = dict(sorted(self._lanes.items()))
-            self._columns = _columns(self._lanes)
+        if len(self._lanes) != known:
+            self._sort()
             if not known:
                 self._below.put_off()  # where lanes are found, all is looked at
+
+    def _sort(self) -> None:
+        if len(self._lanes) > LANES_MAX:
+            self._lanes = {}
+        self._lanes = dict(sorted(self._lanes.items()))
+        self._columns = _columns(self._lanes)
 
 
 def _columns(keys: Collection[_Key]) -> list[str]:

@@ -22,7 +22,7 @@
 -- an unfinished job is told by ended_at: a look for NULL is cheaper in each statement than states.
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
 -- presence: the incarnation of the database under which the worker's advisory lock was taken;
--- presence_off: why there is none. wakeup: by what it is woken, and what is wrong with that. cause:
+-- presence_off: why there is none. lanes: from where it reads the line, for workers that come later. wakeup: by what it is woken, and what is wrong with that. cause:
 -- why the row ended; begun: the newest token that the worker had let begin, where that is known.
 -- failing: which duty of a live worker fails, and by what.
 --
@@ -151,6 +151,7 @@ CREATE TABLE outlast_workers (
     presence         text,
     presence_off     text,
     wakeup           text,
+    lanes            text,
     failing          text,
     failing_since    timestamptz,
     lock_path        text,
