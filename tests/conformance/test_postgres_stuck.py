@@ -58,7 +58,7 @@ async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[
     for connection in store._connections.stock().idle[False]:
         connection._transport.pause_reading()
         connection._config = connection._config._replace(command_timeout=None)  # nor gives up
-    claiming = asyncio.create_task(hands.claim(LARGE))
+    claiming = asyncio.create_task(hands.claim(LARGE, bytes_max=10**9))
     try:
         assert await eventually(lambda: session.fetchval(WAITS))
         yield hands
@@ -80,7 +80,8 @@ async def test_its_worker_is_reaped_all_the_same_and_its_claims_are_as_if_never_
             await store.reap(gone)
         assert await reap(store, gone)
     assert await store.inspector.counts() == {("default", State.QUEUED): LARGE}
-    assert len(await (await Hands.on(store, "w2")).claim(LARGE)) == LARGE
+    claimed = await (await Hands.on(store, "w2")).claim(LARGE, bytes_max=10**9)
+    assert len(claimed) == LARGE
 
 
 async def test_others_that_are_gone_are_reaped_in_the_same_look(store: Store, session: Any) -> None:
