@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest import mock
 
 import outlast
 from outlast.config import worker_settings
+from outlast.model.crash import Progress
 from outlast.model.job import State
+from outlast.runner.protocol import End
 from outlast.store.values import Room
 from outlast.testing import ManualClock
 from outlast.worker.ahead import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.embed import LocalLink, LocalPool
-from tests.unit.worker_kit import claimed, new_ledger
+from outlast.worker.savings import Savings
+from tests.unit.worker_kit import COMPLETED, claimed, new_ledger
 
 SLOTS = 4
 ENDS = 1_000  # in RATE_SECONDS
@@ -139,3 +143,18 @@ async def test_what_has_ended_is_held_until_the_ledger_knows() -> None:
     assert [end.state for end in stage.ledger.take(10)] == [State.COMPLETED]
     await stage.turns()
     assert stage.ledger.take(10) == []
+
+
+async def test_what_was_reported_in_the_turn_of_an_end_comes_before_that_end() -> None:
+    """The turn that tells of ends is asked for by the first end, before the second one's report."""
+    clock = ManualClock()
+    ledger = new_ledger(clock)
+    savings: Any = Savings(mock.Mock(), ledger, on_pending=lambda: None)
+    link = LocalLink(ledger, savings, "store")
+    first, second = ledger.claim([claimed(1), claimed(2)])
+    link.ended(End(first.token, COMPLETED))
+    link.report(second.token, Progress(1.0))
+    link.ended(End(second.token, COMPLETED))
+    await asyncio.sleep(0)
+    assert second.progress == Progress(1.0)
+    assert len(ledger.take(10)) == 2

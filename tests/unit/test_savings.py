@@ -167,14 +167,17 @@ async def test_only_the_latest_report_of_each_attempt_is_written(desk):
     assert len(desk.store.reports) == 2
 
 
-async def test_a_report_is_written_until_the_store_has_answered_the_end(desk):
+async def test_the_report_of_an_attempt_that_has_ended_is_left_to_its_end(desk):
     for token in (1, 2, 3):
         desk.report(token, 0.5)
     desk.ledger.end(1, COMPLETED)
     desk.ledger.end(2, COMPLETED)
     desk.ledger.answered(desk.ledger.take(1), [Answer.ACCEPTED])
     await desk.savings.run_once()
-    assert [report.token for report in desk.store.reports] == [2, 3]
+    assert [report.token for report in desk.store.reports] == [3]
+    await desk.savings.report_last([2])
+    assert [report.token for report in desk.store.reports] == [3, 2]
+    assert desk.savings._reports == {}, "that of the first came too late"
 
 
 async def test_the_last_words_of_attempts_that_end_are_written_at_once_and_alone(desk):

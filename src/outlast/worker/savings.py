@@ -83,13 +83,13 @@ class Savings:
             busy = await self._save(batch)
             self._saves = [*self._saves[len(batch) :], *busy]
         if self._reports:
-            await self._report_all()
+            await self._report_running()
         return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
 
-    async def _report_all(self) -> None:
-        held = self._ledger.held()  # with those that have ended and are still running in the store
+    async def _report_running(self) -> None:
+        held = self._ledger.held()  # the last words of those that have ended go with their ends
         self._reports = {token: one for token, one in self._reports.items() if token in held}
-        await self._report(held)
+        await self._report(self._ledger.running.keys())
 
     def _fitting(self, count: int) -> int:
         """Return how many of the first saves go in one trip: at least one."""
