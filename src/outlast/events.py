@@ -114,6 +114,12 @@ CATALOGUE: dict[str, Event] = {
         ("job_id", "token", "task", "others", "pid", "changes"),
         "warning",
     ),
+    "runner_not_waited_for": Event(
+        "The exit status of a runner cannot be had: something else in the worker's process has"
+        " waited for it. It is taken for dead, and what is left of it is killed.",
+        ("pid", "error"),
+        "warning",
+    ),
     "runner_recycled": Event(
         "A runner has reached a limit: it takes no more attempts and is replaced.",
         ("pid", "reason", "rss", "attempts"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import select
 import signal
@@ -294,7 +295,86 @@ async def test_what_was_written_before_a_frame_is_read_before_it(stage):
     )
     child.send(Stop(1, "drain"))
     child._flush()
-    assert select.select([child._output_fd], [], [], SECONDS)[0], "and the loop has not turned"
+    assert select.select([child._output._fd], [], [], SECONDS)[0], "and the loop has not turned"
     assert not stage.output
     child._on_data(pack(Hello([], None, "3")))
     assert bytes(stage.output) == b"before\n"
+
+
+class Taker:
+    """Another thread, as it were, that takes each number of a descriptor as soon as it is free."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._close, self._fdopen = os.close, os.fdopen
+        self._null = os.open(os.devnull, os.O_RDONLY)
+        self.taken: set[int] = set()
+        monkeypatch.setattr(os, "close", self.close)
+        monkeypatch.setattr(os, "fdopen", self.fdopen)
+
+    def take(self, fd: int) -> None:
+        self.taken.add(os.dup2(self._null, fd))
+
+    def close(self, fd: int) -> None:
+        self._close(fd)
+        if fd not in self.taken:
+            self.take(fd)
+
+    def fdopen(self, fd: int, *more: Any, **options: Any) -> Any:
+        taker = self
+
+        class File(io.FileIO):
+            def close(self) -> None:
+                if not (self.closed or is_open(self.fileno())):  # the loop has closed it already
+                    taker.take(self.fileno())
+                super().close()
+
+        return File(fd, "rb") if options == {"buffering": 0} else self._fdopen(fd, *more, **options)
+
+    def robbed(self) -> list[int]:
+        """Give back all numbers; return those that somebody else has closed."""
+        robbed = [fd for fd in self.taken if not is_open(fd)]
+        for fd in self.taken.difference(robbed) | {self._null}:
+            self._close(fd)
+        return robbed
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_no_descriptor_is_closed_that_is_another_s_by_then(kind, monkeypatch):
+    loops = pytest.importorskip(kind)
+    trouble: list[Any] = []
+
+    async def bear_and_bury() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: trouble.append(context))
+        stage = Stage()
+        await stage.start("pass")
+        await stage.death()
+        await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=loops.new_event_loop) as runner:
+        taker = Taker(monkeypatch)
+        runner.run(bear_and_bury())
+        monkeypatch.undo()
+    assert (taker.robbed(), trouble) == ([], [])
+
+
+async def test_a_runner_that_something_else_has_waited_for_is_dead_all_the_same(stage, monkeypatch):
+    """Its attempts would be running for ever, with nobody who runs them."""
+
+    def stolen(pid: int, options: int) -> Any:
+        os.waitid(os.P_PID, pid, os.WEXITED)
+        raise ChildProcessError(10, "No child processes")
+
+    monkeypatch.setattr("os.wait4", stolen)
+    with heard() as names:
+        await stage.start("print('last words')")
+        death = await stage.death()
+    assert (death.exit_code, death.signal, death.output) == (None, None, ["last words"])
+    assert "runner_not_waited_for" in names

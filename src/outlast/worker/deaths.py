@@ -49,6 +49,8 @@ def outcome_of(
     if killed_for not in _OWN_DOING or (draining and death.signal and not death.memory):
         return Outcome(kind=OutcomeKind.RELEASED, message=f"its runner was ended ({killed_for})")
     how = f"died of {death.signal}" if death.signal else f"exited with {death.exit_code}"
+    if death.signal is None and death.exit_code is None:
+        how = "ended, and its exit status is not known"
     if death.complaint:
         how = f"was killed: it sent {death.complaint}"
     if death.memory:

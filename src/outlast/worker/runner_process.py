@@ -36,6 +36,7 @@ from outlast.runner.protocol import (
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tether import groups_of, kill_group
+from outlast.worker.pipes import Pipe
 from outlast.worker.printed import Printed
 
 GROUP_EMPTY_SECONDS = 10.0
@@ -62,8 +63,8 @@ class Death(msgspec.Struct, frozen=True):
     memory: MemoryEvidence | None = None
 
 
-class _Pipe(asyncio.Protocol):
-    """Collects what comes out of a pipe; ``ended`` is set at its end."""
+class _Frames(asyncio.Protocol):
+    """Hands on what comes on the socket; ``ended`` is set at its end."""
 
     def __init__(self, sink: Callable[[bytes], None]) -> None:
         self._sink = sink
@@ -99,13 +100,10 @@ class RunnerProcess:
         self._shared_fds = shared_fds
         self._unpacker = Unpacker(TO_WORKER)
         self._stacks = bytearray()
-        self._stacks_fd = self._output_fd = -1
         self._asked_at = float("-inf")
         self._complaint: str | None = None
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []  # frames
-        self._pipes: list[_Pipe] = []
-        self._transports: list[asyncio.BaseTransport] = []
         self._ending: asyncio.Task[None] | None = None
         self.pid = 0
         self.ready = False
@@ -141,7 +139,9 @@ class RunnerProcess:
             os.close(stacks_write)
             os.close(output_write)
         ours.setblocking(False)
-        await self._listen(ours, stacks_read, output_read)
+        self._stacks_pipe = Pipe(stacks_read, self._on_stacks)
+        self._output = Pipe(output_read, self._on_lines)
+        await self._listen(ours)
         self._wait_on_thread()
 
     @property
@@ -195,10 +195,7 @@ class RunnerProcess:
 
     def stacks(self) -> str:
         """Return the stacks that have come, also those that the loop has not read yet."""
-        with contextlib.suppress(OSError):
-            # at its end the loop closes the descriptor, whose number then may be another's
-            while not self._pipes[1].ended.is_set() and (data := os.read(self._stacks_fd, 65_536)):
-                self._on_stacks(data)
+        self._stacks_pipe.drain()
         return self._stacks.decode(errors="replace")
 
     async def kill_with_stacks(self) -> None:
@@ -235,26 +232,14 @@ class RunnerProcess:
             inherited = int(score.read_text())
             score.write_text(str(min(OOM_SCORE_MAX, inherited + OOM_SCORE_ABOVE)))
 
-    async def _listen(self, sock: socket.socket, stacks: int, output: int) -> None:
+    async def _listen(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        frames = _Pipe(self._on_data)
-        self._transport, _ = await loop.create_connection(lambda: frames, sock=sock)
+        self._frames = _Frames(self._on_data)
+        self._transport, _ = await loop.create_connection(lambda: self._frames, sock=sock)
         self._transport.write(pack(Configure(self._settings)))
-        self._pipes = [frames]
-        self._stacks_fd = stacks
-        self._transports = [self._transport]
-        for fd, sink in ((stacks, self._on_stacks), (output, self._on_lines)):
-            pipe = _Pipe(sink)
-            transport, _ = await loop.connect_read_pipe(
-                lambda pipe=pipe: pipe,  # type: ignore[misc]
-                os.fdopen(fd, "rb", buffering=0),
-            )
-            self._pipes.append(pipe)
-            self._transports.append(transport)
-        self._output_fd = output
 
     def _on_data(self, data: bytes) -> None:
-        self._read_output()  # what was written before a frame is read before it
+        self._output.drain()  # what was written before a frame is read before it
         if self._complaint is not None:
             return
         try:
@@ -268,18 +253,6 @@ class RunnerProcess:
     def _on_stacks(self, data: bytes) -> None:
         self._stacks += data
         del self._stacks[:-STACKS_BYTES_MAX]
-
-    def _read_output(self) -> None:
-        """Take what is in the pipe. At its end the loop closes the descriptor, whose number then
-        may be another's."""
-        try:
-            while self._output_fd >= 0 and not self._pipes[2].ended.is_set():
-                data = os.read(self._output_fd, 65_536)
-                if not data:
-                    return
-                self._on_lines(data)
-        except OSError:  # mostly: there is nothing
-            return
 
     def _on_lines(self, data: bytes) -> None:
         for token, text in self._printed.take(data):
@@ -298,8 +271,7 @@ class RunnerProcess:
         loop = asyncio.get_running_loop()
 
         def wait() -> None:
-            _, status, usage = os.wait4(self.pid, 0)
-            self._process.returncode = os.waitstatus_to_exitcode(status)
+            status, usage = self._waited_for()
             try:
                 loop.call_soon_threadsafe(self._exited, status, usage)
             except RuntimeError:  # the loop is closed: the worker is past caring
@@ -307,7 +279,19 @@ class RunnerProcess:
 
         threading.Thread(target=wait, name=f"outlast-wait-{self.pid}", daemon=True).start()
 
-    def _exited(self, status: int, usage: Any) -> None:
+    def _waited_for(self) -> tuple[int | None, Any]:
+        """Return status and usage of the process that has ended; None where they cannot be had, as
+        when something else in this process has waited for it. That is a death all the same."""
+        try:
+            _, status, usage = os.wait4(self.pid, 0)
+        except OSError as error:
+            emit("runner_not_waited_for", pid=self.pid, error=str(error))
+            self._process.returncode = 0  # or Popen would wait for it, too
+            return None, None
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        return status, usage
+
+    def _exited(self, status: int | None, usage: Any) -> None:
         self._ending = asyncio.create_task(self._wind_up(status, usage))
         self._ending.add_done_callback(self._wound_up)
 
@@ -315,17 +299,19 @@ class RunnerProcess:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_failure(error)  # its attempts would be held for ever: the worker must end
 
-    async def _wind_up(self, status: int, usage: Any) -> None:
+    async def _wind_up(self, status: int | None, usage: Any) -> None:
         await self._empty_session()
         try:
             async with asyncio.timeout(DRAIN_PIPES_SECONDS):
-                for pipe in self._pipes:
-                    await pipe.ended.wait()
+                for each in (self._frames, self._stacks_pipe, self._output):
+                    await each.ended.wait()
         except TimeoutError:
             pass  # an escaped child holds a pipe open: what it writes is not ours
         death = self._death(status, usage)
-        for transport in self._transports:
-            transport.close()
+        if self._transport is not None:
+            self._transport.close()
+        self._stacks_pipe.close()
+        self._output.close()
         self._on_death(self, death)
 
     async def _empty_session(self) -> None:
@@ -338,17 +324,17 @@ class RunnerProcess:
                 kill_group(pgid)
             await self._clock.sleep(0.01)
 
-    def _death(self, status: int, usage: Any) -> Death:
+    def _death(self, status: int | None, usage: Any) -> Death:
         for token in self._printed.unfinished():
             self._on_output(self.pid, b"\n", token)
-        code = os.waitstatus_to_exitcode(status)
+        code = None if status is None else os.waitstatus_to_exitcode(status)
         unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss
         return Death(
             pid=self.pid,
-            exit_code=code if code >= 0 else None,
-            signal=_signal_name(-code) if code < 0 else None,
-            rss_peak_bytes=usage.ru_maxrss * unit,
-            cpu_seconds=round(usage.ru_utime + usage.ru_stime, 3),
+            exit_code=code if code is None or code >= 0 else None,
+            signal=_signal_name(-code) if code is not None and code < 0 else None,
+            rss_peak_bytes=0 if usage is None else usage.ru_maxrss * unit,
+            cpu_seconds=0 if usage is None else round(usage.ru_utime + usage.ru_stime, 3),
             stacks=self.stacks(),
             output=self._printed.all.lines(),
             complaint=self._complaint,
