@@ -101,10 +101,10 @@ def test_a_bad_url_is_wrong_usage(outlast: Outlast, command: list[str], url: str
 def test_a_database_that_cannot_be_reached_is_unavailable(
     outlast: Outlast, command: list[str]
 ) -> None:
-    said = outlast(*command, "--url", "postgresql://app:secret@127.0.0.1:1/shop")
+    said = outlast(*command, "--url", "postgresql://app:hush@127.0.0.1:1/shop")
     assert said.code == 3, said.err
     assert "127.0.0.1:1" in said.err
-    assert "secret" not in said.err
+    assert "hush" not in said.err
     assert "Traceback" not in said.err
 
 

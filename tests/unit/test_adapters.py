@@ -58,7 +58,7 @@ def test_a_job_is_stored_when_the_callers_sqlite_transaction_commits(lite):
     assert jobs_in(path) == 1
     connection.commit()
     assert jobs_in(path) == 2
-    assert app.get_sync(job.id).row.args == '{"to":"a"}'
+    assert app.get_sync(job.id).row.args == {"to": "a"}
 
 
 def test_a_job_is_gone_when_the_callers_sqlite_transaction_rolls_back(lite):

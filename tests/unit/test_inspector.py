@@ -117,7 +117,8 @@ def test_a_job_is_shown_with_all_that_the_contract_names():
     }
     assert document["args"] == {"to": "a\x00"}
     assert document["checkpoint"] == {"commit": 400}
-    assert document["progress"] == {"fraction": 0.4, "stage": "counting", "message": "commit 400"}
+    said = {"fraction": 0.4, "stage": "counting", "message": "commit 400", "waits_for": None}
+    assert document["progress"] == said
     assert document["started_at"] == "2030-01-01T00:00:00.250000+00:00"
     assert document["ended_at"] is None
     assert document["error"] == "signalled: SIGKILL"
