@@ -82,3 +82,26 @@ async def test_a_jump_of_the_tokens_lets_the_beats_through_while_an_exchange_is_
     await store.raise_tokens(10_000_000)
     await enqueued(store)
     assert (await hands.claim_one()).token > 10_000_000
+
+
+@pytest.mark.parametrize("breaks_off", [False, True], ids=["commits", "breaks off"])
+async def test_of_several_that_come_after_a_crash_one_draws_the_incarnation(
+    breaks_off: bool, store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    """The others wait for it; should it break off, the next one draws it, and tokens jump again."""
+    await enqueued(store)
+    await session.execute("DELETE FROM outlast_incarnation")  # as a crash does
+    jumping = session.transaction()
+    await jumping.start()
+    await session.execute("SELECT outlast_begin_incarnation_v1()")
+    jumped = await session.fetchval("SELECT last_value FROM outlast_token_seq")
+    others = [PostgresStore(store.url) for _ in range(3)]
+    coming = [asyncio.create_task(each.raise_tokens(0)) for each in others]
+    await blocked(watcher, len(others))
+    await (jumping.rollback() if breaks_off else jumping.commit())
+    await asyncio.gather(*coming)
+    assert await session.fetchval("SELECT count(*) FROM outlast_incarnation") == 1
+    token = (await hands.claim_one()).token
+    assert token > jumped if breaks_off else token == jumped + 1
+    for each in others:
+        await each.close()
