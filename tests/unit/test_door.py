@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
@@ -20,6 +21,7 @@ from outlast.store.values import Answer
 from tests.unit.test_attempt import FakeLink, attempt_of
 
 TOKEN = 70
+SECONDS = 10.0
 
 
 @pytest.fixture
@@ -123,3 +125,46 @@ async def test_an_error_that_nobody_foresaw_is_told_as_one_of_the_store(door, li
 def test_errors_have_the_names_under_which_they_travel():
     assert set(module._ERRORS) == {"LostLease", "UsageError", "BadArguments", "StoreUnavailable"}
     assert module._ERRORS["UsageError"] is UsageError
+
+
+def heard_at(address: str, sent: bytes = b"") -> bytes:
+    """Return what is said to a caller that has sent no whole line."""
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(SECONDS)
+        door.connect(module._path(address))
+        with contextlib.suppress(BrokenPipeError):
+            door.sendall(sent)
+        with door.makefile("rb") as answer:
+            return answer.readline()
+
+
+async def test_of_another_user_not_a_byte_is_read(door, monkeypatch):
+    """Their connections, of two megabytes each, would end the runner for want of memory."""
+    monkeypatch.setattr(module, "_same_user", lambda peer: False)
+    read: list[bytes] = []
+    monkeypatch.setattr(module._Caller, "data_received", lambda self, data: read.append(data))
+    for sent in (b"", b"x" * 50_000):
+        assert b"own user" in await asyncio.to_thread(heard_at, door.address, sent)
+    assert read == []
+
+
+async def test_who_sends_nothing_is_cut_off(door, link, monkeypatch):
+    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.05)
+    assert await asyncio.to_thread(heard_at, door.address, b"half a li") == b""
+    await say(door, Report(TOKEN, 1.0))
+
+
+async def test_callers_at_once_are_bounded_and_the_next_is_told(door, link, monkeypatch):
+    monkeypatch.setattr(module, "CALLERS_MAX", 2)
+    waiting = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    for each in waiting:
+        each.connect(module._path(door.address))
+    while door._callers < 2:
+        await asyncio.sleep(0)
+    with pytest.raises(StoreUnavailable, match="ask again"):
+        await say(door, Report(TOKEN, 1.0))
+    for each in waiting:
+        each.close()
+    while door._callers:
+        await asyncio.sleep(0)
+    await say(door, Report(TOKEN, 1.0))

@@ -3,18 +3,24 @@
 A Unix socket, named in the command's environment, for as long as the command runs. What comes in
 takes the way of every checkpoint and report: by the runner to the worker, fenced by the token of
 the attempt. A request has to name that token, so that a process which an earlier attempt has left
-behind is told that it is too late. Only processes of the same user are served.
+behind is told that it is too late.
+
+The name is known to every user of the machine, so only processes of the same user are served, and
+of others not a byte is read: who calls is asked before the first read. What the same user may take
+is bounded, too: in connections, bytes and time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import socket
 import struct
 import sys
 import tempfile
+from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 import msgspec
@@ -26,6 +32,8 @@ from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError
 SOCKET_VARIABLE, TOKEN_VARIABLE = "OUTLAST_SOCKET", "OUTLAST_TOKEN"
 CHECKPOINT_MAX = 100_000  # bytes: what the environment of the next attempt can hold
 REQUEST_MAX = 1 << 20  # bytes of a line
+REQUEST_SECONDS = 10.0  # for a line to come
+CALLERS_MAX = 32  # at once
 
 
 class Checkpoint(msgspec.Struct, frozen=True, tag=True):
@@ -55,6 +63,7 @@ _ERRORS: dict[str, type[Exception]] = {
     error.__name__: error for error in (LostLease, BadArguments, UsageError, StoreUnavailable)
 }
 _STRANGER = Reply("UsageError", "only processes of the runner's own user are served")
+_CROWD = Reply("StoreUnavailable", f"{CALLERS_MAX} other requests are under way: ask again")
 _requests: msgspec.json.Decoder[Checkpoint | Report] = msgspec.json.Decoder(Checkpoint | Report)
 
 
@@ -65,6 +74,7 @@ class Door:
         self._attempt = attempt
         self._folder: str | None = None
         self._server: asyncio.AbstractServer | None = None
+        self._callers = 0
         self.address = ""
 
     async def __aenter__(self) -> Self:
@@ -73,8 +83,8 @@ class Door:
         else:
             self._folder = tempfile.mkdtemp(prefix="outlast-")
             self.address = os.path.join(self._folder, "door")
-        self._server = await asyncio.start_unix_server(
-            self._serve, path=_path(self.address), limit=REQUEST_MAX
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            self._caller, path=_path(self.address)
         )
         return self
 
@@ -84,16 +94,28 @@ class Door:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _caller(self) -> asyncio.Protocol:
+        return _Caller(asyncio.StreamReader(REQUEST_MAX), self._serve, self._refusal)
+
+    def _refusal(self, peer: Any) -> Reply | None:
+        """Return what is said to those who are not served, before anything of them is read."""
+        if not _same_user(peer):
+            return _STRANGER
+        return _CROWD if self._callers >= CALLERS_MAX else None
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._callers += 1
         try:
-            line = await reader.readline()
-            same = _same_user(writer.get_extra_info("socket"))
-            reply = await self._replied(line) if same else _STRANGER
-            writer.write(msgspec.json.encode(reply) + b"\n")
-            await writer.drain()
-        except (OSError, ValueError):  # it went away, or its line is too long
+            async with asyncio.timeout(REQUEST_SECONDS):
+                line = await reader.readline()
+            reply = await self._replied(line)
+            writer.write(_line(reply))
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await writer.drain()
+        except (OSError, ValueError):  # it went away or is slow, or its line is too long
             return
         finally:
+            self._callers -= 1
             writer.close()
 
     async def _replied(self, line: bytes) -> Reply:
@@ -116,6 +138,32 @@ class Door:
             await attempt.save(request.value)
 
 
+class _Caller(asyncio.StreamReaderProtocol):
+    """One connection. The loop reads nothing of it before ``connection_made`` has returned, and
+    nothing at all once that has closed it."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]],
+        refusal: Callable[[Any], Reply | None],
+    ) -> None:
+        super().__init__(reader, serve)
+        self._refusal = refusal
+
+    def connection_made(self, transport: Any) -> None:
+        refusal = self._refusal(transport.get_extra_info("socket"))
+        if refusal is None:
+            super().connection_made(transport)
+            return
+        transport.write(_line(refusal))
+        transport.close()
+
+
+def _line(reply: Reply) -> bytes:
+    return msgspec.json.encode(reply) + b"\n"
+
+
 def ask(address: str, request: Checkpoint | Report) -> None:
     """Send a request from inside of a command; return once it is done.
 
@@ -124,7 +172,8 @@ def ask(address: str, request: Checkpoint | Report) -> None:
     try:
         with socket.socket(socket.AF_UNIX) as door:
             door.connect(_path(address))
-            door.sendall(msgspec.json.encode(request) + b"\n")
+            with contextlib.suppress(BrokenPipeError):  # refused already: it says why
+                door.sendall(msgspec.json.encode(request) + b"\n")
             with door.makefile("rb") as answer:
                 line = answer.readline(REQUEST_MAX)
     except OSError as error:
