@@ -298,7 +298,7 @@ def test_complete_in_needs_a_transaction_the_right_store_and_a_fitting_result(
     assert sqlite.completed == []
 
 
-def test_what_an_attempt_waits_for_is_told_beside_its_last_report(link):
+async def test_what_an_attempt_waits_for_is_told_beside_its_last_report(link):
     attempt = attempt_of(link)
     set_current(attempt)
     attempt.report(0.5, "half")
@@ -314,7 +314,7 @@ def test_what_an_attempt_waits_for_is_told_beside_its_last_report(link):
     assert link.reports[-1] == Progress(0.6)
 
 
-def test_what_fails_while_it_waits_waits_no_more(link):
+async def test_what_fails_while_it_waits_waits_no_more(link):
     set_current(attempt_of(link))
     with pytest.raises(TimeoutError), awaiting(7) as tell:
         tell()
