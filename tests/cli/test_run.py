@@ -210,3 +210,17 @@ def test_a_checkpoint_fits_the_environment_of_the_next_attempt(here: Here) -> No
 
 def test_a_worker_needs_an_application_or_commands(here: Here) -> None:
     here(["worker"]).refused(2, "MODULE:APP", "--shell")
+
+
+@pytest.mark.parametrize("module", ["msgspec", "asyncpg", "structlog"])
+def test_a_worker_of_commands_imports_nothing_from_the_folder_that_it_starts_in(
+    outlast: Outlast, folder: Path, module: str
+) -> None:
+    """It may be one that others write to, such as /tmp."""
+    outlast("run", "--", "true", **HERE)
+    (folder / f"{module}.py").write_text("open('imported', 'w'); raise SystemExit(9)\n")
+    as_installed = (sys.executable, "-P", "-m", "outlast.cli")
+    with worker(folder, "--shell", "--runners", "1", program=as_installed, **HERE) as running:
+        running.until("attempt_ended")
+        assert running.end() == 0
+    assert not (folder / "imported").exists()

@@ -126,7 +126,7 @@ def _looking(spec: str, output: IO[bytes] | None) -> Iterator[Look]:
 
 def _child(spec: str, answer: int, output: IO[bytes] | None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "outlast.cli.probe", spec, str(answer)],
+        [sys.executable, "-P", "-m", "outlast.cli.probe", spec, str(answer)],
         stdin=subprocess.DEVNULL,
         stdout=output or sys.stderr.fileno(),
         stderr=output,

@@ -10,6 +10,8 @@ from pathlib import Path
 from outlast.app import App
 from outlast.errors import ApplicationError
 
+OUR_PACKAGE = "outlast"  # has an application for a worker that runs nothing but commands
+
 
 def load_app(spec: str) -> App:
     """Import ``MODULE:APP`` and return the App. Raises ApplicationError, saying what to do.
@@ -26,14 +28,21 @@ def load_app(spec: str) -> App:
             f"{module_name!r} is a file; name its module, from the folder that you start in:"
             f" {dotted}:{attribute}"
         )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    if module_name.partition(".")[0] != OUR_PACKAGE:
+        _look_here_too()
     module = _import(module_name)
     app = getattr(module, attribute, None)
     if not isinstance(app, App):
         raise ApplicationError(_not_an_app(module_name, attribute, module, app))
     return app
+
+
+def _look_here_too() -> None:
+    """Find modules in the working directory, before others. For an application of the user's alone:
+    to run commands, a worker may have been started in a folder that others write to."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def _dotted(name: str) -> str | None:

@@ -212,7 +212,7 @@ class RunnerProcess:
     def _spawn(self, sock: int, stacks: int, output: int) -> None:
         self._settings = msgspec.structs.replace(self._settings, stacks=stacks)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "outlast.runner.main", str(sock)],
+            [sys.executable, "-P", "-m", "outlast.runner.main", str(sock)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
