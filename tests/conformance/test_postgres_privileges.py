@@ -134,6 +134,8 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await hands.exchange(ended(first), crashed(second), limit=1)
     await hands.exchange(ended(first), crashed(second))  # both are refused or answered again
     await store.checkpoint([Save(second.job_id, second.token, 2, "2")])
+    first_me = hands.me
+    await store._exchange._fetch("keep_lanes", first_me.worker_id, "", first_me.registration)
     await store.heartbeat(hands.me)
     await store.announce(hands.me, [TASK], {})
     await store.presence_off(hands.me, "why")
