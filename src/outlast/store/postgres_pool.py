@@ -372,6 +372,8 @@ async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) ->
             server_settings=name if pooler else session,
         )
     except ValueError as error:
+        if isinstance(error, OSError):  # the server's certificate is refused: it may get another
+            raise
         text = hiding_secrets(settings.url)(str(error))
         raise ConfigError(f"{redacted(settings.url)}: {text}") from None
 

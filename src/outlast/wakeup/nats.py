@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from nats.aio.client import Client
 from nats.errors import NoServersError
 from nats.js.api import (
     AckPolicy,
@@ -31,6 +30,7 @@ from nats.js.errors import NotFoundError
 from outlast.errors import ConfigError
 from outlast.wakeup.address import Address
 from outlast.wakeup.messenger import HOLD_SECONDS
+from outlast.wakeup.nats_client import NatsClient
 from outlast.wakeup.notice import Notice, token_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class NatsBroker:
         self._stream = address.settings.get("stream", f"OUTLAST_{store_id}")
         self._root = f"outlast.{store_id}.jobs"
         self._workers = f"outlast.{store_id}.workers"
-        self._client = Client()
+        self._context = address.context()
+        self._client = NatsClient(tls=self._context is not None)
         self._closed = asyncio.Event()
         self._pulls: list[_Pull] = []
         self._news = asyncio.Event()
@@ -107,7 +108,7 @@ class NatsBroker:
             reconnect_time_wait=0,
             ping_interval=5,
             max_outstanding_pings=2,
-            tls=self._address.context(),
+            tls=self._context,
             user_credentials=self._settings.get("creds"),
             nkeys_seed=self._settings.get("nkey"),
             error_cb=self._failed,
@@ -241,7 +242,7 @@ class _Pull:
     wait goes on with it instead of asking for more.
     """
 
-    def __init__(self, client: Client, stream: str, durable: str, news: asyncio.Event) -> None:
+    def __init__(self, client: NatsClient, stream: str, durable: str, news: asyncio.Event) -> None:
         self._client = client
         self._durable = durable
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
