@@ -87,6 +87,7 @@ async def test_a_call_is_one_statement_and_behind_a_pooler_a_transaction_of_one(
 ) -> None:
     mine = PostgresStore(pg_url, pooler=pooled)
     hands = await Hands.on(mine)
+    await hands.claim(1)  # the first one learns of the line, too
     said: list[str] = []
     (connection,) = mine._connections.stock().idle[False]
     connection.add_query_logger(lambda record: said.append(record.query.split()[-1]))

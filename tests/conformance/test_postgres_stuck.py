@@ -54,7 +54,7 @@ async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[
     await calm.open()
     await enqueued(calm, *[job(args='"' + "x" * 900_000 + '"') for _ in range(LARGE)])
     hands = await Hands.on(store, "stuck")
-    await hands.claim(0)  # its statement is prepared now: what follows is one reply
+    await hands.claim(1, tasks=["none"])  # prepared, and learnt: what follows is one reply
     for connection in store._connections.stock().idle[False]:
         connection._transport.pause_reading()
         connection._config = connection._config._replace(command_timeout=None)  # nor gives up
