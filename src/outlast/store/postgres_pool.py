@@ -67,6 +67,11 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }
 
+_ROW_SECURITY = (
+    "rows of Outlast may not be hidden from its own sessions: disable row security on its tables,"
+    " or give this role BYPASSRLS"
+)
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How to connect. Times are in seconds. ``reserved``: so many of the connections are for a
@@ -106,6 +111,8 @@ def translated(error: BaseException) -> Exception | None:
 
 def _of_server(error: BaseException) -> Exception:
     code = getattr(error, "sqlstate", None) or ""
+    if code == "42501" and "row-level security" in str(error):
+        return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({error})")
     if code in _CODE_ERRORS:
         kind, hint = _CODE_ERRORS[code]
         return kind(f"PostgreSQL: {hint} ({error})")

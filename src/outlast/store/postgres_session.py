@@ -14,9 +14,10 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-# Plans by index, results that are NULL and not a text, and sessions that stay. Not among them, and
-# so obeyed: default_transaction_read_only, by which a server that runs out of disk protects itself,
-# and search_path, by which our tables are found.
+# Plans by index, results that are NULL and not a text, and sessions that stay. An error where row
+# security would hide rows: a worker whose row is hidden would be taken for gone. Not among them,
+# and so obeyed: default_transaction_read_only, by which a server that runs out of disk protects
+# itself, and search_path, by which our tables are found.
 _PLAIN = {
     "jit": "off",
     "enable_indexscan": "on",
@@ -24,6 +25,7 @@ _PLAIN = {
     "enable_nestloop": "on",
     "array_nulls": "on",
     "idle_session_timeout": "0",
+    "row_security": "off",
 }
 
 

@@ -187,13 +187,13 @@ CREATE TABLE outlast_schema (
 -- One row, drawn anew for each run of the database that may know less than the one before: an unlogged
 -- table is emptied by the recovery from a crash, and a standby or a backup never has its row. So it is
 -- gone whenever sessions were lost under a start time that stays, or the tail of the log may be lost:
--- see outlast_begin_incarnation_v1.
+-- see outlast_begin_incarnation_v1. A dump does have the row, and the table that it is restored to is
+-- another one: a row counts only in the table in which it was drawn (home = tableoid).
 CREATE UNLOGGED TABLE outlast_incarnation (
-    one boolean PRIMARY KEY DEFAULT true,
-    id  uuid NOT NULL DEFAULT gen_random_uuid(),
-    CONSTRAINT outlast_incarnation_one CHECK (one)
+    home oid PRIMARY KEY,
+    id   uuid NOT NULL DEFAULT gen_random_uuid()
 );
-INSERT INTO outlast_incarnation DEFAULT VALUES;
+INSERT INTO outlast_incarnation (home) VALUES ('outlast_incarnation'::regclass);
 
 CREATE VIEW outlast_history AS
 SELECT a.job_id, a.token, a.number, a.worker_id, a.worker, a.host, a.pid, a.outcome, a.charge,

@@ -202,12 +202,12 @@ BEGIN
     -- 1
     SELECT w.status,
            EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested),
-           (SELECT i.id FROM outlast_incarnation i)
+           (SELECT i.id FROM outlast_incarnation i WHERE i.home = i.tableoid)
     INTO v_status, v_asked, v_incarnation
     FROM outlast_workers w
     WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status IN ('active', 'draining')
       AND w.registration IS NOT DISTINCT FROM p_registration
-      AND EXISTS (SELECT FROM outlast_incarnation)
+      AND EXISTS (SELECT FROM outlast_incarnation i WHERE i.home = i.tableoid)
     FOR KEY SHARE OF w;
     v_valid := FOUND;
     v_now := clock_timestamp();
