@@ -30,6 +30,7 @@ DIFFERENT = {
     "enable_indexscan": "off",
     "enable_indexonlyscan": "off",
     "enable_nestloop": "off",
+    "enable_tidscan": "off",
     "array_nulls": "off",
 }
 

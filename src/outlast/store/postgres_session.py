@@ -23,6 +23,7 @@ _PLAIN = {
     "enable_indexscan": "on",
     "enable_indexonlyscan": "on",
     "enable_nestloop": "on",
+    "enable_tidscan": "on",
     "array_nulls": "on",
     "idle_session_timeout": "0",
     "row_security": "off",

@@ -1,0 +1,104 @@
+"""What is true of every verb: when its session is ended, its file is busy, replaced or gone."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.store.base import Store
+from outlast.store.postgres import PostgresStore
+from outlast.store.reads import Inspector
+from outlast.store.sqlite import SqliteStore
+from tests.conformance.verbs_kit import ALL, READS, WRITES, all_of, holding
+
+GONE = "was deleted, or another file has taken its place"
+END_ALL = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+             WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+
+
+def test_all_verbs_are_here() -> None:
+    once = {"open", "close", "drop_connections", "migrate", "migrations", "grant"}
+    here = {name.partition(" ")[0] for name in ALL}
+    assert public(Store) - once - here == set()
+    assert public(Inspector) - here == {"surroundings"}
+
+
+def public(protocol: type) -> set[str]:
+    return {name for name, value in vars(protocol).items() if inspect.iscoroutinefunction(value)}
+
+
+@pytest.mark.parametrize("verb", ALL)
+async def test_a_call_after_its_session_was_ended_says_so_and_the_next_one_is_done(
+    verb: str, pg_url: str, session: Any
+) -> None:
+    store = PostgresStore(pg_url)
+    await store.open()
+    hands, held = await holding(store)
+    before = await all_of(store)
+    await session.execute(END_ALL)
+    with pytest.raises(StoreUnavailable):
+        await ALL[verb](hands, held)
+    assert await all_of(store) == before
+    await ALL[verb](hands, held)
+    await store.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.mark.parametrize("verb", ALL)
+async def test_a_busy_file_is_read_and_refuses_to_be_written(verb: str, path: Path) -> None:
+    store = SqliteStore(f"sqlite:///{path}", busy_timeout=0.1)
+    await store.open()
+    hands, held = await holding(store)
+    before = await all_of(store)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        if verb in READS:
+            await ALL[verb](hands, held)
+        else:
+            with pytest.raises(StoreUnavailable, match="stayed locked by another program"):
+                await ALL[verb](hands, held)
+        other.execute("ROLLBACK")
+    assert await all_of(store) == before
+    await ALL[verb](hands, held)
+    await store.close()
+
+
+@pytest.mark.parametrize("verb", WRITES)
+async def test_a_long_read_of_another_program_holds_up_nothing(verb: str, path: Path) -> None:
+    store = SqliteStore(f"sqlite:///{path}", busy_timeout=0.1)
+    await store.open()
+    hands, held = await holding(store)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM outlast_jobs").fetchone()
+        await WRITES[verb](hands, held)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as third:
+            third.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        await WRITES[verb](hands, held)
+    await store.close()
+
+
+@pytest.mark.parametrize("verb", ALL)
+async def test_no_verb_goes_to_a_file_that_was_replaced(verb: str, path: Path) -> None:
+    store, other = SqliteStore(f"sqlite:///{path}"), SqliteStore(f"sqlite:///{path}.new")
+    await store.open()
+    await other.open()
+    hands, held = await holding(store)
+    await other.close()
+    for beside in ("-wal", "-shm"):
+        path.with_name(f"{path.name}{beside}").unlink()
+    path.with_name(f"{path.name}.new").replace(path)
+    with pytest.raises(StoreUnavailable, match=GONE):
+        await ALL[verb](hands, held)
+    await ALL[verb](hands, held)
+    await store.close()

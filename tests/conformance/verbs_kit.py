@@ -1,0 +1,86 @@
+"""Every verb of a store, each as one call by a worker that holds a job. For what is true of all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from outlast.model.crash import Progress
+from outlast.store.base import Store
+from outlast.store.reads import JobFilter, WorkerStatus
+from outlast.store.values import Claimed, Report, Room, Save
+from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
+
+Verb = Callable[[Hands, Claimed], Awaitable[Any]]
+
+
+def _pair(held: Claimed) -> tuple[int, int]:
+    return held.job_id, held.token
+
+
+async def _reap(hands: Hands, _: Claimed) -> None:
+    looks = (await hands.store.observe()).workers
+    for look in looks:
+        await hands.store.reap(look)
+
+
+WRITES: dict[str, Verb] = {
+    "enqueue": lambda hands, _: hands.store.enqueue([job()]),
+    "enqueue with a key": lambda hands, _: hands.store.enqueue([job(key="k"), job(key="l")]),
+    "register": lambda hands, _: hands.store.register(new_worker("other")),
+    "reconnect": lambda hands, held: hands.store.reconnect(hands.me, held.token),
+    "set_status": lambda hands, _: hands.store.set_status(hands.me, WorkerStatus.DRAINING),
+    "request_drain": lambda hands, _: hands.store.request_drain([hands.me.worker_id]),
+    "announce": lambda hands, _: hands.store.announce(hands.me, [TASK], {}),
+    "presence_off": lambda hands, _: hands.store.presence_off(hands.me, "for a test"),
+    "tell_wakeup": lambda hands, _: hands.store.tell_wakeup(hands.me, "poll"),
+    "tell_failing": lambda hands, _: hands.store.tell_failing(hands.me, None),
+    "heartbeat": lambda hands, _: hands.store.heartbeat(hands.me),
+    "exchange": lambda hands, held: hands.store.exchange(
+        hands.me, [ended(held)], [Room([TASK], 1)]
+    ),
+    "reconcile": lambda hands, _: hands.store.reconcile(hands.me, []),
+    "checkpoint": lambda hands, held: hands.store.checkpoint([Save(*_pair(held), 1, "1")]),
+    "progress": lambda hands, held: hands.store.progress(
+        [Report(*_pair(held), Progress(fraction=0.5))]
+    ),
+    "reap": _reap,
+    "reclaim": lambda hands, held: hands.store.reclaim(lost_worker, only=[_pair(held)]),
+    "cancel": lambda hands, held: hands.store.cancel([held.job_id]),
+    "requeue": lambda hands, held: hands.store.requeue([held.job_id]),
+    "discard": lambda hands, held: hands.store.discard([held.job_id]),
+    "prune": lambda hands, _: hands.store.prune(jobs_older_than=-1, workers_older_than=-1),
+    "raise_tokens": lambda hands, held: hands.store.raise_tokens(held.token),
+}
+READS: dict[str, Verb] = {
+    "store_id": lambda hands, _: hands.store.store_id(),
+    "observe": lambda hands, _: hands.store.observe(),
+    "overdue": lambda hands, _: hands.store.overdue(0.0),
+    "superseded": lambda hands, held: hands.store.superseded([_pair(held)]),
+    "job": lambda hands, held: hands.store.inspector.job(held.job_id),
+    "jobs": lambda hands, _: hands.store.inspector.jobs(JobFilter()),
+    "attempts": lambda hands, held: hands.store.inspector.attempts(held.job_id),
+    "workers": lambda hands, _: hands.store.inspector.workers(),
+    "held": lambda hands, _: hands.store.inspector.held(),
+    "refusals": lambda hands, _: hands.store.inspector.refusals(),
+    "place": lambda hands, held: hands.store.inspector.place(held.job_id),
+    "figures": lambda hands, _: hands.store.inspector.figures(),
+    "known_tasks": lambda hands, _: hands.store.inspector.known_tasks(),
+    "history": lambda hands, _: hands.store.inspector.history(),
+    "counts": lambda hands, _: hands.store.inspector.counts(),
+}
+ALL = {**WRITES, **READS}
+
+
+async def holding(store: Store) -> tuple[Hands, Claimed]:
+    """Return a worker and the job that it holds; another one waits."""
+    hands = await Hands.on(store)
+    await store.enqueue([job(), job()])
+    return hands, await hands.claim_one()
+
+
+async def all_of(store: Store) -> list[Any]:
+    """Return what can be seen of jobs, attempts and workers, but for ages."""
+    jobs = await store.inspector.jobs(JobFilter())
+    attempts = [await store.inspector.attempts(each.id) for each in jobs]
+    return [jobs, attempts, await store.inspector.refusals(), await store.inspector.counts()]
