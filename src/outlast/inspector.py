@@ -128,6 +128,7 @@ def _job(
         "checkpoint_at": iso(row.checkpoint_at),
         "args": plain(row.args),
         "result": plain(row.result),
+        "malformed": row.malformed,
     }
 
 
@@ -146,6 +147,7 @@ def _attempt(row: AttemptRow) -> Document:
         "progress": _progress(row.progress),
         "checkpoint_age": row.checkpoint_age,
         "crash": _crash(row.crash),
+        "malformed": row.malformed,
     }
 
 
@@ -179,6 +181,7 @@ def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
             "progress": _progress(row.progress),
             "checkpoint_age": None,
             "crash": None,
+            "malformed": None,
         }
     ]
 
@@ -217,6 +220,7 @@ def _worker(row: WorkerRow) -> Document:
         "wakeup": row.wakeup,
         "failing": _failing(row),
         "release": row.release,
+        "malformed": row.malformed,
     }
 
 

@@ -40,6 +40,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.
         solo: 1 must run alone in a runner, 2 alone in its worker; ``incident`` and ``cohort`` name
             the shared death that it is suspected of, and those that run with it.
+        malformed: columns that cannot be read, and are shown as if nothing were there.
     """
 
     id: int
@@ -72,6 +73,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     solo: int = 0
     incident: int | None = None
     cohort: int | None = None
+    malformed: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as values that ``json.dumps`` takes; times are texts in ISO 8601."""

@@ -150,7 +150,7 @@ def jobs_table(
             bar(row.progress, ascii_only=out.options.ascii_only) if _moves(row) else "",
             str(row.attempt_count),
             when(row, now),
-            Text(said(row.progress, 60), style="dim") if _moves(row) else "",
+            _doing(row),
         )
     return made.table(out.width)
 
@@ -166,6 +166,12 @@ def call_of(row: StoredJob) -> str:
     if row.task == SHELL_TASK and isinstance(args.get("argv"), list):
         return shlex.join(map(str, args["argv"]))
     return ", ".join(f"{name}={json.dumps(one, ensure_ascii=False)}" for name, one in args.items())
+
+
+def _doing(row: StoredJob) -> Text:
+    if row.malformed is not None:
+        return Text(f"malformed: {row.malformed}", style="red")
+    return Text(said(row.progress, 60) if _moves(row) else "", style="dim")
 
 
 def _moves(row: StoredJob) -> bool:
@@ -235,6 +241,8 @@ def gone_table(
 def _status(row: WorkerRow, now: float) -> Text:
     if (standing := health(row, now)) != "well":
         return Text(standing, style="bold red")
+    if row.malformed is not None:
+        return Text("malformed", style="bold red")
     return word("draining" if row.drain_requested else row.status.value)
 
 

@@ -1,36 +1,89 @@
-"""Columns that hold our own JSON, read the same way by both stores.
+"""Columns that hold our own JSON, and numbers, read the same way by both stores.
 
-A row that another program has written, or a later release, must never stop a claim or a reap: what
-cannot be read counts as not given.
+A row that another program has written, or a later release, must never stop a claim, a reap or a
+page. What cannot be read counts as not given, and is named to whoever is to know: a claimed job
+whose limits cannot be read does not run with others (``Claimed.malformed``), and pages show such a
+row as malformed. A number is brought into its range as it is read, so that it can be counted on
+from, packed and compared.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any, TypeVar
 
 import msgspec
 
-from outlast.model.crash import Progress
+from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
 from outlast.store.reads import Held
 
+T = TypeVar("T")
+
+COUNT_MAX = 2**31 - 2  # of failures, losses, attempts: one more can still be counted
+SECONDS_MAX = 3.2e9  # a hundred years
+ID_MAX = 2**63 - 1
+POLICY_MAX = 10_000  # characters; ours have a few hundred
+_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+
+
+def policy_of(text: str) -> Policy:
+    """Return the policy on a row; the default where it cannot be read."""
+    return read_policy(text)[0]
+
+
+def read_policy(text: str) -> tuple[Policy, str | None]:
+    """Return the policy on a row, and why it cannot be read, if it cannot."""
+    if len(text) > POLICY_MAX:  # not to be kept, either
+        return Policy(), f"its policy has more than {POLICY_MAX} characters"
+    return _policy(text)
+
 
 @lru_cache(maxsize=1_000)
-def policy_of(text: str) -> Policy:
-    """Return the policy on a row; most rows share a few."""
+def _policy(text: str) -> tuple[Policy, str | None]:
+    """Read a policy; most rows share a few."""
     try:
-        return msgspec.json.decode(text, type=Policy)
-    except (msgspec.DecodeError, UnicodeError):
-        return Policy()
+        policy = msgspec.json.decode(text, type=Policy)
+    except _UNREADABLE as error:
+        return Policy(), f"its policy cannot be read: {error}"
+    return msgspec.structs.replace(policy, **_bounded(msgspec.structs.asdict(policy))), None
+
+
+def _bounded(limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers among the limits, each within its range."""
+    counts = {name: count_of(limits[name]) for name in ("retries", "max_losses")}
+    others = {name: value for name, value in limits.items() if name not in counts}
+    seconds = {name: seconds_of(one) for name, one in others.items() if type(one) is float}
+    return counts | seconds
+
+
+def count_of(number: int) -> int:
+    """Return a count as it can be counted on from."""
+    return min(max(number, 0), COUNT_MAX)
+
+
+def seconds_of(number: float) -> float:
+    """Return a span of time that is finite and not negative."""
+    return SECONDS_MAX if math.isnan(number) else min(max(number, 0.0), SECONDS_MAX)
+
+
+def finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a row's values without numbers that JSON does not have: none counts as not given."""
+    return {
+        name: None if type(one) is float and not math.isfinite(one) else one
+        for name, one in values.items()
+    }
 
 
 def progress_of(text: str | None) -> Progress | None:
     """Return the progress on a row."""
-    try:
-        return None if text is None else msgspec.json.decode(text, type=Progress)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
+    progress: Progress | None = _read(text, _progress)
+    if progress is None or abs(progress.waits_for or 0) <= ID_MAX:
+        return progress
+    return msgspec.structs.replace(progress, waits_for=None)
 
 
 def cause_of(text: str | None) -> DeathCause | None:
@@ -42,3 +95,55 @@ def held_of(job_id: int, worker_id: int, progress: str | None) -> Held:
     """Return a running job as its row shows it."""
     told = progress_of(progress)
     return Held(job_id, worker_id, None if told is None else told.waits_for)
+
+
+def crash_of(text: str | None) -> Crash | None:
+    """Return the crash report on an attempt's row."""
+    return _read(text, _crash)
+
+
+def names_of(text: str) -> list[str]:
+    """Return a list of names on a worker's row."""
+    return _read(text, _names) or []
+
+
+def lacks_of(text: str) -> dict[str, list[str]]:
+    """Return the tags that a worker lacks for its tasks."""
+    return _read(text, _lacks) or {}
+
+
+def malformed(values: Mapping[str, Any]) -> str | None:
+    """Return the names of those columns among these that hold a text which cannot be read."""
+    wrong = [name for name, reader in _READERS.items() if _is_malformed(values.get(name), reader)]
+    return ", ".join(wrong) or None
+
+
+def _is_malformed(text: str | None, reader: Callable[[str], object]) -> bool:
+    return text is not None and _read(text, reader) is None
+
+
+def _read(text: str | None, reader: Callable[[str], T]) -> T | None:
+    try:
+        return None if text is None else reader(text)
+    except _UNREADABLE:
+        return None
+
+
+def _policy_or_none(text: str) -> Policy | None:
+    policy, wrong = read_policy(text)
+    return policy if wrong is None else None
+
+
+_progress = msgspec.json.Decoder(Progress).decode
+_crash = msgspec.json.Decoder(Crash).decode
+_names = msgspec.json.Decoder(list[str]).decode
+_lacks = msgspec.json.Decoder(dict[str, list[str]]).decode
+_READERS: dict[str, Callable[[str], object]] = {
+    "policy": _policy_or_none,
+    "progress": _progress,
+    "crash": _crash,
+    "queues": _names,
+    "tasks": _names,
+    "tags": _names,
+    "lacks": _lacks,
+}

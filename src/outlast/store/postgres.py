@@ -16,7 +16,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition
 from outlast.store.base import ORPHANS_MAX, PRUNE_MAX, REFUSALS_KEPT
-from outlast.store.columns import policy_of
+from outlast.store.columns import policy_of, seconds_of
 from outlast.store.line import RunBy, Unannounced, Waiting
 from outlast.store.postgres_enqueue import create_with_key, enqueue, keyed, unfinished
 from outlast.store.postgres_exchange import PostgresExchange
@@ -392,6 +392,7 @@ class PostgresStore:
 
 def _seen(row: Any) -> WorkerSeen:
     values = {name: row[name] for name in WorkerSeen.__struct_fields__ if name != "begun"}
+    values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
     return WorkerSeen(**{**values, "presence": Presence(values["presence"])})
 
 

@@ -15,7 +15,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.base import CLAIMS_MAX, REFUSALS_KEPT
-from outlast.store.columns import policy_of
+from outlast.store.columns import count_of, read_policy
 from outlast.store.postgres_lanes import NO_LANES, Lanes
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_sql import Pair, array_text, ends_text, pair_of, sql, texts_array_text
@@ -206,6 +206,7 @@ def _in_line(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
 
 
 def _claimed_of(row: Any) -> Claimed:
+    policy, wrong = read_policy(row[9])
     return Claimed(
         job_id=row[1],
         token=row[2],
@@ -213,13 +214,14 @@ def _claimed_of(row: Any) -> Claimed:
         queue=row[4],
         args=row[5],
         number=row[6],
-        failures=row[7],
-        losses=row[8],
-        policy=policy_of(row[9]),
+        failures=count_of(row[7]),
+        losses=count_of(row[8]),
+        policy=policy,
         tenant=row[10],
         checkpoint=row[11],
         priority=row[12],
         solo=row[13],
         incident=row[14],
         cohort=row[15],
+        malformed=wrong,
     )

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from outlast.model.crash import Crash
 from outlast.model.job import State
-from outlast.store.columns import held_of, policy_of, progress_of
+from outlast.store.columns import (
+    crash_of,
+    finite,
+    held_of,
+    lacks_of,
+    malformed,
+    names_of,
+    policy_of,
+    progress_of,
+    seconds_of,
+)
 from outlast.store.figures import (
     COUNT_MAX,
     FIGURES_MAX,
@@ -41,6 +48,9 @@ from outlast.store.reads import (
 )
 from outlast.store.surroundings import PostgresFacts
 from outlast.store.values import Purpose
+
+if TYPE_CHECKING:
+    import msgspec
 
 
 class PostgresInspector:
@@ -77,7 +87,10 @@ class PostgresInspector:
 
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
         """Return refused writes, newest first."""
-        return [RefusalRow(**row) for row in await self._fetch("show_refusals", job_id, limit)]
+        return [
+            RefusalRow(**finite(dict(row)))
+            for row in await self._fetch("show_refusals", job_id, limit)
+        ]
 
     async def place(self, job_id: int) -> Place | None:
         """Return where a job stands among the others."""
@@ -108,7 +121,7 @@ class PostgresInspector:
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""
         rows = await self._fetch("show_tasks")
-        return {task for row in rows for task in _strings(row["tasks"])}
+        return {task for row in rows for task in names_of(row["tasks"])}
 
     async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
         """Return a page of jobs with their closed attempts, as one snapshot shows them."""
@@ -150,12 +163,8 @@ _FIGURE: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def _strings(text: str) -> list[str]:
-    return msgspec.json.decode(text, type=list[str])
-
-
 def _job(row: Any) -> StoredJob:
-    values = dict(row)
+    values = dict(row) | {"malformed": malformed(row)}
     values["state"] = State(values["state"])
     values["policy"] = policy_of(values["policy"])
     values["progress"] = progress_of(values["progress"])
@@ -172,18 +181,16 @@ def _past(row: Any) -> JobPast:
 
 
 def _attempt(row: Any) -> AttemptRow:
-    values = dict(row)
+    values = finite(dict(row)) | {"malformed": malformed(row)}
     values["progress"] = progress_of(values["progress"])
-    crash = values["crash"]
-    values["crash"] = None if crash is None else msgspec.json.decode(crash, type=Crash)
+    values["crash"] = crash_of(values["crash"])
     return AttemptRow(**values)
 
 
 def _worker(row: Any) -> WorkerRow:
-    values = dict(row)
+    values = dict(row) | {"malformed": malformed(row)}
+    values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
     values["status"] = WorkerStatus(values["status"])
-    values["queues"] = _strings(values["queues"])
-    values["tasks"] = _strings(values["tasks"])
-    values["tags"] = _strings(values["tags"])
-    values["lacks"] = msgspec.json.decode(values["lacks"], type=dict[str, list[str]])
+    values |= {name: names_of(values[name]) for name in ("queues", "tasks", "tags")}
+    values["lacks"] = lacks_of(values["lacks"])
     return WorkerRow(**values)

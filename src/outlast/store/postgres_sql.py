@@ -12,7 +12,7 @@ import msgspec
 from outlast.errors import BadData
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Transition
-from outlast.store.columns import cause_of, policy_of, progress_of
+from outlast.store.columns import cause_of, count_of, policy_of, progress_of
 from outlast.store.values import NewJob, Orphan, Report, Save
 
 _encode = msgspec.json.Encoder().encode
@@ -96,8 +96,8 @@ def orphan_of(row: Any) -> Orphan:
     facts = JobFacts(
         job_id=row["job_id"],
         token=row["token"],
-        failures=row["failures"],
-        losses=row["losses"],
+        failures=count_of(row["failures"]),
+        losses=count_of(row["losses"]),
         policy=policy_of(row["policy"]),
         cancel_requested=row["cancel_requested"],
         solo=row["solo"],
@@ -109,7 +109,7 @@ def orphan_of(row: Any) -> Orphan:
         worker_id=row["worker_id"],
         task=row["task"],
         queue=row["queue"],
-        attempts=row["attempts"],
+        attempts=count_of(row["attempts"]),
         worker=row["worker"],
         host=row["host"],
         progress=progress_of(row["progress"]),

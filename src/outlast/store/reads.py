@@ -30,7 +30,8 @@ class WorkerStatus(StrEnum):
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
-    ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect)."""
+    ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect).
+    ``malformed``: columns that cannot be read, and are shown as if nothing were there."""
 
     id: int
     task: str
@@ -62,6 +63,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     solo: int = 0
     incident: int | None = None
     cohort: int | None = None
+    malformed: str | None = None
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -75,7 +77,8 @@ class Held(msgspec.Struct, frozen=True):
 class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     """A closed attempt that did not complete. ``repeats``: how many in a row have ended with this
     outcome, this one included. ``dropped``: how many rows of earlier attempts, none of which was
-    charged, were deleted up to this end: only the first and the last are kept."""
+    charged, were deleted up to this end: only the first and the last are kept. ``malformed`` as of
+    a job."""
 
     job_id: int
     token: int
@@ -94,13 +97,15 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     crash: Crash | None = None
     repeats: int = 1
     dropped: int = 0
+    malformed: str | None = None
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it is read. ``lacks``: tasks that it knows but may not serve -> missing tags.
     ``presence``: the incarnation of the database under which its lock was taken. ``failing``: the
     duty that fails, a colon and the error. ``unheard``: seconds since its last beat, by the store's
-    clock. ``lock_free``: its lock file on this machine is free, so it is dead (``liveness``)."""
+    clock. ``malformed`` as of a job. ``lock_free``: its lock file on this machine is free, so it is
+    dead (``liveness``)."""
 
     id: int
     name: str
@@ -134,6 +139,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     lock_device: int | None = None
     lock_inode: int | None = None
     unheard: float | None = None
+    malformed: str | None = None
     lock_free: bool = False
 
 

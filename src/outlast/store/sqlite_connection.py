@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -43,6 +44,7 @@ PAUSE_SECONDS = 0.005  # some locks are refused without sqlite3's own wait
 OPEN_TRIES = 3  # while the file at the path is replaced just then
 
 Place = tuple[int, int]  # device and inode
+_text = partial(str, encoding="utf-8", errors="replace")
 Work = Callable[[sqlite3.Cursor, float], T]  # with a cursor and the time
 
 
@@ -235,6 +237,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
+    connection.text_factory = _text  # another program's text may be no UTF-8
     try:
         if mode != "ro":
             _set_up(connection, path)

@@ -23,7 +23,7 @@ from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store import sqlite_suspects as suspects
 from outlast.store.base import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX
-from outlast.store.columns import policy_of
+from outlast.store.columns import count_of, read_policy
 from outlast.store.sqlite_fence import judged
 from outlast.store.sqlite_sql import statements
 from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, bytes_max
@@ -300,22 +300,24 @@ def _claimed(cursor: Cursor, row: Row, token: int) -> Claimed:
     if args is None:
         args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
     solo, incident, cohort = row[13:] or (0, None, None)
+    policy, wrong = read_policy(row[9])
     return Claimed(
         job_id=row[2],
         token=token,
         task=row[3],
         queue=row[4],
         args=args,
-        number=row[6] + 1,
-        failures=row[7],
-        losses=row[8],
-        policy=policy_of(row[9]),
+        number=count_of(row[6]) + 1,
+        failures=count_of(row[7]),
+        losses=count_of(row[8]),
+        policy=policy,
         tenant=row[10],
         checkpoint=checkpoint,
         priority=-row[0],
         solo=solo,
         incident=incident,
         cohort=cohort,
+        malformed=wrong,
     )
 
 

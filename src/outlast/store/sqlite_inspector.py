@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from sqlite3 import Cursor
 from typing import Any
 
 import msgspec
 
 from outlast.clock import Clock
-from outlast.model.crash import Crash
 from outlast.model.job import State
-from outlast.store.columns import held_of, policy_of, progress_of
+from outlast.store.columns import (
+    crash_of,
+    finite,
+    held_of,
+    lacks_of,
+    malformed,
+    names_of,
+    policy_of,
+    progress_of,
+)
 from outlast.store.figures import (
     COUNT_MAX,
     FIGURES_MAX,
@@ -44,7 +51,6 @@ from outlast.store.surroundings import SqliteFacts
 _FIGURES = statements("figures")
 _SNAPSHOT = statements("transaction")
 _SQL = statements("inspect") | statements("place")
-_crash = msgspec.json.Decoder(Crash).decode
 
 
 class SqliteInspector:
@@ -79,7 +85,7 @@ class SqliteInspector:
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
         """Return refused writes, newest first."""
         rows = await self._rows("refusals", {"job_id": job_id, "limit": limit})
-        return [RefusalRow(**dict(zip(_REFUSAL, row, strict=True))) for row in rows]
+        return [RefusalRow(**finite(dict(zip(_REFUSAL, row, strict=True)))) for row in rows]
 
     async def place(self, job_id: int) -> Place | None:
         """Return where a job stands among the others."""
@@ -112,7 +118,8 @@ class SqliteInspector:
 
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""
-        return {row[0] for row in await self._rows("known_tasks", ())}
+        rows = await self._rows("known_tasks", ())
+        return {task for row in rows for task in names_of(row[0])}
 
     async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
         """Return a page of jobs with their closed attempts, as one snapshot shows them."""
@@ -143,9 +150,10 @@ class SqliteInspector:
 
 
 # sql/sqlite/inspect.sql and its neighbours select the columns in the order of these fields
-_JOB = StoredJob.__struct_fields__
-_ATTEMPT = AttemptRow.__struct_fields__
-_WORKER = WorkerRow.__struct_fields__[:-1]  # whether its lock is free is no column
+# but for the last: what is malformed; of a worker whether its lock is free, too
+_JOB = StoredJob.__struct_fields__[:-1]
+_ATTEMPT = AttemptRow.__struct_fields__[:-1]
+_WORKER = WorkerRow.__struct_fields__[:-2]
 _REFUSAL = RefusalRow.__struct_fields__
 _PLACE = Place.__struct_fields__
 _FIGURE: dict[str, type[msgspec.Struct]] = {
@@ -165,6 +173,7 @@ def _struct(kind: type[msgspec.Struct], row: tuple[Any, ...]) -> Any:
 
 def _job(row: tuple[Any, ...]) -> StoredJob:
     values = dict(zip(_JOB, row, strict=True))
+    values["malformed"] = malformed(values)
     values["state"] = State(values["state"])
     values["waiting"] = bool(values["waiting"])
     values["cancel_requested"] = bool(values["cancel_requested"])
@@ -192,24 +201,24 @@ def _attempt_past(row: tuple[Any, ...]) -> AttemptPast:
 
 
 def _attempt(row: tuple[Any, ...]) -> AttemptRow:
-    values = dict(zip(_ATTEMPT, row, strict=True))
+    values = finite(dict(zip(_ATTEMPT, row, strict=True)))
+    values["malformed"] = malformed(values)
     values["progress"] = progress_of(values["progress"])
-    values["crash"] = None if values["crash"] is None else _crash(values["crash"])
+    values["crash"] = crash_of(values["crash"])
     return AttemptRow(**values)
 
 
 def _worker(row: tuple[Any, ...]) -> WorkerRow:
     values = dict(zip(_WORKER, row, strict=True))
+    values["malformed"] = malformed(values)
     values["status"] = WorkerStatus(values["status"])
-    values["queues"] = json.loads(values["queues"])
-    values["tasks"] = json.loads(values["tasks"])
-    values["tags"] = json.loads(values["tags"])
-    values["lacks"] = json.loads(values["lacks"])
+    values |= {name: names_of(values[name]) for name in ("queues", "tasks", "tags")}
+    values["lacks"] = lacks_of(values["lacks"])
     values["drain_requested"] = bool(values["drain_requested"])
     return WorkerRow(**values)
 
 
 def _place(row: tuple[Any, ...]) -> Place:
     values = dict(zip(_PLACE, row, strict=True))
-    values["incident"] = json.loads(values["incident"])
+    values["incident"] = msgspec.json.decode(values["incident"])
     return Place(**values)

@@ -17,7 +17,7 @@ from outlast.model.crash import Charge
 from outlast.model.job import JobFacts, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.columns import cause_of, policy_of, progress_of
+from outlast.store.columns import cause_of, count_of, policy_of, progress_of
 from outlast.store.lockfile import LockFile, read_beat
 from outlast.store.reads import WorkerStatus
 from outlast.store.sqlite_exchange import apply, cancels_of, draw, worker_status
@@ -295,8 +295,8 @@ def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
     facts = JobFacts(
         job_id=row[0],
         token=row[1],
-        failures=row[2],
-        losses=row[3],
+        failures=count_of(row[2]),
+        losses=count_of(row[3]),
         policy=policy_of(row[4]),
         cancel_requested=bool(row[5]),
         solo=row[12],
@@ -308,7 +308,7 @@ def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
         worker_id=row[6],
         task=row[16],
         queue=row[17],
-        attempts=row[18],
+        attempts=count_of(row[18]),
         worker=row[7],
         host=row[8],
         progress=progress_of(row[9]),

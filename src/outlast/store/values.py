@@ -157,7 +157,8 @@ def bytes_max(rooms: Sequence[Room]) -> int:
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """A job that is now running under ``token``. ``number`` counts its attempts from 1."""
+    """A job that is now running under ``token``. ``number`` counts its attempts from 1.
+    ``malformed``: why it must not run, where its row cannot be read."""
 
     job_id: int
     token: int
@@ -174,6 +175,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     solo: int = 0
     incident: int | None = None
     cohort: int | None = None
+    malformed: str | None = None
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):

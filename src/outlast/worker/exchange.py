@@ -17,6 +17,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
+from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.base import OUTCOMES_MAX, Store
@@ -242,12 +243,12 @@ class Exchange:
     def _start(self, claimed: list[Claimed], asked_as: WorkerRef) -> None:
         """Start what was claimed; give back what may not begin any more."""
         attempts = self._ledger.claim(claimed)
-        starts = self._still_to_start(attempts, asked_as)
+        starts = _sound(self._still_to_start(attempts, asked_as))
         self._pool.place(starts)
         if len(starts) < len(attempts):
             for running in attempts:
                 if running not in starts:
-                    self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED))
+                    self._ledger.end(running.token, _unbegun(running.claimed))
         self._ledger.tell_begun()
 
     def _still_to_start(self, attempts: list[Running], asked_as: WorkerRef) -> list[Running]:
@@ -328,3 +329,19 @@ class Exchange:
         except StoreError:
             self._broken = True
             raise
+
+
+def _sound(attempts: list[Running]) -> list[Running]:
+    """Return those whose rows can be read: the others would run under limits not their own."""
+    if all(each.claimed.malformed is None for each in attempts):
+        return attempts
+    return [each for each in attempts if each.claimed.malformed is None]
+
+
+def _unbegun(claimed: Claimed) -> Outcome:
+    """Return the end of an attempt that does not begin: it goes back, but for one whose row cannot
+    be read. No release can run that one, so it is dead, with the reason, until it is mended."""
+    if claimed.malformed is None:
+        return Outcome(kind=OutcomeKind.RELEASED)
+    crash = Crash(kind=CrashKind.UNDECODABLE, message=claimed.malformed)
+    return Outcome(kind=OutcomeKind.DEAD, crash=crash, message=claimed.malformed)

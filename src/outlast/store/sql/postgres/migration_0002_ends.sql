@@ -26,6 +26,18 @@
 -- Suspects (solo > 0) go back without a position: only a room for suspects finds them. `clears` is
 -- returned of ends that were written, and of no others: a late end must not clear anybody.
 
+-- The seconds from one time to a later one, at most a hundred years of them: an infinite time, which
+-- no interval can hold, stops nothing that reads it.
+CREATE FUNCTION outlast_seconds_v1(p_later timestamptz, p_earlier timestamptz) RETURNS double precision
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT CASE WHEN isfinite(p_later) AND isfinite(p_earlier)
+                THEN greatest(-3.2e9, least(3.2e9, extract(epoch FROM p_later - p_earlier)::float8))
+                WHEN p_later = p_earlier THEN 0
+                WHEN p_later > p_earlier THEN 3.2e9
+                WHEN p_later < p_earlier THEN -3.2e9 END
+$$;
+
 CREATE FUNCTION outlast_end_v1(p_ends text)
 RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint)
 LANGUAGE plpgsql
@@ -42,11 +54,11 @@ BEGIN
         SELECT h.job_id, h.token, h.outcome, h.charge, h.failures, h.losses, h.result, h.message,
                h.crash, h.pid, coalesce(h.solo, 0) AS solo, h.incident, h.cohort, h.clears,
                CASE WHEN h.state = 'queued'
-                      OR h.state = 'dead' AND h.charge = 'loss' AND j.losses + 1 < h.losses
+                      OR h.state = 'dead' AND h.charge = 'loss' AND least(j.losses, 2147483646) + 1 < h.losses
                     THEN CASE WHEN j.cancel_requested THEN 'cancelled' ELSE 'queued' END
                     ELSE h.state END AS state,
                greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay, h.doubles_to,
-               j.worker_id, j.started_at, j.attempt_count, j.progress, j.checkpoint_at
+               j.worker_id, j.started_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
         FROM json_to_recordset(p_ends::json) AS h (
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
@@ -55,8 +67,8 @@ BEGIN
         JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), known AS MATERIALIZED (
-        SELECT l.*, o.token AS old, coalesce(p.dropped, 0) + (o.token IS NOT NULL)::integer AS dropped,
-               CASE WHEN p.outcome = l.outcome THEN p.repeats + 1 ELSE 1 END AS repeats
+        SELECT l.*, o.token AS old, least(coalesce(p.dropped, 0), 2147483646) + (o.token IS NOT NULL)::integer AS dropped,
+               CASE WHEN p.outcome = l.outcome THEN greatest(0, least(p.repeats, 2147483646)) + 1 ELSE 1 END AS repeats
         FROM locked l
         LEFT JOIN LATERAL (
             SELECT a.outcome, a.repeats, a.dropped FROM outlast_attempts a
@@ -69,7 +81,7 @@ BEGIN
         UPDATE outlast_jobs j
         SET state = l.state,
             failures = l.failures,
-            losses = j.losses + CASE l.charge WHEN 'loss' THEN 1 ELSE 0 END,
+            losses = least(j.losses, 2147483646) + CASE l.charge WHEN 'loss' THEN 1 ELSE 0 END,
             solo = l.solo,
             incident = l.incident,
             cohort = l.cohort,
@@ -96,9 +108,10 @@ BEGIN
             started_at, ended_at, progress, checkpoint_age, crash, repeats, dropped)
         SELECT e.token, e.job_id, e.attempt_count, e.worker_id, w.name, w.host, e.pid, e.outcome,
                e.charge, coalesce(e.message, ''), e.started_at, v_now, e.progress,
-               extract(epoch FROM v_now - e.checkpoint_at), e.crash, e.repeats, e.dropped
+               outlast_seconds_v1(v_now, e.checkpoint_at), e.crash, e.repeats, e.dropped
         FROM ended e LEFT JOIN outlast_workers w ON w.id = e.worker_id
         WHERE e.state <> 'completed'
+        ON CONFLICT (token) DO NOTHING
     ), thinned AS (
         DELETE FROM outlast_attempts a USING ended e WHERE a.token = e.old
     )
@@ -163,7 +176,7 @@ BEGIN
         LEFT JOIN outlast_attempts a ON a.token = h.token AND a.job_id = h.job_id
     ), noted AS (
         INSERT INTO outlast_refusals (job_id, token, verb, at, late_by)
-        SELECT g.job_id, g.token, p_verb, v_now, extract(epoch FROM v_now - g.ended_at)
+        SELECT g.job_id, g.token, p_verb, v_now, outlast_seconds_v1(v_now, g.ended_at)
         FROM judged g
         WHERE g.answer = 'refused' AND p_verb IS NOT NULL
     )

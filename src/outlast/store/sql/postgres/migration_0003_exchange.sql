@@ -402,10 +402,10 @@ BEGIN
                     RETURN QUERY
                     UPDATE outlast_jobs j
                     SET state = 'running', token = nextval('outlast_token_seq'),
-                        attempt_count = j.attempt_count + 1, worker_id = p_worker,
+                        attempt_count = greatest(0, least(j.attempt_count, 2147483646)) + 1, worker_id = p_worker,
                         started_at = v_started, position = NULL,
                         hard_deadline = CASE WHEN j.timeout IS NOT NULL THEN
-                            v_started + least(j.timeout, 1e9) * interval '1 second' END,
+                            v_started + greatest(0, least(j.timeout, 1e9)) * interval '1 second' END,
                         progress = NULL, checkpoint_number = 0
                     WHERE j.ctid = ANY (v_next.rows)
                     RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
@@ -453,7 +453,7 @@ BEGIN
         'places', v_places,
         'others', coalesce(v_others, '[]'::json),
         'cancels', coalesce(v_cancels, '[]'::json),
-        'next_due', extract(epoch FROM v_next_due - v_now),
+        'next_due', outlast_seconds_v1(v_next_due, v_now),
         'solo_waiting', v_waiting,
         'cut', v_cut,
         'incarnation', v_incarnation,

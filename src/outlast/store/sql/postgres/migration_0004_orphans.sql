@@ -22,7 +22,7 @@ BEGIN
     RETURN QUERY
     SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.solo,
            j.incident, j.cohort, j.worker_id, w.name, w.host, j.progress,
-           extract(epoch FROM clock_timestamp() - j.checkpoint_at)::double precision,
+           outlast_seconds_v1(clock_timestamp(), j.checkpoint_at),
            w.cause, j.task, j.queue, j.attempt_count, coalesce(j.token <= w.begun, true)
     FROM unnest(p_ids, p_tokens) AS o (id, token)
     JOIN outlast_jobs j ON j.id = o.id AND j.token = o.token AND j.state = 'running'
@@ -117,7 +117,7 @@ BEGIN
         SELECT FROM outlast_jobs j
         WHERE j.hard_deadline < v_now - p_slack * interval '1 second' AND j.state = 'running');
     now := extract(epoch FROM v_now);
-    SELECT extract(epoch FROM min(d.run_at) - v_now) INTO next_due
+    SELECT outlast_seconds_v1(min(d.run_at), v_now) INTO next_due
     FROM unnest(outlast_due_queues_v1()) AS q (queue)
     CROSS JOIN LATERAL (
         SELECT j.run_at FROM outlast_jobs j

@@ -238,7 +238,7 @@ BEGIN
     RETURN QUERY
     SELECT NULL::bigint, NULL::text, NULL::text,
            (SELECT count(*) FROM outlast_workers w WHERE w.status = 'active'),
-           extract(epoch FROM min(d.run_at) - v_now)::float8
+           outlast_seconds_v1(min(d.run_at), v_now)
     FROM unnest(v_due) AS q (queue)
     CROSS JOIN LATERAL (
         SELECT j.run_at FROM outlast_jobs j
@@ -246,13 +246,13 @@ BEGIN
           AND j.run_at > v_now
         ORDER BY j.run_at LIMIT 1) d;
     RETURN QUERY
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
     FROM unnest(v_line) AS q (queue)
     CROSS JOIN LATERAL outlast_head_v1(q.queue, p_limit) h
     CROSS JOIN LATERAL (SELECT j.* FROM outlast_jobs j WHERE j.id = h.id) f
     WHERE f.run_at <= v_now - v_grace
     UNION ALL
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
     FROM unnest(v_due) AS q (queue)
     CROSS JOIN LATERAL (
         SELECT j.* FROM outlast_jobs j
@@ -260,7 +260,7 @@ BEGIN
           AND j.run_at <= v_now
         ORDER BY j.run_at LIMIT p_limit) f
     UNION ALL
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), extract(epoch FROM v_now - f.run_at)::float8
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
     FROM (SELECT j.* FROM outlast_jobs j
           WHERE j.state = 'queued' AND j.solo > 0
           ORDER BY j.solo, j.queue, j.task, j.priority DESC, j.run_at LIMIT p_limit) f

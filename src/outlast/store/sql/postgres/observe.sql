@@ -8,7 +8,7 @@ WITH now AS MATERIALIZED (
 SELECT a.orphans, a.overdue, a.now, a.next_due, a.drawn, now.incarnation AS here,
        w.id AS worker_id, w.name, w.host, w.boot_id, w.beat, w.heartbeat, w.lease, w.lock_path,
        w.lock_device, w.lock_inode,
-       extract(epoch FROM statement_timestamp() - w.heartbeat_at)::float8 AS age,
+       outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS age,
        outlast_presence_v1(w.id, w.presence, now.incarnation, now.keys) AS presence,
        w.presence AS incarnation
 FROM outlast_astray_v1($1::float8) a CROSS JOIN now

@@ -2,7 +2,7 @@
 -- closes one of them does so by its token, and an attempt's deadline never changes. One range of the
 -- index on hard_deadline.
 SELECT j.id, j.token, j.worker_id,
-       extract(epoch FROM statement_timestamp() - j.hard_deadline)::float8, j.policy
+       outlast_seconds_v1(statement_timestamp(), j.hard_deadline), j.policy
 FROM outlast_jobs j
 WHERE j.hard_deadline < statement_timestamp() - $1 * interval '1 second' AND j.state = 'running'
 ORDER BY j.hard_deadline LIMIT $2

@@ -14,7 +14,7 @@ WITH gone AS MATERIALIZED (
     WHERE id = $1 AND beat = $2 AND status IN ('active', 'draining') FOR UPDATE SKIP LOCKED
 ), reaped AS (
     UPDATE outlast_workers w
-    SET status = 'lost', epoch = w.epoch + 1, stopped_at = clock_timestamp(), cause = $3,
+    SET status = 'lost', epoch = least(w.epoch, 2147483646) + 1, stopped_at = clock_timestamp(), cause = $3,
         begun = $4
     FROM gone
     WHERE w.id = gone.id AND ($3 <> 'presence' OR 'absent' = outlast_presence_v1(

@@ -20,7 +20,7 @@ WITH before AS MATERIALIZED (
     ORDER BY id FOR UPDATE
 ), replaced AS (
     UPDATE outlast_workers w
-    SET status = 'lost', epoch = w.epoch + 1, stopped_at = clock_timestamp(), cause = 'restarted'
+    SET status = 'lost', epoch = least(w.epoch, 2147483646) + 1, stopped_at = clock_timestamp(), cause = 'restarted'
     FROM before WHERE w.id = before.id
     RETURNING w.id)
 INSERT INTO outlast_workers AS mine (

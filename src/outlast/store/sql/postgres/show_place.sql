@@ -45,7 +45,7 @@ SELECT least($2::bigint, m.before) AS before, least($2::bigint, m.due) AS due,
           AND o.id <> j.id) AS key_holder
 FROM outlast_jobs j
 CROSS JOIN LATERAL (
-    SELECT count(*) AS waiting, count(*) FILTER (WHERE c.failures + c.losses > 0) AS retrying
+    SELECT count(*) AS waiting, count(*) FILTER (WHERE c.failures > 0 OR c.losses > 0) AS retrying
     FROM (SELECT o.failures, o.losses FROM outlast_jobs o
           WHERE o.queue = j.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
             AND o.run_at > statement_timestamp()

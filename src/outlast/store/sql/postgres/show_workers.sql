@@ -8,5 +8,5 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        w.tags, w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
        w.wakeup, w.failing, extract(epoch FROM w.failing_since)::float8 AS failing_since,
        w.boot_id, w.lock_device, w.lock_inode,
-       extract(epoch FROM statement_timestamp() - w.heartbeat_at)::float8 AS unheard
+       outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS unheard
 FROM outlast_workers w ORDER BY w.id

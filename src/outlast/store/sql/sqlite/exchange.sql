@@ -36,8 +36,8 @@ INSERT INTO outlast_attempts
 SELECT j.token, j.id, j.attempt_count, j.worker_id, w.name, w.host, :pid,
        :outcome, :charge, :message, j.started_at, :now, j.progress,
        :now - j.checkpoint_at, :crash,
-       CASE WHEN p.outcome = :outcome THEN p.repeats + 1 ELSE 1 END,
-       coalesce(p.dropped, 0) + EXISTS (
+       CASE WHEN p.outcome = :outcome THEN min(p.repeats, 2147483646) + 1 ELSE 1 END,
+       min(coalesce(p.dropped, 0), 2147483646) + EXISTS (
            SELECT 1 FROM outlast_attempts AS o
            WHERE o.job_id = j.id AND o.number = j.attempt_count - :kept_last
              AND o.number > :kept_first AND o.charge = 'none')
@@ -46,6 +46,7 @@ LEFT JOIN outlast_attempts AS p ON p.token = (
     SELECT a.token FROM outlast_attempts AS a
     WHERE a.job_id = j.id AND a.number = j.attempt_count - 1)
 WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
+ON CONFLICT (token) DO NOTHING
 -- name: drop_evidence
 -- Attempt n drops the one of number n - :kept_last, which keep_evidence has counted, unless it was
 -- charged or is one of the first. Under the guard of the end itself, and before that.
@@ -70,7 +71,7 @@ SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' EL
     ended_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL ELSE :now END,
     started_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL
                       ELSE started_at END,
-    failures = :failures, losses = losses + :loss, solo = :solo, incident = :incident, cohort = :cohort,
+    failures = :failures, losses = min(losses, 2147483646) + :loss, solo = :solo, incident = :incident, cohort = :cohort,
     worker_id = NULL, hard_deadline = NULL
 WHERE id = :job_id AND token = :token AND state = 'running'
 -- name: due
@@ -129,7 +130,7 @@ SELECT CAST(args AS TEXT), CAST(checkpoint AS TEXT) FROM outlast_jobs WHERE id =
 -- The tokens go from :token upwards, in the order of the ids.
 UPDATE outlast_jobs AS j
 SET state = 'running', worker_id = :worker_id, token = :token + e.key, started_at = :now,
-    hard_deadline = :now + timeout, attempt_count = attempt_count + 1, position = NULL,
+    hard_deadline = :now + timeout, attempt_count = min(attempt_count, 2147483646) + 1, position = NULL,
     progress = NULL, checkpoint_number = 0
 FROM json_each(:ids) AS e
 WHERE j.id = e.value

@@ -48,8 +48,7 @@ ORDER BY r.id DESC LIMIT :limit
 SELECT j.id, j.worker_id, j.progress FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker
 WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit
 -- name: known_tasks
-SELECT DISTINCT t.value FROM outlast_workers AS w, json_each(w.tasks) AS t
-WHERE w.status = 'active'
+SELECT tasks FROM outlast_workers WHERE status = 'active'
 -- name: counts
 SELECT queue, state, count(*) FROM outlast_jobs GROUP BY queue, state
 -- name: history_jobs

@@ -13,6 +13,6 @@ FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY id
 -- name: look_again
 SELECT beat FROM outlast_workers WHERE id = ? AND status IN ('active', 'draining')
 -- name: mark_lost
-UPDATE outlast_workers SET status = 'lost', epoch = epoch + 1, stopped_at = :now, cause = :cause,
+UPDATE outlast_workers SET status = 'lost', epoch = min(epoch, 2147483646) + 1, stopped_at = :now, cause = :cause,
     begun = :begun
 WHERE id = :id AND status IN ('active', 'draining')

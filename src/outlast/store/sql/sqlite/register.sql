@@ -16,7 +16,7 @@ WHERE registration = :registration
 RETURNING id, epoch
 -- name: replace
 UPDATE outlast_workers
-SET status = 'lost', epoch = epoch + 1, stopped_at = :now, cause = 'restarted'
+SET status = 'lost', epoch = min(epoch, 2147483646) + 1, stopped_at = :now, cause = 'restarted'
 WHERE instance = :instance AND status IN ('active', 'draining')
 -- name: register
 INSERT INTO outlast_workers

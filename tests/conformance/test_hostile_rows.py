@@ -1,0 +1,163 @@
+"""One row stops nobody: each column with each hostile value, then all verbs and all documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import outlast
+from outlast.model.crash import CrashKind
+from outlast.store.base import Store
+from outlast.store.reads import JobFilter
+from outlast.store.values import Answer
+from outlast.verify import verify
+from tests.conformance.hostile_kit import raw, shows, victims, works_on
+from tests.conformance.kit import Hands, crashed, enqueued, job, lost_worker, reap
+
+JOBS = [
+    "id", "task", "queue", "state", "priority", "position", "run_at", "enqueued_at", "args",
+    "policy", "timeout", "key", "tenant", "attempt_count", "failures", "losses", "solo", "incident",
+    "cohort", "token", "worker_id", "completed_by", "started_at", "ended_at", "hard_deadline",
+    "cancel_requested", "progress", "checkpoint", "checkpoint_number", "checkpoint_at", "result",
+]  # fmt: skip
+ATTEMPTS = [
+    "token", "job_id", "number", "worker_id", "worker", "host", "pid", "outcome", "charge",
+    "message", "started_at", "ended_at", "progress", "checkpoint_age", "crash", "repeats",
+    "dropped",
+]  # fmt: skip
+WORKERS = [
+    "id", "name", "host", "pid", "boot_id", "status", "epoch", "beat", "heartbeat", "lease",
+    "queues", "tasks", "tags", "lacks", "instance", "registration", "release", "started_at",
+    "heartbeat_at", "lease_expires_at", "stopped_at", "cause", "begun", "drain_requested",
+    "presence", "presence_off", "wakeup", "lanes", "failing", "failing_since", "lock_path",
+    "lock_device", "lock_inode",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", JOBS)
+async def test_no_value_in_a_jobs_row_stops_workers_or_documents(
+    store_url: str, store: Store, column: str
+) -> None:
+    spoilt: list[int] = []
+    async with raw(store_url) as file:
+        for value in file.values:
+            for job_id in await victims(store):
+                row = f"UPDATE outlast_jobs SET {column} = {value} WHERE id = {job_id}"
+                if await file.run(row):
+                    spoilt.append(job_id)
+    await works_on(store)
+    await shows(store, spoilt)
+
+
+@pytest.mark.parametrize("column", ATTEMPTS)
+async def test_no_value_in_an_attempts_row_stops_workers_or_documents(
+    store_url: str, store: Store, column: str
+) -> None:
+    spoilt: list[int] = []
+    async with raw(store_url) as file:
+        for value in file.values:
+            for job_id in await victims(store):
+                row = f"UPDATE outlast_attempts SET {column} = {value} WHERE job_id = {job_id}"
+                if await file.run(row):
+                    spoilt.append(job_id)
+    await works_on(store)
+    await shows(store, spoilt)
+
+
+@pytest.mark.parametrize("column", WORKERS)
+async def test_no_value_in_a_workers_row_stops_others_or_documents(
+    store_url: str, store: Store, column: str
+) -> None:
+    async with raw(store_url) as file:
+        for value in file.values:
+            for name in ("orphan", "running"):
+                hands = await Hands.on(store, name)
+                await enqueued(store, job(queue=name))
+                await hands.claim(1, queues=[name])
+                await file.run(
+                    f"UPDATE outlast_workers SET {column} = {value} WHERE id = {hands.me.worker_id}"
+                )
+            for seen in (await store.observe()).workers:
+                if seen.name == "orphan":
+                    await reap(store, seen)
+    await works_on(store)
+    await shows(store, [])
+
+
+DEEP = '{"retries":' + "[" * 5_000
+
+
+async def test_a_job_whose_limits_cannot_be_read_is_dead_and_does_not_run(
+    store_url: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
+    app = outlast.App(store_url)
+    ran: list[int] = []
+
+    @app.task
+    async def note(number: int) -> None:
+        ran.append(number)
+
+    jobs = [await note.enqueue(number) for number in range(5)]
+    async with raw(store_url) as file:
+        wrong = f"UPDATE outlast_jobs SET policy = '{DEEP}' WHERE id = {jobs[2].id}"
+        assert await file.run(wrong)
+    async with app.worker():
+        for job_ in (*jobs[:2], *jobs[3:]):
+            await job_.result(timeout=60)
+        with pytest.raises(outlast.JobFailed, match="its policy cannot be read"):
+            await jobs[2].result(timeout=60)
+    await app.close()
+    assert sorted(ran) == [0, 1, 3, 4]
+    (attempt,) = await store.inspector.attempts(jobs[2].id)
+    assert (attempt.outcome, attempt.charge) == ("dead", "failure")
+    assert attempt.crash is not None
+    assert attempt.crash.kind is CrashKind.UNDECODABLE
+    assert not (await verify(store.inspector)).findings
+
+
+async def test_an_orphan_whose_limits_cannot_be_read_is_reclaimed_like_the_others(
+    store_url: str, store: Store
+) -> None:
+    hands = await Hands.on(store)
+    ids = await enqueued(store, job(), job(), job())
+    await hands.claim()
+    async with raw(store_url) as file:
+        assert await file.run(f"UPDATE outlast_jobs SET policy = '{DEEP}' WHERE id = {ids[1]}")
+    await hands.vanish()
+    assert sorted(end.job_id for end in await store.reclaim(lost_worker)) == ids
+
+
+async def test_evidence_under_the_token_of_another_attempt_holds_no_end_up(
+    store_url: str, store: Store
+) -> None:
+    hands = await Hands.on(store)
+    await enqueued(store, job(), job())
+    one, two = await hands.claim()
+    async with raw(store_url) as file:
+        assert await file.run(
+            "INSERT INTO outlast_attempts (token, job_id, number, outcome, charge, started_at,"
+            f" ended_at) SELECT {one.token}, 1, 1, 'dead', 'none', run_at, run_at"
+            f" FROM outlast_jobs WHERE id = {two.job_id}"
+        )
+    answers = await hands.hand_in(crashed(one), crashed(two))
+    assert answers == [Answer.ACCEPTED] * 2
+
+
+async def test_malformed_rows_are_shown_as_malformed(store_url: str, store: Store) -> None:
+    hands = await Hands.on(store)
+    ids = await enqueued(store, job(), job())
+    for claimed in await hands.claim():
+        await hands.hand_in(crashed(claimed, delay=9_999.0))
+    async with raw(store_url) as file:
+        where = f"WHERE id = {ids[0]}"
+        assert await file.run(f"UPDATE outlast_jobs SET policy = '{DEEP}', progress = '7' {where}")
+        assert await file.run(f"UPDATE outlast_attempts SET crash = '[' WHERE job_id = {ids[0]}")
+        assert await file.run("UPDATE outlast_workers SET tasks = '{', lacks = '[]'")
+    sound, wrong = await store.inspector.jobs(JobFilter())
+    assert (sound.malformed, wrong.malformed) == (None, "policy, progress")
+    (attempt,) = await store.inspector.attempts(ids[0])
+    assert (attempt.malformed, attempt.crash, attempt.outcome) == ("crash", None, "error")
+    (worker,) = await store.inspector.workers()
+    assert (worker.malformed, worker.tasks, worker.lacks) == ("tasks, lacks", [], {})
