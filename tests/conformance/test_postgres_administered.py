@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
-from outlast.errors import NotPermitted
+from outlast.errors import BadData, NotPermitted
+from outlast.model.crash import CrashKind
+from outlast.model.lifecycle import Transition
+from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres import PostgresStore
+from outlast.store.surroundings import PostgresFacts
 from outlast.store.values import Answer, Purpose
-from tests.conformance.kit import Hands, ended, enqueued, eventually, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job
 from tests.conformance.postgres_kit import blocked
 from tests.servers import PostgresServer
 
@@ -105,6 +109,52 @@ async def test_work_on_the_tables_loses_and_doubles_nothing(
     assert sorted(one for each in done for one in each) == ids
     for mine in stores:
         await mine.close()
+
+
+# -- what tables and database are
+
+
+async def test_tables_that_a_crash_empties_are_named(store: PostgresStore, session: Any) -> None:
+    facts = await store.inspector.surroundings()
+    assert isinstance(facts, PostgresFacts)
+    assert (facts.unlogged, facts.encoding) == ([], "UTF8")
+    await session.execute("ALTER TABLE outlast_jobs SET UNLOGGED")
+    facts = await store.inspector.surroundings()
+    assert isinstance(facts, PostgresFacts)
+    assert facts.unlogged == ["outlast_jobs"]
+
+
+@pytest.fixture
+def latin_url(pg_server: PostgresServer) -> Iterator[str]:
+    name = "outlast_latin"
+    options = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    pg_server.sql(f"CREATE DATABASE {name} {options}")
+    yield pg_server.url(name)
+    pg_server.drop_database(name)
+
+
+async def test_a_text_that_the_database_cannot_take_is_bad_data_and_stops_nothing_else(
+    latin_url: str,
+) -> None:
+    store = PostgresStore(latin_url)
+    await store.open()
+    hands = await Hands.on(store)
+    await enqueued(store, job(args='"\u00fc"'), job())
+    with pytest.raises(BadData):
+        await enqueued(store, job(args='"\u20ac"'))
+    first, second = await hands.claim(2)
+    assert first.args == '"\u00fc"'
+    good, bad = ended(first, result='"\u00fc"'), ended(second, result='"\u20ac"')
+
+    def reject(_: Transition) -> Transition:
+        return crashed(second, CrashKind.REJECTED_RESULT)
+
+    reply = await exchange_bisecting(store, hands.me, [good, bad], [], reject)
+    assert reply.answers == [Answer.ACCEPTED] * 2
+    facts = await store.inspector.surroundings()
+    assert isinstance(facts, PostgresFacts)
+    assert facts.encoding == "LATIN1"
+    await store.close()
 
 
 # -- row security

@@ -107,6 +107,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (server(connections=80), "warning", "connections", "80 of 97"),
     (server(connections=94), "problem", "connections", "at most 5 of them by the 1 live"),
     (server(autovacuum="off"), "warning", "autovacuum", "whole server"),
+    (server(unlogged=["outlast_jobs"]), "problem", "unlogged", "outlast_jobs is unlogged"),
+    (server(encoding="LATIN1"), "warning", "encoding", "LATIN1"),
     (server(not_vacuumed=["outlast_jobs"]), "warning", "autovacuum", "outlast_jobs"),
     (server(oldest_transaction=3_000.0), "warning", "long_transaction", "50 min"),
     (server(prepared=2, oldest_prepared=61.0), "warning", "prepared_transactions", "2 prepared"),

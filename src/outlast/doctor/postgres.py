@@ -46,6 +46,29 @@ def durability(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         yield ok("durability", "fsync, full_page_writes and synchronous_commit are on.")
 
 
+def unlogged(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether tables were made such that a crash empties them."""
+    for name in server.unlogged:
+        yield Finding(
+            level=Level.PROBLEM,
+            name="unlogged",
+            sentence=f"{name} is unlogged: a crash of the server empties it.",
+            mend=f"ALTER TABLE {name} SET LOGGED.",
+        )
+
+
+def encoding(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether the database takes every text."""
+    if server.encoding != "UTF8":
+        yield Finding(
+            level=Level.WARNING,
+            name="encoding",
+            sentence=f"The encoding of this database is {server.encoding}: arguments, results and"
+            " reports with characters that it lacks are refused.",
+            mend="Move Outlast to a database with ENCODING 'UTF8'.",
+        )
+
+
 def standby(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
     """Whether the server takes writes."""
     if server.standby:
@@ -181,6 +204,8 @@ POSTGRES: tuple[Callable[[PostgresFacts, Facts], Iterator[Finding]], ...] = (
     pooler,
     connections,
     clock,
+    unlogged,
+    encoding,
     vacuum,
     transactions,
     two_phase,

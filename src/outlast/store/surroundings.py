@@ -19,6 +19,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         prepared, oldest_prepared: transactions that wait for their second phase.
         notify_queue: how full the queue of notifications is, 0 to 1.
         not_vacuumed: tables of Outlast that autovacuum was told to leave alone.
+        unlogged: tables of Outlast that a crash empties; encoding: of the database.
     """
 
     version: int
@@ -37,6 +38,8 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     not_vacuumed: list[str]
     role: str
     lacking: list[str] = []
+    unlogged: list[str] = []
+    encoding: str = "UTF8"
     oldest_transaction: float | None = None
     oldest_prepared: float | None = None
 

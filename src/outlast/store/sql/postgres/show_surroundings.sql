@@ -8,6 +8,11 @@ SELECT current_setting('server_version_num')::integer AS version,
        current_setting('full_page_writes') AS full_page_writes,
        current_setting('autovacuum') AS autovacuum,
        current_user::text AS role,
+       current_setting('server_encoding') AS encoding,
+       ARRAY(SELECT c.relname::text FROM pg_class c
+             WHERE c.oid IN (to_regclass('outlast_jobs'), to_regclass('outlast_attempts'),
+                             to_regclass('outlast_workers'), to_regclass('outlast_refusals'))
+               AND c.relpersistence <> 'p' ORDER BY 1) AS unlogged,
        pg_backend_pid() <> $1::integer AS pooled,
        pg_is_in_recovery() AS standby,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
