@@ -108,3 +108,29 @@ def test_a_worker_that_starts_removes_what_has_been_free_for_a_day(lock: LockFil
     new = LockFile.create(folder, "new")
     assert sorted(folder.iterdir()) == sorted([lock.path, fresh.path, new.path, *foreign])
     new.release()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "directory", "link"])
+def test_what_is_no_regular_file_is_never_opened(tmp_path: Path, kind: str):
+    path = Path("/dev/null") if kind == "device" else tmp_path / "it"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to("/dev/null")
+    status = path.lstat()
+    named = path, status.st_dev, status.st_ino
+    opened = []
+
+    def noted(path: object, flags: int, *rest: object, **named: object) -> int:
+        opened.append(flags)
+        return real(path, flags, *rest, **named)  # type: ignore[arg-type]
+
+    real = os.open
+    with mock.patch("os.open", noted):
+        assert lockfile.probe(*named) is Probe.UNKNOWN
+        assert lockfile.read_beat(*named) is None
+        lockfile.remove(*named)
+    assert path.lstat()
+    assert all(flags & os.O_PATH for flags in opened)

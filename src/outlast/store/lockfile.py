@@ -283,15 +283,26 @@ def _read(path: str | Path, device: int | None, inode: int | None, offset: int) 
 
 
 def _open_same(path: str | Path, device: int | None, inode: int | None) -> int | None:
+    """Open a worker's lock file, and nothing else that its row may name: to open a device or a
+    FIFO can wait, or do something. So what is there is looked at first, without opening it."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if not hasattr(os, "O_PATH"):  # macOS
+            return _open_if(os.lstat(path), path, (device, inode))
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            return _open_if(os.fstat(place), f"/proc/self/fd/{place}", (device, inode))
+        finally:
+            os.close(place)
     except (OSError, ValueError):
         return None
-    status = os.fstat(fd)
-    if stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) == (device, inode):
-        return fd
-    os.close(fd)
-    return None
+
+
+def _open_if(
+    status: os.stat_result, path: str | Path, place: tuple[int | None, int | None]
+) -> int | None:
+    if not stat.S_ISREG(status.st_mode) or (status.st_dev, status.st_ino) != place:
+        return None
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def _prepare(directory: Path) -> None:
