@@ -106,6 +106,10 @@ sim: $(DEV) ## simulate faults on a virtual clock: make sim SEEDS="1 500" JOBS=2
 twins: $(DEV) ## take one guard away at a time: the simulation has to notice
 	$(BIN)/python -m tests.sim.caught $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(DEV) ## feed random content to what strangers can write: make fuzz EXAMPLES=20000
+	FUZZ_EXAMPLES=$(or $(EXAMPLES),2000) $(PYTEST) tests/fuzz $(ARGS)
+
 .PHONY: chaos
 chaos: $(DEV) ## real workers in a storm of faults: make chaos STORE=sqlite SECONDS=600 SEED=7
 	$(BIN)/python -m tests.chaos $(or $(STORE),postgres) --seconds $(or $(SECONDS),60) \
