@@ -357,3 +357,18 @@ def test_the_report_has_the_release_of_the_runner_else_that_of_the_worker():
     assert (first.release, first.python) == ("runner-8", "3.99")
     assert (second.release, second.python) == ("worker-7", platform.python_version())
     assert first.outlast == metadata.version("outlast")
+
+
+def test_what_matches_a_pattern_is_not_in_progress_either():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
+    ledger.claim([claimed(1)])
+    told = Progress(0.5, "with s3cret", "and s3cret", waits_for=7)
+    hidden = Progress(0.5, "with [redacted]", "and [redacted]", waits_for=7)
+    assert ledger.noted_progress(1, told) == hidden
+    assert ledger.noted_progress(1, Progress(0.6)) == Progress(0.6)
+    ledger.noted_progress(1, told)
+    crash = Crash(kind=CrashKind.ERROR, message="it broke")
+    ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=crash))
+    (end,) = ledger.take(1)
+    assert end.crash is not None
+    assert end.crash.progress == hidden

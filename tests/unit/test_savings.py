@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from outlast.errors import BadData, StoreUnavailable
-from outlast.model.crash import CrashKind, Progress
+from outlast.model.crash import CrashKind, Progress, hiding
 from outlast.runner.protocol import Reported, Saved, Saving
 from outlast.store.values import Answer, Save
 from outlast.testing import ManualClock
@@ -268,3 +268,9 @@ async def test_no_save_waits_for_a_worker_that_has_left(desk):
     assert desk.answers == [(1, "refused"), (2, "refused")]
     await desk.savings.run_once()
     assert desk.store.calls == []
+
+
+async def test_what_is_to_be_hidden_is_hidden_before_progress_is_written(desk):
+    desk.ledger._hide_patterns = hiding(["s3cret"])
+    desk.savings.report(desk.ledger.running[1], Reported(1, Progress(0.5, "a s3cret")))
+    assert desk.savings._reports[1].progress == Progress(0.5, "a [redacted]")

@@ -283,12 +283,16 @@ class Ledger:
             running.checkpoint = value
             running.losses = 0
 
-    def noted_progress(self, token: int, progress: Progress) -> None:
-        """Note what the attempt last said."""
+    def noted_progress(self, token: int, progress: Progress) -> Progress:
+        """Note what the attempt last said; return it as it is to be kept, which is redacted."""
+        hide = self._hide_patterns
+        stage, message = progress.stage and hide(progress.stage), progress.message
+        kept = msgspec.structs.replace(progress, stage=stage, message=message and hide(message))
         running = self.running.get(token)
         if running is not None:
-            running.progress = progress
+            running.progress = kept
             running.last_sign_at = self._clock.boot()
+        return kept
 
     def _hide(self, text: str) -> str:
         return self._hide_patterns(self._hide_secrets(text))

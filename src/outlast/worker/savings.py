@@ -51,8 +51,8 @@ class Savings:
 
     def report(self, running: Running, frame: Reported) -> None:
         """Note progress, to be written soon."""
-        self._ledger.noted_progress(frame.token, frame.progress)
-        report = Report(running.claimed.job_id, frame.token, frame.progress)
+        kept = self._ledger.noted_progress(frame.token, frame.progress)
+        report = Report(running.claimed.job_id, frame.token, kept)
         self._reports[frame.token] = report
 
     def add(self, save: Save, reply: Reply) -> None:
