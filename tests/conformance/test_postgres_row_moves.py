@@ -18,7 +18,11 @@ WAITING = """SELECT count(*) FROM pg_stat_activity
 PAUSED = "(SELECT pg_advisory_xact_lock_shared(42)::text OFFSET 0) p CROSS JOIN "
 SEEN_BY = {
     "completion": ("0003_exchange", "outlast_exchange_v1", "unnest(p_done_ids, p_done_tokens, p"),
-    "claim": ("0002_ends", "outlast_next_v1", "outlast_jobs j\n              WHERE"),
+    "claim": (
+        "0002_ends",
+        "outlast_next_v1",
+        "outlast_jobs j\n              WHERE j.queue = p_queue AND j.task = p_tasks[1]",
+    ),
 }
 
 
