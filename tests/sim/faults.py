@@ -24,7 +24,6 @@ VERBS = READS | {
     "presence_off", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
     "reconnect", "register", "request_drain", "requeue", "set_status", "tell_failing",
 }  # fmt: skip
-LOCK_SECONDS = 2.0  # for which a reap waits for a row at most
 FAULTS = {
     "request lost": 0.25,
     "reply lost": 0.25,
@@ -100,7 +99,7 @@ class Faults:
         owner = PROCESS.get().owner
         await asyncio.sleep(0.002 * chance())
         if name == "reap":
-            await self._wait_for_the_row(args[0])
+            self._refuse_a_held_row(args[0])
         if owner is not None and owner.bytes_per_second is not None:
             return await self._slowly(owner, name, real, args, kwargs)
         if not plan.on:
@@ -126,14 +125,13 @@ class Faults:
             await asyncio.sleep(owner.lease / 3 * chance() ** 0.5)  # its trust may end meanwhile
         return reply
 
-    async def _wait_for_the_row(self, gone: Any) -> None:
-        """Fail as a statement does that has waited for a lock for as long as it may."""
+    def _refuse_a_held_row(self, gone: Any) -> None:
+        """Fail at once, as a reap does that waits for no lock."""
         now = self._world.loop.now
         rows = {each.worker.me.worker_id: each for each in self._world.workers if each.worker}
         held = rows.get(gone.worker_id)
         if held is not None and now < held.row_held_until:
             self._plan.seen["reap of a row that is held"] += 1
-            await asyncio.sleep(min(LOCK_SECONDS, held.row_held_until - now))
             raise StoreUnavailable("simulated: the row is locked")
 
     async def _slowly(self, owner: Any, name: str, real: Any, args: Any, kwargs: Any) -> Any:

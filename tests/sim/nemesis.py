@@ -259,7 +259,7 @@ def _fail_over(world: Any) -> bool:
         return False  # a statement that is on its way would be done on the other server
     world.database.fails_over = True
     kept = world.disk.copy()
-    registers = world.chance() < 0.7 and world.replace_one()
+    late = world.replace_one() if world.chance() < 0.7 else None
 
     def promote() -> None:
         world.disk.go_back_to(kept)
@@ -268,8 +268,8 @@ def _fail_over(world: Any) -> bool:
         world.plan.outage_until = world.loop.now + 2.0 * world.chance()
         if _beats_have_landed(world):
             _move_the_database(world)
-        if registers:
-            world.replace_one()
+        if late is not None and world.replace_one(spare=late) is not None:
+            late.astray_until = world.plan.outage_until + 2.0 * world.chance()
 
     world.loop.call_later(0.05 + 2.0 * world.chance() ** 2, promote)
     return True

@@ -216,7 +216,7 @@ def _by_id() -> Iterable[Patch]:
 @twin("a reap that does not look again")
 def _hasty() -> Iterable[Patch]:
     def hasty(cursor: Any, now: float, gone: Any, cause: DeathCause) -> bool:
-        values = {"now": now, "cause": cause.value, "id": gone.worker_id}
+        values = {"now": now, "cause": cause.value, "begun": gone.begun, "id": gone.worker_id}
         marked = cursor.execute(sqlite_workers._REAP["mark_lost"], values)
         return bool(marked.rowcount == 1)
 

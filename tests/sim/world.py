@@ -216,13 +216,14 @@ class World:
         """Start a worker in place of one that has gone, soon."""
         self.loop.call_later(0.1 + 5.0 * self.chance(), self.add_worker)
 
-    def replace_one(self) -> bool:
-        """Kill a worker and start one at once; return whether there was one."""
-        if not self.alive():
-            return False
-        self.alive()[int(self.chance() * len(self.alive()))].kill_tree()
+    def replace_one(self, spare: SimWorker | None = None) -> SimWorker | None:
+        """Kill a worker, but not that one, and start another at once; return it, if any."""
+        there = [each for each in self.alive() if each is not spare]
+        if not there:
+            return None
+        there[int(self.chance() * len(there))].kill_tree()
         self.add_worker()
-        return True
+        return self.workers[-1]
 
     def alive(self) -> list[SimWorker]:
         """Return the workers whose process lives."""
