@@ -164,7 +164,8 @@ _FIGURE: dict[str, type[msgspec.Struct]] = {
 
 
 def _job(row: Any) -> StoredJob:
-    values = dict(row) | {"malformed": malformed(row)}
+    values: dict[str, Any] = dict(row)
+    values["malformed"] = malformed(values)
     values["state"] = State(values["state"])
     values["policy"] = policy_of(values["policy"])
     values["progress"] = progress_of(values["progress"])
@@ -181,14 +182,16 @@ def _past(row: Any) -> JobPast:
 
 
 def _attempt(row: Any) -> AttemptRow:
-    values = finite(dict(row)) | {"malformed": malformed(row)}
+    values = finite(dict(row))
+    values["malformed"] = malformed(values)
     values["progress"] = progress_of(values["progress"])
     values["crash"] = crash_of(values["crash"])
     return AttemptRow(**values)
 
 
 def _worker(row: Any) -> WorkerRow:
-    values = dict(row) | {"malformed": malformed(row)}
+    values: dict[str, Any] = dict(row)
+    values["malformed"] = malformed(values)
     values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
     values["status"] = WorkerStatus(values["status"])
     values |= {name: names_of(values[name]) for name in ("queues", "tasks", "tags")}
