@@ -136,6 +136,9 @@ class Faults:
 
     async def _slowly(self, owner: Any, name: str, real: Any, args: Any, kwargs: Any) -> Any:
         """Let each byte that is worth counting take its time, first there, then back."""
+        if self._plan.on:
+            self._in_the_way(name, owner)  # it shares what all suffer
+            await self._wait_while_still()
         await asyncio.sleep(_bytes_of(args) / owner.bytes_per_second)
         reply = await self._done(name, real, args, kwargs)
         seconds = _bytes_of(reply) / owner.bytes_per_second
@@ -146,9 +149,7 @@ class Faults:
     async def _before(self, name: str, owner: Any) -> str | None:
         plan, chance = self._plan, self._plan.chance
         self._in_the_way(name, owner)
-        if (still := plan.still_until - self._world.loop.now) > 0:
-            plan.seen["call while the store stood still"] += 1
-            await asyncio.sleep(still + 0.05 * chance())  # then all at once, in any order
+        await self._wait_while_still()
         fault = plan.drawn()
         if fault == "slow":
             if (
@@ -162,6 +163,12 @@ class Faults:
             await asyncio.sleep(2.0 * chance() ** 3)
             raise StoreUnavailable("simulated: the request was lost")
         return fault
+
+    async def _wait_while_still(self) -> None:
+        still = self._plan.still_until - self._world.loop.now
+        if still > 0:
+            self._plan.seen["call while the store stood still"] += 1
+            await asyncio.sleep(still + 0.05 * self._plan.chance())  # then all at once, any order
 
     def _in_the_way(self, name: str, owner: Any) -> None:
         """Raise where the store is away, for all or for this one, or has no room."""
