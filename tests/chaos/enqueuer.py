@@ -66,8 +66,8 @@ class Enqueuer:
         await self._until_accepted([self._call(key=self._key()) for _ in range(number)])
 
     async def shared_key(self) -> None:
-        """Enqueue one under a key that others use, too."""
-        await self._until_accepted([self._call(key=f"shared-{self._rng.randint(1, 4)}")])
+        """Enqueue one under a key that others of its task use, too."""
+        await self._until_accepted([self._call(shares_key=True)])
 
     async def in_transaction(self) -> None:
         """Enqueue as part of a transaction, and now and then roll it back."""
@@ -112,8 +112,10 @@ class Enqueuer:
                 self._accepted(jobs)
                 return
 
-    def _call(self, **placement: Any) -> Any:
+    def _call(self, *, shares_key: bool = False, **placement: Any) -> Any:
         task, arguments = any_call(self._rng)
+        if shares_key:
+            placement["key"] = f"{task.name}-{self._rng.randint(1, 2)}"
         if self._rng.random() < 0.1:
             placement["delay"] = self._rng.uniform(0.1, 3)
         if self._rng.random() < 0.1:
