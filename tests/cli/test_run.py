@@ -106,6 +106,7 @@ def test_a_command_saves_and_reports_and_asks_for_a_retry(outlast: Outlast, fold
         "fraction": 0.05,
         "stage": "first",
         "message": "five of 100",
+        "waits_for": None,
     }
     assert job["result"] == {"exit_code": 0, "output": ["acme 1"]}
 

@@ -115,7 +115,7 @@ COUNTS = """
 @app.task
 def count() -> None:
     import gc
-    print("kept by the runner:", gc.get_freeze_count())
+    print(f"kept by the runner: {gc.get_freeze_count()}")
 """
 
 

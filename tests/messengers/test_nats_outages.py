@@ -187,7 +187,7 @@ async def test_a_stream_that_cannot_be_used_says_what_to_mend(
         ("nats:broker", "not the URL of a messenger"),
         ("nats://", "does not name hosts"),
         ("nats://broker:99999", "does not name hosts"),
-        ("nats://bro ker", "does not name hosts"),
+        ("nats://bro ker", "cannot be read: percent-encode"),
         ("nats://broker?replica=3", "'replica' is no setting"),
         ("nats://broker?replicas=many", "whole number from 1 to"),
         ("nats://broker?storage=tape", "one of file, memory"),

@@ -170,7 +170,7 @@ def call_of(row: StoredJob) -> str:
 
 def _doing(row: StoredJob) -> Text:
     if row.malformed is not None:
-        return Text(f"malformed: {row.malformed}", style="red")
+        return Text(f"malformed: {line(row.malformed)}", style="red")
     return Text(said(row.progress, 60) if _moves(row) else "", style="dim")
 
 
