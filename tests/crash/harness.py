@@ -177,11 +177,12 @@ class Scene:
         """Enqueue one job of a task of tests.crash.tasks; return its id."""
         from tests.crash import (
             changes,
+            odd_ends,
             payments,
             stuck,
         )  # their tasks and those of tests.crash.tasks
 
-        task_ = (payments.tasks | stuck.tasks | changes.tasks)[task]
+        task_ = (payments.tasks | stuck.tasks | changes.tasks | odd_ends.tasks)[task]
         new = NewJob(
             task=task,
             queue=task_.call(**args).job.queue,

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import socket
 from collections.abc import Iterator
 
 import pytest
 
+from outlast.model.crash import CrashKind
+from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import main as module
-from outlast.runner.main import Channel
+from outlast.runner import printing
+from outlast.runner.main import Channel, WorkerLink
+from outlast.runner.printing import Tagged
 from outlast.runner.protocol import (
     TO_WORKER,
+    End,
+    Ended,
     Quit,
     Saved,
     Saving,
@@ -23,6 +30,7 @@ from outlast.runner.protocol import (
     Unpacker,
     pack,
 )
+from outlast.runner.settings import RunnerSettings
 
 SECONDS = 10.0
 
@@ -70,6 +78,11 @@ def wire(ended) -> Iterator[Wire]:
         wire.worker.shutdown(socket.SHUT_RDWR)
     assert ended.get(timeout=SECONDS) == 1, "the reading thread has ended"
     wire.close()
+
+
+@pytest.fixture
+def settings() -> RunnerSettings:
+    return RunnerSettings(app="", stacks=-1, concurrency=1, store_id="", url="")
 
 
 @pytest.fixture
@@ -130,3 +143,45 @@ def test_whatever_goes_wrong_while_reading_ends_the_runner(wire, ended):
     wire.tell(Quit())
     assert ended.get(timeout=SECONDS) == 1
     ended.put(1)
+
+
+COMPLETED = Outcome(kind=OutcomeKind.COMPLETED)
+
+
+async def test_an_end_that_cannot_be_packed_is_told_all_the_same(wire, settings, monkeypatch):
+    """As where the memory that an application may have is at its end."""
+    honest = module.pack
+
+    def packed(frame: ToWorker) -> bytes:
+        if isinstance(frame, Ended) and any(end.outcome.result for end in frame.ends):
+            raise MemoryError
+        return honest(frame)
+
+    monkeypatch.setattr(module, "pack", packed)
+    wire.listen()
+    link = WorkerLink(wire.channel, settings)
+    link.ended(End(1, Outcome(kind=OutcomeKind.COMPLETED, result="large")))
+    link.ended(End(2, COMPLETED))
+    await asyncio.sleep(0)
+    first, second = wire.told(), wire.told()
+    assert isinstance(first, Ended)
+    assert [end.token for end in first.ends] == [1]
+    crash = first.ends[0].outcome.crash
+    assert crash is not None
+    assert crash.kind is CrashKind.REJECTED_RESULT
+    assert second == Ended([End(2, COMPLETED)])
+
+
+async def test_output_that_cannot_be_flushed_keeps_no_end_back(wire, settings, monkeypatch):
+    """As where a task has left its stdout a pipe that nobody reads."""
+    read, write = os.pipe()
+    stream = Tagged(write, lambda: 1)
+    stream.write(b"half a line")
+    os.close(read)
+    monkeypatch.setattr(printing, "_streams", [stream])
+    wire.listen()
+    link = WorkerLink(wire.channel, settings)
+    link.ended(End(1, COMPLETED))
+    await asyncio.sleep(0)
+    assert wire.told() == Ended([End(1, COMPLETED)])
+    os.close(write)

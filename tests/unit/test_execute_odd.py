@@ -59,6 +59,17 @@ async def test_an_attempt_that_cannot_be_prepared_ends_and_holds_nobody_up(bench
     assert (await bench.outcome(works)).kind is OutcomeKind.COMPLETED
 
 
+@pytest.mark.parametrize("plain", [False, True])
+async def test_what_goes_wrong_behind_an_attempt_keeps_its_end_from_nobody(bench, plain):
+    def fails(_: object) -> None:
+        raise RuntimeError("nothing could be set back")
+
+    bench.executor._on_idle = fails
+    task = raiser(bench, ValueError("its own"), plain=plain)
+    for _ in range(2):
+        assert kind_of(await bench.outcome(task)) is CrashKind.ERROR
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("code", [0, 7, None])

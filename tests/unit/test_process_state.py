@@ -60,6 +60,7 @@ CASES = {
         "handler of SIGUSR1",
     ],
     "signal.alarm(1000)": ["timer"],
+    "os.environb[b'NO_TEXT_\\xff'] = b'1'": ["variable NO_TEXT_\ufffd"],
     "pass": [],
 }
 

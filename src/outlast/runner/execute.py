@@ -179,7 +179,8 @@ class Executor:
         if not self._tasks:
             idle = Idle(attempt.token, self._ran - 1, self._in_loop)
             self._ran, self._in_loop = 0, False
-            self._on_idle(idle)
+            with contextlib.suppress(Exception):  # it must not keep the end back
+                self._on_idle(idle)
         self._link.ended(End(attempt.token, outcome, attempt.completed_in))
 
     def _prepared(self, claimed: Claimed) -> Prepared | None:

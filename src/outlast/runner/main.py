@@ -174,14 +174,14 @@ class WorkerLink:
         flush_tagged()
         try:
             self._channel.send(Ended(ends))
-        except (FrameError, UnicodeEncodeError):
+        except Exception:  # whatever it is: an end that is not told holds its job for ever
             for end in ends:
                 self._send_alone(end)
 
     def _send_alone(self, end: End) -> None:
         try:
             self._channel.send(Ended([end]))
-        except (FrameError, UnicodeEncodeError) as error:
+        except Exception as error:
             outcome = crashed(CrashKind.REJECTED_RESULT, f"its end cannot be told: {error}")
             self._channel.send(Ended([End(end.token, outcome)]))
 

@@ -13,6 +13,7 @@ code has pointed it elsewhere, the bytes go there as they are.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import select
@@ -113,6 +114,8 @@ def _text(stream: Tagged, old: TextIO) -> TextIO:
 
 
 def flush_tagged() -> None:
-    """Write the parts of lines that wait: their attempts may have ended."""
+    """Write the parts of lines that wait: their attempts may have ended. Where user code has left
+    a descriptor that cannot be written, they are lost."""
     for stream in _streams:
-        stream.flush()
+        with contextlib.suppress(OSError):
+            stream.flush()

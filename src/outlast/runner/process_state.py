@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from outlast.model.crash import clean
 from outlast.runner.settings import STACKS_SIGNAL
 
 SIGNALS = tuple(
@@ -79,7 +80,7 @@ class ProcessState:
             _set_variable(name, before.get(name))
         if b"TZ" in changed:
             time.tzset()
-        names = sorted(os.fsdecode(name) for name in changed)
+        names = sorted(clean(name.decode("utf-8", "replace")) for name in changed)
         yield from (f"variable {name}" for name in names[:NAMES_MAX])
 
     def _look_at_descriptors(self) -> Iterator[str]:
