@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import io
 import os
 import queue
 import socket
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -143,6 +146,27 @@ def test_whatever_goes_wrong_while_reading_ends_the_runner(wire, ended):
     wire.tell(Quit())
     assert ended.get(timeout=SECONDS) == 1
     ended.put(1)
+
+
+def test_a_runner_whose_stderr_is_closed_ends_as_well(listening, ended, monkeypatch):
+    stream = io.StringIO()
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    listening.worker.sendall(b"\x00\x00\x00\x01\xc1")
+    assert ended.get(timeout=SECONDS) == 1
+    ended.put(1)
+
+
+def test_a_runner_without_a_descriptor_to_look_with_kills_its_own_group(monkeypatch):
+    killed: list[int] = []
+
+    def fails(_: object) -> set[int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(module, "groups_of", fails)
+    monkeypatch.setattr(module, "kill_group", killed.append)
+    module._end_with_worker()
+    assert killed == [os.getpgrp()]
 
 
 COMPLETED = Outcome(kind=OutcomeKind.COMPLETED)

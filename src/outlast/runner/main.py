@@ -118,8 +118,10 @@ class Channel:
                 for frame in unpacker.feed(data):
                     self._took(frame)
         except Exception as error:  # whatever it is: a deaf runner would hold its attempts
-            sys.stderr.write(f"outlast: the worker's frames cannot be read: {error}\n")
-        _end_with_worker()
+            with contextlib.suppress(Exception):  # user code may have closed it
+                sys.stderr.write(f"outlast: the worker's frames cannot be read: {error}\n")
+        finally:
+            _end_with_worker()
 
     def _took(self, frame: ToRunner) -> None:
         if isinstance(frame, Saved):
@@ -132,8 +134,9 @@ class Channel:
 
 def _end_with_worker() -> None:
     """End this process and its children: the worker is gone."""
-    for pgid in groups_of({os.getpid()}) - {os.getpgrp()}:
-        kill_group(pgid)
+    with contextlib.suppress(OSError):  # user code may have left no descriptor to look with
+        for pgid in groups_of({os.getpid()}) - {os.getpgrp()}:
+            kill_group(pgid)
     kill_group(os.getpgrp())
 
 
