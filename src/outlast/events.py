@@ -71,6 +71,13 @@ CATALOGUE: dict[str, Event] = {
     "tether_restarted": Event(
         "The process that ends runners in their worker's stead was started anew.", (), "warning"
     ),
+    "tether_missing": Event(
+        "The process that ends runners in their worker's stead has died, or was stopped, and cannot"
+        " be started anew: it is tried again with each beat. Until then a worker that is stopped"
+        " leaves its runners going.",
+        ("error",),
+        "error",
+    ),
     "presence_taken": Event("A worker has its lock in the database.", ("worker_id",)),
     "presence_off": Event(
         "A worker has no lock in the database: its death is noticed by other means.",

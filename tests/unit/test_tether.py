@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -15,6 +16,7 @@ import pytest
 from outlast.clock import SYSTEM
 from outlast.runner import tether as child
 from outlast.runner.tether import groups_of, kill_group
+from outlast.worker import tether as parent
 from outlast.worker.tether import Tether
 from tests.unit.worker_kit import heard
 
@@ -255,3 +257,59 @@ def test_words_come_in_any_pieces(groups):
     child.hold(read)
     os.close(read)
     groups[0].wait_until_killed()
+
+
+# ------------------------------------------------------------- when a system call of it fails
+
+
+def fails(*_: object, **__: object) -> None:
+    raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
+@pytest.mark.parametrize("what", ["pipe", "process"])
+def test_a_tether_that_cannot_be_started_again_is_tried_with_the_next_word(
+    tether, groups, monkeypatch, what
+):
+    """And closes no descriptor that is another's by then."""
+    tether.add(groups[0].pgid)
+    os.kill(tether.pid, signal.SIGKILL)
+    tether._process.wait(SECONDS)
+    before = tether._pipe
+    with heard() as names, monkeypatch.context() as patched:
+        patched.setattr(*((os, "pipe") if what == "pipe" else (subprocess, "Popen")), fails)
+        tether.hold_until(SYSTEM.boot() + 3600.0)
+        other = os.open(os.devnull, os.O_RDONLY)
+        if other != before:
+            os.dup2(other, before)
+        tether.hold_until(SYSTEM.boot() + 3600.0)
+        os.fstat(before)
+    with heard() as later:
+        tether.hold_until(0.0)
+    groups[0].wait_until_killed()
+    assert (names, later) == (["tether_missing"] * 2, ["tether_restarted"])
+    for fd in {other, before}:
+        os.close(fd)
+
+
+def test_a_tether_that_was_stopped_does_not_hold_its_worker_up(tether, groups):
+    tether.add(groups[0].pgid)
+    os.kill(tether.pid, signal.SIGSTOP)
+    with heard() as names:
+        while not names:  # until the pipe is full
+            tether.hold_until(SYSTEM.boot() + 3600.0)
+    assert names == ["tether_restarted"]
+    tether.hold_until(0.0)
+    groups[0].wait_until_killed()
+
+
+def test_the_end_of_a_worker_does_not_wait_for_a_tether_that_was_stopped(groups, monkeypatch):
+    monkeypatch.setattr(parent, "STOP_SECONDS", 0.0)
+    tether = Tether()
+    tether.start()
+    pid = tether.pid
+    tether.add(groups[0].pgid)
+    os.kill(pid, signal.SIGSTOP)
+    tether.stop()
+    groups[0].wait_until_killed()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -1,6 +1,7 @@
 """The worker's end of the tether: starts the small process that ends runners in its stead.
 
-See ``outlast.runner.tether`` for what that process does. If it dies, it is started again.
+See ``outlast.runner.tether`` for what that process does. If it dies, or has not read for so long
+that its pipe is full, it is started again; where it cannot be, with the next word, as at each beat.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import sys
 
 from outlast.events import emit
 from outlast.runner import tether
+from outlast.runner.tether import EMPTY_SECONDS, kill_group
+
+STOP_SECONDS = EMPTY_SECONDS + 5.0  # for the process to end what is left, and itself
 
 
 class Tether:
@@ -24,8 +28,8 @@ class Tether:
         self._until = float("inf")
 
     def start(self) -> None:
-        """Start the process, knowing all that this one knows."""
-        read, self._pipe = os.pipe()
+        """Start the process, knowing all that this one knows. Raises OSError if it cannot be."""
+        read, write = os.pipe()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", tether.__file__, str(read)],
@@ -36,9 +40,14 @@ class Tether:
                 env=_what_an_interpreter_needs(),
                 start_new_session=True,
             )
+        except BaseException:
+            os.close(write)
+            raise
         finally:
             os.close(read)
-        self._say(f"until {self._until!r}", *(f"add {pgid}" for pgid in self._groups))
+        self._pipe = write
+        os.set_blocking(write, False)  # this loop must not wait for a process that was stopped
+        self._write(f"until {self._until!r}", *(f"add {pgid}" for pgid in self._groups))
 
     def add(self, pgid: int) -> None:
         """Take a runner's process group on the tether."""
@@ -56,11 +65,17 @@ class Tether:
         self._tell(f"until {boottime!r}")
 
     def stop(self) -> None:
-        """End the process; any group still on the tether is killed by it."""
+        """End the process; any group still on the tether is killed by it, or else from here."""
         process, self._process = self._process, None
-        if process is not None:
-            os.close(self._pipe)
-            process.wait()
+        if process is None:
+            return
+        self._close_pipe()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:  # it was stopped, and hears nothing
+            _end(process)
+            for pgid in self._groups:
+                kill_group(pgid)
 
     @property
     def pid(self) -> int | None:
@@ -70,23 +85,37 @@ class Tether:
     def _tell(self, *lines: str) -> None:
         if self._process is None:
             return
-        if self._process.poll() is not None:
-            self._restart()
-            return
-        self._say(*lines)
+        if self._process.poll() is not None or not self._write(*lines):
+            self._restart(self._process)
 
-    def _say(self, *lines: str) -> None:
+    def _write(self, *lines: str) -> bool:
+        """Return whether the pipe has taken it: not, if nobody reads."""
         try:
             os.write(self._pipe, "".join(f"{line}\n" for line in lines).encode())
-        except BrokenPipeError:
-            self._restart()
+        except (BrokenPipeError, BlockingIOError):
+            return False
+        return True
 
-    def _restart(self) -> None:
-        emit("tether_restarted")
-        if self._process is not None:
-            self._process.wait()
-        os.close(self._pipe)
-        self.start()
+    def _restart(self, process: subprocess.Popen[bytes]) -> None:
+        _end(process)
+        self._close_pipe()
+        try:
+            self.start()
+        except OSError as error:  # no descriptor, no process: there may be one with the next word
+            emit("tether_missing", error=str(error))
+        else:
+            emit("tether_restarted")
+
+    def _close_pipe(self) -> None:
+        """Close it once: its number may be another's by the next time."""
+        pipe, self._pipe = self._pipe, -1
+        if pipe >= 0:
+            os.close(pipe)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 def _what_an_interpreter_needs() -> dict[str, str]:
