@@ -67,7 +67,9 @@ def test_an_error_is_one_bounded_line_without_secrets():
 def test_a_worker_leaves_when_the_store_refuses_it_for_minutes():
     clock, condition = judged()
     duty = Duty("exchange", REFUSED, 10.0)
-    beating(clock, condition, GIVE_UP_SECONDS + 8.0)
+    beating(clock, condition, 10.0)
+    assert condition.end([duty]) is None
+    beating(clock, condition, GIVE_UP_SECONDS - 2.0)
     assert condition.end([duty]) is None
     beating(clock, condition, 4.0)
     assert condition.end([duty]) == Failure(REFUSED, 10.0)
@@ -84,9 +86,44 @@ def test_what_may_pass_is_no_reason_to_leave():
 def test_the_time_in_which_the_store_was_away_does_not_count():
     clock, condition = judged()
     duty = Duty("exchange", REFUSED)
+    assert condition.end([duty]) is None
     beating(clock, condition, 10.0)
     clock.advance(2 * GIVE_UP_SECONDS)  # no beat
     beating(clock, condition, GIVE_UP_SECONDS - 10.0)
     assert condition.end([duty]) is None
     beating(clock, condition, 20.0)
     assert condition.end([duty]) is not None
+
+
+def test_one_odd_answer_after_a_long_wait_for_a_lock_is_no_reason_to_leave():
+    clock, condition = judged()
+    duty = Duty("exchange", StoreUnavailable("it waits for a lock"))
+    for _ in range(10):
+        beating(clock, condition, GIVE_UP_SECONDS)
+        assert condition.end([duty]) is None
+    duty.failure = Failure(REFUSED, 0.0)  # the duty has failed all that time
+    assert condition.end([duty]) is None
+    beating(clock, condition, GIVE_UP_SECONDS - 2.0)
+    assert condition.end([duty]) is None
+    beating(clock, condition, 2.0)
+    assert condition.end([duty]) == duty.failure, "what lasts is one all the same"
+
+
+def test_answers_between_which_calls_break_off_count_from_the_first():
+    clock, condition = judged()
+    duty = Duty("exchange", REFUSED)
+    assert condition.end([duty]) is None
+    beating(clock, condition, GIVE_UP_SECONDS / 2)
+    duty.failure = Failure(StoreUnavailable("x"), 0.0)
+    assert condition.end([duty]) is None
+    beating(clock, condition, GIVE_UP_SECONDS / 2)
+    duty.failure = Failure(REFUSED, 0.0)
+    assert condition.end([duty]) is not None
+
+
+def test_a_refusal_that_passed_does_not_count_for_the_next_one():
+    clock, condition = judged()
+    assert condition.end([Duty("exchange", REFUSED)]) is None
+    beating(clock, condition, GIVE_UP_SECONDS)
+    assert condition.end([Duty("exchange")]) is None
+    assert condition.end([Duty("exchange", REFUSED, GIVE_UP_SECONDS)]) is None

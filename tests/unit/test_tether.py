@@ -307,6 +307,7 @@ def test_the_end_of_a_worker_does_not_wait_for_a_tether_that_was_stopped(groups,
     tether = Tether()
     tether.start()
     pid = tether.pid
+    assert pid is not None
     tether.add(groups[0].pgid)
     os.kill(pid, signal.SIGSTOP)
     tether.stop()

@@ -398,6 +398,7 @@ async def test_a_worker_that_the_store_refuses_though_it_beats_leaves_and_says_w
             assert not stage.worker._stop_asked.is_set()
             stage.clock.advance(2.0)
             stage.beat(stage.clock.boot())
+        stage.clock.advance(2.0)  # the first beat behind the refusal has begun to count
         stage.beat(stage.clock.boot())
     assert stage.worker._stop_asked.is_set()
     assert not stage.worker._stop_now.is_set(), "what runs may finish"

@@ -62,6 +62,7 @@ class Condition:
         self._gap = gap
         self._hide = hide
         self._beat_at = self._beats_since = clock.boot()
+        self._answered_at: float | None = None  # since then the vital duty fails by an answer
 
     def heard(self) -> None:
         """Note a beat that was answered."""
@@ -81,11 +82,16 @@ class Condition:
         return Trouble(name, line(self._hide(text), ERROR_MAX), why.since)
 
     def end(self, duties: Iterable[Failable]) -> Failure | None:
-        """Return what the worker has to leave for, if anything."""
+        """Return what the worker has to leave for, if anything. The time in which calls only broke
+        off is no part of it: one odd answer behind it would end the worker at once."""
         why = next((each.failing() for each in duties if each.name == VITAL), None)
+        if why is None:
+            self._answered_at = None
         if why is None or isinstance(why.error, StoreUnavailable):
             return None
-        lasts = self._for(max(why.since, self._beats_since))
+        if self._answered_at is None:
+            self._answered_at = self._clock.boot()
+        lasts = self._for(max(self._answered_at, self._beats_since))
         return why if lasts >= GIVE_UP_SECONDS else None
 
     def _for(self, since: float) -> float:
