@@ -174,6 +174,7 @@ COMPLETED = Outcome(kind=OutcomeKind.COMPLETED)
 
 async def test_an_end_that_cannot_be_packed_is_told_all_the_same(wire, settings, monkeypatch):
     """As where the memory that an application may have is at its end."""
+
     def packed(frame: ToWorker) -> bytes:
         if isinstance(frame, Ended) and any(end.outcome.result for end in frame.ends):
             raise MemoryError

@@ -231,6 +231,31 @@ async def test_after_a_bad_frame_nothing_can_be_trusted(stage):
     assert stage.frames == []
 
 
+async def test_a_frame_that_cannot_be_obeyed_ends_the_runner_whatever_it_was(stage, monkeypatch):
+    """One that is deaf to the end of its socket would hold its attempts."""
+
+    def fails(runner: RunnerProcess, frame: Any) -> None:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(Stage, "_on_frame", staticmethod(fails))
+    child = await stage.start("frame(HELLO); signal.pause()")
+    death = await stage.death()
+    assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")
+    assert death.complaint == "ValueError('no such thing')"
+
+
+async def test_a_runner_that_may_not_be_signalled_is_killed_all_the_same(stage, monkeypatch):
+    child = await stage.start("frame(HELLO); signal.pause()")
+    await stage.greeted()
+
+    def refuses(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuses)
+    await child.kill_with_stacks()
+    assert (await stage.death()).signal == "SIGKILL"
+
+
 async def test_output_without_end_is_bounded_and_odd_bytes_can_be_shown(stage):
     await stage.start(
         "sys.stdout.buffer.write(b'x' * 300_000 + b'\\n' + b'line\\n' * 200 + bytes([0, 255]))"

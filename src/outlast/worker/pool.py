@@ -41,6 +41,7 @@ from outlast.worker.pulse import Pulse, Pulses
 from outlast.worker.runner_process import Death, RunnerProcess
 from outlast.worker.wear import Wear
 
+_CRASHED = OutcomeKind.CRASHED
 _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
     message="no runner that knows it was free",  # one of them died, or has older code
@@ -328,16 +329,18 @@ class RunnerPool:
     def _on_ended(self, runner: RunnerProcess, frame: Ended) -> None:
         ahead = self._ahead_alone if runner.exclusive else self._ahead_shared
         ends = [end for end in frame.ends if end.token in runner.tokens]
+        completed = OutcomeKind.COMPLETED
+        others = [end for end in ends if end.outcome.kind is not completed]
+        if any(end.outcome.crash is None for end in others if end.outcome.kind is _CRASHED):
+            raise FrameError("a frame with a crash that has no report")  # none is taken in
         ended = [end.token for end in ends]
         runner.tokens.difference_update(ended)
-        completed = OutcomeKind.COMPLETED
-        for end in ends:
-            if end.outcome.kind is not completed:
-                self._show(end.token, runner)
+        for end in others:
+            self._show(end.token, runner)
         runner.forget(ended)
         self._ledger.end_all(ends)
         runner.exclusive = runner.exclusive and bool(runner.tokens)
-        ahead.freed(len(frame.ends))
+        ahead.freed(len(ends))
         self._wear.let_go(runner)
         self._refill()
 

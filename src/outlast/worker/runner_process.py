@@ -190,7 +190,7 @@ class RunnerProcess:
         if self._ending is None and now - self._asked_at >= STACKS_SECONDS:
             self._asked_at = now
             self._stacks.clear()
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, STACKS_SIGNAL)
 
     def stacks(self) -> str:
@@ -245,8 +245,8 @@ class RunnerProcess:
         try:
             for frame in self._unpacker.feed(data):
                 self._on_frame(self, frame)
-        except FrameError as error:
-            self._complaint = str(error)
+        except Exception as error:  # a frame that cannot be read, or not be obeyed
+            self._complaint = str(error) if isinstance(error, FrameError) else repr(error)
             emit("frame_rejected", pid=self.pid, error=self._complaint)
             self.kill("bad_frame")
 
