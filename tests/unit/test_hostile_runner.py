@@ -1,4 +1,4 @@
-"""A runner that says what no runner should: its worker goes on, and no attempt of another is hit."""
+"""A runner that says what no runner should: its worker goes on, and others are not hit."""
 
 from __future__ import annotations
 

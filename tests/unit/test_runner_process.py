@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import select
@@ -254,6 +255,47 @@ async def test_a_runner_that_may_not_be_signalled_is_killed_all_the_same(stage, 
     monkeypatch.setattr(os, "kill", refuses)
     await child.kill_with_stacks()
     assert (await stage.death()).signal == "SIGKILL"
+
+
+async def test_where_no_thread_can_be_had_nothing_is_left_of_the_runner(monkeypatch):
+    """At a limit of processes each try would leave one more that nobody knows of."""
+    before = os.listdir("/proc/self/fd")
+    stage, spawned = Stage(), []
+    spawn = Child._spawn
+
+    def note(child: Child, *fds: int) -> None:
+        spawn(child, *fds)
+        spawned.append(child)
+
+    def refuses(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Child, "_spawn", note)
+    monkeypatch.setattr(RunnerProcess, "_wait_on_thread", refuses)
+    with pytest.raises(RuntimeError):
+        await stage.start("signal.pause()")
+    (child,) = spawned
+    assert child._process.returncode == -signal.SIGKILL
+    await asyncio.sleep(0)  # the transport closes its socket with the loop's next turn
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+async def test_a_death_that_cannot_be_looked_at_yet_is_told_later_and_ends_no_worker(
+    stage, monkeypatch
+):
+    looks = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
+    honest = module.groups_of
+
+    def groups(sids: Any) -> set[int]:
+        if (error := next(looks, None)) is not None:
+            raise error
+        return honest(sids)
+
+    monkeypatch.setattr(module, "groups_of", groups)
+    await stage.start("os._exit(7)")
+    assert (await stage.death()).exit_code == 7
+    assert next(looks, None) is None
+    assert stage.at_death == [True]
 
 
 async def test_output_without_end_is_bounded_and_odd_bytes_can_be_shown(stage):

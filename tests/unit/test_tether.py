@@ -314,3 +314,27 @@ def test_the_end_of_a_worker_does_not_wait_for_a_tether_that_was_stopped(groups,
     groups[0].wait_until_killed()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_without_a_descriptor_to_look_with_a_process_is_not_taken_for_gone(groups, monkeypatch):
+    def full(path: str, mode: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(child, "open", full, raising=False)
+        with pytest.raises(OSError, match="Too many"):
+            groups_of({groups[0].pgid})
+
+
+def test_a_group_is_killed_again_until_it_can_be_seen_to_be_empty(monkeypatch):
+    kills: list[int] = []
+
+    def look(sids: object) -> set[int]:
+        if len(kills) < 4:
+            raise OSError(errno.ENFILE, "Too many open files in system")
+        return set()
+
+    monkeypatch.setattr(child, "kill_group", kills.append)
+    monkeypatch.setattr(child, "groups_of", look)
+    child._end({7})
+    assert kills == [7, 7, 7, 7]

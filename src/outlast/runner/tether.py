@@ -31,6 +31,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 def groups_of(sids: Collection[int]) -> set[int]:
     """Return the process groups of these sessions that have a process left; zombies do not count.
+    Raises OSError where that cannot be seen, as without a descriptor to look with.
 
     Elsewhere than on Linux only the groups of the sessions' leaders are seen.
     """
@@ -45,7 +46,7 @@ def _place_of(pid: str) -> tuple[int, int] | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             state, _, group, session = stat.read().rpartition(b")")[2].split()[:4]
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or another user's
         return None
     return None if state in (b"Z", b"X") else (int(group), int(session))
 
@@ -79,7 +80,8 @@ def _end(sessions: set[int]) -> None:
     while left and time.clock_gettime(_CLOCK) < deadline:
         for pgid in left:
             kill_group(pgid)
-        left = groups_of(sessions)
+        with contextlib.suppress(OSError):  # else it is not known that none is left
+            left = groups_of(sessions)
         if left:
             time.sleep(0.01)
     sessions.clear()

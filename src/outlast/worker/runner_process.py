@@ -122,7 +122,8 @@ class RunnerProcess:
         self.born_at = clock.boot()
 
     async def start(self) -> None:
-        """Spawn the process and listen to it. Raises OSError if it cannot be spawned."""
+        """Spawn the process and listen to it. Raises OSError, or RuntimeError where no
+        thread can be had, if it cannot be spawned; nothing of it is left then."""
         ours, theirs = socket.socketpair()
         stacks_read, stacks_write = os.pipe()
         output_read, output_write = os.pipe()
@@ -141,8 +142,19 @@ class RunnerProcess:
         ours.setblocking(False)
         self._stacks_pipe = Pipe(stacks_read, self._on_stacks)
         self._output = Pipe(output_read, self._on_lines)
-        await self._listen(ours)
-        self._wait_on_thread()
+        try:
+            await self._listen(ours)
+            self._wait_on_thread()
+        except BaseException:  # no thread can be had: nobody would know of this process
+            self._abandon(ours)
+            raise
+
+    def _abandon(self, sock: socket.socket) -> None:
+        kill_group(self.pid)
+        self._process.wait()
+        sock.close() if self._transport is None else self._transport.abort()
+        self._stacks_pipe.close()
+        self._output.close()
 
     @property
     def gone(self) -> bool:
@@ -316,13 +328,21 @@ class RunnerProcess:
 
     async def _empty_session(self) -> None:
         deadline = self._clock.boot() + GROUP_EMPTY_SECONDS
-        while groups := groups_of({self.pid}):
+        while (groups := self._groups()) is None or groups:
             if self._clock.boot() >= deadline:  # killed as they are, they run none of our code
                 emit("runner_unkillable", pid=self.pid, attempts=len(self.tokens))
                 return
-            for pgid in groups:
+            for pgid in groups or ():
                 kill_group(pgid)
             await self._clock.sleep(0.01)
+
+    def _groups(self) -> set[int] | None:
+        """Return the groups of its session that have a process left; None if that cannot be seen,
+        as while this process has no descriptor to look with."""
+        try:
+            return groups_of({self.pid})
+        except OSError:
+            return None
 
     def _death(self, status: int | None, usage: Any) -> Death:
         for token in self._printed.unfinished():
