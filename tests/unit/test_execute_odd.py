@@ -70,6 +70,29 @@ async def test_what_goes_wrong_behind_an_attempt_keeps_its_end_from_nobody(bench
         assert kind_of(await bench.outcome(task)) is CrashKind.ERROR
 
 
+@pytest.mark.parametrize("begun", [False, True])
+async def test_an_attempt_that_is_told_twice_runs_once(bench, begun):
+    runs: list[int] = []
+    go = asyncio.Event()
+
+    @bench.app.task
+    async def waits() -> None:
+        runs.append(1)
+        await go.wait()
+
+    bench.start(waits)
+    if begun:
+        await asyncio.sleep(0)
+        assert runs == [1]
+    bench.start(waits)
+    await asyncio.sleep(0)
+    go.set()
+    assert (await bench.end()).outcome.kind is OutcomeKind.COMPLETED
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (runs, bench.link.ends) == ([1], [])
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("code", [0, 7, None])

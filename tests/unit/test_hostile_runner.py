@@ -111,6 +111,15 @@ async def test_a_frame_with_an_end_that_is_none_is_refused_as_a_whole():
     assert bench.outcomes() == ["bystander", "bystander"]
 
 
+async def test_a_name_that_no_store_can_hold_is_asked_for_by_nobody():
+    """PostgreSQL would refuse each exchange of the worker as a whole."""
+    bench = await Bench().ready()
+    before = bench.pool.tasks()
+    with pytest.raises(FrameError):
+        bench.runners[0].greets(**{"t": False, "a\x00b": False})
+    assert bench.pool.tasks() == before
+
+
 async def test_ends_that_are_not_its_own_make_no_runner_look_fast():
     """More would be claimed ahead than can be started."""
     bench = await Bench().ready()

@@ -100,7 +100,10 @@ class Executor:
         self._asked_early: dict[int, str] = {}  # to stop, before they had begun
 
     def start(self, attempts: Sequence[Claimed]) -> None:
-        """Start attempts, in their order; their ends go to the link."""
+        """Start attempts, in their order; their ends go to the link. One that is here already is
+        passed over: it would run twice at once, and have two ends."""
+        if not self._tasks.keys().isdisjoint(claimed.token for claimed in attempts):
+            attempts = [claimed for claimed in attempts if claimed.token not in self._tasks]
         for claimed in attempts:
             self._tasks[claimed.token] = None
         self._lanes.put(attempts)

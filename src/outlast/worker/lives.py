@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from outlast.clock import Clock
-from outlast.errors import ApplicationError
+from outlast.errors import ApplicationError, FrameError
 from outlast.events import emit
 from outlast.model.crash import LIMITS
 from outlast.runner.protocol import Broken, Hello, ToWorker
@@ -120,7 +120,10 @@ class Lives:
         emit("runner_started", pid=runner.pid)
 
     def greeted(self, runner: RunnerProcess, frame: Hello) -> None:
-        """Take a runner as ready, with the tasks that it announces."""
+        """Take a runner as ready, with the tasks that it announces. Raises FrameError for a name
+        that no store can hold: each exchange that asks for it would be refused."""
+        if any("\x00" in text for info in frame.tasks for text in (info.name, *info.requires)):
+            raise FrameError("a frame with a NUL in the name of a task")
         if not self._ever_ready and (complaint := self._wear.at_rest(runner)):
             self._on_broken(ApplicationError(complaint))
             return
