@@ -284,6 +284,7 @@ async def test_a_death_that_cannot_be_looked_at_yet_is_told_later_and_ends_no_wo
     stage, monkeypatch
 ):
     looks = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
+
     def groups(sids: Any) -> set[int]:
         if (error := next(looks, None)) is not None:
             raise error

@@ -209,7 +209,9 @@ async def test_the_last_words_wait_for_those_that_are_under_way(desk):
     assert [report.progress.fraction for report in desk.store.reports] == [0.5]
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("broke off"), BadData("a NUL byte")])
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("broke off"), BadData("a NUL byte"), RuntimeError("a fault of ours")]
+)
 async def test_last_words_that_cannot_be_written_hold_no_end_up(desk, error):
     async def breaks(reports):
         raise error

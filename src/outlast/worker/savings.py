@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import accumulate
 
-from outlast.errors import BadData, StoreError
+from outlast.errors import BadData
 from outlast.events import emit
 from outlast.runner.protocol import Reported, Saved, Saving
 from outlast.store.base import Store
@@ -131,7 +131,7 @@ class Savings:
         """Write what these attempts, whose ends are to be handed in, have said last."""
         if not (self._reports or self._writing.locked()):
             return
-        with suppress(StoreError, TimeoutError):  # the end matters more, and finds out by itself
+        with suppress(Exception):  # whatever it is: the end matters more, and finds out by itself
             async with asyncio.timeout(LAST_SECONDS):
                 await self._report(set(tokens))
 
