@@ -391,8 +391,8 @@ def test_urls_are_relative_absolute_or_at_home(
 
 
 def test_old_and_faulty_libraries_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"3\.34\.1 is too old"):
-        sqlite_versions.check((3, 34, 1))
+    with pytest.raises(ConfigError, match=r"3\.36\.0 is too old"):
+        sqlite_versions.check((3, 36, 0))
     assert "3.45.1" in sqlite_versions.check((3, 45, 1))[0]
     for mended in [(3, 44, 6), (3, 50, 7), (3, 51, 3), (3, 60, 0)]:
         assert sqlite_versions.check(mended) == []

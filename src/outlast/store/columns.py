@@ -62,7 +62,7 @@ def _bounded(limits: Mapping[str, Any]) -> dict[str, Any]:
 
 def count_of(number: int) -> int:
     """Return a count as it can be counted on from."""
-    return min(max(number, 0), COUNT_MAX)
+    return number if 0 <= number <= COUNT_MAX else min(max(number, 0), COUNT_MAX)
 
 
 def seconds_of(number: float) -> float:

@@ -19,7 +19,7 @@ import msgspec
 
 from outlast.errors import BadData
 from outlast.model.crash import Charge, CrashKind
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store import sqlite_suspects as suspects
 from outlast.store.base import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX
@@ -292,15 +292,20 @@ def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> li
         "ids": _encode([row[2] for row in found]).decode(),
     }
     cursor.execute(_SQL["claim"], values)
-    return [_claimed(cursor, row, token) for token, row in zip(tokens, found, strict=True)]
+    policies = {text: read_policy(text) for text in {row[9] for row in found}}  # jobs share a few
+    return [
+        _claimed(cursor, row, token, *policies[row[9]])
+        for token, row in zip(tokens, found, strict=True)
+    ]
 
 
-def _claimed(cursor: Cursor, row: Row, token: int) -> Claimed:
+def _claimed(
+    cursor: Cursor, row: Row, token: int, policy: Policy, malformed: str | None
+) -> Claimed:
     args, checkpoint = row[5], row[11]
     if args is None:
         args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
     solo, incident, cohort = row[13:] or (0, None, None)
-    policy, wrong = read_policy(row[9])
     return Claimed(
         job_id=row[2],
         token=token,
@@ -317,7 +322,7 @@ def _claimed(cursor: Cursor, row: Row, token: int) -> Claimed:
         solo=solo,
         incident=incident,
         cohort=cohort,
-        malformed=wrong,
+        malformed=malformed,
     )
 
 

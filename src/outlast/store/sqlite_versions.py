@@ -8,7 +8,7 @@ from outlast.errors import ConfigError
 
 Version = tuple[int, int, int]
 
-OLDEST: Version = (3, 35, 0)  # RETURNING
+OLDEST: Version = (3, 37, 0)  # STRICT tables
 
 WAL_FAULTS: list[tuple[str, Version, list[Version]]] = [
     # (what, first release that has it, releases that mend it: one per line of releases)

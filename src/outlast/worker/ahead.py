@@ -10,7 +10,7 @@ none waits behind a slow one; where that rate was no promise, they are given bac
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
+from itertools import islice, takewhile
 
 from outlast.clock import Clock
 from outlast.model.lifecycle import Outcome, OutcomeKind
@@ -102,12 +102,13 @@ class Ahead:
     def _give_back_overripe(self) -> None:
         """The deadline on the row counts from the claim: reapers allow for TURN_SECONDS."""
         now = self._clock.boot()
-        for running in list(self._waiting.values()):
-            if now - running.started_at <= TURN_SECONDS:
-                return
-            if running.claimed.policy.timeout is not None:
-                del self._waiting[running.token]
-                self._ledger.end(running.token, _LATE)
+        overripe = takewhile(
+            lambda one: now - one.started_at > TURN_SECONDS, self._waiting.values()
+        )
+        late = [one.token for one in overripe if one.claimed.policy.timeout is not None]
+        for token in late:
+            del self._waiting[token]
+            self._ledger.end(token, _LATE)
 
     def stop(self, token: int, reason: str) -> None:
         """End one that has not begun, since it was asked to stop."""

@@ -29,7 +29,7 @@ from outlast.worker.alone import Alone
 from outlast.worker.base import Pool
 from outlast.worker.ledger import Ledger, Running
 from outlast.worker.reaper import LOOK_SECONDS
-from outlast.worker.trip_bytes import TripBytes, size_of
+from outlast.worker.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
 
 T = TypeVar("T")
 
@@ -188,8 +188,7 @@ class Exchange:
         except BaseException:
             self._broke(ended)
             raise
-        brought = sum(len(each.args) + len(each.checkpoint or "") for each in reply.claimed)
-        carried = max(brought, sum(map(size_of, ended)))
+        carried = max(size_of_claimed(reply.claimed), size_of_all(ended))
         self._bytes.went(carried, self._clock.boot() - self._asked_at)
         return reply
 

@@ -25,7 +25,7 @@ from outlast.runner.marks import line_of, own_first
 from outlast.runner.protocol import End
 from outlast.store.values import Answer, Claimed
 from outlast.worker.dead_jobs import said_by, tell_dead
-from outlast.worker.trip_bytes import size_of
+from outlast.worker.trip_bytes import size_of, size_of_all
 
 MESSAGE_MAX = 2_000
 # looked up for every job: by way of its class, it takes Python 3.11 0.3 us
@@ -213,11 +213,12 @@ class Ledger:
     def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
         """Return the oldest ends, to be handed in, at least one and at most so many bytes of them;
         each must be answered or given back."""
-        count = min(limit, len(self.ended))
-        if bytes_max is not None:
-            sizes = accumulate(map(size_of, islice(self.ended, count)))
-            count = max(min(count, 1), sum(size <= bytes_max for size in sizes))
-        batch = [self.ended.popleft() for _ in range(count)]
+        batch = list(islice(self.ended, limit))
+        if bytes_max is not None and size_of_all(batch) > bytes_max:
+            sizes = accumulate(map(size_of, batch))
+            del batch[max(1, sum(size <= bytes_max for size in sizes)) :]
+        for _ in batch:
+            self.ended.popleft()
         self._handed_in.update({each.token: each for each in batch})
         return batch
 

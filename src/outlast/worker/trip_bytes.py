@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.model.lifecycle import Transition
-from outlast.store.values import TRIP_BYTES
+from outlast.store.values import TRIP_BYTES, Claimed
 
 TRIP_BYTES_MIN = 64 * 1024
 TRIP_BYTES_MAX = 16 * 1024 * 1024
@@ -70,3 +70,15 @@ def size_of(end: Transition) -> int:
         texts = (end.crash.traceback, end.crash.stacks, *end.crash.output)
         size += sum(len(text) for text in texts if text)
     return size
+
+
+def size_of_all(ends: Sequence[Transition]) -> int:
+    """Return about how many bytes these ends have; most have a short result and no crash."""
+    crashed = [size_of(end) for end in ends if end.crash is not None]
+    return sum(crashed) + sum([len(end.result or "") for end in ends if end.crash is None])
+
+
+def size_of_claimed(claimed: Sequence[Claimed]) -> int:
+    """Return how many characters of payload came with these jobs."""
+    checkpoints = [len(one.checkpoint) for one in claimed if one.checkpoint]
+    return sum([len(one.args) for one in claimed]) + sum(checkpoints)

@@ -19,10 +19,10 @@
 -- The invariants of a state are one CASE: an IN list of more than two builds a temporary index
 -- for every row that is written, which was seen to double the cost of a claim.
 --
--- A column of SQLite takes any type, and a blob or a text where a number is read would end each exchange
--- that meets it. So each column is held to its type here, and each number to a range that can be counted
--- on from: what lies outside is refused where it is written. Those that are written once stand apart: an
--- update checks only constraints of columns that it changes. Texts and blobs are above all numbers.
+-- The tables are STRICT: a column holds its type or nothing, so that no blob or text stands where a number is
+-- read, which would end each exchange that meets it. Each number is held to a range that can be counted on
+-- from: what lies outside is refused where it is written. (NULL passes a CHECK.) What is written once has
+-- constraints of its own: an update checks only those of the columns that it changes.
 --
 -- The line is indexed by task as well: jobs of a task that nobody knows are stepped over by
 -- lane, however many they are, and slow nobody.
@@ -31,7 +31,7 @@
 CREATE TABLE outlast_sequences (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 INSERT INTO outlast_sequences (name, value)
 VALUES ('job', 0), ('worker', 0), ('position', 0), ('token', 0);
 
@@ -83,31 +83,17 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_completed_by CHECK (completed_by IS NULL OR state = 'completed'),
     CONSTRAINT outlast_jobs_priority CHECK (priority BETWEEN -100 AND 100),
     CONSTRAINT outlast_jobs_written CHECK (
-        typeof(task) = 'text' AND typeof(queue) = 'text' AND typeof(args) = 'text'
-        AND typeof(policy) = 'text' AND typeof(coalesce(key, '')) = 'text'
-        AND typeof(coalesce(tenant, '')) = 'text' AND enqueued_at BETWEEN -1e15 AND 1e15
-        AND coalesce(timeout, 0) BETWEEN 0 AND 1e15 AND typeof(priority) = 'integer'),
+        enqueued_at BETWEEN -1e15 AND 1e15 AND timeout BETWEEN 0 AND 1e15),
     CONSTRAINT outlast_jobs_counts CHECK (
-        typeof(attempt_count) = 'integer' AND attempt_count BETWEEN 0 AND 2147483647
-        AND typeof(failures) = 'integer' AND failures BETWEEN 0 AND 2147483647
-        AND typeof(losses) = 'integer' AND losses BETWEEN 0 AND 2147483647),
+        attempt_count BETWEEN 0 AND 2147483647 AND failures BETWEEN 0 AND 2147483647
+        AND losses BETWEEN 0 AND 2147483647),
     CONSTRAINT outlast_jobs_moves CHECK (
-        typeof(coalesce(position, 0)) = 'integer' AND typeof(coalesce(token, 0)) = 'integer'
-        AND typeof(coalesce(worker_id, 0)) = 'integer' AND run_at BETWEEN -1e15 AND 1e15
-        AND coalesce(started_at, 0) BETWEEN -1e15 AND 1e15
-        AND coalesce(ended_at, 0) BETWEEN -1e15 AND 1e15
-        AND coalesce(hard_deadline, 0) BETWEEN -1e16 AND 1e16),
-    CONSTRAINT outlast_jobs_suspicion CHECK (
-        typeof(solo) = 'integer' AND typeof(coalesce(incident, 0)) = 'integer'
-        AND typeof(coalesce(cohort, 0)) = 'integer'),
-    CONSTRAINT outlast_jobs_saves CHECK (
-        typeof(coalesce(progress, '')) = 'text' AND typeof(coalesce(checkpoint, '')) = 'text'
-        AND typeof(checkpoint_number) = 'integer' AND typeof(coalesce(result, '')) = 'text'
-        AND coalesce(checkpoint_at, 0) BETWEEN -1e15 AND 1e15
-        AND typeof(coalesce(completed_by, 0)) = 'integer'),
+        run_at BETWEEN -1e15 AND 1e15 AND started_at BETWEEN -1e15 AND 1e15
+        AND ended_at BETWEEN -1e15 AND 1e15 AND hard_deadline BETWEEN -1e16 AND 1e16),
+    CONSTRAINT outlast_jobs_saves CHECK (checkpoint_at BETWEEN -1e15 AND 1e15),
     CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2 AND (solo = 0 OR position IS NULL)),
     CONSTRAINT outlast_jobs_flags CHECK (cancel_requested = 0 OR cancel_requested = 1)
-);
+) STRICT;
 CREATE INDEX outlast_jobs_line ON outlast_jobs (queue, task, priority DESC, position)
     WHERE position IS NOT NULL;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at)
@@ -149,17 +135,11 @@ CREATE TABLE outlast_attempts (
     repeats        INTEGER NOT NULL DEFAULT 1,
     dropped        INTEGER NOT NULL DEFAULT 0,
     CONSTRAINT outlast_attempts_charge CHECK (charge IN ('none', 'failure', 'loss')),
-    CONSTRAINT outlast_attempts_types CHECK (
-        typeof(job_id) = 'integer' AND typeof(number) = 'integer' AND number >= 0
-        AND typeof(coalesce(worker_id, 0)) = 'integer' AND typeof(coalesce(pid, 0)) = 'integer'
-        AND typeof(coalesce(worker, '')) = 'text' AND typeof(coalesce(host, '')) = 'text'
-        AND typeof(outcome) = 'text' AND typeof(message) = 'text'
-        AND started_at BETWEEN -1e15 AND 1e15 AND ended_at BETWEEN -1e15 AND 1e15
-        AND typeof(coalesce(progress, '')) = 'text' AND typeof(coalesce(crash, '')) = 'text'
-        AND coalesce(checkpoint_age, 0) BETWEEN -1e16 AND 1e16
-        AND typeof(repeats) = 'integer' AND repeats BETWEEN 1 AND 2147483647
-        AND typeof(dropped) = 'integer' AND dropped BETWEEN 0 AND 2147483647)
-);
+    CONSTRAINT outlast_attempts_ranges CHECK (
+        number >= 0 AND started_at BETWEEN -1e15 AND 1e15 AND ended_at BETWEEN -1e15 AND 1e15
+        AND checkpoint_age BETWEEN -1e16 AND 1e16 AND repeats BETWEEN 1 AND 2147483647
+        AND dropped BETWEEN 0 AND 2147483647)
+) STRICT;
 CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, number);
 
 CREATE TABLE outlast_workers (
@@ -198,27 +178,13 @@ CREATE TABLE outlast_workers (
     CONSTRAINT outlast_workers_status CHECK (status IN ('active', 'draining', 'stopped', 'lost')),
     CONSTRAINT outlast_workers_lease CHECK (
         heartbeat > 0 AND lease >= 3 * heartbeat AND lease <= 1e15),
-    CONSTRAINT outlast_workers_texts CHECK (
-        typeof(name) = 'text' AND typeof(host) = 'text' AND typeof(boot_id) = 'text'
-        AND typeof(queues) = 'text' AND typeof(tasks) = 'text' AND typeof(tags) = 'text'
-        AND typeof(lacks) = 'text' AND typeof(coalesce(instance, '')) = 'text'
-        AND typeof(coalesce(registration, '')) = 'text' AND typeof(coalesce(release, '')) = 'text'
-        AND typeof(coalesce(cause, '')) = 'text' AND typeof(coalesce(presence, '')) = 'text'
-        AND typeof(coalesce(presence_off, '')) = 'text' AND typeof(coalesce(wakeup, '')) = 'text'
-        AND typeof(coalesce(failing, '')) = 'text' AND typeof(coalesce(lock_path, '')) = 'text'),
-    CONSTRAINT outlast_workers_numbers CHECK (
-        typeof(pid) = 'integer' AND typeof(coalesce(begun, 0)) = 'integer'
-        AND typeof(coalesce(lock_device, 0)) = 'integer'
-        AND typeof(coalesce(lock_inode, 0)) = 'integer'
-        AND started_at BETWEEN -1e15 AND 1e15),
-    CONSTRAINT outlast_workers_beats CHECK (
-        typeof(epoch) = 'integer' AND typeof(beat) = 'integer'
-        AND heartbeat_at BETWEEN -1e15 AND 1e15 AND lease_expires_at BETWEEN -1e16 AND 1e16
-        AND typeof(drain_requested) = 'integer' AND coalesce(stopped_at, 0) BETWEEN -1e15 AND 1e15
-        AND coalesce(failing_since, 0) BETWEEN -1e16 AND 1e16),
+    CONSTRAINT outlast_workers_times CHECK (
+        started_at BETWEEN -1e15 AND 1e15 AND heartbeat_at BETWEEN -1e15 AND 1e15
+        AND lease_expires_at BETWEEN -1e16 AND 1e16 AND stopped_at BETWEEN -1e15 AND 1e15
+        AND failing_since BETWEEN -1e16 AND 1e16),
     CONSTRAINT outlast_workers_stopped
         CHECK ((status IN ('stopped', 'lost')) = (stopped_at IS NOT NULL))
-);
+) STRICT;
 CREATE INDEX outlast_workers_status_ix ON outlast_workers (status);
 
 CREATE TABLE outlast_refusals (
@@ -228,7 +194,7 @@ CREATE TABLE outlast_refusals (
     verb      TEXT NOT NULL,
     at        REAL NOT NULL,
     late_by   REAL
-);
+) STRICT;
 CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
 
 -- one row per applied migration; the store's id, drawn once, is on the first
@@ -240,7 +206,7 @@ CREATE TABLE outlast_schema (
     applied_at      REAL NOT NULL,
     store_id        TEXT,
     CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
-);
+) STRICT;
 
 CREATE VIEW outlast_history AS
 SELECT a.job_id, a.token, a.number, a.worker_id, a.worker, a.host, a.pid, a.outcome, a.charge,
