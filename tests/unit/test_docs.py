@@ -79,6 +79,16 @@ def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    linked = {
+        (ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#]+\.md)", index)
+    }
+    pages = {page for page in PAGES if page.parent != ROOT / "docs" / "decisions"}
+    pages -= {ROOT / "README.md", ROOT / "docs" / "README.md"}
+    assert pages <= linked
+
+
 def test_every_command_and_worker_flag_is_described() -> None:
     operating = (ROOT / "docs" / "operating.md").read_text()
     known = commands()
