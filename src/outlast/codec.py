@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from outlast.config import MAX_PAYLOAD
-from outlast.errors import BadArguments, ConfigError
+from outlast.errors import BadArguments, ConfigError, text_of
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -76,7 +76,7 @@ def to_json(what: str, value: Any) -> bytes:
     except RecursionError as error:
         raise BadArguments(f"{what} cannot be stored as JSON: {_TOO_DEEP}") from error
     except Exception as error:
-        raise BadArguments(f"{what} cannot be stored as JSON: {error}") from error
+        raise BadArguments(f"{what} cannot be stored as JSON: {text_of(error)}") from error
     return text
 
 
@@ -85,7 +85,7 @@ def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any)
     try:
         return _decoder(annotation).decode(text)
     except Exception as error:
-        raise BadArguments(f"{what} does not fit {shown(annotation)}: {error}") from error
+        raise BadArguments(f"{what} does not fit {shown(annotation)}: {text_of(error)}") from error
 
 
 def _refuse_too_deep(text: bytes) -> None:
@@ -176,7 +176,7 @@ def encode_return(value: Any, annotation: Any, max_payload: int) -> tuple[str, s
     try:
         return encode_result(value, annotation, max_payload), ""
     except BadArguments as error:
-        return encode_result(value, Any, max_payload), str(error)
+        return encode_result(value, Any, max_payload), text_of(error)
 
 
 def decode_result(text: str | None, annotation: Any = Any) -> Any:
@@ -380,7 +380,7 @@ def _field(parameter: inspect.Parameter, annotation: Any, task: str) -> Field:
     except TypeError as error:
         raise ConfigError(
             f"task {task}: argument {parameter.name!r} can never be read back from JSON as"
-            f" {shown(annotation)}: {error}. Choose another annotation, or none"
+            f" {shown(annotation)}: {text_of(error)}. Choose another annotation, or none"
         ) from error
     required = parameter.default is parameter.empty and whole is annotation
     return Field(parameter.name, parameter.kind, required, whole)
@@ -398,7 +398,7 @@ def _parameters(fn: Callable[..., Any], task: str) -> inspect.Signature:
     try:
         return _inspected(fn)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"task {task}: its parameters are not known: {error}") from error
+        raise ConfigError(f"task {task}: its parameters are not known: {text_of(error)}") from error
 
 
 def _inspected(fn: Callable[..., Any]) -> inspect.Signature:

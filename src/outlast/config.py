@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from outlast.credentials import check_encoded, redacted
-from outlast.errors import ConfigError
+from outlast.errors import ConfigError, text_of
 from outlast.model.lease import LeaseTerms
 
 URL_VARIABLE = "OUTLAST_URL"
@@ -205,7 +205,7 @@ def _check_patterns(patterns: object) -> None:
             found = re.search(pattern, "")
         except (re.error, TypeError) as error:
             raise ConfigError(
-                f"redact {_shown(pattern)} is no regular expression: {error}"
+                f"redact {_shown(pattern)} is no regular expression: {text_of(error)}"
             ) from None
         if found:
             raise ConfigError(f"redact {_shown(pattern)} matches where there is nothing")

@@ -29,6 +29,7 @@ Stopped (BaseException)    raised by attempt.check() where the attempt is asked 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -173,3 +174,41 @@ class Stopped(BaseException):
 
     A BaseException, so that no ``except Exception`` in the task swallows it.
     """
+
+
+_PLAIN: tuple[tuple[type[BaseException], str], ...] = (
+    (TimeoutError, "no answer in time"),
+    (EOFError, "the other end has closed the connection"),
+    (ConnectionError, "the connection broke off"),
+    (MemoryError, "there is not enough memory"),
+    (RecursionError, "nested too deeply"),
+    (NotImplementedError, "not implemented"),
+)
+_NOTHING = " \t\n\r()'\":"  # all that is left of a text that is empty
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+")
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says; of one that says nothing, what its type means in plain words.
+
+    Drivers and the standard library raise errors without a text (a timeout, say). So an error is
+    shown to people by this, or by ``describe``, and never as an empty text.
+    """
+    words = " ".join(_WORD.findall(type(error).__name__)).lower()
+    return _said(error) or words or "an error without a name"
+
+
+def describe(error: BaseException) -> str:
+    """Return an error's type and what it says; the type alone where that is all that is known."""
+    name, said = type(error).__name__, _said(error)
+    return f"{name}: {said}" if said else name
+
+
+def _said(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # an error of the user's own, which cannot even be told
+        text = ""
+    if text.strip(_NOTHING):
+        return text
+    return next((words for kind, words in _PLAIN if isinstance(error, kind)), "")

@@ -2,11 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
+import builtins
 import inspect
 import re
+import sqlite3
+import ssl
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import aiormq.exceptions
+import asyncpg
+import nats.errors
+import nats.js.errors
+import pytest
 
 import outlast
 from outlast import errors
+from outlast.errors import StoreError, describe, text_of
+from outlast.store import sqlite_errors
+from outlast.store.postgres_pool import translated
+from outlast.wakeup.base import Health
+
+LIBRARIES: tuple[ModuleType, ...] = (
+    builtins, asyncio, ssl, sqlite3, asyncpg, nats.errors, nats.js.errors, aiormq.exceptions,
+)  # fmt: skip
+SILENT = [(), ("",), (" \n",)]  # what an error may be made of and then says nothing
+
+
+def silent_errors(modules: Iterable[ModuleType] = LIBRARIES) -> Iterator[Exception]:
+    """All errors of these libraries that can be made without a text."""
+    for module in modules:
+        for kind in vars(module).values():
+            if not (inspect.isclass(kind) and issubclass(kind, Exception)):
+                continue
+            for values in SILENT:
+                try:
+                    yield kind(*values)
+                except TypeError:  # it wants to be told more
+                    continue
+
+
+class Untellable(Exception):
+    """An error of the user's that breaks when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("broken")
 
 
 def test_the_tree_on_the_page_names_every_error_and_where_it_stands() -> None:
@@ -30,3 +72,50 @@ def test_every_error_can_be_imported_from_the_top() -> None:
         if inspect.isclass(kind) and kind.__module__ == errors.__name__:
             assert getattr(outlast, name) is kind
             assert name in outlast.__all__
+
+
+# ------------------------------------------------------------------------ never an empty text
+
+
+EMPTY = re.compile(r"(^|:)\s*(\(\s*\))?$|\(\s*\)")
+
+
+def says_nothing(text: str) -> bool:
+    return bool(EMPTY.search(text)) and "nats:" not in text  # some of which end with a colon
+
+
+def test_no_error_of_any_library_is_shown_as_an_empty_text() -> None:
+    made = [*silent_errors(), Untellable(), type("é", (Exception,), {})()]
+    assert len(made) > 500
+    assert [each for each in made if says_nothing(text_of(each))] == []
+    assert [each for each in made if says_nothing(describe(each))] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (TimeoutError(), "no answer in time"),
+        (ConnectionResetError(), "the connection broke off"),
+        (asyncpg.InterfaceError(""), "interface error"),
+        (ssl.SSLError(), "ssl error"),
+        (ValueError("told"), "told"),
+    ],
+    ids=repr,
+)
+def test_an_error_that_says_nothing_is_told_by_its_type(error: Exception, words: str) -> None:
+    assert text_of(error) == words
+
+
+def test_what_a_store_raises_of_a_silent_error_says_what_it_was() -> None:
+    raised = [translated(each) for each in silent_errors()]
+    raised += [sqlite_errors.translated(each, Path("jobs.db")) for each in silent_errors()]
+    told = [str(each) for each in raised if isinstance(each, StoreError)]
+    assert len(told) > 500
+    assert [text for text in told if says_nothing(text)] == []
+
+
+def test_a_wake_up_says_why_it_is_ill_also_of_a_silent_error() -> None:
+    for error in silent_errors():
+        health = Health("notify")
+        health.ill(error)
+        assert not says_nothing(str(health))

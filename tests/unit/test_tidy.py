@@ -61,3 +61,35 @@ def test_unit_and_conformance_tests_do_not_sleep(path: Path) -> None:
 def test_a_note_for_later_names_its_issue(path: Path) -> None:
     lines = path.read_text().splitlines()
     assert [n for n, line in enumerate(lines, 1) if BARE_NOTE.search(line)] == []
+
+
+def bare_errors(tree: ast.Module) -> list[int]:
+    """Return the lines where an error is put into a text by itself: many say nothing."""
+    caught = {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name
+    }
+    caught.add("error")
+    asked = {  # 'words' in str(error), str(error).startswith(...): nothing is shown
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare | ast.Attribute)
+        for child in ast.iter_child_nodes(node)
+    }
+    shown = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and _shows(node, caught)]
+    return [node.lineno for node in shown if id(node) not in asked]
+
+
+def _shows(node: ast.expr, caught: set[str]) -> bool:
+    if isinstance(node, ast.FormattedValue) and node.conversion in {-1, ord("s")}:
+        shown: ast.expr = node.value
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "str" and node.args:
+        shown = node.args[0]
+    else:
+        return False
+    return isinstance(shown, ast.Name) and shown.id in caught
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=named)
+def test_an_error_is_shown_by_text_of_or_describe(path: Path) -> None:
+    if path.name != "errors.py" or path.parent.name != "outlast":
+        assert bare_errors(parsed(path)) == []

@@ -21,7 +21,7 @@ import msgspec
 from outlast.app import App
 from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.credentials import redacted
-from outlast.errors import ApplicationError
+from outlast.errors import ApplicationError, text_of
 
 IMPORT_SLOW_SECONDS = 60.0  # then, and again, the child shows on stderr at which line it stands
 IMPORT_SECONDS_MAX = 300.0  # as for a runner's birth
@@ -54,9 +54,11 @@ def load(spec: str) -> App:
         with contextlib.redirect_stdout(sys.stderr):
             return load_app(spec)
     except ApplicationError as error:
-        raise AppImportError(str(error), traceback_tail(error.__cause__)) from error
+        raise AppImportError(text_of(error), traceback_tail(error.__cause__)) from error
     except SystemExit as error:
-        raise AppImportError(f"{spec} ends the program while it is imported ({error})") from error
+        raise AppImportError(
+            f"{spec} ends the program while it is imported ({text_of(error)})"
+        ) from error
 
 
 def look_into(spec: str) -> Found:

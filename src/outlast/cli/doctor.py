@@ -13,7 +13,7 @@ from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.options import AppUrl, Json, command
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
-from outlast.errors import NotPermitted, SchemaMismatch, StoreError
+from outlast.errors import NotPermitted, SchemaMismatch, StoreError, text_of
 from outlast.words import count_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _application(spec: str | None) -> tuple[Found | None, Application | None]:
     try:
         found = look_into(spec)
     except AppImportError as error:
-        return None, Application(spec=spec, error=str(error))
+        return None, Application(spec=spec, error=text_of(error))
     return found, Application(spec=spec, tasks=found.tasks, aliases=found.aliases)
 
 
@@ -82,11 +82,11 @@ async def _findings(url: str, application: Application | None) -> list[Finding]:
     try:
         await _look(store, seen)
     except SchemaMismatch as error:
-        seen["mismatch"] = str(error)
+        seen["mismatch"] = text_of(error)
     except NotPermitted as error:
-        seen["denied"] = str(error)
+        seen["denied"] = text_of(error)
     except StoreError as error:
-        seen["error"] = str(error)
+        seen["error"] = text_of(error)
     finally:
         await store.close()
     return examine(

@@ -29,6 +29,8 @@ from outlast.errors import (
     OutlastError,
     StoreError,
     UsageError,
+    describe,
+    text_of,
 )
 from outlast.words import cut, safe
 
@@ -91,7 +93,7 @@ def tell(error: Exception) -> int:
     elif isinstance(error, ApplicationError):
         _tell_application(error)
     else:
-        say(str(error) or type(error).__name__)
+        say(text_of(error))
     return code
 
 
@@ -101,7 +103,7 @@ def _root(error: ModuleNotFoundError) -> str:
 
 def _tell_application(error: ApplicationError) -> None:
     """A worker's own ApplicationError has the traceback in its message, after the first line."""
-    message, _, rest = str(error).partition("\n")
+    message, _, rest = text_of(error).partition("\n")
     tail = error.tail if isinstance(error, AppImportError) else rest
     kept = tail.rstrip().splitlines()[-TRACEBACK_LINES_MAX:]
     if kept:
@@ -113,7 +115,7 @@ def _tell_fault(error: Exception) -> None:
     if os.environ.get(DEBUG_VARIABLE):
         print(hide_logins("".join(traceback.format_exception(error))), file=sys.stderr)
     say(
-        f"{type(error).__name__}: {error}\n"
+        f"{describe(error)}\n"
         f"this is a fault of Outlast, not of yours; {DEBUG_VARIABLE}=1 shows where it is"
     )
 

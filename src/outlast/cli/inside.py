@@ -9,7 +9,7 @@ import typer
 
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import command
-from outlast.errors import LostLease, UsageError
+from outlast.errors import LostLease, UsageError, text_of
 from outlast.runner.door import (
     CHECKPOINT_MAX,
     SOCKET_VARIABLE,
@@ -69,7 +69,7 @@ def _ask(request: Checkpoint | Report) -> None:
     try:
         ask(os.environ[SOCKET_VARIABLE], request)
     except LostLease as error:
-        raise NotSoError(str(error)) from error
+        raise NotSoError(text_of(error)) from error
 
 
 def _token() -> int:

@@ -31,7 +31,7 @@ from outlast.cli.options import (
 from outlast.cli.phases import LOOKED_AT_MAX, listed, state_of
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
-from outlast.errors import ConfigError, JobNotFound, UsageError
+from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
 from outlast.inspector import SCHEMA, job_document, jobs_document
 from outlast.job import Job
 from outlast.store.base import Store
@@ -163,7 +163,7 @@ def _value(text: str) -> Any:
         return msgspec.json.decode(text.encode("utf-8"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise UsageError(
-            f"{text!r} is not JSON ({error})\na text has quotes of its own: '\"a text\"'"
+            f"{text!r} is not JSON ({text_of(error)})\na text has quotes of its own: '\"a text\"'"
         ) from error
 
 

@@ -21,6 +21,7 @@ import structlog
 
 from outlast.clock import SYSTEM, Clock
 from outlast.credentials import hide_logins
+from outlast.errors import text_of
 from outlast.events import Subscriber, structlog_writer, subscribe
 from outlast.words import safe
 
@@ -90,7 +91,7 @@ class LogWriter:
         try:
             return f"{self._render(_without_logins(entry))}\n"
         except Exception as error:
-            return f"outlast: an entry of the log cannot be shown: {error}\n"
+            return f"outlast: an entry of the log cannot be shown: {text_of(error)}\n"
 
     def _write(self, text: str) -> bool:
         data = memoryview(text.encode("utf-8", "backslashreplace"))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from outlast.errors import ConfigError, UsageError
+from outlast.errors import ConfigError, UsageError, text_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,7 +100,7 @@ def _paragraph(text: str) -> str:
 
 def flagged(error: ConfigError | UsageError, names: tuple[str, ...]) -> UsageError:
     """Return the error with the option's flag in front instead of the setting's name."""
-    text = str(error)
+    text = text_of(error)
     for name in names:
         if text.startswith(f"{name} "):
             flag = "--" + name.replace("_", "-")

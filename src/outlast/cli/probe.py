@@ -10,6 +10,7 @@ import msgspec
 
 from outlast.cli.application import IMPORT_SLOW_SECONDS, Found, load
 from outlast.cli.errors import AppImportError, traceback_tail
+from outlast.errors import text_of
 from outlast.runner.tether import die_with_parent
 
 
@@ -42,9 +43,9 @@ def looked_into(spec: str) -> Found:
             requires=requires,
         )
     except AppImportError as error:
-        return Found(error=str(error), tail=error.tail)
+        return Found(error=text_of(error), tail=error.tail)
     except Exception as error:
-        return Found(error=f"cannot import {spec}: {error}", tail=traceback_tail(error))
+        return Found(error=f"cannot import {spec}: {text_of(error)}", tail=traceback_tail(error))
 
 
 if __name__ == "__main__":

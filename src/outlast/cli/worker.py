@@ -18,7 +18,7 @@ from outlast.cli.connect import exists, file_of, place
 from outlast.cli.options import AppUrl, command, flagged
 from outlast.config import WorkerSettings, parse_size, resolve_url, worker_settings
 from outlast.credentials import hide_logins
-from outlast.errors import ConfigError, UsageError
+from outlast.errors import ConfigError, UsageError, text_of
 from outlast.events import emit, subscribe
 from outlast.model.job import SHELL_TASK
 from outlast.store import open_store
@@ -256,7 +256,7 @@ def _named(error: ConfigError) -> UsageError:
     """Return the error with the flag in front that has to be mended."""
     for start, flag in _ABOUT.items():
         if str(error).startswith(start):
-            return UsageError(f"{flag}: {error}")
+            return UsageError(f"{flag}: {text_of(error)}")
     return flagged(error, WorkerSettings.__struct_fields__)
 
 
@@ -264,7 +264,7 @@ def _size(text: str) -> int:
     try:
         return parse_size("--max-rss", text)
     except ConfigError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(text_of(error)) from error
 
 
 def _names(flag: str, text: str) -> list[str]:

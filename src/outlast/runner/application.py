@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from outlast.app import App
-from outlast.errors import ApplicationError
+from outlast.errors import ApplicationError, describe, text_of
 
 OUR_PACKAGE = "outlast"  # has an application for a worker that runs nothing but commands
 
@@ -61,11 +61,9 @@ def _import(name: str) -> object:
             raise ApplicationError(
                 f"no module named {name!r}: is it spelt right, and do you start in its folder?"
             ) from error
-        raise ApplicationError(f"cannot import {name!r}: {error}") from error
+        raise ApplicationError(f"cannot import {name!r}: {text_of(error)}") from error
     except Exception as error:
-        raise ApplicationError(
-            f"cannot import {name!r}: {type(error).__name__}: {error}"
-        ) from error
+        raise ApplicationError(f"cannot import {name!r}: {describe(error)}") from error
 
 
 def _not_an_app(name: str, attribute: str, module: object, found: object) -> str:

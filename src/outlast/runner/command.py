@@ -18,6 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from outlast.clock import SYSTEM
+from outlast.errors import text_of
 from outlast.runner.tail import Tail
 from outlast.runner.tether import groups_of, kill_group
 
@@ -95,7 +96,7 @@ class Carrier:
             except OSError as error:
                 os.close(self._file)
                 self._file = None
-                self._tail.add(b"\noutlast: the rest is not in the file: %a\n" % str(error))
+                self._tail.add(b"\noutlast: the rest is not in the file: %a\n" % text_of(error))
         try:
             _write(1, data)
         except OSError:  # the application has closed its stdout
@@ -202,4 +203,4 @@ def _spawned(
 def _why(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename!r}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
+    return text_of(error)

@@ -27,7 +27,7 @@ import msgspec
 
 from outlast.attempt import Attempt
 from outlast.clock import SYSTEM
-from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError
+from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError, text_of
 
 SOCKET_VARIABLE, TOKEN_VARIABLE = "OUTLAST_SOCKET", "OUTLAST_TOKEN"
 CHECKPOINT_MAX = 100_000  # bytes: what the environment of the next attempt can hold
@@ -122,10 +122,10 @@ class Door:
         try:
             await self._done(_requests.decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Reply("UsageError", f"not understood: {error}")
+            return Reply("UsageError", f"not understood: {text_of(error)}")
         except Exception as error:
             kind = next((name for name, one in _ERRORS.items() if isinstance(error, one)), None)
-            return Reply(kind or "StoreUnavailable", str(error))
+            return Reply(kind or "StoreUnavailable", text_of(error))
         return Reply()
 
     async def _done(self, request: Checkpoint | Report) -> None:
@@ -177,7 +177,7 @@ def ask(address: str, request: Checkpoint | Report) -> None:
             with door.makefile("rb") as answer:
                 line = answer.readline(REQUEST_MAX)
     except OSError as error:
-        raise StoreUnavailable(f"the runner of this command is gone: {error}") from error
+        raise StoreUnavailable(f"the runner of this command is gone: {text_of(error)}") from error
     if not line:
         raise StoreUnavailable("the runner of this command has not answered")
     reply = msgspec.json.decode(line, type=Reply)

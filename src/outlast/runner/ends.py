@@ -12,7 +12,17 @@ from pathlib import Path
 import msgspec
 
 from outlast.attempt import Attempt, StopReason
-from outlast.errors import Cancel, Dead, LostLease, Retry, Snooze, Stopped, Verdict
+from outlast.errors import (
+    Cancel,
+    Dead,
+    LostLease,
+    Retry,
+    Snooze,
+    Stopped,
+    Verdict,
+    describe,
+    text_of,
+)
 from outlast.model.crash import Crash, CrashKind, bounded, clean
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import marks
@@ -98,8 +108,7 @@ _OBEYED = {
 
 
 def _report(kind: CrashKind, error: BaseException) -> Crash:
-    words = in_words(error)
-    words = _OBEYED.get(kind, words)
+    words = _OBEYED.get(kind) or describe(error)
     if isinstance(error, CommandFailed):
         return _report_on_command(kind, error)
     crash = Crash(
@@ -115,7 +124,7 @@ def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
     """Return the report on a command: where it stood in Python is of no use to anyone."""
     crash = Crash(
         kind=kind,
-        message=_OBEYED.get(kind, str(error)),
+        message=_OBEYED.get(kind, text_of(error)),
         exit_code=error.exit_code,
         signal=error.signal,
         output=error.output,
@@ -124,15 +133,8 @@ def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
 
 
 def _said(error: Verdict) -> str:
-    return clean(str(error))
-
-
-def in_words(error: BaseException) -> str:
-    """Return an exception's name and what it says, if it can say anything."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
+    """Return what a verdict says. Raises what it raises when it is asked: that is an error."""
+    return clean(format(error)) or text_of(error)
 
 
 def _lines(error: BaseException) -> list[str]:

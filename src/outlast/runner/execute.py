@@ -21,11 +21,11 @@ from outlast.app import App, Context
 from outlast.attempt import Attempt, Link, set_current
 from outlast.clock import Clock
 from outlast.codec import encode_result, encode_return
-from outlast.errors import BadArguments, UnknownTask
+from outlast.errors import BadArguments, UnknownTask, describe, text_of
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.chain import stack_of
-from outlast.runner.ends import crashed, cut_short, in_words, judged
+from outlast.runner.ends import crashed, cut_short, judged
 from outlast.runner.lanes import Lanes, is_as
 from outlast.runner.marks import call_marked, marked
 from outlast.runner.protocol import End
@@ -192,9 +192,9 @@ class Executor:
         try:
             prepared = self._prepare(claimed)
         except (BadArguments, UnknownTask) as error:
-            outcome = crashed(CrashKind.UNDECODABLE, str(error))
+            outcome = crashed(CrashKind.UNDECODABLE, text_of(error))
         except Exception as error:  # such as a limit that no clock can show: told, not raised
-            outcome = crashed(CrashKind.ERROR, in_words(error))
+            outcome = crashed(CrashKind.ERROR, describe(error))
         else:
             self._attempts[token] = attempt = prepared[1]
             if self._asked_early and (reason := self._asked_early.pop(token, None)):
@@ -230,7 +230,7 @@ class Executor:
         try:
             result, misfit = encode_return(value, attempt.returns, self._app.max_payload)
         except BadArguments as error:
-            return crashed(CrashKind.REJECTED_RESULT, str(error))
+            return crashed(CrashKind.REJECTED_RESULT, text_of(error))
         return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)
 
     async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:

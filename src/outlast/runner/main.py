@@ -25,7 +25,7 @@ from outlast.app import App
 from outlast.attempt import current_token
 from outlast.clock import SYSTEM
 from outlast.credentials import hiding_secrets
-from outlast.errors import ApplicationError, FrameError, StoreUnavailable
+from outlast.errors import ApplicationError, FrameError, StoreUnavailable, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions, shell
 from outlast.runner.application import load_app
@@ -119,7 +119,7 @@ class Channel:
                     self._took(frame)
         except Exception as error:  # whatever it is: a deaf runner would hold its attempts
             with contextlib.suppress(Exception):  # user code may have closed it
-                sys.stderr.write(f"outlast: the worker's frames cannot be read: {error}\n")
+                sys.stderr.write(f"outlast: the worker's frames cannot be read: {text_of(error)}\n")
         finally:
             _end_with_worker()
 
@@ -185,7 +185,9 @@ class WorkerLink:
         try:
             self._channel.send(Ended([end]))
         except Exception as error:
-            outcome = crashed(CrashKind.REJECTED_RESULT, f"its end cannot be told: {error}")
+            outcome = crashed(
+                CrashKind.REJECTED_RESULT, f"its end cannot be told: {text_of(error)}"
+            )
             self._channel.send(Ended([End(end.token, outcome)]))
 
 
@@ -327,8 +329,8 @@ def _prepare(settings: RunnerSettings) -> None:
 
 def _message(error: BaseException) -> str:
     if isinstance(error, ApplicationError):
-        return clean(str(error))
-    return clean(f"the application cannot start: {type(error).__name__}: {error}")
+        return clean(text_of(error))
+    return clean(f"the application cannot start: {describe(error)}")
 
 
 def _own_traceback(error: BaseException) -> str:

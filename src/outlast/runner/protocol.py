@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from outlast.errors import FrameError
+from outlast.errors import FrameError, text_of
 from outlast.model.crash import Progress
 from outlast.model.lifecycle import Outcome
 from outlast.runner.settings import RunnerSettings
@@ -186,7 +186,7 @@ class Unpacker(Generic[T]):
                 at += size
                 yield frame
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FrameError(f"a malformed frame: {error}") from error
+            raise FrameError(f"a malformed frame: {text_of(error)}") from error
         finally:
             del self._buffer[:at]
 

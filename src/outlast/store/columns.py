@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from outlast.errors import text_of
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
@@ -48,7 +49,7 @@ def _policy(text: str) -> tuple[Policy, str | None]:
     try:
         policy = msgspec.json.decode(text, type=Policy)
     except _UNREADABLE as error:
-        return Policy(), f"its policy cannot be read: {error}"
+        return Policy(), f"its policy cannot be read: {text_of(error)}"
     return msgspec.structs.replace(policy, **_bounded(msgspec.structs.asdict(policy))), None
 
 

@@ -28,6 +28,7 @@ from outlast.errors import (
     SchemaMismatch,
     StoreCorrupt,
     StoreUnavailable,
+    text_of,
 )
 from outlast.store.postgres_session import Transaction, begin_text, is_pooled, settings_of
 
@@ -64,6 +65,7 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "22023": (StoreUnavailable, "the server refuses a setting"),
     "40001": (Collision, "another transaction came first"),
     "40P01": (Collision, "a deadlock with another transaction"),
+    "53100": (StoreUnavailable, "the server's disk is full: make room there"),
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }
 
@@ -103,20 +105,20 @@ def translated(error: BaseException) -> Exception | None:
     if isinstance(error, asyncpg.PostgresError):
         return _of_server(error)
     if isinstance(error, UnicodeError):
-        return BadData(str(error))
+        return BadData(text_of(error))
     if isinstance(error, _BROKEN_OFF):
-        return StoreUnavailable(f"PostgreSQL: {error or type(error).__name__}")
+        return StoreUnavailable(f"PostgreSQL: {text_of(error)}")
     return None
 
 
 def _of_server(error: BaseException) -> Exception:
     code = getattr(error, "sqlstate", None) or ""
-    if code == "42501" and "row-level security" in str(error):
-        return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({error})")
+    if code == "42501" and "row-level security" in text_of(error):
+        return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({text_of(error)})")
     if code in _CODE_ERRORS:
         kind, hint = _CODE_ERRORS[code]
-        return kind(f"PostgreSQL: {hint} ({error})")
-    return _CLASS_ERRORS.get(code[:2], StoreUnavailable)(f"PostgreSQL: {error}")
+        return kind(f"PostgreSQL: {hint} ({text_of(error)})")
+    return _CLASS_ERRORS.get(code[:2], StoreUnavailable)(f"PostgreSQL: {text_of(error)}")
 
 
 @contextmanager
@@ -127,7 +129,7 @@ def foreign_errors() -> Iterator[None]:
         yield
     except Exception as error:
         raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
-        mapped = BadData(str(error)) if isinstance(raised, UnicodeError) else _of_server(raised)
+        mapped = BadData(text_of(error)) if isinstance(raised, UnicodeError) else _of_server(raised)
         if isinstance(mapped, (BadData, SchemaMismatch, NotPermitted)):
             raise mapped from error
         raise
@@ -344,7 +346,7 @@ class Connections:
             mapped = translated(error)
             if mapped is None:
                 raise
-            text = hiding_secrets(self.settings.url)(str(error))
+            text = hiding_secrets(self.settings.url)(text_of(error))
             raise StoreUnavailable(
                 f"cannot connect to {redacted(self.settings.url)}: {text}"
             ) from error
@@ -381,7 +383,7 @@ async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) ->
     except ValueError as error:
         if isinstance(error, OSError):  # the server's certificate is refused: it may get another
             raise
-        text = hiding_secrets(settings.url)(str(error))
+        text = hiding_secrets(settings.url)(text_of(error))
         raise ConfigError(f"{redacted(settings.url)}: {text}") from None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.errors import BadData
+from outlast.errors import BadData, text_of
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Transition
 from outlast.store.columns import cause_of, count_of, policy_of, progress_of
@@ -36,7 +36,7 @@ def to_json(value: Any) -> str:
     try:
         return _encode(value).decode()
     except UnicodeEncodeError as error:
-        raise BadData(f"not a text that can be stored: {error}") from error
+        raise BadData(f"not a text that can be stored: {text_of(error)}") from error
 
 
 @lru_cache(maxsize=256)

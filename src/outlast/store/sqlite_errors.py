@@ -5,7 +5,14 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from outlast.errors import BadData, OutlastError, SchemaMismatch, StoreCorrupt, StoreUnavailable
+from outlast.errors import (
+    BadData,
+    OutlastError,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreUnavailable,
+    text_of,
+)
 
 _PRIMARY = 0xFF  # an extended result code's low byte is its primary code
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -46,7 +53,7 @@ def is_busy(error: BaseException) -> bool:
 def translated(error: Exception, path: Path) -> Exception:
     """Return the error of Outlast for one of sqlite3; any other comes back as it is."""
     if isinstance(error, _VALUES) or _is_binding(error):
-        return BadData(f"the store refuses a value: {error}")
+        return BadData(f"the store refuses a value: {text_of(error)}")
     if not isinstance(error, sqlite3.Error):
         return error
     code = _code(error)
@@ -62,19 +69,21 @@ def translated(error: Exception, path: Path) -> Exception:
         )
     if code in _CORRUPT:
         return StoreCorrupt(
-            f"{path} is not a SQLite database, or is damaged ({error}): restore a backup, or"
-            " rescue what is readable with `sqlite3 FILE .recover`"
+            f"{path} is not a SQLite database, or is damaged ({text_of(error)}): restore a backup,"
+            " or rescue what is readable with `sqlite3 FILE .recover`"
         )
     return _other(error, code, path)
 
 
 def _other(error: sqlite3.Error, code: int, path: Path) -> OutlastError:
     if code in _BAD:
-        return BadData(f"the store refuses a value: {error}")
+        return BadData(f"the store refuses a value: {text_of(error)}")
     if "no such table" in str(error) or "no such column" in str(error):
-        return SchemaMismatch(f"{path} lacks part of the schema ({error}): run `outlast migrate`")
+        return SchemaMismatch(
+            f"{path} lacks part of the schema ({text_of(error)}): run `outlast migrate`"
+        )
     advice = _ADVICE.get(code, "the database gave up")
-    return StoreUnavailable(f"{path}: {advice} ({error})")
+    return StoreUnavailable(f"{path}: {advice} ({text_of(error)})")
 
 
 def _code(error: sqlite3.Error) -> int:

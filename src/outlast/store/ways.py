@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from outlast.bridge import loop_is_running
-from outlast.errors import ConnectionMismatch, UsageError
+from outlast.errors import ConnectionMismatch, UsageError, text_of
 
 T = TypeVar("T")
 Use = Callable[[Any], T]
@@ -293,7 +293,7 @@ def _dialect_of(owner: Any) -> Any:
         bound = owner.get_bind() if hasattr(owner, "get_bind") else owner
     except Exception as error:
         raise ConnectionMismatch(
-            f"the session does not know which engine to use ({error}): hand in"
+            f"the session does not know which engine to use ({text_of(error)}): hand in"
             " session.connection(bind_arguments=…) instead"
         ) from error
     dialect = bound.dialect

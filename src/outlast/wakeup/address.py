@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from outlast.credentials import check_encoded, redacted
-from outlast.errors import ConfigError
+from outlast.errors import ConfigError, text_of
 
 if TYPE_CHECKING:
     import ssl
@@ -60,7 +60,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             if cert:
                 context.load_cert_chain(cert, key)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"the TLS files of the wake-up cannot be used: {error}") from error
+            raise ConfigError(
+                f"the TLS files of the wake-up cannot be used: {text_of(error)}"
+            ) from error
         return context
 
     def check_login(self) -> None:

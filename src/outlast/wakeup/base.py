@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from outlast.credentials import hide_logins
+from outlast.errors import describe
 from outlast.events import emit
 
 WORDS_MAX = 500  # characters of an error
@@ -75,8 +76,7 @@ class Health:
 
 
 def _words(error: BaseException) -> str:
-    said = hide_logins(" ".join(str(error).split())) or "no answer in time"
-    return f"{type(error).__name__}: {said[:WORDS_MAX]}"
+    return hide_logins(" ".join(describe(error).split()))[:WORDS_MAX]
 
 
 class Listening:

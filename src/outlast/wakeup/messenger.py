@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 
 from outlast.clock import SYSTEM, Clock
+from outlast.errors import text_of
 from outlast.events import emit
 from outlast.wakeup.base import Listening
 from outlast.wakeup.inbox import Inbox
@@ -230,7 +231,7 @@ class Messenger(Listening):
         try:
             notice = read(delivery.body)
         except ValueError as error:
-            emit("notice_rejected", kind=self.health.kind, error=str(error))
+            emit("notice_rejected", kind=self.health.kind, error=text_of(error))
             await delivery.ack()
             return None
         if notice.task and not self.knows(notice.task) and delivery.times < STRANGERS_MAX:

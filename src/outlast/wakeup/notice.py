@@ -14,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 
+from outlast.errors import text_of
 from outlast.store.line import Unannounced
 from outlast.store.values import Enqueued, NewJob
 
@@ -66,7 +67,7 @@ def read(body: bytes) -> Notice:
     try:
         return _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(text_of(error)) from error
 
 
 def notices_of(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Notice]:

@@ -13,7 +13,7 @@ from typing import Any
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings
 from outlast.credentials import hiding_secrets
-from outlast.errors import ConfigError
+from outlast.errors import ConfigError, text_of
 from outlast.events import emit
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.settings import RunnerSettings
@@ -97,7 +97,7 @@ def lock_for(url: str, name: str) -> LockFile | None:
     try:
         return LockFile.create(directory_for(url), name)
     except (OSError, ConfigError) as error:
-        emit("lock_file_missing", error=str(error))
+        emit("lock_file_missing", error=text_of(error))
         return None
 
 

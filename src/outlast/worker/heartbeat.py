@@ -13,6 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable
 
 from outlast.clock import Clock
+from outlast.errors import describe
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms
 from outlast.store.base import Store
@@ -137,7 +138,7 @@ class Heartbeat:
     async def _missed(self, error: BaseException) -> float:
         if not self._failing:
             self._failing = True
-            emit("store_unavailable", duty=self.name, error=f"{type(error).__name__}: {error}")
+            emit("store_unavailable", duty=self.name, error=describe(error))
         if self._store is not None:
             with contextlib.suppress(Exception):
                 await self._store.drop_connections()

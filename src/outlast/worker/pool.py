@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from outlast.clock import Clock
-from outlast.errors import ApplicationError, FrameError
+from outlast.errors import ApplicationError, FrameError, text_of
 from outlast.events import emit, heard
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
@@ -237,7 +237,7 @@ class RunnerPool:
         except FrameError as error:  # a row that some other program has written
             for claimed in batch:
                 runner.tokens.discard(claimed.token)
-                self._ledger.end(claimed.token, crashed(CrashKind.ERROR, str(error)))
+                self._ledger.end(claimed.token, crashed(CrashKind.ERROR, text_of(error)))
             runner.exclusive = runner.exclusive and bool(runner.tokens)
 
     def stop(self, token: int, reason: str) -> None:

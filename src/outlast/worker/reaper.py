@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from outlast.clock import Clock
-from outlast.errors import StoreError
+from outlast.errors import StoreError, text_of
 from outlast.events import emit
 from outlast.model.crash import CrashKind
 from outlast.model.lease import LOOK_FRACTION, DeathCause, Observer, PresenceObserver
@@ -168,7 +168,8 @@ class Reaper:
             reaped = await self._store.reap(gone, cause)
         except StoreError as error:
             if self._failing.is_news(gone.worker_id):
-                emit("reap_failed", worker=gone.name, worker_id=gone.worker_id, error=str(error))
+                said = text_of(error)
+                emit("reap_failed", worker=gone.name, worker_id=gone.worker_id, error=said)
             return False
         self._failing.ended(gone.worker_id)
         return reaped

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from outlast.clock import Clock
-from outlast.errors import StoreError, StoreUnavailable
+from outlast.errors import StoreError, StoreUnavailable, describe, text_of
 from outlast.events import emit
 from outlast.model.lease import PATIENCE_SECONDS_MAX, LeaseTerms, Trust
 from outlast.store.base import Store
@@ -264,7 +264,7 @@ class Registration:
         now = self._clock.boot()
         if self._refused_at is None:
             self._refused_at = now
-            emit("duty_failed", duty="registration", error=f"{type(error).__name__}: {error}")
+            emit("duty_failed", duty="registration", error=describe(error))
         if now - self._refused_at >= GIVE_UP_SECONDS:
             self._on_refused(error, now - self._refused_at)
 
@@ -283,6 +283,6 @@ class Registration:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._store.set_status(self.me, status)
         except (StoreError, TimeoutError) as error:
-            emit("store_unavailable", duty="status", error=str(error))
+            emit("store_unavailable", duty="status", error=text_of(error))
             return False
         return True

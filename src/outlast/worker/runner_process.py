@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from outlast.clock import Clock
-from outlast.errors import FrameError
+from outlast.errors import FrameError, text_of
 from outlast.events import emit
 from outlast.model.crash import TEXT_MAX, MemoryEvidence
 from outlast.runner.protocol import (
@@ -258,7 +258,7 @@ class RunnerProcess:
             for frame in self._unpacker.feed(data):
                 self._on_frame(self, frame)
         except Exception as error:  # a frame that cannot be read, or not be obeyed
-            self._complaint = str(error) if isinstance(error, FrameError) else repr(error)
+            self._complaint = text_of(error) if isinstance(error, FrameError) else repr(error)
             emit("frame_rejected", pid=self.pid, error=self._complaint)
             self.kill("bad_frame")
 
@@ -297,7 +297,7 @@ class RunnerProcess:
         try:
             _, status, usage = os.wait4(self.pid, 0)
         except OSError as error:
-            emit("runner_not_waited_for", pid=self.pid, error=str(error))
+            emit("runner_not_waited_for", pid=self.pid, error=text_of(error))
             self._process.returncode = 0  # or Popen would wait for it, too
             return None, None
         self._process.returncode = os.waitstatus_to_exitcode(status)

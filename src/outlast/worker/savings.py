@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import accumulate
 
-from outlast.errors import BadData
+from outlast.errors import BadData, text_of
 from outlast.events import emit
 from outlast.runner.protocol import Reported, Saved, Saving
 from outlast.store.base import Store
@@ -143,7 +143,7 @@ class Savings:
                 if reports:
                     await self._store.progress(list(reports.values()))
             except BadData as error:
-                emit("progress_rejected", error=str(error))
+                emit("progress_rejected", error=text_of(error))
             except BaseException:
                 self._reports = {**reports, **self._reports}
                 raise

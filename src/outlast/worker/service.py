@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from outlast.clock import Clock
-from outlast.errors import StoreError
+from outlast.errors import StoreError, describe
 from outlast.events import emit
 from outlast.worker.condition import Failure
 
@@ -107,7 +107,7 @@ class Service:
         emit(
             "store_unavailable" if isinstance(error, StoreError) else "duty_failed",
             duty=self.duty.name,
-            error=f"{type(error).__name__}: {error}",
+            error=describe(error),
         )
         return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))
 

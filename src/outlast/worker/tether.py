@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 
+from outlast.errors import text_of
 from outlast.events import emit
 from outlast.runner import tether
 from outlast.runner.tether import EMPTY_SECONDS, kill_group
@@ -102,7 +103,7 @@ class Tether:
         try:
             self.start()
         except OSError as error:  # no descriptor, no process: there may be one with the next word
-            emit("tether_missing", error=str(error))
+            emit("tether_missing", error=text_of(error))
         else:
             emit("tether_restarted")
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from outlast.clock import Clock
 from outlast.config import WorkerSettings
 from outlast.credentials import hide_logins
+from outlast.errors import describe
 from outlast.events import emit
 from outlast.model.crash import hiding
 from outlast.model.lease import patience
@@ -184,7 +185,7 @@ class Worker:
                 "worker_gave_up",
                 worker=self._new.name,
                 worker_id=self.me.worker_id,
-                error=f"{type(error).__name__}: {error}",
+                error=describe(error),
                 seconds=round(seconds, 3),
             )
         self._failure = self._failure or error

@@ -34,6 +34,7 @@ from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
 from outlast.cli.verify import verdict
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
+from outlast.errors import text_of
 from outlast.store.sqlite_url import UNSAFE, parse
 from outlast.verify import Verified, verify
 from outlast.words import span
@@ -104,7 +105,7 @@ def _plan(repo: str, wanted: int) -> Plan:
         history = History.find(path)
     except NotARepository as error:
         other = "; --repo names another repository" if shutil.which("git") else ""
-        raise NotSoError(f"{error}{other}") from error
+        raise NotSoError(f"{text_of(error)}{other}") from error
     if history.total < SAMPLES_LEAST:
         cut = " in this shallow clone (git fetch --unshallow gets the rest)"
         raise NotSoError(
