@@ -42,7 +42,11 @@ from tests.conformance.kit import (
 )
 
 ROLE = "outlast_least"
-BY_THE_OWNER = {"schema_lock", "schema_record"}  # statements of `outlast migrate` itself
+BY_THE_OWNER = {
+    "schema_lock",
+    "schema_lock_holders",
+    "schema_record",
+}  # statements of `outlast migrate` itself
 ROOMS = (
     postgres, postgres_enqueue, postgres_exchange, postgres_inspector, postgres_presence,
     postgres_privileges, postgres_schema, wakeup,
@@ -191,7 +195,7 @@ async def _beside(role: str) -> None:
     store = PostgresStore(role)
     hands = await Hands.on(store, "w4")
     presence = PostgresPresence(role, patience=10.0)
-    assert await presence.hold(hands.me.worker_id) is None
+    assert await presence.hold(hands.me) is None
     await presence.release()
     listening = PostgresWakeup(role)
     heard = asyncio.Event()

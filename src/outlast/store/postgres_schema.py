@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.errors import NotPermitted, SchemaMismatch
+from outlast.clock import SYSTEM
+from outlast.errors import NotPermitted, SchemaMismatch, StoreUnavailable, text_of
 from outlast.store.migrations import Applied, Step, check_history, check_usable, load, pending
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_session import Transaction
@@ -19,6 +20,13 @@ _ADVICE = (
     "run `outlast migrate` as a role that may create tables; if they are there, this role does not"
     " see them: `outlast migrate --grant ROLE` lets it"
 )
+_LOCKED = (
+    "PostgreSQL: another session holds the lock that migrations take ({}). Wait for it if it is one"
+    " of Outlast that migrates; else end it (SELECT pg_terminate_backend(PROCESS)), and keep a role"
+    " that has no business here from this database (REVOKE CONNECT)"
+)
+TURN_SECONDS = 0.05  # between two tries to be the one migrator
+STEP_SECONDS = 86_400.0  # for one step: it may have to build an index of a large table
 
 
 class PostgresSchema:
@@ -74,12 +82,22 @@ class PostgresSchema:
             await self.migrate()
         except (SchemaMismatch, NotPermitted) as error:
             raise SchemaMismatch(
-                f"there is no schema of Outlast here: {_ADVICE} ({error})"
+                f"there is no schema of Outlast here: {_ADVICE} ({text_of(error)})"
             ) from error
+
+    async def _take_turn(self, connection: Any) -> None:
+        """Wait until no other migrator is at work. Raises StoreUnavailable where that takes too
+        long, with whose session it is."""
+        give_up_at = SYSTEM.boot() + self._connections.settings.statement_timeout
+        while not await connection.fetchval(sql("schema_lock")):
+            if SYSTEM.boot() >= give_up_at:
+                holders = await connection.fetch(sql("schema_lock_holders"))
+                raise StoreUnavailable(_LOCKED.format("; ".join(map(_holder, holders))))
+            await SYSTEM.sleep(TURN_SECONDS)
 
     async def _next_step(self, connection: Any) -> Migration | None:
         await connection.execute("SET LOCAL statement_timeout = 0")
-        await connection.execute(sql("schema_lock"), timeout=None)
+        await self._take_turn(connection)
         applied = await _applied(connection)
         check_history(self._steps, applied)
         steps = pending(self._steps, applied)
@@ -98,8 +116,16 @@ async def _applied(connection: Any) -> list[Applied]:
     return []
 
 
+def _holder(row: Any) -> str:
+    since = "" if row["seconds"] is None else f", connected {row['seconds']:.0f} s ago"
+    return (
+        f"process {row['pid']} of the role {row['role']!r}, application {row['application']!r}"
+        f"{since}"
+    )
+
+
 async def _apply(connection: Any, step: Step) -> Migration:
-    await connection.execute(step.sql)
+    await connection.execute(step.sql, timeout=STEP_SECONDS)
     applied_at = await connection.fetchval(
         sql("schema_record"), step.number, step.name, step.checksum, step.compatible_from
     )
