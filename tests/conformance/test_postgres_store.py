@@ -21,9 +21,11 @@ from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.postgres_pool import Connections, Settings
 from outlast.store.values import Answer, NewJob, Room
+from outlast.wakeup import postgres as postgres_wakeup
 from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 from tests.pgbouncer import PgBouncerServer
+from tests.unit.worker_kit import heard_fields
 
 
 @pytest.fixture
@@ -330,6 +332,10 @@ async def test_a_foreign_database_has_no_store_id_and_the_transaction_lives(sess
 # -- wake-ups
 
 
+END_LISTENER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'outlast wakeup' AND datname = current_database()"""
+
+
 class Heard:
     """Collects what a wake-up says."""
 
@@ -410,10 +416,7 @@ async def test_a_job_given_back_wakes_unless_the_same_exchange_takes_it(
 async def test_a_lost_listener_comes_back_and_looks_at_all(
     store: Store, heard: Heard, session: Any
 ) -> None:
-    await session.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE application_name = 'outlast wakeup' AND datname = current_database()"
-    )
+    await session.execute(END_LISTENER)
     await heard.hears("")
     await store.enqueue([NewJob(task="t", queue="after")])
     await heard.hears("after")
@@ -433,6 +436,21 @@ async def test_a_listener_survives_a_connection_whose_session_the_server_is_just
                 await asyncio.sleep(0.01)
     await heard.hears("")
     await wakeup.close()
+
+
+async def test_a_listener_that_fails_in_any_way_says_so_and_listens_again(
+    pg_url: str, store: Store, heard: Heard, monkeypatch: pytest.MonkeyPatch, session: Any
+) -> None:
+    """Such as by a certificate that was taken away. Its task must not end unheard."""
+    failing = AsyncMock(side_effect=ConfigError("the certificate is gone"))
+    with monkeypatch.context() as patch, heard_fields() as events:
+        patch.setattr(postgres_wakeup, "connect", failing)
+        await session.execute(END_LISTENER)
+        async with asyncio.timeout(30):
+            while not failing.called:
+                await asyncio.sleep(0.01)
+    assert [fields["kind"] for name, fields in events if name == "wakeup_lost"] == ["notify"]
+    await heard.hears("")
 
 
 async def test_suspects_that_can_run_wake_and_so_do_those_that_are_cleared(

@@ -20,6 +20,7 @@ from outlast.wakeup import sqlite as module
 from outlast.wakeup.inotify import FileWatch
 from outlast.wakeup.sqlite import POLL_SECONDS, Pace, SqliteWakeup
 from tests.conformance.kit import Hands, enqueued, eventually
+from tests.unit.worker_kit import heard_fields
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 WRITES = """
@@ -179,6 +180,26 @@ async def test_without_another_inotify_it_looks_often_and_says_why(store: Sqlite
         await until(lambda: heard)
     finally:
         await wakeup.close()
+
+
+async def test_a_look_that_fails_in_any_way_is_told_and_looks_go_on(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread must not end unheard."""
+    look, fails = module._version, [MemoryError()]
+
+    def version(connection: sqlite3.Connection) -> int:
+        if fails:
+            raise fails.pop()
+        return look(connection)
+
+    monkeypatch.setattr(module, "REOPEN_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_version", version)
+    with heard_fields() as events:
+        async with listening(store.url) as (_, heard):
+            await enqueued(store)
+            await until(lambda: heard)
+    assert [name for name, _ in events][:2] == ["wakeup_lost", "wakeup_ready"]
 
 
 @linux

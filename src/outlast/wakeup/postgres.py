@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from outlast.clock import SYSTEM, Clock
-from outlast.store.postgres_pool import TROUBLE, Settings, check_url, connect
+from outlast.store.postgres_pool import Settings, check_url, connect
 from outlast.store.postgres_sql import sql
 from outlast.wakeup.base import Listening
 
@@ -42,7 +42,7 @@ class PostgresWakeup(Listening):
             trouble: Exception = ConnectionError("the connection was lost")
             try:
                 await self._listen()
-            except TROUBLE as error:
+            except Exception as error:  # whatever it is: an end of this task would be silent
                 trouble = error
             good = self.health.good
             pause = BACKOFF_FIRST_SECONDS if good else min(2 * pause, BACKOFF_MAX_SECONDS)

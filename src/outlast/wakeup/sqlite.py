@@ -109,12 +109,12 @@ class SqliteWakeup:
     def _look_on(self) -> None:
         watch = self._watch
         while not self._ended.is_set():
-            place = place_of(self._path)
             try:
+                place = place_of(self._path)
                 uri = f"{self._path.as_uri()}?mode=ro"
                 with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
                     self._look(connection, watch, place)
-            except sqlite3.Error as error:
+            except Exception as error:  # whatever it is: an end of this thread would be silent
                 self.health.ill(error)
             self._ended.wait(REOPEN_SECONDS)
 
