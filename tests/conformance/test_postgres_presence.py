@@ -81,12 +81,12 @@ async def test_whoever_never_had_it_is_unknown(store: PostgresStore, hands: Hand
 
 async def test_it_is_held_until_its_session_ends(hands: Hands, make: Make) -> None:
     lock = make()
-    assert await lock.hold(hands.me.worker_id) is None
+    assert await lock.hold(hands.me) is None
     assert await seen(hands) is Presence.HELD
     assert (await row_of(hands)).presence is not None
     await lock.release()
     await absent(hands)
-    assert await lock.hold(hands.me.worker_id) is None
+    assert await lock.hold(hands.me) is None
     assert await seen(hands) is Presence.HELD
 
 
@@ -95,15 +95,15 @@ async def test_it_is_proved_in_the_same_session_as_often_as_one_likes(
 ) -> None:
     lock = make()
     for _ in range(3):
-        assert await lock.hold(hands.me.worker_id) is None
+        assert await lock.hold(hands.me) is None
     count = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
     assert await session.fetchval(count) == 1
     assert await seen(hands) is Presence.HELD
 
 
 async def test_somebody_else_s_session_keeps_it(hands: Hands, make: Make) -> None:
-    assert await make().hold(hands.me.worker_id) is None
-    assert await make().hold(hands.me.worker_id) == "an earlier session still has the lock"
+    assert await make().hold(hands.me) is None
+    assert await make().hold(hands.me) == "an earlier session still has the lock"
 
 
 async def test_a_terminated_session_is_told_of_and_the_lock_is_taken_back(
@@ -111,13 +111,13 @@ async def test_a_terminated_session_is_told_of_and_the_lock_is_taken_back(
 ) -> None:
     lock, lost = make(), asyncio.Event()
     lock.on_lost = lost.set
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     await end_session(session)
     await asyncio.wait_for(lost.wait(), 10.0)
     await absent(hands)
 
     async def taken_back() -> bool:
-        return await lock.hold(hands.me.worker_id) is None
+        return await lock.hold(hands.me) is None
 
     await eventually(taken_back, 10.0)
     assert await seen(hands) is Presence.HELD
@@ -127,16 +127,16 @@ async def test_a_session_that_ends_while_it_is_asked_is_an_error_and_then_a_new_
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock = make()
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     async with session.transaction():
         await session.execute("LOCK TABLE outlast_workers")
         await session.execute("UPDATE outlast_workers SET presence = NULL")
-        proving = asyncio.create_task(lock.hold(hands.me.worker_id))
+        proving = asyncio.create_task(lock.hold(hands.me))
         await eventually(lambda: _is_blocked(session), 10.0)
         await end_session(session)
         with pytest.raises(StoreUnavailable):
             await proving
-    assert await lock.hold(hands.me.worker_id) is None
+    assert await lock.hold(hands.me) is None
 
 
 async def _is_blocked(session: Any) -> bool:
@@ -156,7 +156,7 @@ async def test_two_schemas_in_one_database_do_not_collide(
     assert hands[0].me.worker_id == hands[1].me.worker_id
     locks = [make(each.store.url) for each in hands]
     for lock, each in zip(locks, hands, strict=True):
-        assert await lock.hold(each.me.worker_id) is None
+        assert await lock.hold(each.me) is None
     await locks[0].release()
     await absent(hands[0])
     assert await seen(hands[1]) is Presence.HELD
@@ -168,7 +168,7 @@ async def test_workers_do_not_collide(store: PostgresStore, make: Make) -> None:
     hands = [await Hands.on(store, f"w{n}") for n in range(5)]
     locks = [make() for _ in hands]
     for lock, each in zip(locks, hands, strict=True):
-        assert await lock.hold(each.me.worker_id) is None
+        assert await lock.hold(each.me) is None
     await locks[2].release()
     await absent(hands[2])
     held = [await seen(each) is Presence.HELD for each in hands]
@@ -186,7 +186,7 @@ async def test_an_ordinary_role_may_take_it_and_look(
         pg_url.rsplit("/", 1)[1],
     )
     url = pg_url.replace("postgres@", "plain@")
-    assert await make(url).hold(hands.me.worker_id) is None
+    assert await make(url).hold(hands.me) is None
     plain = PostgresStore(url)
     (look,) = (await plain.observe()).workers
     assert look.presence is Presence.HELD
@@ -202,7 +202,7 @@ async def test_under_another_incarnation_nobody_is_absent(
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock = make()
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     await session.execute(OTHER_INCARNATION)
     assert await seen(hands) is Presence.UNKNOWN
     await lock.release()
@@ -213,10 +213,10 @@ async def test_a_proof_writes_the_present_incarnation(
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock = make()
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     before = (await hands.seen()).incarnation
     await session.execute(OTHER_INCARNATION)
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     assert (await hands.seen()).incarnation == before
     assert await seen(hands) is Presence.HELD
 
@@ -237,7 +237,7 @@ async def test_a_server_that_was_started_anew_is_another_incarnation(
         await store.open()
         hands = await Hands.on(store)
         lock = make(store.url)
-        await lock.hold(hands.me.worker_id)
+        await lock.hold(hands.me)
         before = (await hands.seen()).incarnation
         start_anew(server)
         await store.drop_connections()
@@ -245,7 +245,7 @@ async def test_a_server_that_was_started_anew_is_another_incarnation(
 
         async def taken() -> bool:
             try:
-                return await lock.hold(hands.me.worker_id) is None
+                return await lock.hold(hands.me) is None
             except StoreUnavailable:
                 return False
 
@@ -263,10 +263,10 @@ async def test_for_want_of_presence_nobody_is_reaped_who_has_taken_it_back(
     hands: Hands, make: Make
 ) -> None:
     lock = make()
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     await lock.release()
     gone = await absent(hands)
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     assert not await hands.store.reap(gone, DeathCause.PRESENCE)
     assert (await row_of(hands)).status is WorkerStatus.ACTIVE
     assert await hands.store.reap(gone, DeathCause.SILENCE), "the other causes do not ask for it"
@@ -277,7 +277,7 @@ async def test_for_want_of_presence_nobody_is_reaped_by_another_incarnation_or_w
     hands: Hands, make: Make, session: Any, change: str
 ) -> None:
     lock = make()
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     await lock.release()
     gone = await absent(hands)
     await session.execute(change)
@@ -289,20 +289,20 @@ async def test_a_reap_that_comes_again_after_an_exchange_looks_at_the_lock_again
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock = make()
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     await lock.release()
     gone = await absent(hands)
     async with session.transaction():
         await session.execute("SELECT FROM outlast_workers FOR KEY SHARE")  # as an exchange
         with pytest.raises(StoreUnavailable, match="holds its row"):
             await hands.store.reap(gone, DeathCause.PRESENCE)
-        assert await lock.hold(hands.me.worker_id) is None
+        assert await lock.hold(hands.me) is None
     assert not await hands.store.reap(gone, DeathCause.PRESENCE)
 
 
 async def test_whoever_is_absent_still_is_reaped(hands: Hands, make: Make) -> None:
     lock = make()
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     await lock.release()
     assert await hands.store.reap(await absent(hands), DeathCause.PRESENCE)
     assert (await row_of(hands)).cause == DeathCause.PRESENCE
@@ -313,12 +313,12 @@ async def test_whoever_is_absent_still_is_reaped(hands: Hands, make: Make) -> No
 
 async def test_why_it_is_off_is_on_the_row_until_it_is_taken(hands: Hands, make: Make) -> None:
     lock = make()
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     await hands.store.presence_off(hands.me, "for a test")
     row = await row_of(hands)
     assert (row.presence, row.presence_off) == (None, "for a test")
     assert await seen(hands) is Presence.UNKNOWN
-    await lock.hold(hands.me.worker_id)
+    await lock.hold(hands.me)
     row = await row_of(hands)
     assert row.presence is not None
     assert row.presence_off is None
@@ -330,7 +330,7 @@ async def test_behind_a_quiet_pooler_it_is_not_taken(
 ) -> None:
     lock = make(pgbouncer.through(pg_url))
     for _ in range(3):
-        assert await lock.hold(hands.me.worker_id) == POOLED
+        assert await lock.hold(hands.me) == POOLED
     assert await session.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
     assert await seen(hands) is Presence.UNKNOWN
 
@@ -340,7 +340,7 @@ async def test_on_a_unix_socket_it_is_taken_too(
 ) -> None:
     database = pg_url.rsplit("/", 1)[1]
     local = f"postgresql://postgres@/{database}?host={pg_server.folder}&port={pg_server.port}"
-    assert await make(local).hold(hands.me.worker_id) is None
+    assert await make(local).hold(hands.me) is None
     assert await seen(hands) is Presence.HELD
 
 
@@ -359,4 +359,4 @@ async def test_behind_a_pooler_on_a_unix_socket_it_is_not_taken(
     upstream = socket if onwards == "unix" else pg_url
     with PgBouncerServer(upstream, settings={"unix_socket_dir": "/tmp"}) as pooler:
         local = f"postgresql://postgres@/{database}?host=/tmp&port={pooler.port}"
-        assert await make(local).hold(hands.me.worker_id) == POOLED
+        assert await make(local).hold(hands.me) == POOLED

@@ -70,7 +70,7 @@ Verb = Callable[[Hands], Awaitable[Any]]
 
 async def _hold(hands: Hands) -> None:
     lock = PostgresPresence(hands.store.url, patience=PATIENCE)
-    assert await lock.hold(hands.me.worker_id) is None
+    assert await lock.hold(hands.me) is None
     await lock.release()
 
 

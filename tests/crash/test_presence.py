@@ -19,9 +19,9 @@ from tests.servers import PostgresServer
 JSON = ("--log-format", "json")
 HELD = """
 SELECT count(*) FROM outlast_workers w, pg_locks l
-WHERE w.status = 'active' AND w.presence = outlast_incarnation_v1()
+WHERE w.status = 'active' AND starts_with(w.presence, outlast_incarnation_v1() || '/')
   AND l.locktype = 'advisory' AND l.granted
-  AND (l.classid::bigint << 32) | l.objid::bigint = outlast_presence_key_v1(w.id)
+  AND (l.classid::bigint << 32) | l.objid::bigint = outlast_presence_key_v1(w.id, w.registration)
 """
 SESSIONS = """
 SELECT pid FROM pg_stat_activity

@@ -25,12 +25,12 @@ class SimPresence:
         self.owner = owner
         self.connected = False
 
-    async def hold(self, worker_id: int) -> str | None:
+    async def hold(self, me: WorkerRef) -> str | None:
         """Take the lock or prove that this session has it; say so on the row."""
         run = self.owner.world.database.incarnation
         try:
             reason: str | None = await self.owner.world.faults.call(
-                "hold", self._hold, (worker_id, run)
+                "hold", self._hold, (me.worker_id, run)
             )
         except BaseException:
             if not self.owner.is_cut:  # else the server has not heard of it, and keeps the session

@@ -152,8 +152,8 @@ class Lock:
         self.released = 0
         self.on_lost: Any = None
 
-    async def hold(self, worker_id: int) -> str | None:
-        self.asked.append(worker_id)
+    async def hold(self, me: WorkerRef) -> str | None:
+        self.asked.append(me.worker_id)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer

@@ -15,6 +15,7 @@ from typing import Any
 from outlast.store.postgres_pool import Settings, check_url, connect, translated
 from outlast.store.postgres_session import Transaction, begin_text, in_transaction
 from outlast.store.postgres_sql import sql
+from outlast.store.values import WorkerRef
 
 
 class PostgresPresence:
@@ -27,11 +28,11 @@ class PostgresPresence:
         self._patience = patience
         self._connection: Any = None
 
-    async def hold(self, worker_id: int) -> str | None:
+    async def hold(self, me: WorkerRef) -> str | None:
         """Take the lock or prove that this session has it; return why it cannot be held."""
         try:
             async with asyncio.timeout(self._patience):
-                return await self._hold(worker_id)
+                return await self._hold(me)
         except BaseException as error:
             self._drop()
             mapped = translated(error)
@@ -50,11 +51,13 @@ class PostgresPresence:
                 if translated(error) is None:
                     raise
 
-    async def _hold(self, worker_id: int) -> str | None:
+    async def _hold(self, me: WorkerRef) -> str | None:
         connection = await self._connected()
         async with in_transaction(connection, self._begin):
-            values = (worker_id, _own_port(connection), connection.get_server_pid())
-            reason: str | None = await connection.fetchval(sql("presence_hold"), *values)
+            session = (_own_port(connection), connection.get_server_pid())
+            reason: str | None = await connection.fetchval(
+                sql("presence_hold"), me.worker_id, me.registration, *session
+            )
             return reason
 
     async def _connected(self) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from outlast.store.values import WorkerRef
+
 SWITCHED_OFF = "switched off (--no-presence)"
 
 
@@ -16,7 +18,7 @@ class PresenceLock(Protocol):
 
     on_lost: Callable[[], None]
 
-    async def hold(self, worker_id: int) -> str | None:
+    async def hold(self, me: WorkerRef) -> str | None:
         """Take the lock, or prove that this session still has it, and say so on the worker's row.
 
         Return None, or why it cannot be held. Raises StoreError; the next call connects anew.
@@ -34,7 +36,7 @@ class NoPresence:
     def __init__(self) -> None:
         self.on_lost: Callable[[], None] = lambda: None
 
-    async def hold(self, worker_id: int) -> str | None:
+    async def hold(self, me: WorkerRef) -> str | None:
         """Return why not."""
         return SWITCHED_OFF
 

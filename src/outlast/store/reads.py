@@ -102,10 +102,10 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it is read. ``lacks``: tasks that it knows but may not serve -> missing tags.
-    ``presence``: the incarnation of the database under which its lock was taken. ``failing``: the
-    duty that fails, a colon and the error. ``unheard``: seconds since its last beat, by the store's
-    clock. ``malformed`` as of a job. ``lock_free``: its lock file on this machine is free, so it is
-    dead (``liveness``)."""
+    ``presence``: under which incarnation of the database its lock was taken, and by which role.
+    ``failing``: the duty that fails, a colon and the error. ``unheard``: seconds since its last
+    beat, by the store's clock. ``malformed`` as of a job. ``lock_free``: its lock file on this
+    machine is free, so it is dead (``liveness``)."""
 
     id: int
     name: str

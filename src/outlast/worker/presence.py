@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from outlast.clock import Clock
-from outlast.errors import StoreError
+from outlast.errors import StoreError, text_of
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms
 from outlast.model.lease import Presence as Seen
@@ -75,9 +75,9 @@ class Presence:
 
     async def _why_not(self, me: WorkerRef) -> str | None:
         try:
-            return await self._lock.hold(me.worker_id)
+            return await self._lock.hold(me)
         except StoreError as error:
-            return str(error)
+            return text_of(error)
 
     def _holds(self, me: WorkerRef) -> float:
         if not self._held:

@@ -21,7 +21,8 @@
 -- position, and an index of their own, which is read lane by lane (queue, task). In the index of keys
 -- an unfinished job is told by ended_at: a look for NULL is cheaper in each statement than states.
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
--- presence: the incarnation of the database under which the worker's advisory lock was taken;
+-- presence: under which incarnation of the database the worker's advisory lock was taken, and by which
+-- role's session (INCARNATION/ROLE);
 -- presence_off: why there is none. lanes: from where it reads the line, for workers that come later. wakeup: by what it is woken, and what is wrong with that. cause:
 -- why the row ended; begun: the newest token that the worker had let begin, where that is known.
 -- failing: which duty of a live worker fails, and by what.

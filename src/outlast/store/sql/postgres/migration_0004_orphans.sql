@@ -300,6 +300,31 @@ END
 $$;
 
 -- Presence: a lock that a live worker's session holds, and that is gone as soon as the session is.
+--
+-- Whose a lock is. Every role that may connect sees all advisory locks in pg_locks, with their keys, and
+-- may take them: a session that waits for the key of a worker has it in the instant in which the worker
+-- dies. So a lock counts only where the session that holds it is of the role that the worker's row
+-- names. A role without rights on the tables is not that role, and cannot write the row. The role of a
+-- session is shown to every role (pg_stat_get_activity hides what a session does and since when, not
+-- whose it is), and stays the same for as long as the session lives. The number of its process would not
+-- do: it may be given out again, and when that process started is hidden from other roles.
+--
+-- The orders in which that might go wrong.
+--   The worker connects anew as the same role: its lock counts from the instant in which it has it, before
+--     the row is written, and the role on the row stays true. As another role: its lock counts once the
+--     row is committed, and is absent in a look before that. One look makes nobody gone; a reap in that
+--     instant marks the worker lost, which finds that out as after any reap.
+--   A stranger has the key before the worker (its session waited while the worker's was cut): the worker is
+--     told whose session it is, says so, takes its presence off its row and tries again with each heartbeat.
+--     Unknown proves nothing, so its beats decide. Until then it is absent and beats: nobody is gone
+--     by absence alone.
+--   A stranger has the key after a crash, a restart or a failover: the row names another incarnation, under
+--     which nobody is held or absent, and only a worker that has its lock writes the present one.
+--   The worker dies, and a stranger has the key: absent, as if nobody had it.
+--   A worker is late under an id that was given out again, after the store was set back: the key is of
+--     its registration, and so is the update of the row. It takes a lock that no look asks for.
+-- Sessions are read after the rows, as locks are: one that holds a lock was there before the row that
+-- tells of it was committed.
 
 -- What names this run of this database: a lock taken in another one proves nothing here. A server that
 -- is stopped and started has another start time. One that restarts by itself, after a process of its
@@ -318,33 +343,56 @@ BEGIN
 END
 $$;
 
--- The one key of a worker's lock: of this schema, so that two in one database do not collide.
-CREATE FUNCTION outlast_presence_key_v1(p_worker bigint) RETURNS bigint
+-- The one key of a worker's lock: of this schema, so that two in one database do not collide, and of
+-- one registration.
+CREATE FUNCTION outlast_presence_key_v1(p_worker bigint, p_registration text) RETURNS bigint
 LANGUAGE sql STABLE
 AS $$
-    SELECT hashtextextended(store_id::text || ':' || p_worker, 0) FROM outlast_schema WHERE number = 1
+    SELECT hashtextextended(
+        store_id::text || ':' || p_worker::text || ':' || coalesce(p_registration, ''), 0::bigint)
+    FROM outlast_schema WHERE number = 1
 $$;
 
--- The keys of all advisory locks of one bigint that are held in this database, as of now: by
--- everybody, or by one session.
-CREATE FUNCTION outlast_presence_keys_v1(p_backend integer DEFAULT NULL) RETURNS bigint[]
+-- All advisory locks of one bigint that are held in this database, as of now, and whose they are.
+CREATE FUNCTION outlast_locks_v1()
+RETURNS TABLE (key bigint, backend integer, role oid, application text)
 LANGUAGE sql VOLATILE
 AS $$
-    SELECT coalesce(array_agg((l.classid::bigint << 32) | l.objid::bigint), '{}')
-    FROM pg_locks l
+    SELECT (l.classid::bigint << 32) | l.objid::bigint, l.pid, a.usesysid, a.application_name
+    FROM pg_locks l JOIN pg_stat_get_activity(NULL::integer) a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-      AND (p_backend IS NULL OR l.pid = p_backend)
 $$;
 
--- What a look shows of a worker: from its row, and from the database that is here now.
+-- All these locks as texts, KEY/ROLE.
+CREATE FUNCTION outlast_presence_held_v1() RETURNS text[]
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT ARRAY(SELECT l.key::text || '/' || l.role::text FROM outlast_locks_v1() l)
+$$;
+
+-- What a look shows of a worker: from its row, where INCARNATION/ROLE stands, and from the database
+-- that is here now.
 CREATE FUNCTION outlast_presence_v1(
-    p_worker bigint, p_presence text, p_here text, p_keys bigint[]) RETURNS text
+    p_worker bigint, p_registration text, p_presence text, p_here text, p_held text[]) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-    SELECT CASE WHEN p_here IS NULL OR p_presence IS DISTINCT FROM p_here THEN 'unknown'
-                WHEN outlast_presence_key_v1(p_worker) = ANY (p_keys) THEN 'held'
+    SELECT CASE WHEN starts_with(p_presence, p_here || '/') IS NOT TRUE THEN 'unknown'
+                WHEN outlast_presence_key_v1(p_worker, p_registration)::text
+                     || substr(p_presence, length(p_here) + 1) = ANY (p_held) THEN 'held'
                 ELSE 'absent' END
+$$;
+
+-- Who has the lock that a worker asks for, in words: an earlier session of its role, or a stranger.
+CREATE FUNCTION outlast_presence_taken_v1(p_key bigint, p_role oid) RETURNS text
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT coalesce(
+        (SELECT 'the role ' || l.role::regrole::text || ' has taken its lock (process '
+                || l.backend::text || ', application ' || quote_ident(l.application)
+                || '): end that session with pg_terminate_backend, and keep the role from this database'
+         FROM outlast_locks_v1() l WHERE l.key = p_key AND l.role <> p_role LIMIT 1),
+        'an earlier session still has the lock')
 $$;
 
 -- Take the lock in this session, or prove that the session has it; then say so on the row, in this
@@ -352,12 +400,13 @@ $$;
 -- Behind a pooler the lock would belong to a session that outlives the worker or is lent to others.
 -- p_port is the port of the client's own socket; NULL for a Unix socket, where the process that was
 -- named at the start of the connection is compared with the one that answers.
-CREATE FUNCTION outlast_hold_presence_v1(p_worker bigint, p_port integer, p_backend integer)
-RETURNS text
+CREATE FUNCTION outlast_hold_presence_v1(
+    p_worker bigint, p_registration text, p_port integer, p_backend integer) RETURNS text
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_key bigint := outlast_presence_key_v1(p_worker);
+    v_key bigint := outlast_presence_key_v1(p_worker, p_registration);
+    v_role oid := (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) a);
     v_here text;
 BEGIN
     IF pg_is_in_recovery() THEN
@@ -369,12 +418,15 @@ BEGIN
        OR (p_port IS NULL AND pg_backend_pid() IS DISTINCT FROM p_backend) THEN
         RETURN 'a pooler or proxy stands between';
     END IF;
-    IF NOT v_key = ANY (outlast_presence_keys_v1(pg_backend_pid()))
+    IF NOT EXISTS (SELECT FROM outlast_locks_v1() l
+                   WHERE l.key = v_key AND l.backend = pg_backend_pid())
        AND NOT pg_try_advisory_lock(v_key) THEN
-        RETURN 'an earlier session still has the lock';
+        RETURN outlast_presence_taken_v1(v_key, v_role);
     END IF;
+    v_here := v_here || '/' || v_role::text;
     UPDATE outlast_workers SET presence = v_here, presence_off = NULL
-    WHERE id = p_worker AND status IN ('active', 'draining')
+    WHERE id = p_worker AND registration IS NOT DISTINCT FROM p_registration
+      AND status IN ('active', 'draining')
       AND (presence IS DISTINCT FROM v_here OR presence_off IS NOT NULL);
     RETURN NULL;
 END

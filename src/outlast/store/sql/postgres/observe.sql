@@ -4,12 +4,13 @@
 -- of the rows was taken, and a worker writes its row after it has its lock: so "absent" is said only
 -- of one that had it.
 WITH now AS MATERIALIZED (
-    SELECT outlast_incarnation_v1() AS incarnation, outlast_presence_keys_v1() AS keys)
+    SELECT outlast_incarnation_v1() AS incarnation, outlast_presence_held_v1() AS held)
 SELECT a.orphans, a.overdue, a.now, a.next_due, a.drawn, now.incarnation AS here,
        w.id AS worker_id, w.name, w.host, w.boot_id, w.beat, w.heartbeat, w.lease, w.lock_path,
        w.lock_device, w.lock_inode,
        outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS age,
-       outlast_presence_v1(w.id, w.presence, now.incarnation, now.keys) AS presence,
+       outlast_presence_v1(
+           w.id, w.registration, w.presence, now.incarnation, now.held) AS presence,
        w.presence AS incarnation
 FROM outlast_astray_v1($1::float8) a CROSS JOIN now
 LEFT JOIN outlast_workers w ON w.status IN ('active', 'draining')

@@ -10,7 +10,7 @@
 -- worker that took it back meanwhile, or is seen from another incarnation of the database, lives. One
 -- that takes it back after that finds its row lost, as by any reap.
 WITH gone AS MATERIALIZED (
-    SELECT id, presence FROM outlast_workers
+    SELECT id, registration, presence FROM outlast_workers
     WHERE id = $1 AND beat = $2 AND status IN ('active', 'draining') FOR UPDATE SKIP LOCKED
 ), reaped AS (
     UPDATE outlast_workers w
@@ -18,7 +18,8 @@ WITH gone AS MATERIALIZED (
         begun = $4
     FROM gone
     WHERE w.id = gone.id AND ($3 <> 'presence' OR 'absent' = outlast_presence_v1(
-        gone.id, gone.presence, outlast_incarnation_v1(), outlast_presence_keys_v1()))
+        gone.id, gone.registration, gone.presence,
+        outlast_incarnation_v1(), outlast_presence_held_v1()))
     RETURNING w.id)
 SELECT EXISTS (SELECT FROM reaped) AS reaped,
        NOT EXISTS (SELECT FROM gone) AND EXISTS (
