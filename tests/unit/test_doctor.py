@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from outlast.doctor import Application, Facts, Finding, Locks, doctor_document, examine, locks_of
+from outlast.errors import SchemaMismatch
 from outlast.store.figures import Figures, Lane, Number, Undecodable
+from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.reads import Held, WorkerStatus
 from outlast.store.surroundings import PostgresFacts, SqliteFacts
 from tests.unit.test_why import NOW, worker
@@ -96,6 +98,9 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(error="PostgreSQL: refused", surroundings=None), "problem", "store", "refused"),
     (facts(error="no file x.db\ngive --url", surroundings=None), "problem", "store", "x.db."),
     (facts(mismatch="it lacks 0007"), "problem", "schema", "0007"),
+    (server(track_activities="off"), "warning", "stuck_sessions", "track_activities is off"),
+    (server(worker_roles=["a", "b"]), "warning", "stuck_sessions", "several roles (a, b)"),
+    (server(strangers=["guest"]), "hint", "strangers", "may connect (guest)"),
     (server(version=130_011), "problem", "version", "13.11"),
     (server(standby=True), "problem", "standby", "no writes"),
     (server(lacking=["UPDATE ON SEQUENCE s"]), "warning", "privileges", "UPDATE ON SEQUENCE s"),
@@ -184,6 +189,20 @@ def test_a_missing_privilege_is_not_mended_by_a_migration() -> None:
         assert "outlast migrate --grant" in found.mend
         assert found.level == "problem" or found.mend.endswith("--grant shop.")
         assert "schema" not in {one.name for one in examine(amiss) if one.level == "problem"}
+
+
+def test_only_a_schema_that_lacks_something_is_mended_by_a_migration() -> None:
+    steps = [Step(1, "core", "", "a", "0.1"), Step(2, "more", "", "b", "0.1")]
+    newer = Applied(3, "new", "c", "99.0", NOW)
+    others = Applied(1, "core", "another", "0.1", NOW)
+    behind = Applied(1, "core", "a", "0.1", NOW)
+    for row, helps in ((behind, True), (newer, False), (others, False)):
+        with pytest.raises(SchemaMismatch) as caught:
+            check_usable(steps, [row])
+        found = examine(facts(mismatch=str(caught.value), surroundings=None))
+        (amiss,) = (one for one in found if one.name == "schema")
+        assert ("Run `outlast migrate`" in amiss.mend) == helps
+        assert amiss.mend
 
 
 def test_the_clock_is_compared_with_the_moment_at_which_it_was_read() -> None:

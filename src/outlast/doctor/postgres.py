@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from outlast.doctor.finding import Facts, Finding, Level, ok
 from outlast.fleet import alive
 from outlast.store.surroundings import PostgresFacts
-from outlast.words import span
+from outlast.words import line, span
 
 OLDEST = 140_000
 CONNECTIONS_OF_A_WORKER = 5  # exchange and reads 2, heartbeat 1, wake-ups 1, presence 1
@@ -95,6 +95,45 @@ def privileges(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield ok("privileges", f"The role {server.role} may do all that a worker does.")
+
+
+def stuck_sessions(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether a worker may end the session of a dead one that holds its row."""
+    harm = (
+        "a dead worker's session that waits for its client to read cannot be ended by the others,"
+        " and the jobs of that worker wait until the server gives the connection up"
+    )
+    if server.track_activities == "off":
+        yield Finding(
+            level=Level.WARNING,
+            name="stuck_sessions",
+            sentence=f"track_activities is off: {harm}.",
+            mend="Set track_activities = on.",
+        )
+    if len(server.worker_roles) > 1:
+        yield Finding(
+            level=Level.WARNING,
+            name="stuck_sessions",
+            sentence=f"Workers connect as several roles ({_some(server.worker_roles)}): {harm}.",
+            mend="Let all workers of a store connect as one role.",
+        )
+
+
+def strangers(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether roles may connect that have nothing to do with the jobs."""
+    if server.strangers:
+        yield Finding(
+            level=Level.HINT,
+            name="strangers",
+            sentence=f"Roles without rights on the jobs may connect ({_some(server.strangers)}):"
+            " they can hear the names of queues (LISTEN) and take locks that Outlast needs.",
+            mend="REVOKE CONNECT ON DATABASE … FROM PUBLIC; then grant it to those who need it.",
+        )
+
+
+def _some(names: list[str]) -> str:
+    told = ", ".join(line(name, 63) for name in names[:NAMED_MAX])
+    return f"{told} and others" if len(names) > NAMED_MAX else told
 
 
 def pooler(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
@@ -201,6 +240,8 @@ POSTGRES: tuple[Callable[[PostgresFacts, Facts], Iterator[Finding]], ...] = (
     standby,
     privileges,
     durability,
+    stuck_sessions,
+    strangers,
     pooler,
     connections,
     clock,

@@ -13,6 +13,7 @@ FREE_GOOD = 1024**3
 WAL_LARGE = 256 * 1024**2
 SYNCHRONOUS_FULL = 2
 SAID_MAX = 600  # characters of an error
+NO_MIGRATION = "Do what is said there; `outlast migrate` does not help."
 GRANT = "Run `outlast migrate --grant ROLE` as the owner of the tables."
 
 
@@ -33,7 +34,8 @@ def reachable(facts: Facts) -> Iterator[Finding]:
 def schema(facts: Facts) -> Iterator[Finding]:
     """Whether the schema is one that this program can work on."""
     if facts.mismatch is not None:
-        mend = "Run `outlast migrate`, or the release of Outlast that the schema is of."
+        helps = "outlast migrate" in facts.mismatch
+        mend = "Run `outlast migrate`." if helps else NO_MIGRATION
         yield Finding(
             level=Level.PROBLEM,
             name="schema",

@@ -88,7 +88,8 @@ def check_history(steps: Sequence[Step], applied: Iterable[Applied]) -> None:
         if step is not None and step.checksum != row.checksum:
             raise SchemaMismatch(
                 f"migration {row.number:04} ({row.name}) of this store is not the one that this"
-                " program knows: the store was made by another build of Outlast"
+                " program knows: the store was made by another build of Outlast; use that one, or"
+                " another store"
             )
         if _version(row.compatible_from) > _version(PROGRAM_VERSION):
             raise SchemaMismatch(

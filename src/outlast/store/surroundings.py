@@ -19,6 +19,9 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         prepared, oldest_prepared: transactions that wait for their second phase.
         notify_queue: how full the queue of notifications is, 0 to 1.
         not_vacuumed: tables of Outlast that autovacuum was told to leave alone.
+        track_activities: whether the server shows what its sessions do; worker_roles: those of the
+            sessions that hold workers' presence.
+        strangers: roles that may connect and have no rights on the jobs; some, if there are many.
         unlogged: tables of Outlast that a crash empties; encoding: of the database.
     """
 
@@ -40,6 +43,9 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     lacking: list[str] = []
     unlogged: list[str] = []
     encoding: str = "UTF8"
+    track_activities: str = "on"
+    worker_roles: list[str] = []
+    strangers: list[str] = []
     oldest_transaction: float | None = None
     oldest_prepared: float | None = None
 

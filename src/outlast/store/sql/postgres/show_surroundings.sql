@@ -13,6 +13,15 @@ SELECT current_setting('server_version_num')::integer AS version,
              WHERE c.oid IN (to_regclass('outlast_jobs'), to_regclass('outlast_attempts'),
                              to_regclass('outlast_workers'), to_regclass('outlast_refusals'))
                AND c.relpersistence <> 'p' ORDER BY 1) AS unlogged,
+       current_setting('track_activities') AS track_activities,
+       ARRAY(SELECT DISTINCT a.usename::text FROM pg_stat_activity a
+             WHERE a.datname = current_database() AND a.application_name = 'outlast presence'
+             ORDER BY 1) AS worker_roles,
+       ARRAY(SELECT r.rolname::text FROM pg_roles r
+             WHERE r.rolcanlogin AND NOT r.rolsuper
+               AND has_database_privilege(r.oid, current_database(), 'CONNECT')
+               AND NOT has_table_privilege(r.oid, to_regclass('outlast_jobs')::oid, 'SELECT, INSERT')
+             ORDER BY 1 LIMIT 20) AS strangers,
        pg_backend_pid() <> $1::integer AS pooled,
        pg_is_in_recovery() AS standby,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
