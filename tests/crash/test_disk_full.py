@@ -1,0 +1,102 @@
+"""The store's disk is full under real workers: nothing accepted is lost, and all goes on later."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.job import State
+from tests.chaos.disk import Disk, own_mounts
+from tests.crash.harness import Scene, scene
+from tests.servers import PostgresServer
+
+LARGE = "x" * 200_000
+TRIES = 1_000  # jobs of that size: more than the disk holds
+JSON = ("--log-format", "json")
+
+
+@pytest.fixture
+def disks() -> Iterator[contextlib.ExitStack]:
+    """Where small disks of the test's own are noted, to be unmounted."""
+    if not own_mounts():
+        pytest.skip("a disk that can be filled takes root, who may mount a tmpfs")
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def small_disk(disks: contextlib.ExitStack, folder: Path, megabytes: int) -> Disk:
+    disk = Disk(folder, megabytes)
+    disks.callback(disk.close)
+    return disk
+
+
+async def accepted_until_full(stage: Scene) -> tuple[list[int], str]:
+    """Enqueue until a job is refused; return those that were accepted, and why this one was not."""
+    accepted: list[int] = []
+    for _ in range(TRIES):
+        try:
+            accepted.append(await stage.enqueue("echoes", data=LARGE))
+        except StoreUnavailable as error:
+            return accepted, str(error)
+    raise AssertionError(f"{len(accepted)} jobs fit on a full disk")
+
+
+async def is_told_of(stage: Scene, words: str) -> None:
+    """Wait until the worker says that it fails, and why."""
+
+    async def said() -> bool:
+        told = stage.workers[0].told("store_unavailable")
+        return any(words in entry["error"] for entry in told)
+
+    await stage.until(said, f"the worker to say: {words}")
+
+
+async def all_completed(stage: Scene, accepted: list[int]) -> None:
+    for job in accepted:
+        assert (await stage.ended(job)).state is State.COMPLETED
+    assert stage.workers[0].process.poll() is None
+
+
+async def test_a_full_disk_under_a_file_loses_no_accepted_job(
+    disks: contextlib.ExitStack, tmp_path: Path
+) -> None:
+    (tmp_path / "disk").mkdir()
+    disk = small_disk(disks, tmp_path / "disk", 16)
+    async with scene(f"sqlite:///{disk.folder}/outlast.db", tmp_path) as stage:
+        await stage.worker(*JSON)
+        running = await stage.enqueue("counts_while_wanted")
+        await stage.started(1)
+        disk.fill()
+        accepted, why = await accepted_until_full(stage)
+        assert "the disk is full: make room" in why
+        await is_told_of(stage, "the disk is full: make room")
+        disk.free()
+        stage.enough()
+        await all_completed(stage, [running, *accepted, await stage.enqueue("noop")])
+
+
+async def test_a_full_disk_under_a_server_loses_no_accepted_job(
+    disks: contextlib.ExitStack, tmp_path: Path
+) -> None:
+    server = PostgresServer(settings={"max_wal_size": "32MB", "fsync": "on"})
+    disks.callback(server.dispose)
+    disk = small_disk(disks, server.data, 160)
+    disks.callback(server.dispose)  # while its disk is there; its folder goes with the first one
+    server.start()
+    async with scene(server.create_database("small"), tmp_path) as stage:
+        await stage.worker(*JSON)
+        running = await stage.enqueue("counts_while_wanted")
+        await stage.started(1)
+        disk.fill()
+        accepted, why = await accepted_until_full(stage)
+        assert why
+        disk.free()
+        if not server.running:  # it ends itself where its log cannot be written
+            server.start()
+        server.wait_for_answers()
+        stage.enough()
+        await all_completed(stage, [running, *accepted, await stage.enqueue("noop")])
