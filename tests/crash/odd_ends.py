@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 from pathlib import Path
 
-from tests.crash.tasks import app
+from tests.crash.tasks import app, note
 
 tasks = app.tasks
 
@@ -32,3 +33,18 @@ async def waits_beside(flag: str) -> str:
     while not Path(flag).exists():
         await asyncio.sleep(0.02)
     return "done"
+
+
+@app.task
+async def unlocks_the_lock_file(flag: str) -> str:
+    fds = lock_files()
+    for fd in fds:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    note("unlocked", fds=fds)
+    return await waits_beside.fn(flag)
+
+
+def lock_files() -> list[int]:
+    """Return this process's descriptors of lock files."""
+    links = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    return [int(link.name) for link in links if os.path.realpath(link).endswith(".lock")]

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast.clock import SYSTEM
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.store.reads import WorkerStatus
+from outlast.worker.reaper import Reaper
 from tests.crash import tasks
 from tests.crash.harness import Scene, scene
 from tests.crash.proxy import proxied
@@ -83,3 +85,21 @@ async def test_what_a_killed_worker_had_only_claimed_is_released_and_its_file_is
     released = {token for token, (outcome, _) in outcomes.items() if outcome == "released"}
     assert not released & begun, "what has begun is never taken for what has not"
     assert not file.exists()
+
+
+async def test_a_task_that_unlocks_the_lock_file_does_not_make_its_worker_look_dead(
+    stage: Scene,
+) -> None:
+    await stage.worker("--runners", "1", env={"OUTLAST_TEST_APP": "tests.crash.odd_ends:app"})
+    flag = stage.folder / "go on"
+    job = await stage.enqueue("unlocks_the_lock_file", flag=str(flag))
+
+    async def unlocked() -> bool:
+        return bool(stage.entries("unlocked"))
+
+    await stage.until(unlocked, "the task")
+    assert len(stage.entries("unlocked")[0]["fds"]) == 1, "its runner has inherited it"
+    await Reaper(stage.store, lambda: 0, lambda _: None, clock=SYSTEM).run_once()
+    flag.touch()
+    assert (await stage.ended(job)).attempt_count == 1
+    assert [row.status for row in await stage.worker_rows()] == [WorkerStatus.ACTIVE]

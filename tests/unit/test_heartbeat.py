@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+from pathlib import Path
 
 import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LeaseTerms, Trust
+from outlast.store import lockfile
+from outlast.store.lockfile import LockFile, Probe
 from outlast.store.values import Beat, Failing, WorkerRef
 from outlast.testing import ManualClock
 from outlast.worker.condition import Trouble
@@ -129,6 +133,19 @@ async def test_the_shortest_lease_bears_a_beat_that_is_lost(heart):
     heart.store.takes = 0.25
     await heart.beat()
     assert trust.holds(heart.clock.boot())
+
+
+@pytest.mark.parametrize("error", [None, StoreUnavailable("away")], ids=["renewed", "missed"])
+async def test_a_lock_file_that_a_task_has_unlocked_is_locked_by_the_next_beat(
+    heart, tmp_path: Path, error: Exception | None
+):
+    lock = LockFile.create(tmp_path, "w1")
+    heart.heartbeat._lock, heart.store.fails = lock, [error] if error else []
+    fcntl.flock(lock.fd, fcntl.LOCK_UN)
+    fcntl.flock(lock.runners_fd, fcntl.LOCK_UN)
+    await heart.beat()
+    assert lockfile.probe(lock.path, lock.device, lock.inode) is Probe.HELD
+    lock.release()
 
 
 async def test_a_main_loop_that_has_stopped_turning_is_not_kept_alive(heart):

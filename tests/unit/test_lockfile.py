@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 from unittest import mock
@@ -68,6 +69,49 @@ def test_without_the_very_file_nothing_is_known(lock: LockFile):
     lock.begin(7)
     assert lockfile.read_begun(None, None, None) is None
     assert lockfile.read_begun(lock.path, lock.device, lock.inode + 1) is None
+
+
+# ------------------------------------------------------------------- who may unlock it
+
+
+def test_a_task_in_a_runner_can_unlock_nothing_but_the_lock_of_runners(lock: LockFile):
+    fcntl.flock(lock.runners_fd, fcntl.LOCK_UN)
+    assert lockfile.probe(*named(lock)) is Probe.HELD
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.pwrite(lock.runners_fd, b"9" * 20, 0)
+
+
+def test_the_lock_of_runners_holds_after_that_of_their_worker_is_gone(lock: LockFile):
+    fcntl.flock(lock.fd, fcntl.LOCK_UN)
+    assert lockfile.probe(*named(lock)) is Probe.HELD
+    fcntl.flock(lock.runners_fd, fcntl.LOCK_UN)
+    assert lockfile.probe(*named(lock)) is Probe.FREE
+
+
+@pytest.mark.parametrize("how", [fcntl.LOCK_UN, fcntl.LOCK_EX], ids=["unlocks", "locks alone"])
+def test_what_a_task_has_done_to_the_lock_is_undone(lock: LockFile, how: int):
+    for fd in (lock.fd, lock.runners_fd):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    fcntl.flock(lock.fd, how)
+    lock.hold()
+    assert lockfile.probe(*named(lock)) is Probe.HELD
+    fcntl.flock(lock.fd, fcntl.LOCK_UN)
+    assert lockfile.probe(*named(lock)) is Probe.HELD, "both are locked again"
+
+
+def test_a_descriptor_that_is_another_files_by_now_is_not_locked(lock: LockFile, tmp_path: Path):
+    own = os.dup(lock.fd)
+    with (tmp_path / "theirs").open("w") as theirs, (tmp_path / "theirs").open() as look:
+        os.dup2(theirs.fileno(), lock.fd)
+        lock.hold()
+        fcntl.flock(look, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(own)
+
+
+def test_a_lock_that_was_let_go_of_is_not_taken_again(lock: LockFile):
+    lock.release(unlink=False)
+    lock.hold()
+    assert lockfile.probe(*named(lock)) is Probe.FREE
 
 
 # ------------------------------------------------------------------------- who removes it

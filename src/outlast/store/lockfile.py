@@ -3,13 +3,16 @@
 It also tells which attempts a dead worker may have run: the newest that it let begin. What it had
 claimed and not begun, and what it handed back at its end without reaching the store, is no loss.
 
-The worker holds flock(LOCK_EX) and hands the descriptor down to its runners, so the lock is
-free only when *all* of them are gone, however they died. (A record lock as of ``lockf`` does not
-pass on to children, and closing any other descriptor of the file drops it.) A file proves
-something only if device and inode are those on the worker's row: cleaners of temporary
-directories unlink files, and a new file under an old name says nothing about the old worker. So
-each worker makes a file of its own. It is unlinked by its owner at a clean end, by the reaper that
-has found it free once the row says so, and, where a day older, by a worker that starts.
+The worker and its tether hold flock(LOCK_SH) through ``fd``, its runners through ``runners_fd``,
+which they inherit, so the lock is free (LOCK_EX can be had) only when *all* of them are gone,
+however they died. (A record lock as of ``lockf`` does not pass on to children, and closing any
+other descriptor of the file drops it.) ``runners_fd`` is of an open file description of its own,
+for reading only: a task that unlocks it takes the lock from runners alone.
+
+A file proves something only if device and inode are those on the worker's row: cleaners of
+temporary directories unlink files, and a new file under an old name says nothing about the old
+worker. So each worker makes a file of its own. It is unlinked by its owner at a clean end, by the
+reaper that has found it free once the row says so, and, where a day older, by a worker that starts.
 """
 
 from __future__ import annotations
@@ -73,12 +76,13 @@ class Probe(StrEnum):
 
 
 class LockFile:
-    """A file that this process holds locked until it, and all who inherited ``fd``, are gone."""
+    """A file that is locked until this process, and all who inherited a descriptor, are gone."""
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, runners_fd: int) -> None:
         status = os.fstat(fd)
         self.path = path
         self.fd = fd
+        self.runners_fd = runners_fd
         self.device = status.st_dev
         self.inode = status.st_ino
         self.count = 0
@@ -97,14 +101,14 @@ class LockFile:
         except OSError as error:
             raise ConfigError(f"no lock file in {directory}: {error.strerror or error}") from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _share(fd, directory)
             _write(fd, 0)
+            runners_fd = _lock_twice(fd, path)
         except OSError as error:
             os.close(fd)
             raise ConfigError(f"no lock in {directory}: {error.strerror or error}") from error
         _sweep(directory, os.fstat(fd).st_mtime - _SWEEP_AGE_SECONDS)
-        return cls(Path(path), fd)
+        return cls(Path(path), fd, runners_fd)
 
     def valid(self) -> bool:
         """Whether others can still find this file under its path."""
@@ -113,6 +117,17 @@ class LockFile:
         except OSError:
             return False
         return (status.st_dev, status.st_ino) == (self.device, self.inode)
+
+    def hold(self) -> None:
+        """Lock it again, where a task has unlocked it: in process nothing keeps one from that.
+
+        A descriptor whose number is another file's by now is left alone.
+        """
+        for fd in (self.fd, self.runners_fd):
+            with suppress(OSError, ValueError):
+                status = os.fstat(fd)
+                if (status.st_dev, status.st_ino) == (self.device, self.inode):
+                    fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def beat(self, above: int = 0) -> int:
         """Raise the counter in the file, beyond ``above``, and return it. Raises OSError."""
@@ -145,7 +160,8 @@ class LockFile:
         if unlink:
             self._unlink()
         os.close(self.fd)
-        self.fd = -1
+        os.close(self.runners_fd)
+        self.fd = self.runners_fd = -1
 
     def _unlink(self) -> None:
         if self.valid():
@@ -186,6 +202,8 @@ def probe(
 ) -> Probe:
     """Return whether a worker's lock is held. Makes nothing, unlinks nothing, never waits.
 
+    For that instant a free lock is held by this look: another one takes it for held until its next.
+
     ``boot`` is the boot id on the worker's row: another one than this machine's is unknown.
     """
     if path is None or (boot is not None and boot != boot_id()):
@@ -194,7 +212,7 @@ def probe(
     if fd is None:
         return Probe.UNKNOWN
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return Probe.HELD
     except OSError:
@@ -338,6 +356,18 @@ def _share(fd: int, directory: Path) -> None:
         with suppress(OSError):
             os.fchown(fd, -1, status.st_gid)
             os.fchmod(fd, 0o640)
+
+
+def _lock_twice(fd: int, path: str) -> int:
+    """Lock a new file for its worker, and once more through the descriptor that is returned."""
+    fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    other = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        os.close(other)
+        raise
+    return other
 
 
 def _plain(name: str) -> str:

@@ -193,7 +193,7 @@ async def _assembled(
         concurrency=settings.concurrency,
         store_id=await store.store_id(),
         url=url,
-        lock=None if lock is None else lock.fd,
+        lock=None if lock is None else lock.runners_fd,
         shell=settings.shell,
         wakeup=wakeup,
     )
@@ -203,7 +203,7 @@ async def _assembled(
         clock=clock,
         on_output=output.write,
         on_failure=worker.fail,
-        shared_fds=() if lock is None else (lock.fd,),
+        shared_fds=() if lock is None else (lock.runners_fd,),
     )
     pool = _pool(worker, make, settings, tether, clock)
     worker.attach(pool, *_duties_of_the_first_process(pool, tether))

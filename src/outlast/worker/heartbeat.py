@@ -3,6 +3,9 @@
 Nothing that happens on the worker's main loop can delay a beat; but a main loop that has stopped
 turning must not be kept alive by its own heartbeat either: when it has not turned for half a
 lease, beats stop, and the lease ends as it would for a dead worker.
+
+With each beat the lock file is locked again, should a task in this process have unlocked it: a lock
+that is free is the proof of a death.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from outlast.errors import describe
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms
 from outlast.store.base import Store
+from outlast.store.lockfile import LockFile
 from outlast.store.values import Beat, Failing, WorkerRef
 from outlast.worker.condition import Trouble
 
@@ -37,8 +41,10 @@ class Heartbeat:
         *,
         clock: Clock,
         on_beat: Callable[[float, WorkerRef, Beat], None],
+        lock: LockFile | None = None,
     ) -> None:
         self.me = me
+        self._lock = lock
         self._open_store = open_store
         self._terms = terms
         self._clock = clock
@@ -84,6 +90,8 @@ class Heartbeat:
         the next is not late as well.
         """
         asked_at = self._clock.boot()
+        if self._lock is not None:
+            self._lock.hold()
         pause = await self._beat(asked_at)
         return max(PAUSE_SECONDS_MIN, pause - (self._clock.boot() - asked_at))
 

@@ -95,6 +95,7 @@ class Worker:
             self.registration.terms,
             clock=clock,
             on_beat=self._on_beat,
+            lock=lock,
         )
         self._herald = Herald(wakeup, store, new, lambda: self.me, poll=settings.poll, clock=clock)
         self.savings = Savings(store, self.ledger, on_pending=lambda: self._nudge("savings"))
