@@ -57,6 +57,7 @@ def _from_json(wanted: Any, value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_to_json)
+_skim = msgspec.json.Decoder(msgspec.Raw)
 _split = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -86,6 +87,17 @@ def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any)
         return _decoder(annotation).decode(text)
     except Exception as error:
         raise BadArguments(f"{what} does not fit {shown(annotation)}: {text_of(error)}") from error
+
+
+def is_ours(text: str) -> bool:
+    """Whether a text is JSON as ``to_json`` makes it: whole, and not too deep."""
+    try:
+        _skim.decode(text)
+        if text.count("[") + text.count("{") > DEPTH_MAX:
+            _refuse_too_deep(text.encode())
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return False
+    return True
 
 
 def _refuse_too_deep(text: bytes) -> None:
@@ -158,7 +170,13 @@ def encode_result(value: Any, annotation: Any = Any, max_payload: int = MAX_PAYL
     if len(text) > max_payload:
         raise too_large("the result has", len(text), max_payload, "return")
     from_json("the result", text, annotation)
+    if annotation is str and not isinstance(value, str):  # bytes would arrive as base64
+        raise BadArguments(f"the result does not fit str: it is of class {_class_of(value)}")
     return text.decode()
+
+
+def _class_of(value: Any) -> str:
+    return type(value).__qualname__
 
 
 def too_large(what: str, size: int, most: int, verb: str) -> BadArguments:
@@ -305,9 +323,7 @@ class Signature:
         annotation = self.fields[name].annotation
         what = f"argument {name!r} of task {self.task}"
         if annotation is str and not isinstance(value, str):  # bytes would arrive as base64
-            raise BadArguments(
-                f"{what} does not fit str: it is of class {type(value).__qualname__}"
-            )
+            raise BadArguments(f"{what} does not fit str: it is of class {_class_of(value)}")
         text = to_json(what, value)
         if annotation is not Any:
             from_json(what, text, annotation)

@@ -199,6 +199,7 @@ async def test_a_result_that_cannot_be_stored_is_rejected(bench, value):
     ("annotation", "value", "stored", "says"),
     [
         (int, "text", '"text"', "does not fit int: Expected `int`, got `str`"),
+        (str, b"x", '"eA=="', "does not fit str: it is of class bytes"),
         (int, None, "null", "does not fit int: Expected `int`, got `null`"),
         (list[int], ["a"], '["a"]', "at `$[0]`"),
         (int, 3, "3", ""),

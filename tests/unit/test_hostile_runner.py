@@ -35,6 +35,7 @@ from tests.unit.worker_kit import COMPLETED
 tokens = st.integers(1, 4) | st.sampled_from([-1, 0, 5, 2**64 - 1])
 numbers = st.integers(-1, 5) | st.integers(2**62, 2**64 - 1)
 texts = st.text(max_size=5) | st.sampled_from(["\x00", "\x1eoutlast 1 3\x1f", "x" * 10_000])
+json_texts = st.sampled_from(["null", '{"n": 1}']) | texts
 seconds = st.none() | st.floats()
 progress = st.builds(Progress, seconds, st.none() | texts, st.none() | texts, st.none() | numbers)
 crashes = st.builds(
@@ -49,7 +50,7 @@ crashes = st.builds(
 outcomes = st.builds(
     Outcome,
     kind=st.sampled_from(OutcomeKind),
-    result=st.none() | texts,
+    result=st.none() | json_texts,
     crash=st.none() | crashes,
     delay=seconds,
     message=texts,
@@ -61,7 +62,7 @@ ends = st.builds(End, tokens, outcomes, st.booleans())
 infos = st.builds(TaskInfo, texts, st.booleans(), st.lists(texts, max_size=2))
 frames: st.SearchStrategy[ToWorker] = st.one_of(
     st.builds(Ended, st.lists(ends, min_size=1, max_size=4)),
-    st.builds(Saving, numbers, tokens, numbers, texts),
+    st.builds(Saving, numbers, tokens, numbers, json_texts),
     st.builds(Reported, tokens, progress),
     st.builds(Stood, tokens, texts),
     st.builds(Restored, tokens, numbers, st.lists(texts, max_size=3)),
@@ -127,3 +128,28 @@ async def test_ends_that_are_not_its_own_make_no_runner_look_fast():
     busy(bench).says(Ended([End(token, COMPLETED) for token in range(100, 100_000)]))
     bench.clock.advance(1.0)
     assert bench.pool._ahead_shared.most() == 0
+
+
+NO_JSON = ["", "no json", "{", '{"n": 1} 2', '"a\x00b"', "NaN", "[" * 101 + "]" * 101]
+
+
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:12]))
+async def test_a_checkpoint_that_is_no_json_is_refused_with_its_runner(text: str):
+    """The next attempt would get it, and each later one, until the job is dead."""
+    bench = await Bench().ready()
+    bench.place(shared(1), shared(2))
+    with pytest.raises(FrameError, match="checkpoint that is no JSON"):
+        busy(bench).says(Saving(1, 1, 1, text))
+    assert bench.savings.saves == []
+
+
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:12]))
+async def test_a_result_that_is_no_json_is_refused_with_its_runner(text: str):
+    bench = await Bench().ready()
+    bench.place(shared(1), shared(2))
+    runner = busy(bench)
+    with pytest.raises(FrameError, match="result that is no JSON"):
+        runner.says(
+            Ended([End(2, COMPLETED), End(1, Outcome(kind=OutcomeKind.COMPLETED, result=text))])
+        )
+    assert runner.tokens == set(bench.ledger.running) == {1, 2}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from outlast.clock import Clock
+from outlast.codec import is_ours
 from outlast.errors import ApplicationError, FrameError, text_of
 from outlast.events import emit, heard
 from outlast.model.crash import LIMITS, CrashKind
@@ -333,6 +334,9 @@ class RunnerPool:
         others = [end for end in ends if end.outcome.kind is not completed]
         if any(end.outcome.crash is None for end in others if end.outcome.kind is _CRASHED):
             raise FrameError("a frame with a crash that has no report")  # none is taken in
+        results = (end.outcome.result for end in ends)
+        if not all(is_ours(result) for result in results if result is not None):
+            raise FrameError("a frame with a result that is no JSON")
         ended = [end.token for end in ends]
         runner.tokens.difference_update(ended)
         for end in others:
@@ -372,6 +376,8 @@ class RunnerPool:
     def _on_saving(self, runner: RunnerProcess, frame: Saving) -> None:
         running = self._ledger.running.get(frame.token)
         if running is not None and frame.token in runner.tokens:
+            if not is_ours(frame.value):  # each later attempt would fail at reading it
+                raise FrameError("a frame with a checkpoint that is no JSON")
             self._savings.save(runner, running, frame)
         else:  # of a task or thread that has outlived its attempt: it must not wait for ever
             runner.send(Saved(frame.seq, str(Answer.REFUSED)))
