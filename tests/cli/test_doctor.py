@@ -11,19 +11,21 @@ from typing import Any
 import asyncpg
 import pytest
 
+from outlast.model.job import Policy
 from outlast.store import open_store
 from tests.cli.conftest import Outlast
 from tests.cli.test_reading import Filled, names
-from tests.conformance.kit import Hands, enqueued, job
+from tests.conformance.hostile_kit import raw
+from tests.conformance.kit import Hands, crashed, enqueued, job
 from tests.pgbouncer import PgBouncerServer
 from tests.servers import PostgresServer
 
 SOUND = {"fsync": "on", "full_page_writes": "on", "max_prepared_transactions": "5"}
 
 
-def found(outlast: Outlast, url: str, *more: str, code: int = 0) -> dict[str, Any]:
+def found(outlast: Outlast, url: str, *more: str, code: int = 0, **env: str) -> dict[str, Any]:
     """Return the findings by name; where there are several of a name, the last."""
-    said = outlast("doctor", *more, "--url", url, "--json")
+    said = outlast("doctor", *more, "--url", url, "--json", **env)
     assert said.code == code, (said.out, said.err)
     said.code = 0
     document = said.json()
@@ -66,6 +68,46 @@ def test_workers_and_jobs_are_looked_at(outlast: Outlast, staffed_url: str, fold
     assert level(findings, "leases") == "hint"
     assert "tasks are mail, nap" in findings["application"]["sentence"]
     assert findings["unknown_tasks"]["sentence"].endswith("does not have: old.name.")
+
+
+async def spoiled(url: str) -> int:
+    """Make a store in which the row of a dead job and the one of a worker cannot be read."""
+    store = open_store(url)
+    await store.open()
+    try:
+        hands = await Hands.on(store, "w-odd")
+        await enqueued(store, job(policy=Policy(retries=0)))
+        (claimed,) = await hands.claim()
+        await hands.hand_in(crashed(claimed))
+        async with raw(url) as rows:
+            await rows.run("UPDATE outlast_jobs SET policy = '{'")
+            await rows.run("UPDATE outlast_workers SET tasks = '{'")
+        return claimed.job_id
+    finally:
+        await store.close()
+
+
+def test_rows_that_cannot_be_read_are_found(outlast: Outlast, store_url: str) -> None:
+    job_id = asyncio.run(spoiled(store_url))
+    code = 0 if store_url.startswith("sqlite") else 1
+    findings = found(outlast, store_url, code=code)
+    assert findings["malformed_jobs"]["sentence"].endswith(f"(policy): {job_id}.")
+    assert "w-odd" in findings["malformed_workers"]["sentence"]
+
+
+def test_what_strangers_could_read_on_the_way_is_found(outlast: Outlast) -> None:
+    away = "postgresql://u:p@0.0.0.0:1/none?sslmode=require"
+    findings = found(outlast, away, code=1, OUTLAST_WAKEUP="nats://u:p@nats.invalid")
+    assert level(findings, "messenger_tls") == "warning"
+    assert level(findings, "tls") == "hint"
+    assert level(findings, "secret_in_arguments") == "warning"
+
+
+def test_a_role_that_may_do_more_than_a_worker_has_to_is_found(
+    outlast: Outlast, pg_url: str
+) -> None:
+    asyncio.run(staffed(pg_url))
+    assert level(found(outlast, pg_url, code=1), "role") == "warning"
 
 
 def test_people_see_a_line_for_each_and_how_to_mend(outlast: Outlast, rows: Filled) -> None:

@@ -4,6 +4,7 @@ file's owner has opened it to a group."""
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from outlast.doctor import locks_of
 from outlast.store import open_store
 from outlast.store.base import Store
 from outlast.store.lockfile import LockFile, directory_for
@@ -96,6 +98,7 @@ async def test_the_doctor_is_told_who_else_can_use_the_files(tmp_path: Path) -> 
     store = open_store(f"sqlite:///{path}")
     await store.open()
     assert await open_to(store) == {}
+    assert (await facts_of(store)).directory_mode == mode(tmp_path)
     path.chmod(0o644)
     Path(f"{path}-locks").chmod(0o755)
     found = await open_to(store)
@@ -103,10 +106,30 @@ async def test_the_doctor_is_told_who_else_can_use_the_files(tmp_path: Path) -> 
     await store.close()
 
 
-async def open_to(store: Store) -> dict[str, int]:
+async def test_the_doctor_is_told_whose_the_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "jobs.db"
+    await in_use(path)
+    path.chmod(0o644)
+    store = open_store(f"sqlite:///{path}")
+    await store.open()
+    assert (await facts_of(store)).owners == {}
+    owner = pwd.getpwuid(path.stat().st_uid).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    assert (await facts_of(store)).owners[str(path)] == owner
+    assert locks_of(f"sqlite:///{path}").owner == owner
+    await store.close()
+
+
+async def facts_of(store: Store) -> SqliteFacts:
     found = await store.inspector.surroundings()
     assert isinstance(found, SqliteFacts)
-    return found.open_to
+    return found
+
+
+async def open_to(store: Store) -> dict[str, int]:
+    return (await facts_of(store)).open_to
 
 
 async def test_a_file_that_is_there_keeps_its_mode_and_nothing_is_left_beside_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,18 @@ import pytest
 
 from outlast.doctor import Application, Facts, Finding, Locks, doctor_document, examine, locks_of
 from outlast.errors import SchemaMismatch
+from outlast.doctor import (
+    Application,
+    Exposure,
+    Facts,
+    Finding,
+    Locks,
+    Messenger,
+    doctor_document,
+    examine,
+    locks_of,
+    look_at,
+)
 from outlast.store.figures import Figures, Lane, Number, Undecodable
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.reads import Held, WorkerStatus
@@ -88,6 +101,12 @@ def locks(**changes: Any) -> Facts:
     return facts(locks=msgspec.structs.replace(WELL.locks, **changes))
 
 
+def exposed(**changes: Any) -> Facts:
+    return facts(exposure=Exposure(**changes))
+
+
+NATS = Messenger(place="nats.example:4222", secured=False, login=True)
+OTHERS = {"/srv/jobs.db": "alice"}
 FAILING = facts(workers=[worker(failing="exchange: NotPermitted: no", failing_since=NOW - 60)])
 LOST = worker(2, status=WorkerStatus.LOST, stopped_at=NOW - 60)
 CASES: list[tuple[Facts, str, str, str]] = [
@@ -95,6 +114,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (file(open_to={"/srv/jobs.db": 0o644, "/srv/jobs.db-locks": 0o2770}), "warning", "private",
      "locks on /srv/jobs.db (0644)."),
     (file(open_to={"/srv/jobs.db": 0o660}), "hint", "private", "group"),
+    (file(open_to={"/srv/jobs.db": 0o644}, owners=OTHERS), "warning", "private", "(0644)"),
+    (file(directory_mode=0o777), "warning", "replaceable", "mode 0777"),
     (facts(error="PostgreSQL: refused", surroundings=None), "problem", "store", "refused"),
     (facts(error="no file x.db\ngive --url", surroundings=None), "problem", "store", "x.db."),
     (facts(mismatch="it lacks 0007"), "problem", "schema", "0007"),
@@ -105,6 +126,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (server(standby=True), "problem", "standby", "no writes"),
     (server(lacking=["UPDATE ON SEQUENCE s"]), "warning", "privileges", "UPDATE ON SEQUENCE s"),
     (facts(denied="permission denied", surroundings=None), "problem", "privileges", "denied"),
+    (server(superuser=True, owner=True), "warning", "role", "shop is a superuser"),
+    (server(owner=True), "hint", "role", "any task can change the tables"),
     (server(fsync="off"), "problem", "fsync", "destroy"),
     (server(full_page_writes="off"), "warning", "full_page_writes", "half written"),
     (server(synchronous_commit="off"), "warning", "synchronous_commit", "last moment"),
@@ -152,6 +175,20 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(workers=[worker(drain_requested=True)]), "warning", "draining", "render"),
     (facts(figures=msgspec.structs.replace(FIGURES, undecodable=[LEFT_BEHIND])), "warning",
      "undecodable", "up to 37 times in a row, last by release 2026.1"),
+    (facts(malformed={7: "policy"}), "warning", "malformed_jobs", "1 dead job cannot be read (pol"),
+    (facts(malformed=dict.fromkeys(range(1, 9), "policy")), "warning", "malformed_jobs",
+     "1, 2, 3, 4, 5 and 3 more"),
+    (facts(workers=[worker(malformed="tasks, tags")]), "warning", "malformed_workers",
+     "rows of W-1 cannot be read: tasks, tags"),
+    (exposed(sslmode="prefer"), "warning", "tls", "sslmode=prefer goes in clear"),
+    (exposed(sslmode="disable", authority=True), "warning", "tls", "sslmode=disable goes in clear"),
+    (exposed(sslmode="require"), "hint", "tls", "believes any certificate"),
+    (exposed(messenger=NATS), "warning", "messenger_tls", "nats.example:4222), without TLS"),
+    (exposed(messenger=msgspec.structs.replace(NATS, login=False)), "hint", "messenger_tls", "has"),
+    (exposed(in_arguments=True), "warning", "secret_in_arguments", "every user"),
+    (exposed(keys={"/etc/nats.creds": 0o644}), "warning", "key_file", "/etc/nats.creds (0644)"),
+    (locks(mode=0o777, owner="alice"), "warning", "lock_directory", "a directory of alice"),
+    (locks(writable=False, owner="alice"), "warning", "lock_directory", "can make no lock file"),
     (locks(network="nfs"), "problem", "lock_directory", "nfs"),
     (locks(mode=0o777), "warning", "lock_directory", "Everybody"),
     (locks(cleaned_by="tmp.conf: q /tmp 1777 root root 10d"), "hint", "lock_directory", "10d"),
@@ -175,6 +212,106 @@ def test_what_is_amiss_is_found_and_said_how_to_mend(
     assert found.level == level
     assert words in found.sentence
     assert found.mend
+
+
+TABLE = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+
+
+@pytest.mark.parametrize("name", sorted({case[2] for case in CASES}))
+def test_each_finding_is_in_the_docs(name: str) -> None:
+    (section,) = re.findall(
+        r"^## Is everything in order\?\n(.*?)^## ", TABLE, re.DOTALL | re.MULTILINE
+    )
+    assert f"`{name}`" in section
+
+
+@pytest.mark.parametrize(
+    "amiss",
+    [
+        file(open_to={"/srv/jobs.db": 0o666}, owners=OTHERS),
+        locks(mode=0o777, owner="alice"),
+        exposed(keys={"/srv/jobs.db": 0o644}, owners=OTHERS),
+    ],
+)
+def test_a_mode_of_a_strangers_file_is_not_to_be_changed_by_this_user(amiss: Facts) -> None:
+    (mend,) = (one.mend for one in examine(amiss) if one.level == "warning")
+    assert "chmod" not in mend.partition("as root")[0]
+    assert "alice" in mend or "OUTLAST_RUN_DIR" in mend
+
+
+def test_a_directory_where_all_may_write_and_none_may_delete_another_ones_file_is_well() -> None:
+    """As /tmp is: lock files are made for their user alone."""
+    (found,) = (one for one in examine(locks(mode=0o1777)) if one.name == "lock_directory")
+    assert found.level == "ok"
+
+
+@pytest.mark.parametrize("mode", ["verify-full", "verify-ca", "require"])
+def test_a_server_that_has_to_prove_itself_is_well(mode: str) -> None:
+    (found,) = (one for one in examine(exposed(sslmode=mode, authority=True)) if one.name == "tls")
+    assert found.level == "ok"
+
+
+def test_a_messenger_by_tls_is_well() -> None:
+    secured = msgspec.structs.replace(NATS, secured=True)
+    found = {one.name: one for one in examine(exposed(messenger=secured))}
+    assert found["messenger_tls"].level == "ok"
+
+
+ELSEWHERE = "postgresql://shop:secret@db.example:5432/shop"
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "mode"),
+    [
+        ("sqlite:///jobs.db", {}, None),
+        ("postgresql://shop@localhost/shop", {}, None),
+        ("postgresql://shop@127.0.0.1:5433/shop", {}, None),
+        ("postgresql://shop@[::1]:5433/shop", {}, None),
+        ("postgresql:///shop", {}, None),
+        ("postgresql:///shop?host=/run/postgresql", {}, None),
+        ("postgresql:///shop", {"PGHOST": "db.example"}, "prefer"),
+        ("postgresql:///shop?host=db.example", {}, "prefer"),
+        (ELSEWHERE, {}, "prefer"),
+        (ELSEWHERE, {"PGSSLMODE": "verify-full"}, "verify-full"),
+        (f"{ELSEWHERE}?sslmode=require", {"PGSSLMODE": "verify-full"}, "require"),
+        ("postgresql://shop@localhost,[2001:db8::1]:5432/shop", {}, "prefer"),
+    ],
+)
+def test_how_far_the_way_to_the_server_is_secured_is_in_url_and_environment(
+    url: str, environ: dict[str, str], mode: str | None
+) -> None:
+    assert look_at(url, None, [], environ).sslmode == mode
+
+
+@pytest.mark.parametrize(
+    ("wakeup", "found"),
+    [
+        (None, None),
+        ("nats://u:p@localhost:4222", None),
+        ("no messenger at all", None),
+        ("nats://u:p@nats.example", NATS),
+        ("tls://nats.example", Messenger(place="nats.example:4222", secured=True, login=False)),
+        ("amqp://127.0.0.1,mq.example?tls_ca=/ca.pem",
+         Messenger(place="127.0.0.1:5672,mq.example:5672", secured=True, login=False)),
+    ],
+)  # fmt: skip
+def test_how_far_the_way_to_the_messenger_is_secured_is_in_its_url(
+    wakeup: str | None, found: Messenger | None
+) -> None:
+    assert look_at("sqlite:///jobs.db", wakeup, [], {}).messenger == found
+
+
+def test_keys_that_others_can_read_and_a_password_among_the_arguments_are_found(
+    tmp_path: Path,
+) -> None:
+    wide, own = tmp_path / "wide.creds", tmp_path / "own.key"
+    for path, mode in ((wide, 0o644), (own, 0o600)):
+        path.touch()
+        path.chmod(mode)
+    found = look_at(f"{ELSEWHERE}?sslkey={own}", f"nats://h?creds={wide}", [ELSEWHERE], {})
+    assert found.keys == {str(wide): 0o644}
+    assert found.in_arguments
+    assert not look_at(ELSEWHERE, None, ["postgresql://shop@db.example/shop"], {}).in_arguments
 
 
 @pytest.mark.parametrize("well", [WELL, file(), facts(workers=[worker(), worker(2)])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,14 +13,17 @@ from outlast.cli.connect import check_exists, make, place, workers_of
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.options import AppUrl, Json, command
 from outlast.clock import SYSTEM
-from outlast.config import resolve_url
+from outlast.config import resolve_url, resolve_wakeup
 from outlast.errors import NotPermitted, SchemaMismatch, StoreError, text_of
+from outlast.model.job import State
+from outlast.store.reads import JobFilter
 from outlast.words import count_of
 
 if TYPE_CHECKING:
-    from outlast.doctor import Application, Finding
+    from outlast.doctor import Application, Exposure, Finding
     from outlast.store.base import Store
 
+DEAD_LOOKED_AT = 50
 STYLES = {"ok": "green", "hint": "cyan", "warning": "yellow", "problem": "bold red"}
 WIDTH = max(map(len, STYLES)) + 2
 
@@ -40,20 +44,22 @@ def doctor(
     """Check what store, workers and this machine stand on, and say how to mend it.
 
     Durability of the store, poolers, connections, transactions that were left open, disk and file
-    system, lock files, lost and missing workers, jobs that no worker can take. With MODULE:APP also
-    whether it imports and has the tasks of the jobs that wait. It changes nothing. Exit code 1 if
-    there is a problem; hints and warnings are only shown.
+    system, lock files, what strangers could read, lost and missing workers, jobs that no worker can
+    take. With MODULE:APP also whether it imports and has the tasks of the jobs that wait. It changes
+    nothing. Exit code 1 if there is a problem; hints and warnings are only shown.
 
     Examples:
         outlast doctor
         outlast doctor shop.jobs:app --json
     """
     from outlast.cli.show import console, print_json
-    from outlast.doctor import Level, doctor_document
+    from outlast.doctor import Level, doctor_document, look_at
 
     found, application = _application(app)
     address = resolve_url(found.url if url is None and found is not None else url)
-    findings = asyncio.run(_findings(address, application))
+    wakeup = resolve_wakeup(None if found is None else found.wakeup)
+    exposure = look_at(address, wakeup, [] if url is None else [url], os.environ)
+    findings = asyncio.run(_findings(address, application, exposure))
     if json:
         print_json(doctor_document(place(address), findings))
     else:
@@ -74,7 +80,7 @@ def _application(spec: str | None) -> tuple[Found | None, Application | None]:
     return found, Application(spec=spec, tasks=found.tasks, aliases=found.aliases)
 
 
-async def _findings(url: str, application: Application | None) -> list[Finding]:
+async def _findings(url: str, application: Application | None, exposure: Exposure) -> list[Finding]:
     from outlast.doctor import Facts, examine, in_kubernetes, locks_of
 
     store = make(url, reads=True, pooler=True)
@@ -94,6 +100,7 @@ async def _findings(url: str, application: Application | None) -> list[Finding]:
             place=place(url),
             now=SYSTEM.wall(),
             locks=locks_of(url),
+            exposure=exposure,
             application=application,
             kubernetes=in_kubernetes(),
             **seen,
@@ -109,6 +116,8 @@ async def _look(store: Store, seen: dict[str, Any]) -> None:
     seen["workers"] = await workers_of(store)
     seen["held"] = await store.inspector.held()
     seen["figures"] = await store.inspector.figures()
+    died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
+    seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
 
 
 async def _look_round(store: Store, seen: dict[str, Any]) -> None:

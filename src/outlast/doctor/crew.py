@@ -19,6 +19,7 @@ NO_INOTIFY = (
     "That costs some 1% of a core. Too many open files: raise fs.inotify.max_user_instances, a"
     " limit per user."
 )
+FIND_WRITER = "Outlast writes no such rows: see who else may write to the tables."
 MENDS = {
     "unservable": "Start a worker of a release that has this task, or give the task this name as"
     " an alias; `outlast cancel` ends jobs that nobody wants any more.",
@@ -201,6 +202,29 @@ def undecodable(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def malformed(facts: Facts) -> Iterator[Finding]:
+    """Whether rows hold what Outlast has not written."""
+    if facts.malformed:
+        ids = ", ".join(str(job_id) for job_id in list(facts.malformed)[:NAMES_SHOWN])
+        columns = ", ".join(sorted(set(facts.malformed.values())))
+        yield Finding(
+            level=Level.WARNING,
+            name="malformed_jobs",
+            sentence=f"{count_of(len(facts.malformed), 'dead job')} cannot be read"
+            f" ({line(columns, 100)}): {ids}{_and_more(len(facts.malformed))}.",
+            mend="`outlast job ID` names the columns: mend the row and `outlast requeue ID`, or"
+            f" `outlast dead discard ID`. {FIND_WRITER}",
+        )
+    if odd := [one for one in facts.workers if one.malformed is not None]:
+        columns = ", ".join(sorted({one.malformed or "" for one in odd}))
+        yield Finding(
+            level=Level.WARNING,
+            name="malformed_workers",
+            sentence=f"The rows of {_named(odd)} cannot be read: {line(columns, 100)}.",
+            mend=f"Restart that worker; if there is none, delete the row. {FIND_WRITER}",
+        )
+
+
 def _by(
     facts: Facts, words_of: Callable[[WorkerRow], str | None]
 ) -> list[tuple[str, list[WorkerRow]]]:
@@ -214,7 +238,11 @@ def _by(
 
 def _named(some: Sequence[WorkerRow]) -> str:
     names = ", ".join(line(one.name, NAME_MAX) for one in some[:NAMES_SHOWN])
-    return f"{names} and {len(some) - NAMES_SHOWN} more" if some[NAMES_SHOWN:] else names
+    return f"{names}{_and_more(len(some))}"
+
+
+def _and_more(number: int) -> str:
+    return f" and {number - NAMES_SHOWN} more" if number > NAMES_SHOWN else ""
 
 
 CREW: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
@@ -228,4 +256,5 @@ CREW: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     unservable,
     slots_held,
     undecodable,
+    malformed,
 )

@@ -32,13 +32,39 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class Locks(msgspec.Struct, frozen=True, kw_only=True):
     """The directory of lock files on this machine. ``mode``: its permissions, None where it does
-    not exist yet. ``network``: the kind of a file system whose locks are not to be trusted.
-    ``cleaned_by``: the rule by which old files in it are deleted."""
+    not exist yet. ``owner``: its owner's name, None where that is this user; ``writable``: whether
+    this user may make files in it. ``network``: the kind of a file system whose locks are not to be
+    trusted. ``cleaned_by``: the rule by which old files in it are deleted."""
 
     path: str
     mode: int | None = None
+    owner: str | None = None
+    writable: bool = True
     network: str | None = None
     cleaned_by: str | None = None
+
+
+class Messenger(msgspec.Struct, frozen=True, kw_only=True):
+    """A messenger on another host: whether TLS is asked for, and a login given."""
+
+    place: str
+    secured: bool
+    login: bool
+
+
+class Exposure(msgspec.Struct, frozen=True, kw_only=True):
+    """What strangers could read. ``sslmode``: of PostgreSQL on another host, None where it is on
+    this one, or no PostgreSQL; ``authority``: whether one is known for its certificates.
+    ``in_arguments``: a password was given as an argument. ``keys``: files of keys that others than
+    their owner can use -> their modes, ``owners``: those of them that are another user's -> whose.
+    """
+
+    in_arguments: bool = False
+    sslmode: str | None = None
+    authority: bool = False
+    messenger: Messenger | None = None
+    keys: dict[str, int] = {}
+    owners: dict[str, str] = {}
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +80,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that was seen. ``now`` is this machine's, in seconds since 1970;
     ``asked_at``: what it was when the surroundings were read, for a look at the store's clock. What
     could not be read, because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a
-    privilege is missing), is None or empty."""
+    privilege is missing), is None or empty. ``malformed``: jobs among those that died last whose
+    rows cannot be read, by id -> the columns."""
 
     place: str
     now: float
@@ -67,6 +94,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[WorkerRow] = []
     held: list[Held] = []
     figures: Figures | None = None
+    malformed: dict[int, str] = {}
+    exposure: Exposure = Exposure()
     application: Application | None = None
     kubernetes: bool = False
 

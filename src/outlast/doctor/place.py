@@ -10,24 +10,33 @@ from pathlib import Path
 
 from outlast.doctor.finding import Application, Facts, Finding, Level, Locks, ok
 from outlast.store.lockfile import directory_for, refuses
+from outlast.store.surroundings import SqliteFacts, owner_unless_own
 from outlast.words import line
 
 TMPFILES = ("/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/lib/tmpfiles.d")
 AGE_FIELD = 5  # of a line of tmpfiles.d: type path mode user group age argument
 NAMES_SHOWN = 10
+OWN_DIRECTORY = "Set OUTLAST_RUN_DIR to a directory of the workers' user on a local disk."
+OWN_FILE = (
+    "Keep the file where its directory, and the one of lock files beside it, are the workers'"
+    " user's, or their group's on purpose: see docs/operating.md, Sharing a file."
+)
 
 
 def locks_of(url: str, tmpfiles: Iterable[str] = TMPFILES) -> Locks:
     """Look at where workers of this store, on this machine, keep their lock files."""
     path = directory_for(url)
     try:
-        status = path.stat()
+        mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
         mode = None
-    else:
-        mode = stat.S_IMODE(status.st_mode)
     return Locks(
-        path=str(path), mode=mode, network=refuses(path), cleaned_by=_cleaner(path, tmpfiles)
+        path=str(path),
+        mode=mode,
+        owner=owner_unless_own(path),
+        writable=mode is None or os.access(path, os.W_OK | os.X_OK),
+        network=refuses(path),
+        cleaned_by=_cleaner(path, tmpfiles),
     )
 
 
@@ -57,20 +66,27 @@ def _lines(file: Path) -> list[str]:
 def lock_directory(facts: Facts) -> Iterator[Finding]:
     """Whether lock files can prove the death of a worker on this machine."""
     locks = facts.locks
-    choose = "Set OUTLAST_RUN_DIR to a directory of the workers' user on a local disk."
+    choose = OWN_FILE if isinstance(facts.surroundings, SqliteFacts) else OWN_DIRECTORY
     if locks.network is not None:
         said = f"{locks.path} is on {locks.network}, whose locks prove nothing."
         yield Finding(level=Level.PROBLEM, name="lock_directory", sentence=said, mend=choose)
-    elif locks.mode is not None and locks.mode & stat.S_IWOTH:
-        said = f"Everybody may write to {locks.path}, and so delete the proof of a worker's death."
-        mend = f"chmod o-w {locks.path}"
+    elif (locks.mode or 0) & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+        said = f"Everybody may delete files in {_whose(locks)}, the proof of a worker's death."
+        mend = choose if locks.owner else f"chmod o-w {locks.path}"
         yield Finding(level=Level.WARNING, name="lock_directory", sentence=said, mend=mend)
+    elif not locks.writable:
+        said = f"A worker of this user can make no lock file in {_whose(locks)}."
+        yield Finding(level=Level.WARNING, name="lock_directory", sentence=said, mend=choose)
     elif locks.cleaned_by is not None:
         said = f"Old files in {locks.path} are deleted ({line(locks.cleaned_by, 120)})."
         yield Finding(level=Level.HINT, name="lock_directory", sentence=said, mend=choose)
     else:
         made = "" if locks.mode is not None else " (the first worker makes it)"
         yield ok("lock_directory", f"Lock files are in {locks.path}{made}.")
+
+
+def _whose(locks: Locks) -> str:
+    return f"{locks.path}, a directory of {line(locks.owner, 60)}" if locks.owner else locks.path
 
 
 def drain(facts: Facts) -> Iterator[Finding]:

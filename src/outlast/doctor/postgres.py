@@ -136,6 +136,19 @@ def _some(names: list[str]) -> str:
     return f"{told} and others" if len(names) > NAMED_MAX else told
 
 
+def role(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether the role of this command may do more than a worker has to."""
+    if server.superuser or server.owner:
+        may = "read and change all of the server" if server.superuser else "change the tables"
+        what = "is a superuser" if server.superuser else "owns the tables"
+        yield Finding(
+            level=Level.WARNING if server.superuser else Level.HINT,
+            name="role",
+            sentence=f"The role {server.role} {what}: if workers use it, any task can {may}.",
+            mend="Give workers a role that owns nothing: see docs/operating.md, Least privilege.",
+        )
+
+
 def pooler(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
     """Whether a pooler stands between."""
     if server.pooled:
@@ -239,6 +252,7 @@ POSTGRES: tuple[Callable[[PostgresFacts, Facts], Iterator[Finding]], ...] = (
     version,
     standby,
     privileges,
+    role,
     durability,
     stuck_sessions,
     strangers,

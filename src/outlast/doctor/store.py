@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 
 from outlast.doctor.finding import Facts, Finding, Level, ok
 from outlast.store.surroundings import SqliteFacts
@@ -118,11 +119,32 @@ def private(facts: SqliteFacts) -> Iterator[Finding]:
             level=Level.WARNING if strangers else Level.HINT,
             name="private",
             sentence=f"{who} can read what jobs are given and hold locks on {named}.",
-            mend=f"chmod {'o' if strangers else 'go'}-rwx on these; a group on purpose is well:"
-            " see docs/operating.md, Sharing a file.",
+            mend=f"{_as_owner(facts, wide)}chmod {'o' if strangers else 'go'}-rwx on these; a group"
+            " on purpose is well: see docs/operating.md, Sharing a file.",
         )
         return
     yield ok("private", "The file and its locks are their owner's alone.")
+
+
+def _as_owner(facts: SqliteFacts, paths: Iterable[str]) -> str:
+    """Return who has to mend what is another user's; nothing where it is this user's."""
+    owners = sorted({facts.owners[path] for path in paths if path in facts.owners})
+    if not owners:
+        return ""
+    named = ", ".join(line(name, 60) for name in owners)
+    return f"They are not this user's: as {named}, or as root, "
+
+
+def replaceable(facts: SqliteFacts) -> Iterator[Finding]:
+    """Whether every user can put another file in the place of this one."""
+    if facts.directory_mode & stat.S_IWOTH and not facts.directory_mode & stat.S_ISVTX:
+        yield Finding(
+            level=Level.WARNING,
+            name="replaceable",
+            sentence="Every user of this machine can delete or replace the file: its directory has"
+            f" the mode {facts.directory_mode:04o}.",
+            mend="Move the file to a directory that only its users may write to.",
+        )
 
 
 def disk(facts: SqliteFacts) -> Iterator[Finding]:
@@ -154,6 +176,7 @@ SQLITE: tuple[Callable[[SqliteFacts], Iterator[Finding]], ...] = (
     file_system,
     writable,
     private,
+    replaceable,
     disk,
     wal,
 )

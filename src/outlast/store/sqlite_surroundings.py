@@ -13,7 +13,7 @@ from outlast.store import sqlite_versions
 from outlast.store.lockfile import refuses
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_sql import statements
-from outlast.store.surroundings import SqliteFacts
+from outlast.store.surroundings import SqliteFacts, owner_unless_own
 
 _SQL = statements("surroundings")
 
@@ -25,6 +25,7 @@ async def surroundings(connection: SqliteConnection, clock: Clock) -> SqliteFact
     writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     sound = writable and mode == "wal"
     disk = os.statvfs(path.parent)
+    open_to = _open_to(path)
     return SqliteFacts(
         version=sqlite3.sqlite_version,
         faults=sqlite_versions.check(),
@@ -35,7 +36,9 @@ async def surroundings(connection: SqliteConnection, clock: Clock) -> SqliteFact
         free_bytes=disk.f_bavail * disk.f_frsize,
         wal_bytes=_size(path.with_name(f"{path.name}-wal")),
         network=refuses(path),
-        open_to=_open_to(path),
+        open_to=open_to,
+        owners={name: owner for name in open_to if (owner := owner_unless_own(name))},
+        directory_mode=stat.S_IMODE(path.parent.stat().st_mode),
     )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+from pathlib import Path
+
 import msgspec
 
 
@@ -22,6 +26,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         track_activities: whether the server shows what its sessions do; worker_roles: those of the
             sessions that hold workers' presence.
         strangers: roles that may connect and have no rights on the jobs; some, if there are many.
+        superuser, owner: whether the role of this connection is one, or owns the tables.
         unlogged: tables of Outlast that a crash empties; encoding: of the database.
     """
 
@@ -41,6 +46,8 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     not_vacuumed: list[str]
     role: str
     lacking: list[str] = []
+    superuser: bool = False
+    owner: bool = False
     unlogged: list[str] = []
     encoding: str = "UTF8"
     track_activities: str = "on"
@@ -54,7 +61,8 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A SQLite file. ``synchronous`` is that of a worker's connection (2: FULL), None where this
     user may not write; ``network`` is the kind of a file system that is not to be trusted.
     ``open_to``: those of its files and directories that users beside its owner can use -> their
-    modes."""
+    modes; ``owners``: those of them that are another user's -> whose. ``directory_mode``: of the
+    directory that the file is in."""
 
     version: str
     faults: list[str]
@@ -66,6 +74,22 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     wal_bytes: int
     network: str | None = None
     open_to: dict[str, int] = {}
+    owners: dict[str, str] = {}
+    directory_mode: int = 0o700
 
 
 Surroundings = PostgresFacts | SqliteFacts
+
+
+def owner_unless_own(path: str | Path) -> str | None:
+    """Return the name of a file's owner; None where that is this user, or nothing is there."""
+    try:
+        uid = os.stat(path).st_uid
+    except OSError:
+        return None
+    if uid == os.geteuid():
+        return None
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

@@ -48,10 +48,15 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         """Where it is, for people: no credentials."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
+    @property
+    def secured(self) -> bool:
+        """Whether TLS is asked for."""
+        return self.tls or bool(self.settings.get("tls_ca") or self.settings.get("tls_cert"))
+
     def context(self) -> ssl.SSLContext | None:
         """Return how TLS is done; None without TLS. ConfigError names a bad file."""
         ca, cert, key = (self.settings.get(f"tls_{name}") for name in ("ca", "cert", "key"))
-        if not (self.tls or ca or cert):
+        if not self.secured:
             return None
         import ssl
 

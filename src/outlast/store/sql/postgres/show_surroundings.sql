@@ -8,6 +8,9 @@ SELECT current_setting('server_version_num')::integer AS version,
        current_setting('full_page_writes') AS full_page_writes,
        current_setting('autovacuum') AS autovacuum,
        current_user::text AS role,
+       (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS superuser,
+       coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c
+                 WHERE c.oid = to_regclass('outlast_jobs')), false) AS owner,
        current_setting('server_encoding') AS encoding,
        ARRAY(SELECT c.relname::text FROM pg_class c
              WHERE c.oid IN (to_regclass('outlast_jobs'), to_regclass('outlast_attempts'),
