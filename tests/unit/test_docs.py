@@ -16,7 +16,8 @@ from outlast.config import WorkerSettings
 from outlast.events import Event
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
+PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 LATER: set[str] = set()  # the docs say of each: not yet
 LATER_FLAGS = {"--reload"}
 OF_OTHERS = {"--with", "--story"}  # pip, tests.sim

@@ -245,6 +245,17 @@ async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(
     assert nudges == nudged
 
 
+@pytest.mark.parametrize(
+    "payload", ["cancel:1", "drain:1", "cancel:", "drain:x", "\x1b[2J", "x" * 8000]
+)
+async def test_a_word_from_a_channel_ends_nothing(stage, payload):
+    """Anyone who may connect to the database can say it: what is asked is in the store alone."""
+    stage.ledger.claim([claimed(1)])
+    stage.worker._on_wake(payload)
+    assert (stage.pool.stopped, list(stage.ledger.running)) == ([], [1])
+    assert not stage.worker._stop_asked.is_set()
+
+
 @pytest.mark.parametrize(("worker_id", "nudged"), [(1, ["presence"]), (2, [])])
 async def test_a_look_that_does_not_show_the_own_presence_has_it_taken_back(
     stage, monkeypatch, worker_id, nudged
