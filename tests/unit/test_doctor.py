@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.doctor import Application, Facts, Finding, Locks, doctor_document, examine, locks_of
-from outlast.errors import SchemaMismatch
 from outlast.doctor import (
     Application,
     Exposure,
@@ -25,6 +23,7 @@ from outlast.doctor import (
     locks_of,
     look_at,
 )
+from outlast.errors import SchemaMismatch
 from outlast.store.figures import Figures, Lane, Number, Undecodable
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.reads import Held, WorkerStatus
