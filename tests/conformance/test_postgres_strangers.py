@@ -35,7 +35,7 @@ MIGRATION_KEY = int.from_bytes(b"outlast", "big")
 def stranger_url(pg_url: str, pg_server: PostgresServer) -> Iterator[str]:
     pg_server.sql(f"CREATE ROLE {STRANGER} LOGIN")
     yield pg_url.replace("postgres@", f"{STRANGER}@")
-    pg_server.sql(f"DROP ROLE {STRANGER}")
+    pg_server.sql(f"DROP OWNED BY {STRANGER}; DROP ROLE {STRANGER}", pg_url.rpartition("/")[2])
 
 
 @pytest.fixture
@@ -228,4 +228,3 @@ async def test_strangers_and_what_keeps_sessions_from_being_ended_are_shown(
     facts = await store.inspector.surroundings()
     assert isinstance(facts, PostgresFacts)
     assert STRANGER not in facts.strangers
-    await session.execute(f"REVOKE SELECT ON outlast_jobs FROM {STRANGER}")

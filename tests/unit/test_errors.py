@@ -20,7 +20,7 @@ import pytest
 
 import outlast
 from outlast import errors
-from outlast.errors import StoreError, describe, text_of
+from outlast.errors import StoreError, StoreUnavailable, describe, text_of
 from outlast.store import sqlite_errors
 from outlast.store.postgres_pool import translated
 from outlast.wakeup.base import Health
@@ -119,3 +119,9 @@ def test_a_wake_up_says_why_it_is_ill_also_of_a_silent_error() -> None:
         health = Health("notify")
         health.ill(error)
         assert not says_nothing(str(health))
+
+
+def test_a_server_without_room_on_its_disk_says_what_to_do() -> None:
+    raised = translated(asyncpg.DiskFullError("could not extend file"))
+    assert isinstance(raised, StoreUnavailable)
+    assert "disk is full: make room" in str(raised)
