@@ -61,6 +61,7 @@ def test_workers_and_jobs_are_looked_at(outlast: Outlast, staffed_url: str, fold
     code = 0 if staffed_url.startswith("sqlite") else 1  # the tests' server runs without fsync
     findings = found(outlast, staffed_url, "shop:app", code=code)
     assert level(findings, "store") == level(findings, "schema") == "ok"
+    assert level(findings, "role") == (None if code == 0 else "warning"), "the tests' superuser"
     assert "w-here" in findings["workers"]["sentence"]
     assert level(findings, "lost_workers") == "warning"
     assert "w-gone" in findings["lost_workers"]["sentence"]
@@ -101,13 +102,6 @@ def test_what_strangers_could_read_on_the_way_is_found(outlast: Outlast) -> None
     assert level(findings, "messenger_tls") == "warning"
     assert level(findings, "tls") == "hint"
     assert level(findings, "secret_in_arguments") == "warning"
-
-
-def test_a_role_that_may_do_more_than_a_worker_has_to_is_found(
-    outlast: Outlast, pg_url: str
-) -> None:
-    asyncio.run(staffed(pg_url))
-    assert level(found(outlast, pg_url, code=1), "role") == "warning"
 
 
 def test_people_see_a_line_for_each_and_how_to_mend(outlast: Outlast, rows: Filled) -> None:

@@ -88,8 +88,9 @@ async def test_what_a_killed_worker_had_only_claimed_is_released_and_its_file_is
 
 
 async def test_a_task_that_unlocks_the_lock_file_does_not_make_its_worker_look_dead(
-    stage: Scene,
+    sqlite_stage: Scene,
 ) -> None:
+    stage = sqlite_stage
     await stage.worker("--runners", "1", env={"OUTLAST_TEST_APP": "tests.crash.odd_ends:app"})
     flag = stage.folder / "go on"
     job = await stage.enqueue("unlocks_the_lock_file", flag=str(flag))
