@@ -20,6 +20,8 @@ from outlast.store import (
     postgres_presence,
     postgres_privileges,
     postgres_schema,
+    postgres_session,
+    postgres_strangers,
 )
 from outlast.store.base import Store
 from outlast.store.postgres import PostgresStore, complete_on, enqueue_on
@@ -49,7 +51,7 @@ BY_THE_OWNER = {
 }  # statements of `outlast migrate` itself
 ROOMS = (
     postgres, postgres_enqueue, postgres_exchange, postgres_inspector, postgres_presence,
-    postgres_privileges, postgres_schema, wakeup,
+    postgres_privileges, postgres_schema, postgres_session, postgres_strangers, wakeup,
 )  # fmt: skip
 
 

@@ -208,4 +208,4 @@ async def test_a_worker_s_own_trips_and_all_others_wait_for_none_of_each_other(
 def test_the_transaction_of_a_presence_is_bounded_too(pg_url: str) -> None:
     presence = PostgresPresence(pg_url, patience=2.0)
     for bound in ("idle_in_transaction_session_timeout", "tcp_user_timeout"):
-        assert f"SET LOCAL {bound} = '2000'" in presence._begin
+        assert f"SET LOCAL {bound} = '2000'" in presence._begin(None)

@@ -124,6 +124,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (server(version=130_011), "problem", "version", "13.11"),
     (server(standby=True), "problem", "standby", "no writes"),
     (server(lacking=["UPDATE ON SEQUENCE s"]), "warning", "privileges", "UPDATE ON SEQUENCE s"),
+    (server(open_schemas=["public"]), "warning", "open_schema", "in the schema public"),
     (facts(denied="permission denied", surroundings=None), "problem", "privileges", "denied"),
     (server(superuser=True, owner=True), "warning", "role", "shop is a superuser"),
     (server(owner=True), "hint", "role", "any task can change the tables"),

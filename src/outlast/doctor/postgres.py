@@ -149,6 +149,20 @@ def role(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
+def open_schema(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+    """Whether roles that have nothing to do with it may create where our names are looked up."""
+    for name in server.open_schemas:
+        yield Finding(
+            level=Level.WARNING,
+            name="open_schema",
+            sentence=f"Every role may create in the schema {name} of the search_path: a function or"
+            " an operator that is put there can run as the roles of workers and clients.",
+            mend=f"REVOKE CREATE ON SCHEMA {name} FROM PUBLIC, and GRANT it to those that need it.",
+        )
+    if not server.open_schemas:
+        yield ok("open_schema", "Only named roles may create in the schemas of the search_path.")
+
+
 def pooler(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
     """Whether a pooler stands between."""
     if server.pooled:
@@ -253,6 +267,7 @@ POSTGRES: tuple[Callable[[PostgresFacts, Facts], Iterator[Finding]], ...] = (
     standby,
     privileges,
     role,
+    open_schema,
     durability,
     stuck_sessions,
     strangers,

@@ -30,7 +30,14 @@ from outlast.errors import (
     StoreUnavailable,
     text_of,
 )
-from outlast.store.postgres_session import Transaction, begin_text, is_pooled, settings_of
+from outlast.store.postgres_session import (
+    Transaction,
+    begin_text,
+    is_pooled,
+    narrow,
+    path_of,
+    settings_of,
+)
 
 R = TypeVar("R")
 
@@ -224,11 +231,12 @@ class _Loan:
 
     async def _begin(self) -> None:
         """Begin the transaction that was asked for; behind a pooler, one in any case."""
-        pooled = is_pooled(self._connection)
-        if pooled or self._kind is not None:
+        if is_pooled(self._connection):
             self._kind = self._kind or Transaction.COMMITTED
             timeout = self._connections.settings.statement_timeout
-            await self._command(begin_text(self._kind, timeout if pooled else None))
+            await self._command(begin_text(self._kind, timeout, path_of(self._connection)))
+        elif self._kind is not None:
+            await self._command(begin_text(self._kind))
 
     async def _command(self, text: str) -> None:
         try:
@@ -355,22 +363,36 @@ class Connections:
 async def connect(
     settings: Settings, *, application: str = "outlast", keeps_plans: bool = False
 ) -> Any:
-    """Open one connection, by way of a pooler where there is one that says so. Its driver prepares
-    and executes without a break, so a pooler keeps both on one session of the server."""
+    """Open one connection, by way of a pooler where there is one. Its driver prepares and executes
+    without a break, so a pooler keeps both on one session of the server."""
     session = {
         "application_name": application,
         "default_transaction_isolation": "read committed",
         **settings_of(settings.statement_timeout, keeps_plans=keeps_plans),
     }
     try:
-        return await _open(settings, session, pooler=settings.pooler)
+        connection = await _open(settings, session, pooler=settings.pooler)
     except asyncpg.ProtocolViolationError as error:
         if "startup parameter" not in str(error):
             raise
-        return await _open(settings, session, pooler=True)
+        connection = None
+    return connection or await _open(settings, session, pooler=True)
 
 
 async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
+    """Open a connection whose search_path is ours. None: it leads to a pooler, which took our
+    settings and dropped them."""
+    connection = await _dial(settings, session, pooler=pooler)
+    ours = False
+    try:
+        ours = await narrow(connection, settings.connect_timeout)
+    finally:
+        if not ours:
+            connection.terminate()
+    return connection if ours else None
+
+
+async def _dial(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
     name = {"application_name": session["application_name"]}
     try:
         return await asyncpg.connect(
@@ -391,6 +413,8 @@ def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
     """Whether the statement ended with an error of its own and the connection is as before."""
     if isinstance(mapped, Collision):
         return True
+    if isinstance(mapped or error, SchemaMismatch):
+        return False  # its search_path may be out of date, too
     if isinstance(mapped, (StoreUnavailable, StoreCorrupt)):
         return False
     return isinstance(error, Exception)

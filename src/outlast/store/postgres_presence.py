@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.store.postgres_pool import Settings, check_url, connect, translated
-from outlast.store.postgres_session import Transaction, begin_text, in_transaction
+from outlast.store.postgres_session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.postgres_sql import sql
 from outlast.store.values import WorkerRef
 
@@ -24,7 +24,6 @@ class PostgresPresence:
     def __init__(self, url: str, *, patience: float) -> None:
         self.on_lost: Callable[[], None] = lambda: None
         self._settings = Settings(url=check_url(url), connect_timeout=patience, pooler=True)
-        self._begin = begin_text(Transaction.COMMITTED, patience)
         self._patience = patience
         self._connection: Any = None
 
@@ -53,12 +52,15 @@ class PostgresPresence:
 
     async def _hold(self, me: WorkerRef) -> str | None:
         connection = await self._connected()
-        async with in_transaction(connection, self._begin):
+        async with in_transaction(connection, self._begin(path_of(connection))):
             session = (_own_port(connection), connection.get_server_pid())
             reason: str | None = await connection.fetchval(
                 sql("presence_hold"), me.worker_id, me.registration, *session
             )
             return reason
+
+    def _begin(self, path: str | None) -> str:
+        return begin_text(Transaction.COMMITTED, self._patience, path)
 
     async def _connected(self) -> Any:
         if self._connection is None or self._connection.is_closed():

@@ -14,6 +14,7 @@ from outlast.store.migrations import Applied, Step, check_history, check_usable,
 from outlast.store.postgres_pool import Connections
 from outlast.store.postgres_session import Transaction
 from outlast.store.postgres_sql import sql
+from outlast.store.postgres_strangers import refuse_strangers
 from outlast.store.values import Migration
 
 _ADVICE = (
@@ -105,6 +106,7 @@ class PostgresSchema:
 
 
 async def _applied(connection: Any) -> list[Applied]:
+    await refuse_strangers(connection)
     tables = (await connection.fetch(sql("schema_tables")))[0]
     if tables["schema_table"]:
         return [Applied(*row) for row in await connection.fetch(sql("schema_applied"))]

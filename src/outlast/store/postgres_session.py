@@ -13,11 +13,14 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
+
+from outlast.store.postgres_sql import sql
 
 # Plans by index, results that are NULL and not a text, and sessions that stay. An error where row
 # security would hide rows: a worker whose row is hidden would be taken for gone. Not among them,
 # and so obeyed: default_transaction_read_only, by which a server that runs out of disk protects
-# itself, and search_path, by which our tables are found.
+# itself. search_path is obeyed to find our schema, and then left at that (narrow.sql).
 _PLAIN = {
     "jit": "off",
     "enable_indexscan": "on",
@@ -57,14 +60,19 @@ def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str
 
 
 @lru_cache(maxsize=64)
-def begin_text(kind: Transaction, statement_timeout: float | None = None) -> str:
+def begin_text(
+    kind: Transaction, statement_timeout: float | None = None, path: str | None = None
+) -> str:
     """Return what begins a transaction; with a timeout (seconds), and makes it what a session of
-    our own is from its start."""
+    our own is from its start. ``path``: what is left of the search_path then; None: all of it."""
     begin = f"BEGIN {kind}"
     if statement_timeout is None:
         return begin
     local = settings_of(statement_timeout, keeps_plans=False)
-    return "; ".join([begin, *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())])
+    sets = [f"SET LOCAL {name} = '{value}'" for name, value in local.items()]
+    if path is not None:
+        sets.append(f"SET LOCAL search_path = {path}")
+    return "; ".join([begin, *sets])
 
 
 @asynccontextmanager
@@ -78,3 +86,32 @@ async def in_transaction(connection: Any, begin: str) -> AsyncIterator[None]:
 def is_pooled(connection: Any) -> bool:
     """Whether a connection was opened as one that may lead to a pooler: it keeps no statements."""
     return bool(connection._config.statement_cache_size == 0)  # noqa: SLF001  # shown nowhere else
+
+
+_paths: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of connections to poolers
+
+
+async def narrow(connection: Any, patience: float) -> bool:
+    """Leave one schema on the search_path, for good, or, behind a pooler, for ``path_of``.
+
+    ``patience``: seconds. False: nothing is done, since this leads to a pooler that did not say so.
+    """
+    pooled = is_pooled(connection)
+    if not pooled and not await _is_direct(connection, patience):
+        return False
+    found = await connection.fetchrow(sql("narrow"), not pooled, timeout=patience)
+    if pooled and found is not None:
+        _paths[connection] = found["path"]
+    return True
+
+
+async def _is_direct(connection: Any, patience: float) -> bool:
+    """Whether the session is of the process that greeted us. Leaves nothing prepared in it."""
+    pid = connection.get_server_pid()
+    own = f"SELECT WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {pid}"
+    return bool(await connection.execute(own, timeout=patience) == "SELECT 1")
+
+
+def path_of(connection: Any) -> str | None:
+    """Return the search_path of each transaction on a connection to a pooler."""
+    return _paths.get(connection)

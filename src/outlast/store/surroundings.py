@@ -27,6 +27,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
             sessions that hold workers' presence.
         strangers: roles that may connect and have no rights on the jobs; some, if there are many.
         superuser, owner: whether the role of this connection is one, or owns the tables.
+        open_schemas: those of the search_path in which every role may create.
         unlogged: tables of Outlast that a crash empties; encoding: of the database.
     """
 
@@ -48,6 +49,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     lacking: list[str] = []
     superuser: bool = False
     owner: bool = False
+    open_schemas: list[str] = []
     unlogged: list[str] = []
     encoding: str = "UTF8"
     track_activities: str = "on"

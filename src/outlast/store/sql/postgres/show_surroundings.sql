@@ -1,6 +1,7 @@
 -- What the server is and how it is set, as this session sees it; $1 is the backend that greeted
 -- us: behind a pooler it is none of the server's, or another one's. Sessions of other roles show
--- their age only to members of pg_read_all_stats. Reads only.
+-- their age only to members of pg_read_all_stats. open_schemas: those of the search_path before it was
+-- narrowed, on which callers' own connections stay. Reads only.
 SELECT current_setting('server_version_num')::integer AS version,
        extract(epoch FROM clock_timestamp())::float8 AS clock,
        current_setting('fsync') AS fsync,
@@ -38,6 +39,13 @@ SELECT current_setting('server_version_num')::integer AS version,
                              to_regclass('outlast_workers'), to_regclass('outlast_refusals'))
                AND c.reloptions && ARRAY['autovacuum_enabled=false', 'autovacuum_enabled=off']
              ORDER BY 1) AS not_vacuumed,
+       ARRAY(SELECT quote_ident(n.nspname)
+             FROM pg_settings s
+             CROSS JOIN regexp_matches(s.reset_val, '"((?:[^"]|"")+)"|([^",\s]+)', 'g') m
+             JOIN pg_namespace n ON n.nspname = CASE WHEN m[1] = '$user' THEN current_user::text
+                                                     ELSE coalesce(replace(m[1], '""', '"'), m[2]) END
+             WHERE s.name = 'search_path' AND has_schema_privilege('public', n.oid, 'CREATE')
+             ORDER BY 1) AS open_schemas,
        (SELECT extract(epoch FROM max(clock_timestamp() - a.xact_start))::float8
         FROM pg_stat_activity a
         WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()

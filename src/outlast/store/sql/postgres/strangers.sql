@@ -1,0 +1,71 @@
+-- What stands in our schema (the first of the path: see narrow.sql) for something of ours or of the
+-- server's, or runs when our tables are written, and is a stranger's, who could put anything into what
+-- runs as this role: the first of it, how many there are, and the statements that trust its owner or
+-- remove it. A function or an operator counts if the server has one of its name, since the one is chosen
+-- whose arguments fit best; a trigger, by the owner of its function.
+--
+-- No stranger is: a superuser; the owner of the database; a role that can become this one; and one that
+-- owns the schema or may create in it by a grant to itself or to a role that it is in. What all roles may,
+-- by PUBLIC, says nothing; and where all roles may make schemas, neither do grants on one.
+--
+-- Reads the catalog only, so it races with whoever creates something later: while PUBLIC may do that,
+-- `outlast doctor` says so. It runs where strangers may have put operators. So functions are named with
+-- their schema, and of operators both sides have the types that pg_catalog, which comes first, has.
+WITH home AS (
+    SELECT n.oid, n.nspname, n.nspowner, n.nspacl, d.datdba, d.datname,
+           pg_catalog.has_database_privilege('public'::name, d.oid, 'CREATE'::text) AS makes_schemas
+    FROM pg_catalog.pg_namespace n
+    JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
+    WHERE n.nspname = pg_catalog.current_schema()
+), found AS (
+    SELECT 1 AS rank, 'pg_class'::regclass::oid AS catalog, c.oid, c.relowner AS owner
+    FROM home JOIN pg_catalog.pg_class c ON c.relnamespace = home.oid
+    WHERE c.relname LIKE 'outlast\_%'::text AND c.relkind NOT IN ('i'::"char", 'I'::"char", 't'::"char")
+    UNION ALL
+    SELECT 2, 'pg_trigger'::regclass::oid, t.oid, p.proowner
+    FROM home JOIN pg_catalog.pg_class c ON c.relnamespace = home.oid
+    JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid AND NOT t.tgisinternal
+    JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+    WHERE c.relname LIKE 'outlast\_%'::text
+    UNION ALL
+    SELECT 3, 'pg_proc'::regclass::oid, p.oid, p.proowner
+    FROM home JOIN pg_catalog.pg_proc p ON p.pronamespace = home.oid
+    WHERE p.proname LIKE 'outlast\_%'::text
+       OR EXISTS (SELECT FROM pg_catalog.pg_proc q
+                  WHERE q.proname = p.proname AND q.pronamespace = 'pg_catalog'::regnamespace::oid)
+    UNION ALL
+    SELECT 4, 'pg_operator'::regclass::oid, o.oid, o.oprowner
+    FROM home JOIN pg_catalog.pg_operator o ON o.oprnamespace = home.oid
+    WHERE EXISTS (SELECT FROM pg_catalog.pg_operator q
+                  WHERE q.oprname = o.oprname AND q.oprnamespace = 'pg_catalog'::regnamespace::oid)
+    UNION ALL
+    SELECT 5, 'pg_type'::regclass::oid, t.oid, t.typowner
+    FROM home JOIN pg_catalog.pg_type t ON t.typnamespace = home.oid AND t.typrelid = 0::oid
+    WHERE t.typname LIKE 'outlast\_%'::text
+), strange AS (
+    SELECT found.*, home.datname, home.nspname, home.makes_schemas
+    FROM home CROSS JOIN found
+    WHERE NOT pg_catalog.pg_has_role(found.owner, current_user, 'MEMBER'::text)
+      AND NOT pg_catalog.pg_has_role(found.owner, home.datdba, 'MEMBER'::text)
+      AND (home.makes_schemas
+           OR NOT pg_catalog.pg_has_role(found.owner, home.nspowner, 'MEMBER'::text)
+          AND NOT EXISTS (
+              SELECT FROM pg_catalog.aclexplode(home.nspacl) a
+              WHERE a.privilege_type = 'CREATE'::text AND a.grantee <> 0::oid
+                AND pg_catalog.pg_has_role(found.owner, a.grantee, 'MEMBER'::text)))
+)
+SELECT pg_catalog.concat(it.type, ' ', it.identity) AS what,
+       pg_catalog.pg_get_userbyid(s.owner) AS owner,
+       pg_catalog.quote_ident(s.nspname::text) AS schema,
+       pg_catalog.concat(
+           CASE WHEN s.makes_schemas THEN
+               pg_catalog.concat('REVOKE CREATE ON DATABASE ',
+                                 pg_catalog.quote_ident(s.datname::text), ' FROM PUBLIC; ') END,
+           'GRANT CREATE ON SCHEMA ', pg_catalog.quote_ident(s.nspname::text), ' TO ',
+           pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(s.owner)::text)) AS trusts,
+       pg_catalog.concat(
+           'DROP ', pg_catalog.replace(pg_catalog.upper(it.type), 'COMPOSITE ', ''), ' ', it.identity
+       ) AS removes,
+       pg_catalog.count(*) OVER () AS number
+FROM strange s CROSS JOIN LATERAL pg_catalog.pg_identify_object(s.catalog, s.oid, 0) it
+ORDER BY s.rank, it.identity LIMIT 1
