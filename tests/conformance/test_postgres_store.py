@@ -9,6 +9,7 @@ from unittest.mock import AsyncMock
 from urllib.parse import quote
 
 import asyncpg
+import msgspec
 import pytest
 
 from outlast.errors import BadData, ConfigError, SchemaMismatch, StoreUnavailable
@@ -370,16 +371,16 @@ async def heard(pg_url: str, store: Store) -> AsyncIterator[Heard]:
 async def test_an_enqueue_wakes_once_per_queue(store: Store, heard: Heard) -> None:
     await store.enqueue([*[NewJob(task="t", queue="a")] * 5, NewJob(task="t", queue="b", delay=60)])
     await store.enqueue([NewJob(task="t", queue="end", key="k")])
-    await heard.hears("end")
-    assert heard.words == ["a", "end"]
+    await heard.hears("queue:end")
+    assert heard.words == ["queue:a", "queue:end"]
 
 
 async def test_a_store_without_notify_wakes_nobody(store: Store, heard: Heard, pg_url: str) -> None:
     silent = PostgresStore(pg_url, notify=False)
     await silent.enqueue([NewJob(task="t", queue="a")])
     await store.enqueue([NewJob(task="t", queue="end")])
-    await heard.hears("end")
-    assert heard.words == ["end"]
+    await heard.hears("queue:end")
+    assert heard.words == ["queue:end"]
     await silent.close()
 
 
@@ -399,18 +400,35 @@ async def test_a_request_to_drain_wakes_the_worker(
     await heard.hears(f"drain:{hands.me.worker_id}")
 
 
+async def test_no_name_of_a_queue_reads_as_a_request(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    names = [f"{kind}:{hands.me.worker_id}" for kind in ("cancel", "drain", "queue")]
+    told = []
+    for name in names:
+        new = NewJob(task="t", queue=name)
+        keyed = [msgspec.structs.replace(new, key=f"{name}/{number}") for number in range(3)]
+        late = msgspec.structs.replace(new, delay=60)
+        for batch in ([new], [new, new], [new, late], keyed[:1], keyed[1:]):  # a statement each
+            await store.enqueue(batch)
+            told.append(f"queue:{name}")
+    await store.enqueue([NewJob(task="t", queue="end")])
+    await heard.hears("queue:end")
+    assert heard.words == [*told, "queue:end"]
+
+
 async def test_a_job_given_back_wakes_unless_the_same_exchange_takes_it(
     store: Store, hands: Hands, heard: Heard
 ) -> None:
     await enqueued(store, job(queue="q"))
-    await heard.hears("q")
+    await heard.hears("queue:q")
     heard.words.clear()
     reply = await hands.exchange(ended(await hands.claim_one(), OutcomeKind.RELEASED), limit=1)
     assert len(reply.claimed) == 1
     await hands.hand_in(ended(reply.claimed[0], OutcomeKind.RELEASED))
     await store.enqueue([NewJob(task="t", queue="end")])
-    await heard.hears("end")
-    assert heard.words == ["q", "end"]
+    await heard.hears("queue:end")
+    assert heard.words == ["queue:q", "queue:end"]
 
 
 async def test_a_lost_listener_comes_back_and_looks_at_all(
@@ -419,7 +437,7 @@ async def test_a_lost_listener_comes_back_and_looks_at_all(
     await session.execute(END_LISTENER)
     await heard.hears("")
     await store.enqueue([NewJob(task="t", queue="after")])
-    await heard.hears("after")
+    await heard.hears("queue:after")
 
 
 async def test_a_listener_survives_a_connection_whose_session_the_server_is_just_ending(
@@ -462,10 +480,10 @@ async def test_suspects_that_can_run_wake_and_so_do_those_that_are_cleared(
     end = crashed(claimed["culprit"], CrashKind.BYSTANDER, suspicion=suspicion)
     heard.words.clear()
     await hands.hand_in(end)
-    await heard.hears("culprit")
+    await heard.hears("queue:culprit")
     await hands.hand_in(crashed(claimed["other"], CrashKind.BYSTANDER, suspicion=suspicion))
     (culprit,) = await hands.claim(solo=1, queues=["culprit"])
     heard.words.clear()
     await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED, delay=60.0))
-    await heard.hears("other")
-    assert "culprit" not in heard.words
+    await heard.hears("queue:other")
+    assert "queue:culprit" not in heard.words

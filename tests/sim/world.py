@@ -265,7 +265,7 @@ class World:
             self.witness.accepted.add(made.job_id)
             if '"ending": "complete"' in new.args:
                 self.innocent.append(made.job_id)
-            self._tell(new.queue)
+            self._tell(f"queue:{new.queue}")
             return
 
     async def cancel(self, job_id: int) -> None:
@@ -283,7 +283,7 @@ class World:
             await self.client.requeue([job_id])
         except StoreError:
             return
-        self._tell("default")
+        self._tell("queue:default")
 
     def _tell(self, payload: str) -> None:
         for listener in list(self.listeners):

@@ -227,12 +227,18 @@ async def test_a_look_that_shows_work_wakes_the_exchange(stage, monkeypatch):
 @pytest.mark.parametrize(
     ("queues", "payload", "nudged"),
     [
-        ([], "mail", ["exchange"]),
-        (["mail", "slow"], "slow", ["exchange"]),
+        ([], "queue:mail", ["exchange"]),
+        (["mail", "slow"], "queue:slow", ["exchange"]),
         (["mail", "slow"], "", ["exchange"]),
-        (["mail", "slow"], "analysis", []),
-        (["mail", "slow"], "mai", []),
+        (["mail", "slow"], "queue:analysis", []),
+        (["mail", "slow"], "queue:mai", []),
         (["mail"], "cancel:7", []),
+        (["cancel:7", "drain:7", "queue:a"], "queue:cancel:7", ["exchange"]),
+        (["cancel:7", "drain:7", "queue:a"], "queue:drain:7", ["exchange"]),
+        (["cancel:7", "drain:7", "queue:a"], "queue:queue:a", ["exchange"]),
+        (["cancel:7", "drain:7", "queue:a"], "cancel:7", []),
+        (["mail"], "mail", []),
+        ([], "reload:7", []),
     ],
 )
 async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(

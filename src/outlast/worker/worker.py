@@ -34,7 +34,7 @@ from outlast.worker.savings import Savings
 from outlast.worker.service import Duty, Service
 from outlast.worker.watchdog import Watchdog
 
-_TO_WORKERS = ("cancel:", "drain:")  # wake-ups for one worker, with its id
+_TO_WORKERS = ("cancel", "drain")  # kinds of wake-ups for one worker, with its id
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -296,11 +296,15 @@ class Worker:
             self._nudge("exchange")
 
     def _on_wake(self, payload: str) -> None:
-        if payload.startswith(_TO_WORKERS):
-            if payload.partition(":")[2] == str(self.me.worker_id):
+        kind, _, subject = payload.partition(":")
+        if kind in _TO_WORKERS:
+            if subject == str(self.me.worker_id):
                 self._heartbeat.nudge()  # its answer says what is asked
-        elif not payload or not self._new.queues or payload in self._new.queues:
+        elif not payload or (kind == "queue" and self._serves(subject)):
             self._look_for_work()
+
+    def _serves(self, queue: str) -> bool:
+        return not self._new.queues or queue in self._new.queues
 
     def _look_for_work(self) -> None:
         self._exchange.hint()

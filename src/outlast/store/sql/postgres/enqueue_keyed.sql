@@ -23,7 +23,7 @@ WITH numbered AS MATERIALIZED (
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
     RETURNING id, queue, position
 ), noted AS MATERIALIZED (
-    SELECT pg_notify('outlast', left(q.queue, 1000))
+    SELECT pg_notify('outlast', 'queue:' || left(q.queue, 1000))
     FROM (SELECT DISTINCT queue FROM inserted WHERE position IS NOT NULL AND $10) q
 )
 SELECT n.id, i.id IS NOT NULL AS created

@@ -196,7 +196,7 @@ CREATE FUNCTION outlast_notify_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    PERFORM pg_notify('outlast', left(q.queue, 1000))
+    PERFORM pg_notify('outlast', 'queue:' || left(q.queue, 1000))
     FROM (SELECT DISTINCT j.queue
           FROM unnest(p_ids) AS i (id)
           CROSS JOIN LATERAL (

@@ -45,7 +45,7 @@ BEGIN
     WHERE j.id = ANY (v_free) AND j.state IN ('queued', 'running');
 
     IF p_notify AND v_workers IS NOT NULL THEN
-        PERFORM pg_notify('outlast', 'cancel:' || w) FROM unnest(v_workers) AS w;
+        PERFORM pg_notify('outlast', 'cancel:' || w::text) FROM unnest(v_workers) AS w;
     END IF;
     RETURN QUERY
     SELECT s.id, CASE s.state WHEN 'queued' THEN 'cancelled' WHEN 'running' THEN 'requested'
