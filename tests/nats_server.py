@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,12 @@ class NatsServer(Disposable):
             if time.monotonic() > deadline or self._process is None or self._process.poll():
                 raise RuntimeError(f"nats-server did not start:\n{self.log.read_text()[-3000:]}")
             time.sleep(0.02)
+
+    def reload(self) -> None:
+        """Have the running server take up ``extra`` as it is now."""
+        assert self._process is not None
+        (self.folder / "server.conf").write_text(self._config())
+        self._process.send_signal(signal.SIGHUP)
 
     def healthy(self) -> bool:
         with contextlib.suppress(OSError):

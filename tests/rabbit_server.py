@@ -118,6 +118,20 @@ class RabbitServer(Disposable):
             return bool(probe.recv(1))
         return False
 
+    def ctl(self, *command: str) -> str:
+        """Run rabbitmqctl on the node; return what it says."""
+        done = subprocess.run(
+            [HOME / "rabbitmqctl", "--quiet", *command],
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
+            env=self.env,
+        )
+        if done.returncode:
+            raise RuntimeError(f"rabbitmqctl {command[0]}: {done.stderr or done.stdout}")
+        return done.stdout
+
     def kill(self, *, wipe: bool = False) -> None:
         """kill -9; with ``wipe`` its data are gone, too."""
         if self._process is not None:

@@ -242,7 +242,8 @@ CATALOGUE: dict[str, Event] = {
     # wake-ups
     "job_skipped_active_elsewhere": Event(
         "A message named a job that another worker runs: it was acknowledged, and the job left"
-        " alone. Told within a second, of a hundred jobs a second at most.",
+        " alone. Told within a second, once for each attempt, and of a hundred jobs a second at"
+        " most.",
         ("job_id", "token", "worker", "worker_id"),
     ),
     "wakeup_ready": Event("Wake-ups come: by `file`, `notify`, `nats` or `amqp`.", ("kind",)),
@@ -252,8 +253,9 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "notice_rejected": Event(
-        "A message of the messenger is no notice of Outlast's; it was acknowledged.",
-        ("kind", "error"),
+        "A message of the messenger is no notice of Outlast's; it was acknowledged. Told once a"
+        " minute at most, with how many there were since, and what was wrong with the last.",
+        ("kind", "error", "count"),
         "warning",
     ),
     # the store

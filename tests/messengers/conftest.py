@@ -6,8 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests import rabbit_server
+from tests.certificates import Authority
 from tests.messengers.kit import Shop
 from tests.nats_server import NatsServer, missing
+from tests.rabbit_server import RabbitServer
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +20,24 @@ def nats_server() -> Iterator[NatsServer]:
     if why:
         pytest.skip(why)
     with NatsServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Who signs the certificates of the RabbitMQ node and of its clients."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def rabbit(authority: Authority) -> Iterator[RabbitServer]:
+    """A RabbitMQ node shared by the session. A test that harms it leaves it as it was."""
+    why = rabbit_server.missing()
+    if why:
+        pytest.skip(why)
+    server = RabbitServer()
+    server.speak_tls(authority)
+    with server:
         yield server
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +18,7 @@ import outlast
 from outlast.events import subscribe
 from outlast.store.postgres import PostgresStore
 from outlast.verify import verify
+from outlast.wakeup import open_messenger
 from outlast.worker.worker import Worker
 
 DEADLINE = 60.0
@@ -113,6 +115,14 @@ def is_at_ease(worker: Worker) -> bool:
     return inbox.healthy and worker._exchange._is_at_ease() and inbox.has_room()
 
 
+async def row_says(shop: Shop, words: str) -> None:
+    async def told() -> bool:
+        rows = [row for row in await shop.store.inspector.workers() if row.status == "active"]
+        return any(words.lower() in str(row.wakeup).lower() for row in rows)
+
+    await shop.until_async(told, f"a row that says {words}")
+
+
 async def sweep(worker: Worker) -> None:
     """Let the worker announce now what waits."""
     assert worker._herald.sweeper is not None
@@ -137,3 +147,24 @@ async def published(shop: Shop, url: str) -> list[dict[str, Any]]:
         numbers = range(state.first_seq, state.last_seq + 1) if state.messages else ()
         bodies = [(await js.get_msg(name, number)).data for number in numbers]
         return [json.loads(body or b"null") for body in bodies]
+
+
+async def asked_to_close_at_random(url: str, *, times: int, span: float, seed: int) -> None:
+    """Start messengers and ask each to close within ``span`` seconds: each does, and leaves no task
+    behind."""
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    before = asyncio.all_tasks()
+    for number in range(times):
+        queues = dice.choice([None, [], ["one", "two"]])
+        messenger = open_messenger(url, "postgresql:", f"closed{number % 3}", queues=queues)
+        if messenger.inbox is not None:
+            messenger.inbox.offer(dice.choice([0, 5]))
+        messenger.tell("heartbeat")
+        await messenger.start()
+        await asyncio.sleep(dice.random() ** 2 * span)
+        await asyncio.wait_for(messenger.close(), DEADLINE)
+    end = time.monotonic() + DEADLINE
+    while left := asyncio.all_tasks() - before:
+        assert time.monotonic() < end, left
+        await asyncio.sleep(0.02)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from outlast.store.values import Room
+import pytest
+
+from outlast.events import subscribe
+from outlast.store.values import Room, WorkerRef
 from outlast.wakeup.inbox import PASSED_MAX, Inbox
+from outlast.worker import sweeper
+from outlast.worker.sweeper import Passed
 from tests.unit.worker_kit import claimed
 
 ROOM = [Room(tasks=["work"], limit=10)]
@@ -35,3 +40,27 @@ async def test_only_so_many_are_remembered():
         inbox.named(ROOM)
         inbox.settle(answered=True)
     assert len(inbox.passed_over()) == PASSED_MAX
+
+
+class Elsewhere:
+    """A store whose jobs all run at another worker; each has its number as token."""
+
+    async def elsewhere(self, me, job_ids):
+        return [(job_id, job_id, "other", 2) for job_id in job_ids]
+
+
+async def test_an_attempt_is_told_once_however_often_its_job_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(sweeper, "TOLD_MAX", 3)
+    inbox = Inbox()
+    passed = Passed(Elsewhere(), inbox, lambda: WorkerRef(1, 1))  # type: ignore[arg-type]
+    told: list[int] = []
+    unsubscribe = subscribe(lambda name, fields: told.append(fields["token"]))
+    for names in ([7], [7, 8], [8, 7], [9, 10], [8, 9, 10], [7]):
+        inbox.put(names)
+        inbox.named(ROOM)
+        inbox.settle(answered=True)
+        await passed.run_once()
+    unsubscribe()
+    assert told == [7, 8, 9, 10, 7]  # the oldest is forgotten in the end

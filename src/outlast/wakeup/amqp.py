@@ -4,7 +4,9 @@ The queues keep notices for a bounded time and number and drop the oldest: they 
 and queues are made at each connection, so a server that has lost its data is mended by whoever
 comes first. A consumer is only there while its worker has room, and unsettled messages are bounded
 by that room; what is given back goes to another worker at once. A second exchange, which keeps
-nothing, tells watchers of heartbeats and deactivations.
+nothing, tells watchers of heartbeats and deactivations; a third, to which no queue is bound, shows
+whether the server takes messages at all: while its disk or memory is short it takes the first of a
+connection, and then reads nothing more from it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ HEARTBEAT_SECONDS = 6  # of the connection: a silent network is noticed within t
 PENDING_MAX = 256  # messages that are published before the first of them is confirmed
 DELIVERIES_MAX = 20  # of one message that is never settled
 IDLE_QUEUE_MS = 7 * 86_400_000  # then the server forgets a queue
-BACK_SECONDS_MAX = 0.5
+PROBE_SECONDS = 3.0  # that a server takes to answer after a message which goes nowhere
 SAID_MAX = 10_000  # repeated notices that are remembered, so as not to be published twice
 DEFAULTS: dict[str, Any] = {"max_age": 3_600, "max_msgs": 1_000_000}
 
@@ -66,6 +68,7 @@ class AmqpBroker:
         self._channel.close_callbacks.add(self._gone)
         self._jobs: AbstractExchange = await self._exchange("jobs")
         self._workers: AbstractExchange = await self._exchange("workers")
+        await self._probe()
         for name, key in self._wanted():
             queue = await self._channel.declare_queue(
                 name, durable=True, arguments=self._arguments()
@@ -102,6 +105,18 @@ class AmqpBroker:
         return await self._channel.declare_exchange(
             f"{self._root}.{name}", ExchangeType.TOPIC, durable=True
         )
+
+    async def _probe(self) -> None:
+        """Raise where the server takes no messages."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                exchange = await self._exchange("probe")
+                await exchange.publish(aio_pika.Message(b""), "", mandatory=False)
+                await self._exchange("probe")  # answered where it still reads
+        except TimeoutError:
+            raise ConnectionError(
+                "the server takes no messages, as while its disk or memory is short (an alarm)"
+            ) from None
 
     def _wanted(self) -> list[tuple[str, str]]:
         if self._queues is None:
@@ -186,7 +201,7 @@ class AmqpBroker:
     async def _heard(self, message: AbstractIncomingMessage) -> None:
         delivery = AmqpDelivery(message)
         if not self._tags and not self._prefetch:
-            await delivery.back(0.0)
+            await delivery.back()
             return
         self._here.append(delivery)
         self._news.set()
@@ -198,7 +213,7 @@ class AmqpBroker:
         for queue, tag in tags:
             await queue.cancel(tag)
         for delivery in self._take(len(self._here)):
-            await delivery.back(0.0)
+            await delivery.back()
         if not tags:
             await self._check()
 
@@ -230,8 +245,6 @@ class AmqpDelivery:
         """Settle it."""
         await self._message.ack()
 
-    async def back(self, delay: float) -> None:
-        """Give it back; the server has no delay, so it is waited for here."""
-        if delay:
-            await SYSTEM.sleep(min(delay, BACK_SECONDS_MAX))
+    async def back(self) -> None:
+        """Give it back: the server hands it to the next consumer that has room, at once."""
         await self._message.nack(requeue=True)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import math
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from outlast.clock import Clock
 from outlast.credentials import hide_logins
 from outlast.errors import describe
 from outlast.events import emit
 
 WORDS_MAX = 500  # characters of an error
+BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.25, 10.0
+END_TRIES = 3
+END_SECONDS = 3.0  # for a connection to be closed
 
 
 class Wakeup(Protocol):
-    """Calls ``on_wake`` with a queue's name, ``cancel:WORKER_ID``, or "" for "look at all". A
-    worker that does not serve the queue does not look.
+    """Calls ``on_wake`` with what it is about: ``queue:NAME``, ``cancel:WORKER_ID``,
+    ``drain:WORKER_ID``, or "" for "look at all". A worker that does not serve the queue does not
+    look. The kind comes first, up to the colon, so no name of a queue reads as another kind.
 
     Duplicates, delays and losses cost latency, never a job.
     """
@@ -79,6 +84,46 @@ def _words(error: BaseException) -> str:
     return hide_logins(" ".join(describe(error).split()))[:WORDS_MAX]
 
 
+class Backoff:
+    """Pauses between two connections: longer and longer, until one has stood for a while. One that
+    is taken and dropped at once is no better than none."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pause = BACKOFF_FIRST_SECONDS
+        self._since = math.inf
+
+    def stands(self) -> None:
+        """Note that a connection stands from now on."""
+        self._since = self._clock.boot()
+
+    async def rest(self) -> None:
+        """Wait until it is time for the next connection."""
+        if self._clock.boot() - self._since >= BACKOFF_MAX_SECONDS:
+            self._pause = BACKOFF_FIRST_SECONDS
+        self._since = math.inf
+        pause, self._pause = self._pause, min(2 * self._pause, BACKOFF_MAX_SECONDS)
+        await self._clock.sleep(pause * (0.5 + 0.5 * self._clock.random()))
+
+
+async def end(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
+    """Cancel tasks until they have ended, END_TRIES times at most, ``seconds`` apart.
+
+    Once is not enough: drivers swallow a cancellation that comes together with an answer
+    (``asyncio.wait_for`` of Python 3.11 does), or while they write.
+    """
+    for _ in range(END_TRIES):
+        going = [task for task in tasks if not task.done()]
+        if not going:
+            break
+        for task in going:
+            task.cancel()
+        await asyncio.wait(going, timeout=seconds)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()  # of the second to fail, no one asks
+
+
 class Listening:
     """A wake-up that listens in a task of its own, from ``start`` to ``close``."""
 
@@ -92,13 +137,16 @@ class Listening:
         self._on_wake = on_wake
         self._task = asyncio.create_task(self._run(), name="outlast-wakeup")
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._task is None
+
     async def close(self) -> None:
-        """Let go. Safe to call twice."""
+        """Let go, in bounded time. Safe to call twice."""
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await end([task], END_SECONDS)
         self.health.ended()
 
     async def _run(self) -> None:

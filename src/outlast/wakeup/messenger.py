@@ -17,39 +17,19 @@ from typing import Protocol
 import msgspec
 
 from outlast.clock import SYSTEM, Clock
-from outlast.errors import text_of
-from outlast.events import emit
-from outlast.wakeup.base import Listening
+from outlast.wakeup.base import Backoff, Listening, end
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.notice import Notice, read
+from outlast.wakeup.unwanted import Delivery, Rejections, Strangers
 
-OPEN_SECONDS = 10.0  # to connect and to check what is there
+ANSWER_SECONDS = 10.0  # that a messenger takes to answer; then another connection is made
+CLOSE_SECONDS = 2.0
+STOP_SECONDS = 0.5  # for what uses a connection to stop
 PULL_SECONDS = 5.0  # that one wait for messages takes at most
+LOOK_SECONDS = 1.0  # between two looks at the store while messages for others are in the way
 PUBLISH_SECONDS = 1.0  # that whoever enqueues waits at most
 TELL_MAX = 100  # events for watchers that wait for a connection
 HOLD_SECONDS = 30.0  # that a message is held unsettled; then it goes to somebody else
-STRANGERS_MAX = 5  # deliveries of one message to workers that do not know its task
-STRANGER_SECONDS = 0.5
-BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.25, 10.0
-
-
-class Delivery(Protocol):
-    """One message in this worker's hands."""
-
-    body: bytes
-
-    @property
-    def times(self) -> int:
-        """How often it was delivered."""
-        ...
-
-    async def ack(self) -> None:
-        """Settle it: it does not come back."""
-        ...
-
-    async def back(self, delay: float) -> None:
-        """Give it back, to be delivered again, here or elsewhere, in ``delay`` seconds."""
-        ...
 
 
 class Broker(Protocol):
@@ -100,6 +80,10 @@ class Messenger(Listening):
         self.knows: Callable[[str], bool] = lambda task: True
         self._make = make
         self._clock = clock
+        self._backoff = Backoff(clock)
+        self._rejections = Rejections(kind, clock)
+        self._strangers = Strangers(clock)
+        self._look_at = clock.boot()
         self._broker: Broker | None = None
         self._useless = asyncio.Event()  # the connection failed somebody who published
         self._to_tell: deque[tuple[str, bytes]] = deque(maxlen=TELL_MAX)
@@ -137,33 +121,34 @@ class Messenger(Listening):
     # -- the connection
 
     async def _run(self) -> None:
-        pause = BACKOFF_FIRST_SECONDS
-        while True:
+        while not self.is_closing:
             try:
                 await self._use_one()
             except Exception as error:  # of a driver, or of what is set up there
-                pause = BACKOFF_FIRST_SECONDS if self._broker else pause
                 self._fell_ill(error)
             self._tried.set()
             self._broker = None
-            await self._clock.sleep(pause * (0.5 + 0.5 * self._clock.random()))
-            pause = min(2 * pause, BACKOFF_MAX_SECONDS)
+            await self._backoff.rest()
 
     async def _use_one(self) -> None:
         broker = self._make()
         self._useless.clear()
         try:
-            async with asyncio.timeout(OPEN_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 await broker.open()
+            if self.is_closing:  # and the driver has swallowed the cancellation
+                return
             self._broker = broker
+            self._backoff.stands()
             self._is_well()
             self._tried.set()
             await _first_of(
                 self._serve(broker), self._herald(broker), broker.lost(), self._failed()
             )
         finally:
+            self._strangers.forget()
             with suppress(Exception):
-                async with asyncio.timeout(OPEN_SECONDS):
+                async with asyncio.timeout(CLOSE_SECONDS):
                     await broker.close()
 
     async def _herald(self, broker: Broker) -> None:
@@ -171,7 +156,8 @@ class Messenger(Listening):
             await self._telling.wait()
             self._telling.clear()
             while self._to_tell:
-                await broker.tell(*self._to_tell.popleft())
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await broker.tell(*self._to_tell.popleft())
 
     async def _failed(self) -> None:
         await self._useless.wait()
@@ -197,26 +183,33 @@ class Messenger(Listening):
         if self.inbox is None:
             await asyncio.Event().wait()
             return
-        while True:
+        while not self.is_closing:
+            self._rejections.tell()
             if not self.inbox.has_room():
-                await broker.rest()
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await broker.rest()
             try:
                 async with asyncio.timeout(PULL_SECONDS):
                     room = await self.inbox.wanted()
             except TimeoutError:
                 continue
-            deliveries = await broker.pull(room, PULL_SECONDS)
-            self._is_well()
+            async with asyncio.timeout(PULL_SECONDS + ANSWER_SECONDS):
+                deliveries = await broker.pull(room, PULL_SECONDS)
+            if self._broker is broker:  # else it has just failed somebody who published
+                self._is_well()
             if deliveries:
-                await self._settle(deliveries, self.inbox)
+                async with asyncio.timeout(HOLD_SECONDS + ANSWER_SECONDS):
+                    await self._settle(deliveries, room, self.inbox)
 
-    async def _settle(self, deliveries: Sequence[Delivery], inbox: Inbox) -> None:
+    async def _settle(self, deliveries: Sequence[Delivery], room: int, inbox: Inbox) -> None:
         """Hand over what is for this worker; settle each message by what came of it."""
         mine: list[tuple[Delivery, Notice]] = []
         for delivery in deliveries:
-            notice = await self._opened(delivery)
+            notice = await self._opened(delivery, room)
             if notice is not None:
                 mine.append((delivery, notice))
+        if len(mine) < len(deliveries):
+            self._look_past_others()
         if not mine:
             return
         answer = inbox.put([notice.job_id for _, notice in mine])
@@ -224,18 +217,26 @@ class Messenger(Listening):
         done, _ = await asyncio.wait([answer], timeout=HOLD_SECONDS)
         answered = bool(done) and answer.result()
         for delivery, _ in mine:
-            await (delivery.ack() if answered else delivery.back(0.0))
+            await (delivery.ack() if answered else delivery.back())
 
-    async def _opened(self, delivery: Delivery) -> Notice | None:
+    def _look_past_others(self) -> None:
+        """Look at the store as often as without a messenger: what is not for this worker may stand
+        in a long line before what is."""
+        now = self._clock.boot()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            self._on_wake("")
+
+    async def _opened(self, delivery: Delivery, room: int) -> Notice | None:
         """Return the notice, or settle what is none, or is for workers that know its task."""
         try:
             notice = read(delivery.body)
         except ValueError as error:
-            emit("notice_rejected", kind=self.health.kind, error=text_of(error))
+            self._rejections.add(error)
             await delivery.ack()
             return None
-        if notice.task and not self.knows(notice.task) and delivery.times < STRANGERS_MAX:
-            await delivery.back(STRANGER_SECONDS)
+        if notice.task and not self.knows(notice.task):
+            await self._strangers.give_back(delivery, room)
             return None
         return notice
 
@@ -246,9 +247,7 @@ async def _first_of(*coroutines: Coroutine[None, None, None]) -> None:
     try:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+        await end(waits, STOP_SECONDS)
     for wait in done:
         wait.result()
     raise ConnectionError("the connection was lost")

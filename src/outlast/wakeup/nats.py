@@ -244,6 +244,7 @@ class _Pull:
 
     def __init__(self, client: NatsClient, stream: str, durable: str, news: asyncio.Event) -> None:
         self._client = client
+        self._stream = stream
         self._durable = durable
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
         self._news = news
@@ -288,14 +289,15 @@ class _Pull:
         """Give back what has come, and what comes until the next request."""
         self._resting = True
         for message in self.take():
-            await message.back(BACK_SECONDS)
+            await message.back()
 
     async def _heard(self, message: Msg) -> None:
         self._heard_at = _now()
         status = (message.headers or {}).get("Status")
         if status is None:
-            self._left -= 1
-            await self._came(NatsDelivery(message))
+            if self._has_sent(message):
+                self._left -= 1
+                await self._came(NatsDelivery(message))
         elif status in _ENDS:
             self._left = 0
         elif status != "100":  # a sign of life
@@ -303,9 +305,18 @@ class _Pull:
             self._trouble = f"{status} {said}".strip()
         self._news.set()
 
+    def _has_sent(self, message: Msg) -> bool:
+        """Whether the message is of this consumer. Anyone who may listen to requests can write to
+        the inbox, and a message is settled by writing to the subject that it names itself."""
+        try:
+            said = message.metadata
+        except Exception:  # it names another subject, or none
+            return False
+        return (said.stream, said.consumer) == (self._stream, self._durable)
+
     async def _came(self, message: NatsDelivery) -> None:
         if self._resting:
-            await message.back(BACK_SECONDS)
+            await message.back()
         else:
             self._here.append(message)
 
@@ -330,9 +341,9 @@ class NatsDelivery:
         """Settle it."""
         await self._message.ack()
 
-    async def back(self, delay: float) -> None:
+    async def back(self) -> None:
         """Give it back."""
-        await self._message.nak(max(delay, BACK_SECONDS))
+        await self._message.nak(BACK_SECONDS)
 
 
 def _wanted_consumer(durable: str, subject: str) -> ConsumerConfig:

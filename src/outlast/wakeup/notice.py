@@ -19,11 +19,12 @@ from outlast.store.line import Unannounced
 from outlast.store.values import Enqueued, NewJob
 
 BODY_MAX = 16_384  # bytes
+NAME_MAX = 1_000  # characters; programs give shorter ones, a row may hold any
 REASON_MAX = 500  # characters
 _PLAIN = re.compile(r"(?!x-)[A-Za-z0-9_-]{1,64}")
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-Text = Annotated[str, msgspec.Meta(max_length=1_000)]
+Text = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +78,12 @@ def notices_of(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Notic
         for job, one in zip(jobs, stored, strict=True)
         if one.created and job.delay <= 0 and job.run_at is None
     ]
+
+
+def can_carry(job: Unannounced) -> bool:
+    """Return whether a notice can name the job: else no worker would read it, and no messenger with
+    a limit of its own would take it."""
+    return len(job.queue) <= NAME_MAX and len(job.task) <= NAME_MAX
 
 
 def notice_of(job: Unannounced, reason: str | None, repeat: int) -> Notice:

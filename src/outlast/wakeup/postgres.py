@@ -14,17 +14,15 @@ from typing import Any
 from outlast.clock import SYSTEM, Clock
 from outlast.store.postgres_pool import Settings, check_url, connect
 from outlast.store.postgres_sql import sql
-from outlast.wakeup.base import Listening
+from outlast.wakeup.base import Backoff, Listening
 
 CHANNEL = "outlast"
 ECHO_EVERY_SECONDS = 20.0
 ECHO_SECONDS = 5.0
-BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.25, 10.0
 
 
 class PostgresWakeup(Listening):
-    """Calls ``on_wake`` with what was notified: a queue, or ``cancel:`` or ``drain:`` and a
-    worker's id.
+    """Calls ``on_wake`` with what was notified (``Wakeup``), as it is: anyone may have sent it.
 
     It is in good health while the last echo came back; polling goes on underneath in any case.
     """
@@ -33,21 +31,19 @@ class PostgresWakeup(Listening):
         super().__init__("notify")
         self._settings = Settings(url=check_url(url))
         self._clock = clock
+        self._backoff = Backoff(clock)
         self._echo = asyncio.Event()
         self._lost = asyncio.Event()
 
     async def _run(self) -> None:
-        pause = BACKOFF_FIRST_SECONDS
-        while True:
+        while not self.is_closing:
             trouble: Exception = ConnectionError("the connection was lost")
             try:
                 await self._listen()
             except Exception as error:  # whatever it is: an end of this task would be silent
                 trouble = error
-            good = self.health.good
-            pause = BACKOFF_FIRST_SECONDS if good else min(2 * pause, BACKOFF_MAX_SECONDS)
             self.health.ill(trouble)
-            await self._clock.sleep(pause * (0.5 + 0.5 * self._clock.random()))
+            await self._backoff.rest()
 
     async def _listen(self) -> None:
         """Listen until the connection is lost or an echo does not come back."""
@@ -60,6 +56,7 @@ class PostgresWakeup(Listening):
             await connection.add_listener(echo_channel, self._echoed)
             while await self._echo_returns(connection, echo_channel):
                 if self.health.well():
+                    self._backoff.stands()
                     self._on_wake("")
                 if await self._lost_within(ECHO_EVERY_SECONDS):
                     return

@@ -19,13 +19,14 @@ from outlast.store.values import WorkerRef
 from outlast.wakeup.base import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
-from outlast.wakeup.notice import Notice, notice_of
+from outlast.wakeup.notice import Notice, can_carry, notice_of
 
 GRACE_SECONDS = 1.0  # for the notice of whoever has enqueued
 SWEEP_MAX = 100  # jobs of a queue in one sweep: the first of its line
 REPEAT_SECONDS = 5.0  # a job is announced again after twice this time, and each time in twice
 LOOK_SECONDS = 1.0  # at the health of the wake-up, and at what messages named in vain
 PAUSE_MIN, PAUSE_MAX = 0.01, 60.0
+TOLD_MAX = 10_000  # attempts that were told to run elsewhere and are remembered
 
 
 class Sweeper:
@@ -57,7 +58,8 @@ class Sweeper:
         """Announce what has waited for ``grace`` seconds; return what was found."""
         cleared, self._cleared = self._cleared, {}
         found = await self._store.waiting(grace, SWEEP_MAX)
-        notices = [self._notice(job, cleared.get(job.job_id)) for job in found.jobs]
+        sound = filter(can_carry, found.jobs)
+        notices = [self._notice(job, cleared.get(job.job_id)) for job in sound]
         await self._messenger.announce(notices)
         return found
 
@@ -76,7 +78,8 @@ def repeat_of(seconds: float) -> int:
 class Passed:
     """The duty that tells of messages whose job another worker runs.
 
-    It asks the store afterwards, for all of them at once, so that claims pay nothing for it.
+    It asks the store afterwards, for all of them at once, so that claims pay nothing for it. An
+    attempt is told once, however many messages name its job: anyone may have written them.
     """
 
     name = "passed"
@@ -85,12 +88,15 @@ class Passed:
         self._store = store
         self._inbox = inbox
         self._me = me
+        self._told: dict[int, None] = {}
 
     async def run_once(self) -> float:
         """Tell of each, where there are any."""
         passed = self._inbox.passed_over()
         if passed:
             for job_id, token, worker, number in await self._store.elsewhere(self._me(), passed):
+                if not self._is_news(token):
+                    continue
                 emit(
                     "job_skipped_active_elsewhere",
                     job_id=job_id,
@@ -99,6 +105,14 @@ class Passed:
                     worker_id=number,
                 )
         return LOOK_SECONDS
+
+    def _is_news(self, token: int) -> bool:
+        if token in self._told:
+            return False
+        self._told[token] = None
+        if len(self._told) > TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        return True
 
 
 class WakeupTeller:

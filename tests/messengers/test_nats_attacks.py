@@ -1,0 +1,86 @@
+"""NATS under attack: strangers, forged answers, logins that change. Jobs are late at most."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+
+import nats
+from nats.js.errors import NotFoundError
+
+from outlast.model.job import State
+from tests.messengers.kit import Shop, asked_to_close_at_random, jetstream, row_says
+from tests.nats_server import NatsServer
+
+POLL = 0.2
+PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
+
+
+async def test_a_known_task_does_not_wait_behind_strangers(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    async with shop.ready_worker():
+        async with jetstream(nats_server.url) as js:
+            subject = await shop.subject()
+            for number in range(200):
+                strange = {"job_id": 10**9 + number, "queue": "default", "task": "strange"}
+                await js.publish(subject, json.dumps(strange).encode())
+        job = await shop.work.enqueue(7)
+        assert await job.result(timeout=60) == 7
+
+
+async def test_a_message_that_was_never_in_the_stream_ends_no_connection(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """Who may listen to requests for messages sees where the answers go, and can write there."""
+    client = await nats.connect(nats_server.url)
+    requests = await client.subscribe(PULLS)
+    forged = b'{"job_id": 1, "queue": "default", "task": "strange"}'
+    try:
+        async with shop.ready_worker() as worker:
+            jobs = [await shop.work.enqueue(number) for number in range(3)]
+            request = await requests.next_msg(timeout=30)
+            for reply in ("", "elsewhere", "$JS.ACK.too.short", "$JS.ACK.a.b.c.d.e.f.g"):
+                await client.publish(request.reply, forged, reply=reply)
+                await client.publish(request.reply, b"no notice", reply=reply)
+            await client.flush()
+            jobs.append(await shop.work.enqueue(3))
+            assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2, 3]
+            assert worker._exchange._inbox.healthy
+            assert not shop.events("wakeup_lost")
+    finally:
+        await client.close()
+
+
+async def test_a_consumer_that_is_deleted_under_load_costs_latency_only(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    async with shop.ready_worker(poll=POLL), jetstream(nats_server.url) as js:
+        jobs = []
+        for number in range(60):
+            jobs.append(await shop.work.enqueue(number))
+            if number % 20 == 10:
+                with contextlib.suppress(NotFoundError):  # not there again yet
+                    await js.delete_consumer(await shop.stream(), "all")
+        assert [await job.result(timeout=30) for job in jobs] == list(range(60))
+    assert set(shop.ran.values()) == {1}
+
+
+async def test_a_login_that_is_changed_later_is_told_and_jobs_run(pg_url: str) -> None:
+    login = 'authorization {{ user: "eve", password: "{}" }}'
+    with NatsServer(login.format("first")) as server:
+        url = f"nats://eve:first@127.0.0.1:{server.port}"
+        async with Shop.opened(pg_url, url) as shop, shop.ready_worker(poll=POLL):
+            server.extra = login.format("second")
+            server.reload()
+            await row_says(shop, "authorization")
+            job = await shop.work.enqueue(1)
+            assert await job.result(timeout=30) == 1
+            assert (await job.refresh()).state is State.COMPLETED
+
+
+async def test_a_messenger_closes_whenever_it_is_asked(nats_server: NatsServer) -> None:
+    await asked_to_close_at_random(
+        nats_server.url, times=25, span=0.03, seed=random.randrange(2**32)
+    )
