@@ -212,7 +212,7 @@ async def test_a_stranger_hears_names_of_queues_and_ids_of_workers_and_no_more(
         return last in heard
 
     await eventually(has_heard_all, 10.0)
-    assert heard == ["payroll", f"cancel:{hands.me.worker_id}", last]
+    assert heard == ["queue:payroll", f"cancel:{hands.me.worker_id}", last]
 
 
 async def test_strangers_and_what_keeps_sessions_from_being_ended_are_shown(
