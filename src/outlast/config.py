@@ -5,7 +5,6 @@ A wrong setting is refused where it is written, with a message that says what to
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -80,7 +79,7 @@ def check_seconds(what: str, value: object, *, above_zero: bool = False) -> floa
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ConfigError(f"{what} must be seconds or a timedelta, not {_shown(value)}")
-    if not math.isfinite(seconds) or seconds < 0 or seconds > SECONDS_MAX:
+    if not 0 <= seconds <= SECONDS_MAX:
         raise ConfigError(
             f"{what} must be seconds from 0 to {SECONDS_MAX:.0f}, not {_shown(value)}"
         )
@@ -107,7 +106,10 @@ def parse_size(what: str, text: str) -> int:
 
 
 def _shown(value: object) -> str:
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except Exception:  # a number of thousands of digits; a class with an odd __repr__
+        return f"this {type(value).__qualname__}"
     return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004
 
 
@@ -203,7 +205,7 @@ def _check_patterns(patterns: object) -> None:
     for pattern in patterns:
         try:
             found = re.search(pattern, "")
-        except (re.error, TypeError) as error:
+        except (re.error, TypeError, OverflowError, RecursionError) as error:
             raise ConfigError(
                 f"redact {_shown(pattern)} is no regular expression: {text_of(error)}"
             ) from None

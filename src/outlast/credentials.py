@@ -26,7 +26,7 @@ _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*")
 _NOT_IN_URLS = re.compile(r"[\s#\x00-\x1f\x7f]")
 _NOT_IN_LOGINS = re.compile(r"[\[\]]")
 _SECRET_SETTING = re.compile(r"pas|pw|secret|token|cred|key", re.IGNORECASE)
-_URL_IN_TEXT = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s<>]+")
+_URL_IN_TEXT = re.compile(r"(?:\b[A-Za-z][A-Za-z0-9+.-]*)?://[^\s<>]+")
 _AFTER_URLS = "'\"`,;:.)]}"  # punctuation of the text that a URL stands in
 _TOKENS = frozenset({"nats", "tls"})  # schemes where a user without a password is a token
 
@@ -56,14 +56,25 @@ def redacted(url: str) -> str:
     """Return ``url`` without its secrets: fit for logs and messages. Passwords are ``***``, and all
     of it after the scheme where a part cannot be told from a password."""
     scheme, separator, rest = url.partition("://")
-    if scheme.lower() == "sqlite" or (not separator and "@" not in url):
-        return url
+    if not separator:
+        return HIDDEN if "@" in url or "=" in url else url
+    if _is_file(url):
+        path, mark, query = url.partition("?")
+        return f"{path}{mark}{_settings(query)}"
     parts = _cut(url)
     if parts is None:
-        return f"{scheme}{separator}{HIDDEN}" if separator else HIDDEN
-    query = "&".join(_shown(piece) for piece in parts.query.split("&"))
-    settings = f"?{query}" if "?" in rest else ""
+        return f"{scheme}{separator}{HIDDEN}"
+    settings = f"?{_settings(parts.query)}" if "?" in rest else ""
     return f"{scheme}://{_login(parts)}{parts.hosts}{parts.path}{settings}"
+
+
+def _is_file(url: str) -> bool:
+    """Whether it names a file, whose path may hold any character, and no server."""
+    return url[:10].lower() == "sqlite:///"
+
+
+def _settings(query: str) -> str:
+    return "&".join(_shown(piece) for piece in query.split("&"))
 
 
 def _login(parts: _Parts) -> str:
@@ -160,8 +171,8 @@ def secrets_of(url: str) -> list[str]:
 def without_secrets(url: str) -> str:
     """Return the URL of a server as a stranger may have it: it names the place, and opens nothing.
     One that cannot be read is left out as a whole."""
-    if url.partition("://")[0].lower() == "sqlite":
-        return url
+    if _is_file(url):
+        return redacted(url)
     parts = _cut(url)
     if parts is None:
         return ""

@@ -126,12 +126,12 @@ def lines(text: str, most: int) -> list[str]:
 
 def pretty(text: str, most: int) -> list[str]:
     """Return stored JSON laid out for people in at most ``most`` lines; short values in one."""
-    value: Any
     try:
-        value = json.loads(text)
-    except ValueError:  # a damaged row is shown as it is
+        value: Any = json.loads(text)
+        short = json.dumps(value, ensure_ascii=False)
+        if len(short) <= 70:  # noqa: PLR2004
+            return lines(short, most)
+        text = json.dumps(value, ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):  # a damaged row is shown as it is
         return lines(text, most)
-    short = json.dumps(value, ensure_ascii=False)
-    if len(short) <= 70:  # noqa: PLR2004
-        return lines(short, most)
-    return [cut(one, 200) for one in lines(json.dumps(value, ensure_ascii=False, indent=2), most)]
+    return [cut(one, 200) for one in lines(text, most)]

@@ -222,6 +222,41 @@ async def test_what_is_no_notice_or_names_no_job_is_acknowledged(
         assert await job.result(timeout=30) == 3
 
 
+async def test_headers_of_a_publisher_are_no_word_of_the_server(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """Each such message would cost the worker its connection."""
+    async with shop.ready_worker():
+        async with jetstream(nats_server.url) as js:
+            for status in ("503", "404", "100"):
+                await js.publish(await shop.subject(), b"", headers={"Status": status})
+        await all_settled(shop, nats_server, "all", at_least=3)
+        job = await shop.work.enqueue(3)
+        assert await job.result(timeout=30) == 3
+    assert not shop.events("wakeup_lost")
+
+
+async def test_a_stranger_makes_no_worker_publish_where_it_likes(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """A worker may do more on its server than who can write to its inbox."""
+    stranger = await nats.connect(nats_server.url)
+    wishes = await stranger.subscribe("$JS.API.CONSUMER.MSG.NEXT.>")
+    settled = await stranger.subscribe("elsewhere")
+    async with shop.ready_worker():
+        wish = await wishes.next_msg(timeout=30)
+        for body in (b"", b'{"job_id": 1}', b"nothing"):
+            await stranger.publish(wish.reply, body, reply="elsewhere")
+        await stranger.flush()
+        job = await shop.work.enqueue(3)
+        assert await job.result(timeout=30) == 3
+        await all_settled(shop, nats_server, "all")
+    await stranger.flush()
+    assert settled.pending_msgs == 0
+    assert not shop.events("wakeup_lost")
+    await stranger.close()
+
+
 async def test_a_full_worker_takes_no_messages(shop: Shop, nats_server: NatsServer) -> None:
     async with shop.ready_worker(concurrency=1):
         await shop.held.enqueue()

@@ -391,6 +391,9 @@ def test_there_is_one_lifespan_and_an_around_takes_the_attempt():
         ({"redact": ["("]}, "redact '\\('.* is no regular expression: missing"),
         ({"redact": [1]}, "redact 1 is no regular expression"),
         ({"redact": ["x*"]}, "matches where there is nothing"),
+        ({"redact": ["a{99999999999999999999}"]}, "is no regular expression"),
+        ({"redact": ["(" * 5_000]}, "is no regular expression"),
+        ({"lease": 10**400}, "lease must be seconds from 0"),
     ],
     ids=str,
 )
@@ -399,6 +402,11 @@ def test_a_setting_of_a_worker_that_cannot_work_is_refused(settings, says):
         worker_settings(**settings)
     with pytest.raises(ConfigError, match=says):
         outlast.App().worker(**settings)
+
+
+def test_a_number_that_python_does_not_write_is_refused_like_others():
+    with pytest.raises(ConfigError, match="from 1 to 256, not this int"):
+        worker_settings(runners=10**5_000)
 
 
 @pytest.mark.parametrize(

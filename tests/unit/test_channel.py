@@ -10,10 +10,12 @@ import os
 import queue
 import socket
 import sys
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
+from outlast.errors import FrameError
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import main as module
@@ -22,6 +24,7 @@ from outlast.runner.main import Channel, WorkerLink
 from outlast.runner.printing import Tagged
 from outlast.runner.protocol import (
     TO_WORKER,
+    Configure,
     End,
     Ended,
     Quit,
@@ -36,6 +39,7 @@ from outlast.runner.protocol import (
 from outlast.runner.settings import RunnerSettings
 
 SECONDS = 10.0
+SMALL = 2 * 2**20  # bytes
 
 
 class Wire:
@@ -92,6 +96,37 @@ def settings() -> RunnerSettings:
 def listening(wire) -> Wire:
     wire.listen()
     return wire
+
+
+def told_first(data: bytes) -> RunnerSettings:
+    """What a runner makes of these bytes, with little memory to allocate."""
+    worker, own = socket.socketpair()
+    with worker, own:
+        worker.sendall(data)
+        worker.shutdown(socket.SHUT_WR)
+        tracemalloc.start()
+        try:
+            return Channel(own).configured()
+        finally:
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < SMALL
+
+
+def test_of_what_comes_after_the_settings_nothing_is_read(ended, settings):
+    worker, own = socket.socketpair()
+    with worker, own:
+        worker.sendall(pack(Configure(settings)) + pack(Quit()))
+        assert Channel(own).configured() == settings
+        assert own.recv(1_000) == pack(Quit())
+
+
+@pytest.mark.parametrize("size", [100, 60 * 2**20, 2**32 - 1])
+def test_settings_take_no_more_memory_than_has_come(ended, size):
+    """A number of four bytes would be four gigabytes."""
+    with pytest.raises(FrameError):
+        told_first(size.to_bytes(4, "big") + b"x")
+    assert ended.qsize() <= 1
 
 
 def test_a_save_is_answered_by_its_number_in_any_order(listening):

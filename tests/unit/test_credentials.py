@@ -45,7 +45,12 @@ from outlast.wakeup.address import parse
         ("nats://me:pw@host?replicas=3", "nats://me:***@host?replicas=3"),
         ("amqps://me:pw@host/%2Fvhost", "amqps://me:***@host/%2Fvhost"),
         ("sqlite:////a@b/c:d.db", "sqlite:////a@b/c:d.db"),
+        ("sqlite:///a.db?unsafe_filesystem=1", "sqlite:///a.db?unsafe_filesystem=1"),
+        ("sqlite:///a.db?key=pw", "sqlite:///a.db?key=***"),
+        ("sqlite://jobs.db", "sqlite://jobs.db"),
+        ("sqlite://me:pw@host/db", "sqlite://me:***@host/db"),
         ("jobs.db", "jobs.db"),
+        ("host=h user=me password=pw", "***"),
         # what is cut apart in the wrong place is hidden as a whole
         ("postgresql://me:pw@[::1/db", "postgresql://***"),
         ("postgresql://me:p/w@host/db", "postgresql://***"),
@@ -129,11 +134,11 @@ def test_no_piece_of_any_password_is_shown(scheme, password):
 def test_urls_in_a_text_are_hidden():
     text = (
         'no \'postgresql://me:pw@host/db\', {"a": "nats://tok@b"}, (amqp://u:p\'w@h/v).'
-        " postgresql://me:p/w@host https://example.org/a?b=c"
+        " postgresql://me:p/w@host https://example.org/a?b=c ://me:pw@host"
     )
     assert hide_logins(text) == (
         'no \'postgresql://me:***@host/db\', {"a": "nats://***@b"}, (amqp://u:***@h/v).'
-        " postgresql://*** https://example.org/a?b=c"
+        " postgresql://*** https://example.org/a?b=c ://me:***@host"
     )
 
 

@@ -83,7 +83,12 @@ async def test_a_file_goes_with_its_door(link, monkeypatch):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("line", [b"nonsense\n", b"[]\n", b'{"type":"Drop"}\n', b"\xff\n", b"\n"])
+DEEP = b'{"type":"Report","token":70,"x":' + b"[" * 5_000 + b"\n"
+
+
+@pytest.mark.parametrize(
+    "line", [b"nonsense\n", b"[]\n", b'{"type":"Drop"}\n', b"\xff\n", b"\n", DEEP]
+)
 async def test_what_is_not_understood_is_said_and_the_next_one_is_served(door, link, line):
     assert b"not understood" in await asyncio.to_thread(exchange, door.address, line)
     await say(door, Report(TOKEN, 1.0))
@@ -114,6 +119,19 @@ def exchange(address: str, line: bytes) -> bytes:
             return door.recv(65_536)
         except (BrokenPipeError, ConnectionResetError):
             return b""
+
+
+@pytest.mark.parametrize("answer", [b"nonsense\n", b"[]\n", b"[" * 5_000 + b"\n", b"\xff\n"])
+async def test_an_answer_that_is_none_is_an_error_of_the_store(answer, tmp_path):
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer)
+        writer.close()
+
+    address = str(tmp_path / "door")
+    async with await asyncio.start_unix_server(answers, address):
+        with pytest.raises(StoreUnavailable, match="not understood"):
+            await asyncio.to_thread(ask, address, Report(TOKEN, 1.0))
 
 
 async def test_an_error_that_nobody_foresaw_is_told_as_one_of_the_store(door, link, monkeypatch):

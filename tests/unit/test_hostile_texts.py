@@ -12,8 +12,9 @@ from rich.console import Console
 from outlast.cli.logs import text_renderer
 from outlast.cli.page import Dossier, Page
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
+from outlast.cli.wait import _end
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
-from outlast.model.job import State
+from outlast.model.job import SHELL_TASK, State
 from outlast.store.figures import Place
 from outlast.store.reads import AttemptRow, RefusalRow, StoredJob, WorkerRow, WorkerStatus
 from outlast.why import Situation, why
@@ -103,6 +104,23 @@ def test_why_shows_escapes_and_sends_none(state: State, count: int) -> None:
             )
             answer = why(about)
             assert not RAW & set(" ".join([*answer.sentences, *answer.moves]))
+
+
+DEEP = "[" * 5_000
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP, '{"argv": ' + DEEP, '{"output": 7}', '{"output": [7]}', "[]"]
+)
+def test_a_row_that_cannot_be_read_is_shown_as_it_is_and_hides_no_other(text: str) -> None:
+    """One of them would take the list of jobs away from everyone."""
+    row = msgspec.structs.replace(job_in(State.COMPLETED), args=text, result=text)
+    command = msgspec.structs.replace(row, task=SHELL_TASK)
+    rows = [row, command, job_in(State.QUEUED)]
+    listed = shown(lambda out: out.print(jobs_table(out, rows, set(), NOW)))
+    assert listed.count("completed") == 2
+    assert text[:8] in shown(page_of(Dossier(row, [], [], set(), NOW)))
+    assert _end(command, []).output == []
 
 
 @pytest.mark.parametrize("colors", [False, True])

@@ -59,7 +59,19 @@ def test_a_file_that_cannot_be_written_is_withdrawn_before_the_attempt_begins(lo
     lock.begin(9)
 
 
-@pytest.mark.parametrize("text", [b"", b"7\n", b"1" * 20, b"x" * 20 + b"\n"], ids=repr)
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"7\n",
+        b"1" * 20,
+        b"x" * 20 + b"\n",
+        b"-" + b"1" * 19 + b"\n",
+        b"1_" * 9 + b"11\n",
+        b" " * 19 + b"7\n",
+    ],
+    ids=repr,
+)
 def test_a_note_that_is_not_whole_says_nothing(lock: LockFile, text: bytes):
     os.pwrite(lock.fd, text, 21)
     assert lockfile.read_begun(*named(lock)) is None

@@ -115,3 +115,11 @@ def test_a_process_that_dies_of_a_null_pointer_names_its_culprit() -> None:
     line = line_of(died.stderr, 4)
     assert line is not None
     assert "string_at" in line
+
+
+def test_a_name_that_no_attempt_can_have_names_none() -> None:
+    """A task may write to where its stacks go; its worker must not end of it."""
+    stacks = 'Current thread 0x1\n  File "x", line 1 in outlast_attempt_'
+    assert current_attempt(f"{stacks}{'9' * 5_000}\n") is None
+    assert line_of(f"{stacks}{'9' * 5_000}\n", 9) is None
+    assert current_attempt(f"{stacks}99\n") == 99

@@ -241,3 +241,18 @@ def test_of_this_process_the_kernel_says_the_same_in_another_file():
     told = int(lines["VmRSS"].split()[0]) * 1024
     assert told / 2 < memory.resident_of(os.getpid()) < told * 2
     assert resident()[os.getsid(0)] > told / 2
+
+
+def test_a_mount_of_a_stranger_s_with_an_odd_name_hides_no_cgroup(machine) -> None:
+    cgroup = in_version_2(machine, kills=3)
+    assert cgroup.kills() == 3
+    mounts = machine.proc / "self/mountinfo"
+    odd = (
+        "29 1 0:9 / /home/\x1e\u2028\u00a0x rw - fuse.x x rw\n".encode() + b"28 1 0:8 / /\xff rw\n"
+    )
+    mounts.write_bytes(odd + mounts.read_bytes())
+    groups = machine.proc / "self/cgroup"
+    groups.write_text(f"1:name=a\x1eb:/x\u2028\n{groups.read_text()}")
+    found = find_cgroup(machine.proc)
+    assert found is not None
+    assert found.kills() == 3

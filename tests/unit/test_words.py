@@ -112,3 +112,10 @@ def test_a_grid_never_cuts_a_number() -> None:
         out.print(grid.table(36))
     row = captured.get().splitlines()[1]
     assert row.split() == ["1790000000000001", "completion…", "31337"]
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 20_000, "[" * 20_000 + "]" * 20_000, "9" * 5_000, "[1e999]"]
+)
+def test_json_that_python_cannot_read_is_shown_as_it_is(text: str) -> None:
+    assert "".join(pretty(text, 10)).startswith(text[:10].replace("1e999", "Infinity"))

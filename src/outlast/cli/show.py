@@ -158,9 +158,12 @@ def jobs_table(
 def call_of(row: StoredJob) -> str:
     """Return a job's arguments as a person would write them; of a command, the command."""
     try:
-        args = json.loads(row.args)
-    except ValueError:  # a damaged row is shown as it is
+        return _call(row, json.loads(row.args))
+    except (ValueError, RecursionError):  # a damaged row is shown as it is
         return row.args
+
+
+def _call(row: StoredJob, args: Any) -> str:
     if not isinstance(args, dict):
         return row.args
     if row.task == SHELL_TASK and isinstance(args.get("argv"), list):

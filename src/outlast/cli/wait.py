@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Sequence
 
@@ -19,6 +18,7 @@ from outlast.errors import JobNotFound
 from outlast.inspector import phase_of
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ENDED, State
+from outlast.row import plain
 from outlast.store.base import Store
 from outlast.store.reads import AttemptRow, StoredJob
 from outlast.words import safe
@@ -72,8 +72,10 @@ def _standing(row: StoredJob, known: Sequence[str] | set[str]) -> Text:
 
 def _end(row: StoredJob, attempts: Sequence[AttemptRow]) -> Ended:
     if row.state is State.COMPLETED:
-        result = json.loads(row.result or "{}")
-        return Ended(DONE, [safe(line) for line in result.get("output", [])])
+        result = plain(row.result)
+        output = result.get("output") if isinstance(result, dict) else None
+        lines = output if isinstance(output, list) else []
+        return Ended(DONE, [safe(line) for line in lines if isinstance(line, str)])
     if row.state is State.CANCELLED:
         return Ended(NOT_SO, [], "was cancelled")
     last = attempts[-1] if attempts else None

@@ -62,6 +62,7 @@ class Reply(msgspec.Struct, frozen=True):
 _ERRORS: dict[str, type[Exception]] = {
     error.__name__: error for error in (LostLease, BadArguments, UsageError, StoreUnavailable)
 }
+_NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _STRANGER = Reply("UsageError", "only processes of the runner's own user are served")
 _CROWD = Reply("StoreUnavailable", f"{CALLERS_MAX} other requests are under way: ask again")
 _requests: msgspec.json.Decoder[Checkpoint | Report] = msgspec.json.Decoder(Checkpoint | Report)
@@ -121,7 +122,7 @@ class Door:
     async def _replied(self, line: bytes) -> Reply:
         try:
             await self._done(_requests.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except _NOT_UNDERSTOOD as error:
             return Reply("UsageError", f"not understood: {text_of(error)}")
         except Exception as error:
             kind = next((name for name, one in _ERRORS.items() if isinstance(error, one)), None)
@@ -180,7 +181,12 @@ def ask(address: str, request: Checkpoint | Report) -> None:
         raise StoreUnavailable(f"the runner of this command is gone: {text_of(error)}") from error
     if not line:
         raise StoreUnavailable("the runner of this command has not answered")
-    reply = msgspec.json.decode(line, type=Reply)
+    try:
+        reply = msgspec.json.decode(line, type=Reply)
+    except _NOT_UNDERSTOOD as error:
+        raise StoreUnavailable(
+            f"the runner's answer is not understood: {text_of(error)}"
+        ) from error
     if reply.error is not None:
         raise _ERRORS.get(reply.error, StoreUnavailable)(reply.message)
 

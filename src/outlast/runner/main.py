@@ -79,11 +79,15 @@ class Channel:
 
     def configured(self) -> RunnerSettings:
         """Wait for the settings, the first frame; of what comes after it nothing is read yet."""
-        head = self._socket.recv(PREFIX_BYTES, socket.MSG_WAITALL)
-        body = self._socket.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
-        for frame in Unpacker(TO_RUNNER).feed(head + body):
-            if isinstance(frame, Configure):
-                return frame.settings
+        unpacker = Unpacker(TO_RUNNER)
+        data = self._socket.recv(PREFIX_BYTES, socket.MSG_WAITALL)
+        left = int.from_bytes(data, "big")
+        while data:
+            for frame in unpacker.feed(data):
+                if isinstance(frame, Configure):
+                    return frame.settings
+            data = self._socket.recv(min(left, READ_BYTES))
+            left -= len(data)
         _end_with_worker()
         raise FrameError("a runner is told first what it is to do")
 

@@ -32,6 +32,7 @@ from outlast.store import sqlite_url
 
 _DIGITS = 20  # of a number: one fixed-width write, of the counter at offset 0
 _BEGUN_AT = _DIGITS + 1  # where the newest token that has begun stands; no text: not known
+_NUMBER = re.compile(rb"[0-9]{%d}\n" % _DIGITS)
 _NAME = re.compile(r".+-[a-z0-9_]{8}\.lock")
 _SWEEP_AGE_SECONDS, _SWEEP_MAX = 86_400.0, 100
 _MOUNTS = Path("/proc/self/mounts")
@@ -230,7 +231,7 @@ def directory_for(url: str) -> Path:
         path = sqlite_url.parse(url).path
         return path.with_name(f"{path.name}-locks")
     if chosen := os.environ.get("OUTLAST_RUN_DIR"):
-        return Path(chosen).expanduser().absolute()
+        return Path(os.path.expanduser(chosen)).absolute()
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "outlast"
     return Path(tempfile.gettempdir()) / f"outlast-{os.getuid()}"
@@ -259,7 +260,7 @@ def refuses(path: Path) -> str | None:
 
 def _kind_of(path: str, mounts: str) -> str:
     best, kind = "", ""
-    for line in mounts.splitlines():
+    for line in mounts.split("\n"):
         fields = line.split(" ")
         if len(fields) < 3:  # noqa: PLR2004
             continue
@@ -293,8 +294,8 @@ def _read(path: str | Path, device: int | None, inode: int | None, offset: int) 
         return None
     try:
         text = os.pread(fd, _DIGITS + 1, offset)
-        return int(text) if len(text) == _DIGITS + 1 else None
-    except (OSError, ValueError):
+        return int(text) if _NUMBER.fullmatch(text) else None
+    except OSError:
         return None
     finally:
         os.close(fd)

@@ -34,23 +34,35 @@ def parse(url: str) -> SqliteLocation:
         )
     text, _, query = url.removeprefix(PREFIX).partition("?")
     _refuse_memory(url, text, query)
-    path = Path(os.path.abspath(Path(unquote(text)).expanduser()))
-    return SqliteLocation(path, _unsafe(url, query))
+    try:
+        path = Path(unquote(text)).expanduser()
+    except RuntimeError:  # of a user that is not there
+        raise ConfigError(f"{redacted(url)!r} names no home directory") from None
+    return SqliteLocation(Path(os.path.abspath(path)), _unsafe(url, query))
 
 
 def _refuse_memory(url: str, text: str, query: str) -> None:
     if text == ":memory:" or "mode=memory" in query:
         raise ConfigError(
-            f"{url!r}: a database in memory is gone with its process and no worker could open it;"
-            " Outlast needs a file, such as sqlite:///jobs.db"
+            f"{redacted(url)!r}: a database in memory is gone with its process and no worker could"
+            " open it; Outlast needs a file, such as sqlite:///jobs.db"
         )
-    if not text or "\x00" in unquote(text):
-        raise ConfigError(f"{url!r} names no file: write sqlite:///jobs.db")
+    if not text or "\x00" in unquote(text) or not _is_encodable(unquote(text)):
+        raise ConfigError(f"{redacted(url)!r} names no file: write sqlite:///jobs.db")
+
+
+def _is_encodable(text: str) -> bool:
+    """Whether a path can have this text: bytes that are no UTF-8 may be meant, not a surrogate."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _unsafe(url: str, query: str) -> bool:
     settings = dict(parse_qsl(query, keep_blank_values=True))
     value = settings.pop(UNSAFE, "0")
     if settings or value not in {"0", "1"}:
-        raise ConfigError(f"{url!r}: the only setting of a SQLite URL is ?{UNSAFE}=1")
+        raise ConfigError(f"{redacted(url)!r}: the only setting of a SQLite URL is ?{UNSAFE}=1")
     return value == "1"

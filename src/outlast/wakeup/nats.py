@@ -52,6 +52,7 @@ DEFAULTS: dict[str, Any] = {
 }
 SILENCE_SECONDS = 2.5 * BEAT_SECONDS  # of a consumer that was asked; then another connection
 BACK_SECONDS = 0.1  # before a message that was given back comes again
+_LIFE = "100"  # the server is still at it
 _ENDS = {"404", "408"}  # a request has ended: nothing there, or its time is over
 _NANO = 1_000_000_000
 
@@ -292,17 +293,14 @@ class _Pull:
             await message.back()
 
     async def _heard(self, message: Msg) -> None:
+        """Take a message of the stream, or a word of the server's, which names no subject to reply
+        to. The headers of the first are its publisher's."""
         self._heard_at = _now()
-        status = (message.headers or {}).get("Status")
-        if status is None:
-            if self._has_sent(message):
-                self._left -= 1
-                await self._came(NatsDelivery(message))
-        elif status in _ENDS:
-            self._left = 0
-        elif status != "100":  # a sign of life
-            said = (message.headers or {}).get("Description", "")
-            self._trouble = f"{status} {said}".strip()
+        if not message.reply:
+            self._heard_of_server(message.headers or {})
+        elif self._has_sent(message):
+            self._left -= 1
+            await self._came(NatsDelivery(message))
         self._news.set()
 
     def _has_sent(self, message: Msg) -> bool:
@@ -313,6 +311,13 @@ class _Pull:
         except Exception:  # it names another subject, or none
             return False
         return (said.stream, said.consumer) == (self._stream, self._durable)
+
+    def _heard_of_server(self, headers: dict[str, str]) -> None:
+        status = headers.get("Status", _LIFE)
+        if status in _ENDS:
+            self._left = 0
+        elif status != _LIFE:
+            self._trouble = f"{status} {headers.get('Description', '')}".strip()
 
     async def _came(self, message: NatsDelivery) -> None:
         if self._resting:

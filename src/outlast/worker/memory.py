@@ -66,7 +66,8 @@ def find_cgroup(proc: Path = Path("/proc")) -> Cgroup | None:
     """Return the memory cgroup of this process; None where there is none that counts kills."""
     paths = {}
     for line in _lines(proc / "self/cgroup"):
-        number, controllers, path = line.split(":", 2)
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
         paths.update(dict.fromkeys(controllers.split(","), path))
         if number == "0":
             paths["cgroup2"] = path
@@ -90,7 +91,7 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
             name = "memory"
         else:
             continue
-        root, mount = before.split()[3:5]
+        root, mount = before.split(" ")[3:5]
         yield name, root, Path(mount.encode().decode("unicode_escape"))  # a blank is \040
 
 
@@ -169,8 +170,8 @@ def _stat(folder: Path) -> tuple[int, int]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
+        return path.read_text("utf-8", "replace").split("\n")  # names may hold other separators
+    except OSError:
         return []
 
 
