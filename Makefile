@@ -107,8 +107,9 @@ twins: $(DEV) ## take one guard away at a time: the simulation has to notice
 	$(BIN)/python -m tests.sim.caught $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(DEV) ## feed random content to what strangers can write: make fuzz EXAMPLES=20000
-	FUZZ_EXAMPLES=$(or $(EXAMPLES),2000) $(PYTEST) tests/fuzz $(ARGS)
+fuzz: $(DEV) ## random content where strangers write: make fuzz MINUTES=30 (or EXAMPLES=2000)
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) \
+		$(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: chaos
 chaos: $(DEV) ## real workers in a storm of faults: make chaos STORE=sqlite SECONDS=600 SEED=7

@@ -1,0 +1,139 @@
+"""Texts of strangers on their way to a terminal: pages, lists, explanations, errors and logs."""
+
+from __future__ import annotations
+
+import io
+import json
+import unicodedata
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from rich.console import Console
+
+from outlast import words
+from outlast.cli.errors import say
+from outlast.cli.logs import _json, text_renderer
+from outlast.cli.page import Dossier, Page
+from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
+from outlast.cli.wait import _end
+from outlast.model.job import SHELL_TASK, State
+from outlast.store.figures import Place
+from outlast.store.reads import WorkerStatus
+from outlast.why import Situation, why
+from tests.fuzz.kit import BOMBS, Fuzzer, quiet
+from tests.unit.test_hostile_texts import ATTEMPTS, EVIL, REFUSALS, WORKER, job_in
+from tests.unit.test_why import NOW
+
+PIECES = [
+    EVIL,
+    "\x1b[31m",
+    "\x9b2J",
+    "\x1b]52;c;AAAA\x07",
+    "\r",
+    "\r\n",
+    "\x85",
+    "\u2028",
+    "\u202e",
+    "\u2066",
+    "\ud800",
+    "\x7f",
+    "\t" * 50,
+    "\n" * 100,
+    "[bold]",
+    "[/]",
+    "é" + "\u0301" * 40,
+    "\U0001f468\u200d\U0001f469",
+    "\ufeff",
+    "x" * 5_000,
+    "%s{0}{x}",
+]
+texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=9), max_size=6).map("".join) | (
+    st.sampled_from(BOMBS)
+)
+
+
+def _steers(text: str, *, newlines: bool = True) -> set[str]:
+    """Return the characters that a terminal obeys, or that turn the order of others."""
+    allowed = {"\n", "\t"} if newlines else set[str]()
+    return {
+        each
+        for each in set(text) - allowed
+        if unicodedata.category(each) in {"Cc", "Cs"} or each in words._BIDI
+    }
+
+
+def words_are_safe(text: str) -> None:
+    """What is fit for people has no control character, and keeps to its bounds."""
+    assert not _steers(words.safe(text))
+    one = words.line(text, 80)
+    assert not _steers(one, newlines=False)
+    assert len(one) <= 80
+    for shown in (words.lines(text, 20), words.pretty(text, 20), words.pretty(_quoted(text), 20)):
+        assert not _steers("".join(shown), newlines=False)
+        assert len(shown) <= 20
+    with quiet() as stream:
+        say(text)
+    assert not _steers(stream.getvalue())
+    stream.getvalue().encode()
+    told = {
+        "event": text,
+        "level": "warning",
+        text: text,
+        "names": [text],
+        "error": ValueError(text),
+    }
+    assert not _steers(text_renderer(colors=False)(dict(told)))
+    document = _json(dict(told))
+    assert document.isascii()
+    assert document.isprintable()
+
+
+def _quoted(text: str) -> str:
+    return json.dumps({"argv": [text, 1], "output": [text, 1], text: {"b": text}})
+
+
+def pages_are_safe(case: tuple[State, str, str]) -> None:
+    """No page, list or explanation sends a control character of a row's."""
+    state, text, other = case
+    row = _with(job_in(state), text, args=other, checkpoint=other, result=text)
+    attempts = [_with(each, text) for each in ATTEMPTS]
+    worker = _with(WORKER, text, queues=[text], tasks=[text], tags=[other], lacks={text: [other]})
+    gone = msgspec.structs.replace(worker, status=WorkerStatus.LOST, stopped_at=NOW)
+    refusals = [_with(each, text) for each in REFUSALS]
+    out = Console(file=io.StringIO(), highlight=False, markup=False, width=240)
+    Page(out, Dossier(row, attempts, refusals, set(), NOW, [worker])).write()
+    command = _with(row, text, task=SHELL_TASK, args=_quoted(text), result=_quoted(text))
+    out.print(jobs_table(out, [row, command], {text}, NOW))
+    out.print(dead_table(out, [(row, text)], NOW))
+    out.print(workers_table(out, [worker], {text: 3}, NOW))
+    out.print(gone_table(out, [gone], {text: 3}, NOW))
+    out.print(*_end(row, attempts).output, *_end(command, attempts).output)
+    shown = out.file.getvalue()  # type: ignore[attr-defined]
+    assert not _steers(shown)
+    answer = why(Situation(row=row, attempts=attempts, workers=[worker], place=Place(), now=NOW))
+    assert not _steers(" ".join([*answer.sentences, *answer.moves]))
+    shown.encode()
+
+
+def _with(row: Any, text: str, **more: Any) -> Any:
+    """Return a row with the text in place of each text of strangers."""
+    return msgspec.structs.replace(row, **(_changed(row, text) | more))
+
+
+def _changed(row: Any, text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(row).items():
+        if value == EVIL:
+            found[name] = text
+        elif isinstance(value, msgspec.Struct):
+            found[name] = _with(value, text)
+        elif value == [EVIL]:
+            found[name] = [text, text]
+    return found
+
+
+FUZZERS = [
+    Fuzzer("texts for people", texts, words_are_safe, few=50),
+    Fuzzer("pages", st.tuples(st.sampled_from(State), texts, texts), pages_are_safe, few=8),
+]
