@@ -8,11 +8,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEV    := $(VENV)/.dev-installed
 DEMO   := $(VENV)/.demo-installed
-# Processes that run tests side by side: `make test JOBS=2`. 0 is one after the other.
-JOBS   ?= 0
+# Processes that run tests side by side: as many as there are processors. `make test JOBS=0` runs
+# one test after the other in one process, which a debugger needs.
+JOBS   ?= $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 1)
 # More for pytest: `make test ARGS="-k fenced"`.
 ARGS   ?=
-PYTEST := $(BIN)/python -m pytest -n $(JOBS)
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup
 # What the tests need that `make test` leaves out.
 DEBIAN := pgbouncer rabbitmq-server
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
@@ -49,11 +50,11 @@ automation-registry: $(DEV) ## example: workers with capabilities, watched on Ra
 	$(BIN)/python -m examples.automation_registry
 
 .PHONY: test
-test: $(DEV) ## run the tests that need only Python, git and make
-	$(PYTEST) -m "not pgbouncer and not rabbitmq and not browser" $(ARGS)
+test: $(DEV) ## run all but the slow tests; needs only Python, git and make
+	$(PYTEST) -m "not slow and not pgbouncer and not rabbitmq and not browser" $(ARGS)
 
 .PHONY: test-all
-test-all: $(DEV) debian ## run all tests, also those that need Debian packages (installs them)
+test-all: $(DEV) debian ## run all tests, also slow ones and those that need Debian packages (installs them)
 	$(PYTEST) $(ARGS)
 
 .PHONY: debian

@@ -23,6 +23,8 @@ from outlast.store.postgres import PostgresStore
 from outlast.store.values import Claimed, NewJob, NewWorker, Orphan, Report, Room, Save, WorkerRef
 from tests.servers import PostgresServer
 
+pytestmark = pytest.mark.xdist_group("plans")  # one pair of filled databases for all of them
+
 FINISHED = 100_000
 WIDE = 1_000  # a scan that reads more rows than this is not by index, whatever it is called
 

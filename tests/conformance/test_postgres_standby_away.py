@@ -18,6 +18,8 @@ from outlast.store.reads import WorkerStatus
 from tests.conformance.kit import Hands, enqueued, eventually, job
 from tests.servers import PostgresServer
 
+pytestmark = pytest.mark.xdist_group("standby away")  # one server for all of them
+
 PATIENCE = 20.0  # seconds; a commit that waits for the standby waits for ever
 WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 

@@ -1,4 +1,4 @@
-"""The stage for tests with real processes."""
+"""The stage for tests with real processes; and which of them `make test` runs, too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.crash.harness import Scene, scene
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take each of these tests for slow, but for one of each kind, which is marked `short`."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("short") is None:
+            item.add_marker("slow")
 
 
 @pytest.fixture

@@ -93,6 +93,7 @@ async def test_a_commit_that_failed_and_was_swallowed_is_not_a_completion(shop: 
     assert (closed.outcome, closed.charge) == ("completion_not_committed", "failure")
 
 
+@pytest.mark.short
 async def test_a_crash_between_work_and_commit_leaves_no_effect(shop: Scene) -> None:
     await shop.worker(env=PAYMENTS)
     job = await shop.enqueue("dies_before_the_commit")

@@ -78,6 +78,7 @@ async def test_a_slow_link_carries_large_arguments_and_results(pg_stage: Scene) 
         )
 
 
+@pytest.mark.short
 async def test_cut_connections_cost_no_attempt(pg_stage: Scene) -> None:
     async with proxied(pg_stage.url) as (proxy, through):
         pg_stage.url = through
@@ -124,6 +125,7 @@ async def test_a_worker_in_a_black_hole_stops_before_its_lease_and_comes_back(
         assert (await pg_stage.job(job)).result == '"attempt 2"'
 
 
+@pytest.mark.short
 async def test_an_outage_of_the_database_costs_nobody_a_job(tmp_path: Path) -> None:
     with PostgresServer() as server:
         url = server.create_database("outage")

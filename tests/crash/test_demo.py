@@ -145,7 +145,7 @@ async def rows(url: str) -> tuple[StoredJob, list[AttemptRow]]:
         await store.close()
 
 
-@pytest.mark.parametrize("which", ["generated", "own"])
+@pytest.mark.parametrize("which", [pytest.param("generated", marks=pytest.mark.short), "own"])
 async def test_the_job_outlives_its_worker(tmp_path, store_url, which, request):
     repo: Path = request.getfixturevalue(which)
     with demo(tmp_path, "--repo", str(repo), "--url", store_url) as running:

@@ -75,6 +75,7 @@ async def test_a_deploy_takes_no_part_of_the_work_for_all_of_it(stage: Scene, ta
     assert (row.state, row.result, row.attempt_count) == (State.COMPLETED, str(LONG), 2)
 
 
+@pytest.mark.short
 async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene) -> None:
     """As systemd sends it: to the worker, the tether, each runner and what they have started."""
     worker = await stage.worker("--runners", "3", "--drain-timeout", "6")

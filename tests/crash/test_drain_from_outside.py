@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import pytest
+
 from outlast.model.job import State
 from tests.crash.harness import DEADLINE, ROOT, Scene
 
@@ -45,6 +47,7 @@ async def test_a_drained_worker_finishes_what_runs_takes_no_more_and_ends(stage:
     assert (code, "is gone already: it is stopped" in said) == (1, True)
 
 
+@pytest.mark.short
 async def test_what_takes_longer_than_the_drain_timeout_is_handed_back_uncharged(
     sqlite_stage: Scene,
 ) -> None:

@@ -17,6 +17,7 @@ from tests.crash.harness import Scene
 CHANGES = {"OUTLAST_TEST_APP": "tests.crash.changes:app"}
 
 
+@pytest.mark.short
 async def test_a_death_leaves_a_complete_report(stage: Scene) -> None:
     worker = await stage.worker("--name", "w-1", env={"OUTLAST_RELEASE": "2026.11"})
     job = await stage.enqueue("dies_with_all_its_evidence")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from outlast.model.job import State
 from outlast.store import open_store
 from tests.crash.harness import Scene
 
 
+@pytest.mark.short
 async def test_a_worker_leaves_a_file_that_was_deleted_and_works_on_the_new_one(
     sqlite_stage: Scene,
 ) -> None:

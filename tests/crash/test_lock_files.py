@@ -56,6 +56,7 @@ async def test_what_a_drain_handed_back_while_the_store_was_away_is_not_charged(
     assert (await pg_stage.job(job)).losses == 0
 
 
+@pytest.mark.short
 async def test_what_a_killed_worker_had_only_claimed_is_released_and_its_file_is_removed(
     stage: Scene,
 ) -> None:

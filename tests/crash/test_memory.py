@@ -134,6 +134,7 @@ async def test_a_worker_that_is_killed_with_all_its_processes_under_a_limit_is_r
     assert (closed.outcome, closed.charge) == ("lost_worker", "loss")
 
 
+@pytest.mark.short
 async def test_far_above_max_rss_a_runner_is_killed_and_nobody_else(sqlite_stage: Scene) -> None:
     stage = sqlite_stage
     worker = await stage.worker("--runners", "2", "--max-rss", "100M")

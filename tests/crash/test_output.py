@@ -6,6 +6,8 @@ import json
 import os
 import signal
 
+import pytest
+
 from outlast.model.job import Policy
 from outlast.store.values import NewJob
 from outlast.worker.printed import NOT_KNOWN
@@ -48,6 +50,7 @@ async def test_the_report_of_an_error_has_what_the_attempt_wrote(stage: Scene) -
     assert {(each["job_id"], each["task"]) for each in lines} == {(job_id, "prints")}
 
 
+@pytest.mark.short
 async def test_attempts_that_share_a_runner_have_each_its_own_lines(sqlite_stage: Scene) -> None:
     stage = sqlite_stage
     await stage.worker("--runners", "1", env=PRINTERS)

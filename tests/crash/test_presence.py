@@ -99,6 +99,7 @@ async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
 # ---------------------------------------------------------------------------- the dead
 
 
+@pytest.mark.short
 async def test_a_tree_killed_on_another_host_is_found_by_its_presence(pg_stage: Scene) -> None:
     dead = await elsewhere(pg_stage, "one")
     job = await pg_stage.enqueue("first_hangs_in_python")

@@ -48,6 +48,7 @@ async def reconciled(stage: Scene, worker: WorkerProcess) -> int:
 # ---------------------------------------------------------------------------- restarted
 
 
+@pytest.mark.short
 async def test_the_only_worker_started_again_finds_its_lock_file_free_at_its_first_look(
     stage: Scene,
 ) -> None:

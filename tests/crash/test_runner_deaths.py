@@ -13,6 +13,7 @@ from outlast.model.job import State
 from tests.crash.harness import BY_LEASE, ROOT, Scene, boot
 
 
+@pytest.mark.short
 async def test_a_killed_runner_s_job_starts_again_at_once(stage: Scene) -> None:
     await stage.worker()
     job = await stage.enqueue("first_hangs_in_python")
@@ -68,6 +69,7 @@ async def test_a_task_that_exits_is_dead_after_four_attempts_and_can_be_revived(
     assert row.token > max(each.token for each in attempts)
 
 
+@pytest.mark.short
 async def test_a_segfault_leaves_its_python_stack(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker()
     job = await sqlite_stage.enqueue("dereferences_null")
@@ -91,6 +93,7 @@ async def test_the_last_output_of_a_dying_runner_is_kept_and_clean(stage: Scene)
     assert not any("\x00" in line for line in closed.crash.output)
 
 
+@pytest.mark.short
 async def test_neighbours_of_a_killed_runner_are_bystanders(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker("--runners", "1")
     jobs = [await sqlite_stage.enqueue("first_hangs") for _ in range(3)]
@@ -165,6 +168,7 @@ async def test_a_coroutine_past_its_timeout_is_cancelled(stage: Scene) -> None:
     assert closed.outcome == "timeout"
 
 
+@pytest.mark.short
 async def test_a_plain_function_past_its_timeout_is_killed_with_its_stack(
     sqlite_stage: Scene,
 ) -> None:
@@ -187,6 +191,7 @@ async def test_cancelling_a_running_job_ends_it(stage: Scene) -> None:
     assert [each.outcome for each in await stage.attempts(job)] == ["cancelled"]
 
 
+@pytest.mark.short
 async def test_cancelling_a_deaf_function_kills_its_runner(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker()
     job = await sqlite_stage.enqueue("waits_deaf")

@@ -148,6 +148,7 @@ async def test_nothing_that_a_worker_shows_has_a_password(
         assert SECRET not in log
 
 
+@pytest.mark.short
 async def test_the_log_for_people_has_no_password_either(pg_url: str, tmp_path: Path) -> None:
     url = with_password(pg_url)
     async with scene(url, tmp_path) as stage:

@@ -89,6 +89,7 @@ async def went_on(stage: Scene, job: int) -> None:
     assert row.result == '{"exit_code":0,"output":["from page 4"]}'
 
 
+@pytest.mark.short
 async def test_a_command_goes_with_its_killed_worker_and_goes_on_from_its_checkpoint(
     stage: Scene,
 ) -> None:

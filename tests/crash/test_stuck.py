@@ -72,7 +72,9 @@ def said(stage: Scene, event: str) -> list[dict[str, Any]]:
     return [each for each in map(json.loads, lines) if each["event"] == event]
 
 
-@pytest.mark.parametrize("task", ["blocks_in_python", "blocks_in_c"])
+@pytest.mark.parametrize(
+    "task", [pytest.param("blocks_in_python", marks=pytest.mark.short), "blocks_in_c"]
+)
 async def test_who_blocks_its_runner_is_named_and_ended_and_its_neighbours_are_released(
     sqlite_stage: Scene, task: str
 ) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import pytest
+
 from outlast.model.job import State
 from tests.crash.harness import ROOT, Scene
 
@@ -36,6 +38,7 @@ async def completed_uncharged(stage: Scene, ids: list[int], deadline: float = 60
         assert (row.state, row.failures) == (State.COMPLETED, 0), stage.logs()
 
 
+@pytest.mark.short
 async def test_the_one_that_dereferences_null_is_named_by_its_stack_and_dies_alone(
     stage: Scene,
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from outlast.inspector import phase_of
 from outlast.model.job import State
 from outlast.store.values import NewJob
@@ -28,6 +30,7 @@ async def all_ran_on(stage: Scene, jobs: list[int], worker: str) -> None:
         assert (row.state, row.worker, row.attempt_count) == (State.COMPLETED, worker, 1)
 
 
+@pytest.mark.short
 async def test_jobs_wait_for_a_worker_that_has_their_tags_and_hold_up_nobody(stage: Scene) -> None:
     await stage.worker("--name", "plain", "--runners", "1", "--concurrency", "2")
     tagged = await stage.worker("--name", "tagged", "--tags", "eu,gpu", "--runners", "1")

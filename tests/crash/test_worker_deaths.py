@@ -30,6 +30,7 @@ async def test_a_killed_worker_tree_s_job_starts_on_another_long_before_its_leas
     assert closed.crash.progress is not None
 
 
+@pytest.mark.short
 async def test_the_second_attempt_goes_on_from_the_checkpoint(stage: Scene) -> None:
     holder = await stage.worker()
     job = await stage.enqueue("counts")
@@ -56,6 +57,7 @@ async def test_the_second_attempt_goes_on_from_the_checkpoint(stage: Scene) -> N
     assert row.losses == 0, "a checkpoint that advanced forgives the loss"
 
 
+@pytest.mark.short
 async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
     stage: Scene, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -73,7 +75,9 @@ async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
     assert closed.outcome == "lost_worker"
 
 
-@pytest.mark.parametrize("task", ["first_hangs_in_python", "first_hangs_in_c"])
+@pytest.mark.parametrize(
+    "task", [pytest.param("first_hangs_in_python", marks=pytest.mark.short), "first_hangs_in_c"]
+)
 async def test_the_worker_process_alone_killed_takes_its_runners_along(
     stage: Scene, task: str
 ) -> None:
@@ -90,7 +94,9 @@ async def test_the_worker_process_alone_killed_takes_its_runners_along(
     assert (await stage.ended(job)).state is State.COMPLETED
 
 
-@pytest.mark.parametrize("task", ["first_hangs_in_python", "first_hangs_in_c"])
+@pytest.mark.parametrize(
+    "task", [pytest.param("first_hangs_in_python", marks=pytest.mark.short), "first_hangs_in_c"]
+)
 async def test_the_worker_process_alone_stopped_loses_its_runners_before_its_lease(
     stage: Scene, task: str
 ) -> None:
@@ -106,6 +112,7 @@ async def test_the_worker_process_alone_stopped_loses_its_runners_before_its_lea
     assert row.result == '"attempt 2"'
 
 
+@pytest.mark.short
 async def test_a_stopped_tree_that_wakes_changes_nothing_and_works_on(stage: Scene) -> None:
     holder = await stage.worker(*SHORT)
     job = await stage.enqueue("first_hangs")
@@ -131,6 +138,7 @@ async def test_a_stopped_tree_that_wakes_changes_nothing_and_works_on(stage: Sce
     assert holder.process.poll() is None
 
 
+@pytest.mark.short
 async def test_sigterm_finishes_what_runs_and_leaves_cleanly(stage: Scene) -> None:
     worker = await stage.worker()
     job = await stage.enqueue("counts", upto=20)

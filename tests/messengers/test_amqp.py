@@ -21,7 +21,11 @@ from tests.messengers.rabbit_kit import POLL, all_settled, channel
 from tests.rabbit_server import RabbitServer
 from tests.servers import free_port
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(600)]  # a node takes long to start
+pytestmark = [
+    pytest.mark.rabbitmq,
+    pytest.mark.xdist_group("rabbitmq"),  # one node for all of them
+    pytest.mark.timeout(600),  # it takes long to start
+]
 
 
 @pytest.fixture

@@ -17,7 +17,11 @@ from tests.messengers.kit import Shop, asked_to_close_at_random, row_says
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
 from tests.rabbit_server import RabbitServer
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(600)]  # a node takes long to start
+pytestmark = [
+    pytest.mark.rabbitmq,
+    pytest.mark.xdist_group("rabbitmq"),  # one node for all of them
+    pytest.mark.timeout(600),  # it takes long to start
+]
 
 
 @pytest.fixture
