@@ -18,6 +18,7 @@ from collections.abc import Callable
 from bench import (
     alarms,
     backlog,
+    crowds,
     idle,
     lanes,
     latency,
@@ -38,6 +39,7 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
     "heartbeat": running.heartbeat,
     "memory": running.memory,
     "lanes": lanes.main,
+    "crowds": crowds.main,
     "backlog": backlog.main,
     "steady": steady.steady,
     "page": page.main,

@@ -303,14 +303,17 @@ async def test_in_another_incarnation_of_the_database_nothing_is_known(
     assert await line.take() == ids[10:]
 
 
-def test_a_client_that_knows_too_many_lanes_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_lanes, "LANES_MAX", 3)
+def test_a_client_that_knows_too_many_lanes_keeps_those_out_of_which_most_was_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(postgres_lanes, "LANES_MAX", 4)
     lanes = Lanes(ManualClock(boot=0.0))
-    lanes.remember([("q", "t", n, 7) for n in range(3)], {})
-    assert len(lanes._lanes) == 3
-    assert lanes._columns == ['{"q","q","q"}', '{"t","t","t"}', "{0,1,2}"]
-    lanes.remember([("q", "t", 9, 7)], {})
-    assert (lanes._lanes, lanes._columns) == ({}, ["{}"] * 3)
+    four = [("a", "u", 0), ("b", "t", 2), ("b", "t", 1), ("c", "t", 0)]
+    lanes.remember([(*key, 7) for key in four], [(four[n], 7) for n in (0, 0, 0, 1, 2, 2, 3)])
+    assert lanes._columns == ['{"b","b","c","a"}', '{"t","t","t","u"}', "{1,2,0,0}"]
+    assert lanes.after == "c", "the queue of what was claimed last"
+    lanes.remember([("q", "t", 9, 7)], [])
+    assert list(lanes._lanes) == [("b", "t", 1), ("a", "u", 0)]
 
 
 def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store import sqlite_exchange, sqlite_jobs, sqlite_schema, sqlite_workers
+from outlast.store.sqlite_line import DUE_MAX, Turn
 from outlast.store.values import Answer, Claimed, Room, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
 
@@ -83,7 +85,7 @@ def test_many_long_arguments_go_in_several_texts(
 def plan(cursor: sqlite3.Cursor, name: str) -> str:
     text = sqlite_exchange._SQL[name]
     values = {"now": NOW, "results": "{}", "worker_id": 1, "token": 1, "ids": "[]"}
-    values |= {"queue": "default", "task": TASK, "limit": 1, "offset": 0, "long": 1}
+    values |= {"lanes": f'[["default", "{TASK}"]]', "most": 1, "long": 1}
     rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
     return "; ".join(row[3] for row in rows)
 
@@ -97,6 +99,62 @@ def test_rows_are_found_one_by_one_and_the_line_by_its_index(
         cursor.execute("ANALYZE")
     for name in ("complete", "claim"):
         assert plan(cursor, name).endswith("SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"), name
-    lane = plan(cursor, "lane")
-    assert "SEARCH outlast_jobs USING INDEX outlast_jobs_line (queue=? AND task=?)" in lane
-    assert "TEMP B-TREE" not in lane
+    lanes = plan(cursor, "first_of_lanes")
+    assert "SEARCH n USING COVERING INDEX outlast_jobs_line (task=? AND queue=?)" in lanes
+    assert "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)" in lanes
+    assert "TEMP B-TREE" not in lanes
+
+
+def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **room: Any) -> int:
+    """Claim jobs of the queue "mine" or of those that the room names; return how many steps of
+    SQLite's machine that took."""
+    sqlite_jobs.enqueue(cursor, NOW, [job(queue="mine") for _ in range(limit)])
+    count = [0]
+
+    def counts() -> None:
+        count[0] += 1
+
+    cursor.connection.set_progress_handler(counts, 1)
+    rooms = [Room(tasks=[TASK], limit=limit, **room)]
+    reply = sqlite_exchange.exchange(cursor, NOW, me, [], rooms, turn=Turn())
+    cursor.connection.set_progress_handler(None, 1)
+    assert len(reply.claimed) == limit
+    return count[0]
+
+
+CROWDS: dict[str, dict[str, Any]] = {
+    "scheduled": {"delay": 1_000.0},
+    "of an unknown task": {"task": "unknown"},
+    "due": {},
+}
+
+
+@pytest.mark.parametrize("queues", [[], ["mine"]], ids=["all-queues", "one-queue"])
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_a_claim_costs_the_same_beside_few_queues_and_beside_many(
+    cursor: sqlite3.Cursor, crowd: str, queues: list[str]
+) -> None:
+    cursor.execute("DELETE FROM outlast_jobs")
+    me = registered(cursor)
+    costs = []
+    for first, last in ((0, 50), (50, 5_000)):
+        jobs = [job(queue=f"q{n}", **CROWDS[crowd]) for n in range(first, last)]
+        sqlite_jobs.enqueue(cursor, NOW, jobs)
+        costs.append(steps(cursor, me, queues=queues))
+    assert costs[1] < 1.2 * costs[0]
+
+
+def test_scheduled_jobs_of_many_queues_fall_due_in_bounded_parts_and_delay_no_other(
+    cursor: sqlite3.Cursor,
+) -> None:
+    cursor.execute("DELETE FROM outlast_jobs")
+    me = registered(cursor)
+    crowd = [job(queue=f"q{n}", task="unknown", delay=1.0) for n in range(3 * DUE_MAX)]
+    sqlite_jobs.enqueue(cursor, NOW - 10.0, crowd)
+    first, second = (steps(cursor, me) for _ in range(2))
+    assert second < 1.2 * first
+    for left in (DUE_MAX, 0):
+        scheduled = "SELECT count(*) FROM outlast_jobs WHERE state = 'queued' AND position IS NULL"
+        assert cursor.execute(scheduled).fetchone()[0] == left
+        reply = sqlite_exchange.exchange(cursor, NOW, me, [], [Room(tasks=[TASK], limit=1)])
+        assert (reply.claimed, reply.next_due) == ([], 0.0 if left > DUE_MAX else None)

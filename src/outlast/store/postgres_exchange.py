@@ -108,6 +108,7 @@ class PostgresExchange:
                 bytes_max(rooms),
                 REFUSALS_KEPT,
                 me.registration,
+                self._lanes.after,
             )
         except BaseException:
             if look is not None:
@@ -142,7 +143,7 @@ class PostgresExchange:
         """Note what an exchange has told of the line."""
         self._lanes.seen(head.incarnation)
         places = zip(rows, head.places, strict=True)
-        claimed = {(row[4], row[3], -row[12]): place for row, place in places if place}
+        claimed = [((row[4], row[3], -row[12]), place) for row, place in places if place]
         self._lanes.remember(head.lanes, claimed)
 
 

@@ -5,6 +5,10 @@ its index until a vacuum may take them: behind a transaction that somebody holds
 of them. So the client tells the exchange from which position on it reads each lane, and which
 lanes it knows (sql/postgres/migration_0003_exchange.sql says why that is right).
 
+There may be a hundred thousand lanes, where each customer has a queue, and each one that is told
+costs a probe in each exchange. So only those are known out of which most was claimed, since they
+have the dead rows. The exchange finds others, from the queue on whose turn it is.
+
 A floor is the highest position that was claimed at least ``LAG_SECONDS`` ago: transactions that
 commit that late in disorder are still seen at once. What commits later is found by the next look
 below the floors: one a second, and more seldom where that is dear.
@@ -18,8 +22,10 @@ rows. Lanes in which nothing is alive cannot be seen, and would be walked over b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from heapq import nlargest
 
 import msgspec
 
@@ -34,9 +40,9 @@ PART = 100_000  # positions in the first part of a look that is taken in parts
 QUICK_SECONDS, DEAR_SECONDS = 0.02, 0.25  # the next part is twice as large; to look in parts at all
 ALL = 2**62  # more positions than there are
 KEEP_SECONDS = 10.0  # between two notes for clients that come later
-LANES_MAX = 500  # known at a time; above it, all are forgotten and found again
+LANES_MAX = 200  # known at a time; above it, the half is forgotten out of which least was claimed
 
-_Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority): as in the index
+_Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority)
 
 
 class _Kept(msgspec.Struct):
@@ -51,12 +57,12 @@ _kept_of = msgspec.json.Decoder(_Kept).decode
 
 
 class _Lane:
-    """One lane: its floor, and the next one with the time of its claim."""
+    """One lane: its floor, the next one with the time of its claim, and how many were claimed."""
 
-    __slots__ = ("floor", "next", "next_at")
+    __slots__ = ("count", "floor", "next", "next_at")
 
     def __init__(self) -> None:
-        self.floor = self.next = 0
+        self.floor = self.next = self.count = 0
         self.next_at = 0.0
 
     def claimed(self, position: int, now: float) -> None:
@@ -128,6 +134,7 @@ class Lanes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._incarnation: str | None = None
+        self.after = ""  # the last queue from which something was claimed: the next one is next
         self._forget()
 
     def _forget(self) -> None:
@@ -190,26 +197,39 @@ class Lanes:
         """Note that a look below the floors was not answered."""
         self._below.failed(part)
 
-    def remember(self, new: Iterable[tuple[str, str, int, int]], claimed: dict[_Key, int]) -> None:
-        """Note new lanes, as (queue, task, rank, first position), and the highest position that was
-        claimed in each lane."""
+    def remember(
+        self, new: Iterable[tuple[str, str, int, int]], claimed: Sequence[tuple[_Key, int]]
+    ) -> None:
+        """Note new lanes, as (queue, task, rank, first position), and what was claimed, as lane and
+        position, in that order."""
         now, known = self._clock.boot(), len(self._lanes)
+        if claimed:
+            self.after = claimed[-1][0][0]
         first = {(queue, task, rank): position for queue, task, rank, position in new}
         for key in first:
             self._lanes.setdefault(key, _Lane())
-        for key, position in {**first, **claimed}.items():
+        counts = Counter(key for key, _ in claimed)
+        for key, position in {**first, **dict(claimed)}.items():
             if (lane := self._lanes.get(key)) is not None:
                 lane.claimed(position, now)
+                lane.count += counts[key]
         if len(self._lanes) != known:
             self._sort()
             if not known:
                 self._below.put_off()  # where lanes are found, all is looked at
 
     def _sort(self) -> None:
-        if len(self._lanes) > LANES_MAX:
-            self._lanes = {}
-        self._lanes = dict(sorted(self._lanes.items()))
+        lanes = list(self._lanes.items())
+        if len(lanes) > LANES_MAX:
+            lanes = nlargest(LANES_MAX // 2, lanes, key=lambda item: item[1].count)
+        self._lanes = dict(sorted(lanes, key=_place))
         self._columns = _columns(self._lanes)
+
+
+def _place(item: tuple[_Key, _Lane]) -> tuple[str, str, int]:
+    """Return what lanes are sorted by, in the order of the index."""
+    queue, task, rank = item[0]
+    return task, queue, rank
 
 
 def _columns(keys: Collection[_Key]) -> list[str]:

@@ -32,6 +32,7 @@ from outlast.store.reads import Inspector, WorkerStatus
 from outlast.store.sqlite_connection import SqliteConnection
 from outlast.store.sqlite_inspector import SqliteInspector
 from outlast.store.sqlite_jobs import complete_on, enqueue_on, store_id, store_id_on
+from outlast.store.sqlite_line import Turn
 from outlast.store.values import (
     Answer,
     Beat,
@@ -97,6 +98,7 @@ class SqliteStore:
         self.lock: LockFile | None = None
         sqlite_versions.check()  # its known faults are told by `outlast doctor`
         self._read_only = read_only
+        self._turn = Turn()
         self._connection = SqliteConnection(
             self.path,
             clock=clock,
@@ -164,7 +166,7 @@ class SqliteStore:
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
     ) -> Exchanged:
         """Hand in what ended, take what can run next, in one commit."""
-        return await self._write(sqlite_exchange.exchange, me, ended, rooms)
+        return await self._write(sqlite_exchange.exchange, me, ended, rooms, turn=self._turn)
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
         """Save checkpoints, each fenced and only forward."""

@@ -8,10 +8,7 @@ and judged one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge
-from itertools import islice
-from math import ceil
+from collections.abc import Iterable, Sequence
 from sqlite3 import Cursor
 from typing import Any
 
@@ -21,42 +18,45 @@ from outlast.errors import BadData
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store import sqlite_line as line
 from outlast.store import sqlite_suspects as suspects
 from outlast.store.base import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX
 from outlast.store.columns import count_of, read_policy
 from outlast.store.sqlite_fence import judged
+from outlast.store.sqlite_line import Row, draw
 from outlast.store.sqlite_sql import statements
 from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, bytes_max
 
-DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
 NUL = "\\u0000"  # as JSON has it, and two other texts too
-LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by job
 
 _SQL = statements("exchange")
 _MARK = statements("transaction")
-_DRAW = statements("sequences")["draw"]
 _COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
-
-Row = tuple[Any, ...]  # as "lane" makes it; those of suspects go on with solo, incident, cohort
 
 
 def exchange(
-    cursor: Cursor, now: float, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    cursor: Cursor,
+    now: float,
+    me: WorkerRef,
+    ended: Sequence[Transition],
+    rooms: Sequence[Room],
+    *,
+    turn: line.Turn | None = None,
 ) -> Exchanged:
-    """Judge the ends by their own tokens; claim only if the worker's row stands."""
+    """Judge the ends by their own tokens; claim only if the worker's row stands. ``turn``: whose
+    turn among the queues it is, kept from one exchange to the next."""
     status = worker_status(cursor, me)
     answers = hand_in(cursor, now, ended)
     claimed: list[Claimed] = []
     next_due, solo_waiting, cut = None, 0, False
     if status == "active" and rooms:
-        scheduled, most, lanes = waiting(cursor)
-        if line_up_due(cursor, now, scheduled):
-            _, _, lanes = waiting(cursor)
+        most, soonest = waiting(cursor)
+        if soonest is not None and soonest <= now:
+            line.line_up_due(cursor, now, rooms)
         fit = [room for room in rooms if room.solo <= most]
-        claimed, cut = claim(cursor, now, me, fit, lanes)
-        next_due = seconds_to_next(cursor, now, rooms, claimed, scheduled, most)
+        claimed, cut = claim(cursor, now, me, fit, turn or line.Turn())
+        next_due = seconds_to_next(cursor, now, rooms, claimed, most)
         solo_waiting = suspects.waiting(cursor, now, rooms, most)
     return Exchanged(
         valid=status in {"active", "draining"},
@@ -78,12 +78,6 @@ def worker_status(cursor: Cursor, me: WorkerRef) -> str | None:
 def cancels_of(cursor: Cursor, worker_id: int) -> list[tuple[int, int]]:
     """Return (job id, token) of the worker's running jobs with a cancel request."""
     return cursor.execute(_SQL["cancels"], (worker_id,)).fetchall()
-
-
-def draw(cursor: Cursor, name: str, count: int) -> range:
-    """Return the next ``count`` numbers of a sequence; they are never drawn again."""
-    last = int(cursor.execute(_DRAW, (count, name)).fetchone()[0])
-    return range(last - count + 1, last + 1)
 
 
 # ---------------------------------------------------------------------------- what ended
@@ -201,23 +195,11 @@ def _joins_the_line(end: Transition) -> bool:
 # ------------------------------------------------------------------------ what runs next
 
 
-def waiting(cursor: Cursor) -> tuple[list[str], int, list[tuple[str, str]]]:
-    """Return the queues that have scheduled jobs, the largest ``solo`` of any queued job (0:
-    there are no suspects), and the lanes (queue, task) of the line."""
-    queues, solo, lanes = cursor.execute(_SQL["waiting"]).fetchone()
-    return _decode(queues), solo, _decode(lanes)
-
-
-def line_up_due(cursor: Cursor, now: float, queues: Sequence[str]) -> int:
-    """Give scheduled jobs that are due their place in the line; return how many, at most
-    DUE_MAX."""
-    looks = (cursor.execute(_SQL["due"], (queue, now, DUE_MAX)).fetchall() for queue in queues)
-    due = sorted(row for rows in looks for row in rows)[:DUE_MAX]
-    if due:
-        positions = draw(cursor, "position", len(due))
-        rows = [(position, row[1]) for position, row in zip(positions, due, strict=True)]
-        cursor.executemany(_SQL["line_up"], rows)
-    return len(due)
+def waiting(cursor: Cursor) -> tuple[int, float | None]:
+    """Return the largest ``solo`` of any queued job (0: there are no suspects), and when the first
+    scheduled job falls due (None: there is none)."""
+    solo, soonest = cursor.execute(_SQL["waiting"]).fetchone()
+    return solo, soonest
 
 
 def claim(
@@ -225,7 +207,7 @@ def claim(
     now: float,
     me: WorkerRef,
     rooms: Sequence[Room],
-    lanes: Sequence[tuple[str, str]],
+    turn: line.Turn,
 ) -> tuple[list[Claimed], bool]:
     """Take jobs out of the line, room by room, at most CLAIMS_MAX and as many bytes as a reply may
     bring; return whether those have cut it short."""
@@ -238,7 +220,7 @@ def claim(
         if room.solo:
             found = suspects.next_cohort(cursor, now, room, limit)
         else:
-            found = _first_in_line(cursor, room, lanes, limit)
+            found = line.next_in_line(cursor, room, limit, turn)
         count, left = _within(found, left, least=0 if claimed else 1)
         claimed.extend(_take(cursor, now, me, found[:count]))
         if count < len(found):
@@ -254,31 +236,6 @@ def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
             return count, left
         left -= row[12]
     return len(found), left
-
-
-def _first_in_line(
-    cursor: Cursor, room: Room, lanes: Sequence[tuple[str, str]], limit: int
-) -> list[Row]:
-    tasks, queues = set(room.tasks), set(room.queues)
-    mine = [
-        (queue, task) for queue, task in lanes if task in tasks and (not queues or queue in queues)
-    ]
-    share = min(limit, 2 * ceil(limit / max(1, len(mine))))
-    return list(islice(merge(*(_lane(cursor, *lane, share, limit) for lane in mine)), limit))
-
-
-def _lane(cursor: Cursor, queue: str, task: str, share: int, most: int) -> Iterator[Row]:
-    """Yield the rows of one lane, ``share`` and more at a time, ``most`` in all; they begin with
-    what they are ordered by."""
-    read = 0
-    while read < most:
-        values = {"queue": queue, "task": task, "limit": share, "offset": read, "long": LONG}
-        rows = _decode(cursor.execute(_SQL["lane"], values).fetchone()[0])
-        yield from rows
-        if len(rows) < share:
-            return
-        read += share
-        share *= 2
 
 
 def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> list[Claimed]:
@@ -327,27 +284,13 @@ def _claimed(
 
 
 def seconds_to_next(
-    cursor: Cursor,
-    now: float,
-    rooms: Sequence[Room],
-    claimed: Sequence[Claimed],
-    scheduled: Sequence[str],
-    most: int,
+    cursor: Cursor, now: float, rooms: Sequence[Room], claimed: Sequence[Claimed], most: int
 ) -> float | None:
     """Return in how many seconds the next job falls due that there would be room for."""
     ordinary = [room for room in rooms if not room.solo]
     full = sum(not each.solo for each in claimed) >= sum(room.limit for room in ordinary)
-    times = [] if full else _times_due(cursor, ordinary, scheduled)
+    times = [] if full else [line.next_due(cursor, ordinary)]
     alone = [room for room in rooms if 0 < room.solo <= most]
     times += [suspects.next_due(cursor, now, room) for room in alone]
     known = [time for time in times if time is not None]
     return max(0.0, min(known) - now) if known else None
-
-
-def _times_due(
-    cursor: Cursor, rooms: Sequence[Room], scheduled: Sequence[str]
-) -> list[float | None]:
-    everywhere = not all(room.queues for room in rooms)
-    wanted = {queue for room in rooms for queue in room.queues}
-    looks = [queue for queue in scheduled if everywhere or queue in wanted]
-    return [cursor.execute(_SQL["next_due"], (queue,)).fetchone()[0] for queue in looks]

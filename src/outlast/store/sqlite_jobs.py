@@ -21,8 +21,8 @@ from outlast.model.job import Policy
 from outlast.store.base import ENQUEUE_MAX
 from outlast.store.keys import check_batch, held
 from outlast.store.sqlite_errors import translated
-from outlast.store.sqlite_exchange import draw
 from outlast.store.sqlite_fence import refuse
+from outlast.store.sqlite_line import draw
 from outlast.store.sqlite_sql import statements
 from outlast.store.values import Answer, Cancelled, Enqueued, NewJob, Report, Requeued, Save
 

@@ -20,7 +20,8 @@ from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import cause_of, count_of, policy_of, progress_of
 from outlast.store.lockfile import LockFile, read_beat
 from outlast.store.reads import WorkerStatus
-from outlast.store.sqlite_exchange import apply, cancels_of, draw, worker_status
+from outlast.store.sqlite_exchange import apply, cancels_of, worker_status
+from outlast.store.sqlite_line import draw
 from outlast.store.sqlite_sql import statements
 from outlast.store.values import (
     Beat,

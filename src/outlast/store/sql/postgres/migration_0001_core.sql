@@ -6,8 +6,11 @@
 -- the job becomes due, so (queue, priority, position) is the order of the line and future jobs
 -- are not in it. A lane is the part of it with one queue, task and priority; names are compared by
 -- their bytes, so that clients put lanes in the order of the index, whatever the database's locale.
--- That index is the only one of the line: who wants the first of a whole queue merges the heads of
--- its lanes (outlast_head_v1).
+-- That index is the only one of the line. It begins with the task, so that a worker never meets jobs
+-- of tasks that it does not know, in however many queues they wait. Scheduled jobs are indexed by
+-- their time, over all queues, so that one look tells what is due, and by queue for those who ask for
+-- some queues only. Which of the two a statement may use is in its words: abs(solo) is for the first and
+-- solo for the second, or a plan would look for the next job of one queue among those of all (seen).
 -- worker_id is set exactly while running, so the index of running jobs needs no
 -- predicate on state (a prepared completion beside an index "WHERE state = 'running'" was seen to
 -- get a plan quadratic in the batch). token stays after the end: "already" is told by it.
@@ -87,7 +90,8 @@ CREATE TABLE outlast_jobs (
         AND (worker_id IS NULL OR num_nulls(token, started_at) = 0)
         AND abs(priority) <= 100)
 ) WITH (fillfactor = 45);
-CREATE INDEX outlast_jobs_lane ON outlast_jobs (queue, task, (-priority), position) WHERE position IS NOT NULL;
+CREATE INDEX outlast_jobs_lane ON outlast_jobs (task, queue, (-priority), position) WHERE position IS NOT NULL;
+CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at) WHERE state = 'queued' AND position IS NULL AND abs(solo) = 0;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
     WHERE state = 'queued' AND solo > 0;

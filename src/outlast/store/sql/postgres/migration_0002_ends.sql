@@ -208,51 +208,160 @@ $$;
 -- The line, read lane by lane (queue, task, priority) and from floors: 0003 says under 5 why that is
 -- right. These functions run inside of the exchange, under its planner settings.
 
--- The lanes in the gaps between those that are known and come in the order of the index: one probe for
--- each gap, and one more for each lane that is found. The rank of a lane is the negative of its
+-- The lanes that a room reads next, queue by queue, of its tasks and of its queues (p_only; none: of
+-- all): those that the caller knows and, where p_search, those that it does not. They begin behind the
+-- queue p_after; mixed tells of each whether its queue has another one of the same rank, so that the
+-- two must be merged. fresh: those that were not known.
+--
+-- Without a search that is all that is known, and the queues before p_after come last. With one, lanes
+-- are looked for in the gaps between those that are known, within the tasks of the room: one probe
+-- for each gap, and one more for each lane that is found. The rank of a lane is the negative of its
 -- priority. Its floor is where the probe has found it: the walk over dead entries is not made again.
-CREATE FUNCTION outlast_new_lanes_v1(p_queues text[], p_tasks text[], p_ranks smallint[])
-RETURNS TABLE (queue text, task text, rank smallint, low bigint)
+-- There may be a hundred thousand queues, so the search stops: of each task, p_most lanes are looked
+-- for. A queue is passed on when the lanes of all tasks in it are known, since its order counts over
+-- all of them, and reached is the last such queue: the next stretch goes on there. NULL: that was all, up
+-- to the queue p_upto (NULL: the last). Where p_most lanes are not one whole queue, it is done again
+-- for more. A room that names its queues has one stretch: of each of them and each task, one probe.
+--
+-- The bounds of a gap are lanes, and the ends of an area: that is a task, from behind a queue on, or a
+-- task in one queue. Nothing is between a name and the same with chr(1) behind it, as PostgreSQL
+-- stores no NUL.
+CREATE FUNCTION outlast_stretch_v1(
+    p_tasks text[], p_only text[],
+    p_queues text[], p_lane_tasks text[], p_ranks smallint[], p_floors bigint[],
+    p_search boolean, p_after text, p_upto text, p_most integer,
+    OUT queues text[], OUT tasks text[], OUT ranks smallint[], OUT floors bigint[],
+    OUT mixed boolean[], OUT fresh json, OUT reached text)
 LANGUAGE plpgsql
 AS $$
-#variable_conflict use_column
 DECLARE
-    v_queue text;
-    v_task text;
-    v_rank smallint;
+    v_all boolean := cardinality(p_only) = 0;
+    v_most integer := CASE WHEN v_all THEN p_most ELSE 256 END;  -- there are 201 ranks
+    v_cut text;
+    v_known integer := cardinality(p_queues);
+    v_before integer := 0;
 BEGIN
-    FOR v_gap IN 0..cardinality(p_queues) LOOP  -- after the lane of this number; 0: before all
-        v_queue := coalesce(p_queues[v_gap], '');
-        v_task := coalesce(p_tasks[v_gap], '');
-        v_rank := coalesce(p_ranks[v_gap], -32768);
-        LOOP
-            IF v_gap = cardinality(p_queues) THEN
-                SELECT j.queue, j.task, -j.priority, j.position INTO queue, task, rank, low
-                FROM outlast_jobs j
-                WHERE j.position IS NOT NULL
-                  AND (j.queue, j.task, (-j.priority)) > (v_queue, v_task, v_rank)
-                ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1;
-            ELSE
-                SELECT j.queue, j.task, -j.priority, j.position INTO queue, task, rank, low
-                FROM outlast_jobs j
-                WHERE j.position IS NOT NULL
-                  AND (j.queue, j.task, (-j.priority)) > (v_queue, v_task, v_rank)
-                  AND (j.queue, j.task, (-j.priority))
-                      < (p_queues[v_gap + 1], p_tasks[v_gap + 1], p_ranks[v_gap + 1])
-                ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1;
-            END IF;
-            EXIT WHEN NOT FOUND;
-            RETURN NEXT;
-            v_queue := queue; v_task := task; v_rank := rank;
+    IF NOT p_search AND v_all AND p_lane_tasks[1] = p_lane_tasks[v_known]
+        AND p_lane_tasks[1] = ANY (p_tasks)
+    THEN  -- all of one task: they are in order, but for whose turn it is
+        WHILE v_before < v_known AND p_queues[v_before + 1] COLLATE "C" <= p_after LOOP
+            v_before := v_before + 1;
         END LOOP;
+        queues := p_queues[v_before + 1:] || p_queues[:v_before];
+        tasks := p_lane_tasks;
+        ranks := p_ranks[v_before + 1:] || p_ranks[:v_before];
+        floors := p_floors[v_before + 1:] || p_floors[:v_before];
+        mixed := array_fill(false, ARRAY[v_known]);
+        RETURN;
+    END IF;
+    IF NOT p_search THEN
+        SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank), array_agg(l.low),
+               array_agg(l.mixed)
+        INTO queues, tasks, ranks, floors, mixed
+        FROM (SELECT k.queue, k.task, k.rank, k.low, bool_or(k.alike) OVER (PARTITION BY k.queue) AS mixed
+              FROM (SELECT k.queue COLLATE "C" AS queue, k.task, k.rank, k.low,
+                           k.rank = lag(k.rank) OVER (
+                               PARTITION BY k.queue COLLATE "C" ORDER BY k.rank) AS alike
+                    FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors)
+                         AS k (queue, task, rank, low)
+                    WHERE k.task = ANY (p_tasks) AND (v_all OR k.queue = ANY (p_only))) k
+              ORDER BY k.queue <= p_after, k.queue, k.rank) l;
+        mixed := array_replace(mixed, NULL, false);
+        RETURN;
+    END IF;
+    LOOP
+        WITH known AS MATERIALIZED (
+            SELECT k.queue COLLATE "C" AS queue, k.task COLLATE "C" AS task, k.rank, k.low
+            FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors) AS k (queue, task, rank, low)
+            WHERE k.task = ANY (p_tasks)
+              AND CASE WHEN NOT v_all THEN k.queue = ANY (p_only)
+                       ELSE k.queue COLLATE "C" > p_after
+                           AND (p_upto IS NULL OR k.queue COLLATE "C" <= p_upto) END
+        ), wanted AS MATERIALIZED (
+            SELECT DISTINCT u.task COLLATE "C" AS task FROM unnest(p_tasks) AS u (task)
+        ), area AS MATERIALIZED (
+            SELECT w.task, '' AS part, p_after COLLATE "C" AS queue, 32767::smallint AS rank,
+                   CASE WHEN p_upto IS NULL THEN w.task || chr(1) ELSE w.task END AS end_task,
+                   coalesce(p_upto, '') AS end_queue,
+                   CASE WHEN p_upto IS NULL THEN -32768 ELSE 32767 END::smallint AS end_rank
+            FROM wanted w WHERE v_all
+            UNION ALL
+            SELECT w.task, n.queue, n.queue, (-32768)::smallint, w.task, n.queue, 32767::smallint
+            FROM wanted w CROSS JOIN (SELECT DISTINCT u.queue FROM unnest(p_only) AS u (queue)) n
+        ), bound AS (
+            SELECT a.task, a.part, a.queue, a.rank FROM area a
+            UNION ALL
+            SELECT k.task, CASE WHEN v_all THEN '' ELSE k.queue END, k.queue, k.rank FROM known k
+        ), gap AS MATERIALIZED (
+            SELECT b.task, b.part, b.queue, b.rank,
+                   lead(b.queue) OVER next AS end_queue, lead(b.rank) OVER next AS end_rank
+            FROM bound b
+            WINDOW next AS (PARTITION BY b.task, b.part ORDER BY b.queue, b.rank)
+        ), found AS MATERIALIZED (
+            SELECT a.task, f.queue, f.rank, f.low
+            FROM area a
+            CROSS JOIN LATERAL (
+                SELECT l.queue, l.rank, l.low
+                FROM (SELECT g.queue, g.rank,
+                             CASE WHEN g.end_queue IS NULL THEN a.end_task ELSE a.task END AS end_task,
+                             coalesce(g.end_queue, a.end_queue) AS end_queue,
+                             coalesce(g.end_rank, a.end_rank) AS end_rank
+                      FROM gap g WHERE g.task = a.task AND g.part = a.part
+                      ORDER BY g.queue, g.rank) g
+                CROSS JOIN LATERAL (
+                    WITH RECURSIVE lane (queue, rank, low) AS (
+                        (SELECT j.queue, -j.priority, j.position FROM outlast_jobs j
+                         WHERE j.position IS NOT NULL
+                           AND (j.task, j.queue, (-j.priority)) > (a.task, g.queue, g.rank)
+                           AND (j.task, j.queue, (-j.priority))
+                               < (g.end_task, g.end_queue, g.end_rank)
+                         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
+                        UNION ALL
+                        SELECT n.queue, n.rank, n.low
+                        FROM lane p
+                        CROSS JOIN LATERAL (
+                            SELECT j.queue, -j.priority AS rank, j.position AS low
+                            FROM outlast_jobs j
+                            WHERE j.position IS NOT NULL
+                              AND (j.task, j.queue, (-j.priority)) > (a.task, p.queue, p.rank)
+                              AND (j.task, j.queue, (-j.priority))
+                                  < (g.end_task, g.end_queue, g.end_rank)
+                            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n)
+                    SELECT lane.queue, lane.rank, lane.low FROM lane) l
+                LIMIT v_most) f
+        ), cut AS MATERIALIZED (  -- from this queue on, there may be more lanes
+            SELECT min(c.queue) AS queue
+            FROM (SELECT max(f.queue) AS queue FROM found f
+                  GROUP BY f.task HAVING v_all AND count(*) >= v_most) c
+        ), lane AS MATERIALIZED (
+            SELECT l.queue, l.task, l.rank, l.low, l.new
+            FROM (SELECT k.queue, k.task, k.rank, k.low, false AS new FROM known k
+                  UNION ALL
+                  SELECT f.queue, f.task, f.rank, f.low, true FROM found f) l
+            CROSS JOIN cut c WHERE c.queue IS NULL OR l.queue < c.queue
+        ), alike AS MATERIALIZED (
+            SELECT l.queue FROM lane l GROUP BY l.queue HAVING count(*) > count(DISTINCT l.rank))
+        SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank), array_agg(l.low),
+               array_agg(l.mixed),
+               json_agg(json_build_array(l.queue, l.task, l.rank, l.low)) FILTER (WHERE l.new),
+               (SELECT c.queue FROM cut c)
+        INTO queues, tasks, ranks, floors, mixed, fresh, v_cut
+        FROM (SELECT l.*, EXISTS (SELECT FROM alike a WHERE a.queue = l.queue) AS mixed
+              FROM lane l
+              ORDER BY l.queue <= p_after, l.queue, l.rank, l.task) l;
+        EXIT WHEN v_cut IS NULL OR queues IS NOT NULL;
+        v_most := 8 * v_most;
     END LOOP;
+    IF v_cut IS NOT NULL THEN reached := queues[cardinality(queues)]; END IF;
 END
 $$;
 
--- Lock jobs in these lanes that stand below their floors, in this range of positions; answers as
--- outlast_next_v1. What is there is looked for without locks, one probe for each lane: mostly nothing.
+-- Lock jobs in those of these lanes that the room reads which stand below their floors, in this range
+-- of positions; answers as outlast_next_v1. What is there is looked for without locks, one probe for
+-- each lane: mostly nothing.
 CREATE FUNCTION outlast_below_v1(
-    p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[],
+    p_tasks text[], p_only text[],
+    p_queues text[], p_lane_tasks text[], p_ranks smallint[], p_floors bigint[],
     p_from bigint, p_to bigint, p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
 LANGUAGE plpgsql
@@ -263,12 +372,13 @@ DECLARE
 BEGIN
     FOR v_lane IN
         SELECT l.queue, l.task, l.rank, least(p_to, l.low) AS top, f.position AS first
-        FROM unnest(p_queues, p_tasks, p_ranks, p_floors) AS l (queue, task, rank, low)
+        FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors) AS l (queue, task, rank, low)
         CROSS JOIN LATERAL (
             SELECT j.position FROM outlast_jobs j
             WHERE j.queue = l.queue AND j.task = l.task AND (-j.priority) = l.rank
               AND j.position >= p_from AND j.position < least(p_to, l.low)
-            ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1) f
+            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) f
+        WHERE l.task = ANY (p_tasks) AND (cardinality(p_only) = 0 OR l.queue = ANY (p_only))
         ORDER BY l.rank
     LOOP
         EXIT WHEN cardinality(ids) = p_limit;
@@ -281,23 +391,59 @@ BEGIN
               WHERE j.queue = v_lane.queue AND j.task = v_lane.task
                 AND (-j.priority) = v_lane.rank
                 AND j.position >= v_lane.first AND j.position < v_lane.top
-              ORDER BY j.queue, j.task, (-j.priority), j.position
+              ORDER BY j.task, j.queue, (-j.priority), j.position
               LIMIT p_limit - coalesce(cardinality(ids), 0)
               FOR NO KEY UPDATE SKIP LOCKED) l;
     END LOOP;
 END
 $$;
 
+-- Lock the next jobs in these lanes, one lane after the other, from their floors on; answers as
+-- outlast_next_v1. That is the order of the line where no queue has two of them with the same rank.
+CREATE FUNCTION outlast_next_in_turn_v1(
+    p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_variable
+BEGIN
+    IF cardinality(p_tasks) = 1 THEN
+        SELECT array_agg(l.id), array_agg(l.ctid), array_agg(l.position), sum(l.bytes)
+        INTO ids, rows, positions, bytes
+        FROM (SELECT j.id, j.ctid, j.position,
+                     octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
+              FROM outlast_jobs j
+              WHERE j.queue = p_queues[1] AND j.task = p_tasks[1] AND (-j.priority) = p_ranks[1]
+                AND j.position >= p_floors[1]
+              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit
+              FOR NO KEY UPDATE SKIP LOCKED) l;
+        RETURN;
+    END IF;
+    SELECT array_agg(l.id), array_agg(l.ctid), array_agg(l.position), sum(l.bytes)
+    INTO ids, rows, positions, bytes
+    FROM (SELECT c.id, c.ctid, c.position, c.bytes
+          FROM unnest(p_queues, p_tasks, p_ranks, p_floors) AS t (queue, task, rank, low)
+          CROSS JOIN LATERAL (
+              SELECT j.id, j.ctid, j.position,
+                     octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
+              FROM outlast_jobs j
+              WHERE j.queue = t.queue AND j.task = t.task AND (-j.priority) = t.rank
+                AND j.position >= t.low
+              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit
+              FOR NO KEY UPDATE SKIP LOCKED) c
+          LIMIT p_limit) l;
+END
+$$;
+
 -- Lock the next jobs of a queue in these lanes of it, from their floors on; returns their ids, where
 -- their rows are and their positions, in the order of the line, and how many bytes of arguments and
 -- checkpoints they have. (octet_length reads what is in the row: a value that is stored elsewhere has
--- its length beside its address, and is neither fetched nor decompressed.) One lane is read in its order and locked on the
--- way. The heads of several are merged without locks, four times as many as wanted, since others may
--- hold the first; then as many as wanted are locked. Where others hold so many of those that some are
--- still wanted, the lanes are read one after the other as if each were the only one, so that too few
--- come back only where nothing else can be locked: a worker that gets nothing rests for a while.
--- (coalesce leaves the primary key as the only way to an id, and the order that is asked for leaves
--- the line, whatever the statistics say.)
+-- its length beside its address, and is neither fetched nor decompressed.) The heads of the lanes are
+-- merged without locks, four times as many as wanted, since others may hold the first; then as many as
+-- wanted are locked. Where others hold so many of those that some are still wanted, the lanes are read
+-- one after the other as if each were the only one, so that too few come back only where nothing else
+-- can be locked: a worker that gets nothing rests for a while. (coalesce leaves the primary key as the
+-- only way to an id, and the order that is asked for leaves the line, whatever the statistics say.)
 CREATE FUNCTION outlast_next_v1(
     p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
@@ -308,18 +454,6 @@ DECLARE
     v_seen integer;
     v_lane record;
 BEGIN
-    IF cardinality(p_tasks) = 1 THEN
-        SELECT array_agg(l.id), array_agg(l.ctid), array_agg(l.position), sum(l.bytes)
-        INTO ids, rows, positions, bytes
-        FROM (SELECT j.id, j.ctid, j.position,
-                     octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
-              FROM outlast_jobs j
-              WHERE j.queue = p_queue AND j.task = p_tasks[1] AND (-j.priority) = p_ranks[1]
-                AND j.position >= p_floors[1]
-              ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT p_limit
-              FOR NO KEY UPDATE SKIP LOCKED) l;
-        RETURN;
-    END IF;
     WITH candidate AS MATERIALIZED (
         SELECT c.id, c.position
         FROM unnest(p_tasks, p_ranks, p_floors) AS t (task, rank, low)
@@ -327,7 +461,7 @@ BEGIN
             SELECT j.id, j.position FROM outlast_jobs j
             WHERE j.queue = p_queue AND j.task = t.task AND (-j.priority) = t.rank
               AND j.position >= t.low
-            ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 4 * p_limit) c
+            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 4 * p_limit) c
         ORDER BY t.rank, c.position LIMIT 4 * p_limit)
     SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
            array_agg(l.ctid ORDER BY l.priority DESC, l.position),
@@ -355,128 +489,9 @@ BEGIN
               FROM outlast_jobs j
               WHERE j.queue = p_queue AND j.task = v_lane.task AND (-j.priority) = v_lane.rank
                 AND j.position >= v_lane.low AND j.position <> ALL (coalesce(positions, '{}'))
-              ORDER BY j.queue, j.task, (-j.priority), j.position
+              ORDER BY j.task, j.queue, (-j.priority), j.position
               LIMIT p_limit - coalesce(cardinality(ids), 0)
               FOR NO KEY UPDATE SKIP LOCKED) l;
     END LOOP;
-END
-$$;
-
--- How many of these jobs, from the first on, have so many bytes in all. The rows are locked.
-CREATE FUNCTION outlast_within_v1(p_rows tid[], p_bytes bigint) RETURNS integer
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_count integer;
-BEGIN
-    SELECT count(*) INTO v_count
-    FROM (SELECT sum(octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0))
-                     OVER (ORDER BY r.n) AS total
-          FROM unnest(p_rows) WITH ORDINALITY AS r (row, n)
-          JOIN outlast_jobs j ON j.ctid = r.row) s
-    WHERE s.total <= p_bytes;
-    RETURN v_count;
-END
-$$;
-
--- Suspects (0003, under 6).
-
--- Lanes (queue, task) that have suspects of this kind, among these tasks and queues (none: all):
--- one probe per lane, however many suspects.
-CREATE FUNCTION outlast_suspect_lanes_v1(p_solo integer, p_tasks text[], p_queues text[])
-RETURNS TABLE (queue text, task text)
-LANGUAGE plpgsql
-AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
-    WITH RECURSIVE lane (queue, task) AS (
-        (SELECT j.queue, j.task FROM outlast_jobs j
-         WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
-         ORDER BY j.solo, j.queue, j.task LIMIT 1)
-        UNION ALL
-        SELECT n.queue, n.task
-        FROM lane l
-        CROSS JOIN LATERAL (
-            SELECT j.queue, j.task FROM outlast_jobs j
-            WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
-              AND (j.queue, j.task) > (l.queue, l.task)
-            ORDER BY j.solo, j.queue, j.task LIMIT 1) n)
-    SELECT l.queue, l.task FROM lane l
-    WHERE l.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR l.queue = ANY (p_queues));
-END
-$$;
-
--- The suspect of this kind that is next: by priority, then by the time since when it is due.
-CREATE FUNCTION outlast_first_suspect_v1(
-    p_solo integer, p_tasks text[], p_queues text[], p_now timestamptz)
-RETURNS bigint
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_id bigint;
-BEGIN
-    SELECT f.id INTO v_id
-    FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues) l
-    CROSS JOIN LATERAL (
-        SELECT j.id, j.priority, j.run_at FROM outlast_jobs j
-        WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
-          AND j.queue = l.queue AND j.task = l.task AND j.run_at <= p_now
-        ORDER BY j.priority DESC, j.run_at LIMIT 1) f
-    ORDER BY f.priority DESC, f.run_at, f.id LIMIT 1;
-    RETURN v_id;
-END
-$$;
-
--- Lock what a room for suspects takes: the first that is due, and those of its cohort that this
--- worker can run, too; answers as outlast_next_v1. With solo 2 that is one job: it has no company.
--- Candidates are looked for without locks; what has changed since is not locked.
-CREATE FUNCTION outlast_next_suspects_v1(
-    p_solo integer, p_tasks text[], p_queues text[], p_limit integer, p_now timestamptz,
-    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_first bigint := outlast_first_suspect_v1(p_solo, p_tasks, p_queues, p_now);
-    v_incident bigint;
-    v_cohort bigint;
-BEGIN
-    IF v_first IS NULL THEN RETURN; END IF;
-    ids := ARRAY[v_first];
-    IF p_solo = 1 THEN
-        SELECT j.incident, j.cohort INTO v_incident, v_cohort
-        FROM outlast_jobs j WHERE j.id = v_first;
-        ids := ids || ARRAY(
-            SELECT j.id FROM outlast_jobs j
-            WHERE j.incident = v_incident AND j.cohort = v_cohort AND j.id <> v_first
-              AND j.state = 'queued' AND coalesce(j.solo, 0) = 1 AND j.run_at <= p_now
-              AND j.task = ANY (p_tasks)
-              AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues)));
-    END IF;
-    SELECT array_agg(l.id ORDER BY l.id), array_agg(l.ctid ORDER BY l.id), sum(l.bytes)
-    INTO ids, rows, bytes
-    FROM (SELECT m.id, m.ctid,
-                 octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0) AS bytes
-          FROM (SELECT u.id FROM unnest(ids) AS u (id) LIMIT p_limit) w
-          JOIN outlast_jobs m ON m.id = w.id AND m.state = 'queued' AND m.solo = p_solo
-          FOR NO KEY UPDATE OF m SKIP LOCKED) l;
-END
-$$;
-
--- When the next suspect of this kind falls due.
-CREATE FUNCTION outlast_next_suspect_due_v1(
-    p_solo integer, p_tasks text[], p_queues text[], p_now timestamptz)
-RETURNS timestamptz
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_due timestamptz;
-BEGIN
-    SELECT min(j.run_at) INTO v_due
-    FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues) l
-    JOIN outlast_jobs j
-      ON j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
-     AND j.queue = l.queue AND j.task = l.task AND j.run_at > p_now;
-    RETURN v_due;
 END
 $$;

@@ -25,8 +25,11 @@
 --    holds it is the only one who could move that. It changes them in the order of the table; the
 --    head of the reply tells the order of the line.
 --    What messages have named comes first, within its priority.
---    The line is read lane by lane (queue, task, priority), so that jobs which nobody knows slow
---    nobody. The caller says which lanes it knows, and a floor for each: below it, it has found
+--    The line is read lane by lane (task, queue, priority), and only lanes of the room's tasks, so that
+--    jobs which nobody knows slow nobody. Queues take turns: a claim goes on behind the queue from
+--    which the last one has taken something (p_after), so that a long one starves no other, and reads
+--    no more queues than it has places (outlast_stretch_v1): nothing here walks over all of them.
+--    The caller says which lanes it knows, and a floor for each: below it, it has found
 --    nothing for a while. Rows that have left the line are in the index until a vacuum may take
 --    them, which it may not while any transaction is open, and a scan from the head of a lane
 --    walks over all of them; one from the floor does not. Floors are hints and nothing else: a
@@ -34,7 +37,7 @@
 --    look below the floors, which the caller asks for once a second, as a range of positions: the
 --    walk meets no more dead entries than it has positions, so it can be bounded. Lanes that the caller does not
 --    know are found at once, by one probe for each gap between known ones: no row, alive or dead,
---    is in a gap unless it is of a new lane. A floor that is too high delays, and never loses; what
+--    is in a gap unless it is of a lane that the caller does not know. A floor that is too high delays, and never loses; what
 --    is claimed is judged by the row alone.
 --    Nothing is claimed where the database has no incarnation: it has crashed, failed over or was
 --    restored, and tokens have not jumped yet over those that may be lost. The caller is told that it
@@ -60,75 +63,70 @@
 -- exchanges that there are no suspects, no scheduled jobs and no new lanes. Arrays and not JSON, and
 -- functions called from an assignment and not from a SELECT, are for the same reason.
 
--- Queues that have jobs in the line, and queues that have scheduled jobs: loose index scans, one
--- probe per queue however long they are.
-CREATE FUNCTION outlast_line_queues_v1() RETURNS text[]
+-- How many of these jobs, from the first on, have so many bytes in all. The rows are locked.
+CREATE FUNCTION outlast_within_v1(p_rows tid[], p_bytes bigint) RETURNS integer
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    v_count integer;
 BEGIN
-    RETURN ARRAY(
-        WITH RECURSIVE q (queue) AS (
-            (SELECT queue FROM outlast_jobs WHERE position IS NOT NULL ORDER BY queue LIMIT 1)
-            UNION ALL
-            SELECT (SELECT j.queue FROM outlast_jobs j
-                    WHERE j.position IS NOT NULL AND j.queue > q.queue ORDER BY j.queue LIMIT 1)
-            FROM q WHERE q.queue IS NOT NULL)
-        SELECT queue FROM q WHERE queue IS NOT NULL);
+    SELECT count(*) INTO v_count
+    FROM (SELECT sum(octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0))
+                     OVER (ORDER BY r.n) AS total
+          FROM unnest(p_rows) WITH ORDINALITY AS r (row, n)
+          JOIN outlast_jobs j ON j.ctid = r.row) s
+    WHERE s.total <= p_bytes;
+    RETURN v_count;
 END
 $$;
 
-CREATE FUNCTION outlast_due_queues_v1() RETURNS text[]
-LANGUAGE plpgsql
-AS $$
-BEGIN
-    RETURN ARRAY(
-        WITH RECURSIVE q (queue) AS (
-            (SELECT queue FROM outlast_jobs
-             WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue LIMIT 1)
-            UNION ALL
-            SELECT (SELECT j.queue FROM outlast_jobs j
-                    WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0
-                      AND j.queue > q.queue
-                    ORDER BY j.queue LIMIT 1)
-            FROM q WHERE q.queue IS NOT NULL)
-        SELECT queue FROM q WHERE queue IS NOT NULL);
-END
-$$;
-
--- Put due jobs of these queues (none: of all) into the line; returns their ids, and when the next one
--- falls due. At most 500 per queue and call.
+-- Put due jobs of these queues (none: of all) into the line, those first that are due for longest;
+-- returns their ids, and when the next one falls due. At most 500 per call, or per queue; where more of
+-- them may be due, the next one is said to be due now. All queues are one range of the index by time,
+-- however many they are.
 CREATE FUNCTION outlast_due_v1(
     p_queues text[], p_now timestamptz, OUT ids bigint[], OUT next timestamptz)
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_queues text[] := p_queues;
+    v_due bigint[];
 BEGIN
-    IF cardinality(p_queues) = 0 THEN v_queues := outlast_due_queues_v1(); END IF;
-    WITH due AS MATERIALIZED (
-        SELECT d.id, d.run_at
-        FROM unnest(v_queues) AS q (queue)
+    IF cardinality(p_queues) = 0 THEN
+        SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
+        FROM (SELECT j.id, j.run_at FROM outlast_jobs j
+              WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+                AND j.run_at <= p_now
+              ORDER BY j.run_at LIMIT 500
+              FOR NO KEY UPDATE SKIP LOCKED) d;
+        SELECT j.run_at INTO next FROM outlast_jobs j
+        WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at > p_now
+        ORDER BY j.run_at LIMIT 1;
+    ELSE
+        SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
+        FROM unnest(p_queues) AS q (queue)
         CROSS JOIN LATERAL (
             SELECT j.id, j.run_at FROM outlast_jobs j
             WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
               AND j.run_at <= p_now
-            ORDER BY j.run_at LIMIT 500
-            FOR NO KEY UPDATE SKIP LOCKED) d
-    ), numbered AS MATERIALIZED (
-        SELECT s.id, nextval('outlast_position_seq') AS position
-        FROM (SELECT id FROM due ORDER BY run_at, id) s
+            ORDER BY j.queue, j.run_at LIMIT 500
+            FOR NO KEY UPDATE SKIP LOCKED) d;
+        SELECT min(d.run_at) INTO next
+        FROM unnest(p_queues) AS q (queue)
+        CROSS JOIN LATERAL (
+            SELECT j.run_at FROM outlast_jobs j
+            WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+              AND j.run_at > p_now
+            ORDER BY j.queue, j.run_at LIMIT 1) d;
+    END IF;
+    IF v_due IS NULL THEN RETURN; END IF;
+    IF cardinality(v_due) >= 500 THEN next := p_now; END IF;
+    WITH numbered AS MATERIALIZED (
+        SELECT d.id, nextval('outlast_position_seq') AS position FROM unnest(v_due) AS d (id)
     ), promoted AS (
         UPDATE outlast_jobs j SET position = n.position
         FROM numbered n WHERE j.id = n.id
         RETURNING j.id)
     SELECT array_agg(id) INTO ids FROM promoted;
-    SELECT min(d.run_at) INTO next
-    FROM unnest(v_queues) AS q (queue)
-    CROSS JOIN LATERAL (
-        SELECT j.run_at FROM outlast_jobs j
-        WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
-          AND j.run_at > p_now
-        ORDER BY j.run_at LIMIT 1) d;
 END
 $$;
 
@@ -139,7 +137,7 @@ CREATE FUNCTION outlast_exchange_v1(
     p_lane_queues text[], p_lane_tasks text[], p_lane_ranks smallint[], p_lane_floors bigint[],
     p_look_from bigint, p_look_to bigint,
     p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_refusals_kept integer,
-    p_registration text)
+    p_registration text, p_after text)
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
@@ -177,20 +175,20 @@ DECLARE
     v_next_due timestamptz;
     v_due timestamptz;
     v_most integer;
-    v_scheduled boolean;
+    v_soonest timestamptz;
+    v_wanted text[] := '{}';
     v_unknown boolean;
     v_waiting integer := 0;
     v_new json;
-    v_lane_queues text[] := p_lane_queues;
-    v_lane_tasks text[] := p_lane_tasks;
-    v_lane_ranks smallint[] := p_lane_ranks;
-    v_lane_floors bigint[] := p_lane_floors;
+    v_stretch record;
+    v_reached text;
+    v_upto text;
     v_fit_queues text[];
     v_fit_tasks text[];
     v_fit_ranks smallint[];
     v_fit_floors bigint[];
+    v_fit_mixed boolean[];
     v_first integer;
-    v_last integer;
     v_lanes integer;
     v_read integer;
     v_below boolean;
@@ -275,35 +273,43 @@ BEGIN
     END IF;
 
     IF v_valid AND v_status = 'active' AND cardinality(p_limits) > 0 THEN
-        -- the largest kind of solo run that anything waits for; whether anything is scheduled; whether
-        -- any lane is in a gap between known ones: nothing of these for most exchanges
+        FOR v_room IN 1..cardinality(p_limits) LOOP
+            CONTINUE WHEN p_solos[v_room] > 0 OR p_tasks[v_room]::text[] <@ v_wanted;
+            v_wanted := v_wanted || p_tasks[v_room]::text[];
+        END LOOP;
+        -- the largest kind of solo run that anything waits for; when the first scheduled job falls due;
+        -- whether any lane of a wanted task is in a gap between known ones: nothing of these for most
+        -- exchanges (outlast_stretch_v1 tells what the bounds of a gap are)
         SELECT (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
                 ORDER BY j.solo DESC LIMIT 1),
-               (SELECT true FROM outlast_jobs j
-                WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0
-                ORDER BY j.queue, j.run_at LIMIT 1),
+               (SELECT j.run_at FROM outlast_jobs j
+                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+                ORDER BY j.run_at LIMIT 1),
                CASE WHEN cardinality(p_lane_queues) > 0 THEN coalesce(
-                   (SELECT true FROM outlast_jobs j
-                    WHERE j.position IS NOT NULL
-                      AND (j.queue, j.task, (-j.priority))
-                          > (p_lane_queues[cardinality(p_lane_queues)],
-                             p_lane_tasks[cardinality(p_lane_queues)],
-                             p_lane_ranks[cardinality(p_lane_queues)])
-                    ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1),
                    (SELECT true
-                    FROM unnest(''::text || p_lane_queues, ''::text || p_lane_tasks,
-                                (-32768)::smallint || p_lane_ranks,
-                                p_lane_queues, p_lane_tasks, p_lane_ranks)
-                         AS g (q1, t1, r1, q2, t2, r2)
+                    FROM (SELECT w.task AS t1, ''::text AS q1, (-32768)::smallint AS r1,
+                                 p_lane_tasks[w.first] AS t2, p_lane_queues[w.first] AS q2,
+                                 p_lane_ranks[w.first] AS r2
+                          FROM (SELECT u.task, array_position(p_lane_tasks, u.task) AS first
+                                FROM unnest(v_wanted) AS u (task)) w
+                          UNION ALL
+                          SELECT k.t1, k.q1, k.r1, k.t2, k.q2, k.r2
+                          FROM unnest(p_lane_tasks, p_lane_queues, p_lane_ranks,
+                                      p_lane_tasks[2:], p_lane_queues[2:], p_lane_ranks[2:])
+                               AS k (t1, q1, r1, t2, q2, r2)
+                          WHERE k.t1 = ANY (v_wanted)) g
                     CROSS JOIN LATERAL (
                         SELECT FROM outlast_jobs j
                         WHERE j.position IS NOT NULL
-                          AND (j.queue, j.task, (-j.priority)) > (g.q1, g.t1, g.r1)
-                          AND (j.queue, j.task, (-j.priority)) < (g.q2, g.t2, g.r2)
-                        ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1) p
+                          AND (j.task, j.queue, (-j.priority)) > (g.t1, g.q1, g.r1)
+                          AND (j.task, j.queue, (-j.priority))
+                              < (CASE WHEN g.t2 = g.t1 THEN g.t1 ELSE g.t1 || chr(1) END,
+                                 CASE WHEN g.t2 = g.t1 THEN g.q2 ELSE '' END,
+                                 CASE WHEN g.t2 = g.t1 THEN g.r2 ELSE (-32768)::smallint END)
+                        ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
                     LIMIT 1),
                    false) ELSE true END  -- who knows none looks for them, once
-        INTO v_most, v_scheduled, v_unknown;
+        INTO v_most, v_soonest, v_unknown;
 
         FOR v_room IN 1..cardinality(p_limits) LOOP
             v_solo := p_solos[v_room];
@@ -315,52 +321,19 @@ BEGIN
             v_queues := p_queues[v_room]::text[];
             v_named := p_named[v_room]::bigint[];
             v_lanes := 0;
-
             IF v_solo = 0 THEN
                 -- 4
-                IF v_scheduled THEN
+                v_due := v_soonest;
+                IF v_soonest <= v_now OR (v_soonest IS NOT NULL AND cardinality(v_queues) > 0) THEN
                     SELECT d.ids, d.next INTO v_due_ids, v_due
                     FROM outlast_due_v1(v_queues, v_now) d;
                     v_unknown := v_unknown OR v_due_ids IS NOT NULL;
                     v_runnable := v_runnable || v_due_ids;
                 END IF;
-
-                IF v_unknown THEN
-                    SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank),
-                           array_agg(l.low),
-                           json_agg(json_build_array(l.queue, l.task, l.rank, l.low))
-                               FILTER (WHERE l.new)
-                    INTO v_lane_queues, v_lane_tasks, v_lane_ranks, v_lane_floors, v_new
-                    FROM (SELECT k.queue, k.task, k.rank, k.low, false AS new
-                          FROM unnest(p_lane_queues, p_lane_tasks, p_lane_ranks, p_lane_floors)
-                               AS k (queue, task, rank, low)
-                          UNION ALL
-                          SELECT n.queue, n.task, n.rank, n.low, true
-                          FROM outlast_new_lanes_v1(p_lane_queues, p_lane_tasks, p_lane_ranks) n
-                          ORDER BY queue) l;
-                    v_unknown := false;
-                END IF;
-
-                IF v_lane_tasks <@ v_tasks AND cardinality(v_queues) = 0 THEN
-                    v_fit_queues := v_lane_queues; v_fit_tasks := v_lane_tasks;
-                    v_fit_ranks := v_lane_ranks; v_fit_floors := v_lane_floors;
-                ELSE
-                    SELECT array_agg(l.queue), array_agg(l.task), array_agg(l.rank),
-                           array_agg(l.low)
-                    INTO v_fit_queues, v_fit_tasks, v_fit_ranks, v_fit_floors
-                    FROM unnest(v_lane_queues, v_lane_tasks, v_lane_ranks, v_lane_floors)
-                         AS l (queue, task, rank, low)
-                    WHERE l.task = ANY (v_tasks)
-                      AND (cardinality(v_queues) = 0 OR l.queue = ANY (v_queues));
-                END IF;
-                v_lanes := coalesce(cardinality(v_fit_queues), 0);
-                -- 5; from a random lane's queue on, so that a long one starves no other
-                v_first := 1 + floor(random() * v_lanes);
-                WHILE v_first > 1 AND v_fit_queues[v_first - 1] = v_fit_queues[v_first] LOOP
-                    v_first := v_first - 1;
-                END LOOP;
             END IF;
 
+            v_reached := CASE WHEN v_solo = 0 THEN p_after END;
+            v_upto := NULL;
             v_read := 0;
             v_below := p_look_to IS NOT NULL;
             LOOP
@@ -370,22 +343,48 @@ BEGIN
                 ELSIF cardinality(v_named) > 0 THEN
                     v_next := outlast_named_v1(v_named, v_tasks, v_queues, v_left);
                     v_named := '{}';
-                ELSIF v_below AND v_lanes > 0 THEN
+                ELSIF v_below THEN
                     v_next := outlast_below_v1(
-                        v_fit_queues, v_fit_tasks, v_fit_ranks, v_fit_floors,
-                        p_look_from, p_look_to, v_left);
+                        v_tasks, v_queues, p_lane_queues, p_lane_tasks, p_lane_ranks,
+                        p_lane_floors, p_look_from, p_look_to, v_left);
                     v_late := coalesce(v_late, 0) + coalesce(cardinality(v_next.ids), 0);
                     v_below := false;
                 ELSIF v_read < v_lanes THEN
-                    v_last := v_first;
-                    WHILE v_last < v_lanes AND v_fit_queues[v_last + 1] = v_fit_queues[v_first] LOOP
-                        v_last := v_last + 1;
+                    v_first := v_read + 1;
+                    v_read := v_first;
+                    WHILE v_read < v_lanes AND v_fit_mixed[v_read + 1] = v_fit_mixed[v_first]
+                        AND (NOT v_fit_mixed[v_first]
+                             OR v_fit_queues[v_read + 1] = v_fit_queues[v_first])
+                    LOOP
+                        v_read := v_read + 1;
                     END LOOP;
-                    v_next := outlast_next_v1(
-                        v_fit_queues[v_first], v_fit_tasks[v_first:v_last],
-                        v_fit_ranks[v_first:v_last], v_fit_floors[v_first:v_last], v_left);
-                    v_read := v_read + v_last - v_first + 1;
-                    v_first := CASE WHEN v_last < v_lanes THEN v_last + 1 ELSE 1 END;
+                    IF v_fit_mixed[v_first] THEN
+                        v_next := outlast_next_v1(
+                            v_fit_queues[v_first], v_fit_tasks[v_first:v_read],
+                            v_fit_ranks[v_first:v_read], v_fit_floors[v_first:v_read], v_left);
+                    ELSE
+                        v_next := outlast_next_in_turn_v1(
+                            v_fit_queues[v_first:v_read], v_fit_tasks[v_first:v_read],
+                            v_fit_ranks[v_first:v_read], v_fit_floors[v_first:v_read], v_left);
+                    END IF;
+                ELSIF v_reached IS NOT NULL THEN
+                    v_read := 0;
+                    v_stretch := outlast_stretch_v1(
+                        v_tasks, v_queues, p_lane_queues, p_lane_tasks, p_lane_ranks,
+                        p_lane_floors, v_unknown, v_reached, v_upto, v_left + 1);
+                    v_fit_queues := v_stretch.queues; v_fit_tasks := v_stretch.tasks;
+                    v_fit_ranks := v_stretch.ranks; v_fit_floors := v_stretch.floors;
+                    v_fit_mixed := v_stretch.mixed;
+                    v_lanes := coalesce(cardinality(v_fit_queues), 0);
+                    v_new := coalesce(v_new, v_stretch.fresh);
+                    v_reached := v_stretch.reached;
+                    IF v_reached IS NULL AND v_upto IS NULL AND p_after <> '' AND v_unknown
+                        AND cardinality(v_queues) = 0
+                    THEN  -- from the first queue on, up to where it began
+                        v_reached := '';
+                        v_upto := p_after;
+                    END IF;
+                    CONTINUE;
                 ELSE
                     EXIT;
                 END IF;

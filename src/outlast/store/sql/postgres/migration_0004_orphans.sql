@@ -107,7 +107,7 @@ CREATE FUNCTION outlast_astray_v1(
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
@@ -117,12 +117,9 @@ BEGIN
         SELECT FROM outlast_jobs j
         WHERE j.hard_deadline < v_now - p_slack * interval '1 second' AND j.state = 'running');
     now := extract(epoch FROM v_now);
-    SELECT outlast_seconds_v1(min(d.run_at), v_now) INTO next_due
-    FROM unnest(outlast_due_queues_v1()) AS q (queue)
-    CROSS JOIN LATERAL (
-        SELECT j.run_at FROM outlast_jobs j
-        WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
-        ORDER BY j.run_at LIMIT 1) d;
+    SELECT outlast_seconds_v1(j.run_at, v_now) INTO next_due
+    FROM outlast_jobs j WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+    ORDER BY j.run_at LIMIT 1;
     IF EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) THEN
         next_due := 0;
     END IF;

@@ -153,42 +153,9 @@ BEGIN
 END
 $$;
 
--- The first jobs of a queue's line, in its order: the heads of its lanes, merged. The lanes are stepped
--- from one to the next by their index, one probe each, however long they are. (The ranks are those of
--- the lanes: negative priorities.)
-CREATE FUNCTION outlast_head_v1(p_queue text, p_limit integer)
-RETURNS TABLE (id bigint, priority smallint)
-LANGUAGE plpgsql
-AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY
-    WITH RECURSIVE lane (task, rank) AS (
-        (SELECT j.task, -j.priority FROM outlast_jobs j
-         WHERE j.queue = p_queue AND j.position IS NOT NULL
-         ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1)
-        UNION ALL
-        SELECT n.task, n.rank
-        FROM lane l
-        CROSS JOIN LATERAL (
-            SELECT j.task, -j.priority AS rank FROM outlast_jobs j
-            WHERE j.queue = p_queue AND j.position IS NOT NULL
-              AND (j.task, (-j.priority)) > (l.task, l.rank)
-            ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1) n)
-    SELECT h.id, h.priority
-    FROM lane l
-    CROSS JOIN LATERAL (
-        SELECT j.id, j.priority, j.position FROM outlast_jobs j
-        WHERE j.queue = p_queue AND j.task = l.task AND (-j.priority) = l.rank
-          AND j.position IS NOT NULL
-        ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT p_limit) h
-    ORDER BY h.priority DESC, h.position LIMIT p_limit;
-END
-$$;
-
 -- Lock those of the named jobs that wait in the line and that this room can take; answers as
--- outlast_next_v1, but for the positions. A job is passed over while one of a larger priority stands in
--- its queue's line: a message cannot jump that. (coalesce leaves the primary key as the only way to an
+-- outlast_next_v1, but for the positions. A job is passed over while one of a larger priority, and
+-- of these tasks, stands in its queue's line: a message cannot jump that. (coalesce leaves the primary key as the only way to an
 -- id.)
 CREATE FUNCTION outlast_named_v1(
     p_ids bigint[], p_tasks text[], p_queues text[], p_limit integer,
@@ -203,9 +170,14 @@ BEGIN
         WHERE j.task = ANY (p_tasks)
           AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues))
     ), first AS MATERIALIZED (
-        SELECT q.queue, h.priority
+        SELECT q.queue, max(h.priority) AS priority
         FROM (SELECT DISTINCT w.queue FROM wanted w) q
-        CROSS JOIN LATERAL outlast_head_v1(q.queue, 1) h)
+        CROSS JOIN unnest(p_tasks) AS t (task)
+        CROSS JOIN LATERAL (
+            SELECT j.priority FROM outlast_jobs j
+            WHERE j.task = t.task AND j.queue = q.queue AND j.position IS NOT NULL
+            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) h
+        GROUP BY q.queue)
     SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
            array_agg(l.ctid ORDER BY l.priority DESC, l.position), sum(l.bytes)
     INTO ids, rows, bytes
@@ -232,33 +204,43 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_grace interval := p_grace * interval '1 second';
-    v_line text[] := outlast_line_queues_v1();
-    v_due text[] := outlast_due_queues_v1();
 BEGIN
     RETURN QUERY
     SELECT NULL::bigint, NULL::text, NULL::text,
            (SELECT count(*) FROM outlast_workers w WHERE w.status = 'active'),
-           outlast_seconds_v1(min(d.run_at), v_now)
-    FROM unnest(v_due) AS q (queue)
-    CROSS JOIN LATERAL (
-        SELECT j.run_at FROM outlast_jobs j
-        WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
-          AND j.run_at > v_now
-        ORDER BY j.run_at LIMIT 1) d;
+           outlast_seconds_v1(
+               (SELECT j.run_at FROM outlast_jobs j
+                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+                  AND j.run_at > v_now
+                ORDER BY j.run_at LIMIT 1), v_now);
     RETURN QUERY
+    WITH RECURSIVE lane (task, queue, rank) AS (
+        (SELECT j.task, j.queue, -j.priority FROM outlast_jobs j WHERE j.position IS NOT NULL
+         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
+        UNION ALL
+        SELECT n.task, n.queue, n.rank
+        FROM lane l
+        CROSS JOIN LATERAL (
+            SELECT j.task, j.queue, -j.priority AS rank FROM outlast_jobs j
+            WHERE j.position IS NOT NULL
+              AND (j.task, j.queue, (-j.priority)) > (l.task, l.queue, l.rank)
+            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
+    ), head AS (
+        SELECT h.*, row_number() OVER (PARTITION BY l.queue ORDER BY l.rank, h.position) AS place
+        FROM lane l
+        CROSS JOIN LATERAL (
+            SELECT j.* FROM outlast_jobs j
+            WHERE j.task = l.task AND j.queue = l.queue AND (-j.priority) = l.rank
+              AND j.position IS NOT NULL
+            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit) h)
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
-    FROM unnest(v_line) AS q (queue)
-    CROSS JOIN LATERAL outlast_head_v1(q.queue, p_limit) h
-    CROSS JOIN LATERAL (SELECT j.* FROM outlast_jobs j WHERE j.id = h.id) f
-    WHERE f.run_at <= v_now - v_grace
+    FROM head f
+    WHERE f.place <= p_limit AND f.run_at <= v_now - v_grace
     UNION ALL
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
-    FROM unnest(v_due) AS q (queue)
-    CROSS JOIN LATERAL (
-        SELECT j.* FROM outlast_jobs j
-        WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
-          AND j.run_at <= v_now
-        ORDER BY j.run_at LIMIT p_limit) f
+    FROM (SELECT j.* FROM outlast_jobs j
+          WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at <= v_now
+          ORDER BY j.run_at LIMIT p_limit) f
     UNION ALL
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
     FROM (SELECT j.* FROM outlast_jobs j

@@ -3,14 +3,14 @@
 -- is counted by index up to $1, and $2 heads are looked at. Reads only.
 WITH RECURSIVE head AS (
     (SELECT queue, task, -priority AS rank, run_at FROM outlast_jobs WHERE position IS NOT NULL
-     ORDER BY queue, task, (-priority), position LIMIT 1)
+     ORDER BY task, queue, (-priority), position LIMIT 1)
     UNION ALL
     SELECT n.queue, n.task, n.rank, n.run_at
     FROM head h CROSS JOIN LATERAL (
         SELECT j.queue, j.task, -j.priority AS rank, j.run_at FROM outlast_jobs j
         WHERE j.position IS NOT NULL
-          AND (j.queue, j.task, (-j.priority)) > (h.queue, h.task, h.rank)
-        ORDER BY j.queue, j.task, (-j.priority), j.position LIMIT 1) n
+          AND (j.task, j.queue, (-j.priority)) > (h.task, h.queue, h.rank)
+        ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
 ), lane AS (
     SELECT queue, task, min(run_at) AS oldest FROM (SELECT * FROM head LIMIT $2) c
     GROUP BY queue, task)
@@ -18,6 +18,6 @@ SELECT l.queue, l.task,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.queue = l.queue AND o.task = l.task AND o.position IS NOT NULL
-            ORDER BY o.queue, o.task, (-o.priority), o.position LIMIT $1) c) AS number,
+            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $1) c) AS number,
        extract(epoch FROM l.oldest)::float8 AS oldest
 FROM lane l ORDER BY l.queue, l.task

@@ -3,27 +3,27 @@
 -- Reads only; one snapshot.
 WITH RECURSIVE lane AS (
     (SELECT queue, task, -priority AS rank FROM outlast_jobs WHERE position IS NOT NULL
-     ORDER BY queue, task, (-priority), position LIMIT 1)
+     ORDER BY task, queue, (-priority), position LIMIT 1)
     UNION ALL
     SELECT n.queue, n.task, n.rank
     FROM lane l CROSS JOIN LATERAL (
         SELECT o.queue, o.task, -o.priority AS rank FROM outlast_jobs o
         WHERE o.position IS NOT NULL
-          AND (o.queue, o.task, (-o.priority)) > (l.queue, l.task, l.rank)
-        ORDER BY o.queue, o.task, (-o.priority), o.position LIMIT 1) n
+          AND (o.task, o.queue, (-o.priority)) > (l.task, l.queue, l.rank)
+        ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT 1) n
 ), part AS MATERIALIZED (
     SELECT l.queue, l.task, l.rank,
            (SELECT count(*) FROM (
                 SELECT FROM outlast_jobs o
                 WHERE o.queue = l.queue AND o.task = l.task AND (-o.priority) = l.rank
                   AND o.position IS NOT NULL
-                ORDER BY o.queue, o.task, (-o.priority), o.position LIMIT $2) c) AS number,
+                ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c) AS number,
            (SELECT count(*) FROM (
                 SELECT FROM outlast_jobs o
                 WHERE o.queue = l.queue AND o.task = l.task AND (-o.priority) = l.rank
                   AND o.position < (SELECT coalesce(position, 9223372036854775807)
                                     FROM outlast_jobs WHERE id = $1)
-                ORDER BY o.queue, o.task, (-o.priority), o.position LIMIT $2) c) AS earlier
+                ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT $2) c) AS earlier
     FROM (SELECT * FROM lane LIMIT $2) l)
 SELECT least($2::bigint, m.before) AS before, least($2::bigint, m.due) AS due,
        least($2::bigint, m.due_here) AS due_here, least($2::bigint, m.due_alike) AS due_alike,

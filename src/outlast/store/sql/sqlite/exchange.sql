@@ -15,6 +15,10 @@
 -- too old, and counted on the row of that end. Two probes by (job_id, number), and only for ends that
 -- leave a row; under the write lock, like all else here.
 --
+-- No step reads all queues. Scheduled jobs are found by their time; the line is read by task, so that
+-- what nobody here knows is never met, and from there by queue, as many as there are places
+-- (sqlite_line.py).
+--
 -- What is many goes in and out as one JSON text, so that a trip is a dozen steps of sqlite3 however
 -- many its jobs are: round each step it lets go of the interpreter's lock, and beside a busy event
 -- loop it waits long to get it back.
@@ -75,55 +79,60 @@ SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' EL
     worker_id = NULL, hard_deadline = NULL
 WHERE id = :job_id AND token = :token AND state = 'running'
 -- name: due
+SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_run_at
+WHERE state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= ?
+ORDER BY run_at LIMIT ?
+-- name: due_of_queue
 SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_due
 WHERE state = 'queued' AND position IS NULL AND solo = 0 AND queue = ? AND run_at <= ?
 ORDER BY run_at LIMIT ?
 -- name: line_up
 UPDATE outlast_jobs SET position = ? WHERE id = ?
 -- name: waiting
--- The queues that have scheduled jobs, the largest kind of solo run that anything waits for, and
--- the lanes (queue, task) of the line. Each steps from one to the next by its index: costs a look
--- per queue or lane, not per job.
-WITH RECURSIVE scheduled (queue) AS (
-    SELECT (SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_due
-            WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue LIMIT 1)
-    UNION ALL
-    SELECT (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_due
-            WHERE n.state = 'queued' AND n.position IS NULL AND n.solo = 0 AND n.queue > s.queue
-            ORDER BY n.queue LIMIT 1)
-    FROM scheduled AS s WHERE s.queue IS NOT NULL
-),
-lane (id) AS (
-    SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
-            WHERE position IS NOT NULL ORDER BY queue, task LIMIT 1)
-    UNION ALL
-    SELECT coalesce(
-        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-         WHERE n.position IS NOT NULL AND n.queue = c.queue AND n.task > c.task
-         ORDER BY n.task LIMIT 1),
-        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-         WHERE n.position IS NOT NULL AND n.queue > c.queue
-         ORDER BY n.queue, n.task LIMIT 1))
-    FROM lane JOIN outlast_jobs AS c ON c.id = lane.id
-)
-SELECT (SELECT json_group_array(queue) FROM scheduled WHERE queue IS NOT NULL),
-       coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+-- The largest kind of solo run that anything waits for, and when the first scheduled job falls due.
+SELECT coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
                  WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1), 0),
-       (SELECT json_group_array(json_array(j.queue, j.task))
-        FROM lane JOIN outlast_jobs AS j ON j.id = lane.id)
--- name: lane
--- Payloads longer than :long (bytes) are left out, and read apart: one text holds all jobs.
+       (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
+        WHERE state = 'queued' AND position IS NULL AND solo = 0)
+-- name: lanes
+-- For each of these tasks, the lanes (queue, task) of the next :most queues after :after in which it
+-- has jobs. Steps from one to the next by the index: costs a look per lane, not per job, and none for
+-- a lane of another task.
+WITH RECURSIVE lane (task, queue, number) AS (
+    SELECT e.value, (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+                     WHERE n.position IS NOT NULL AND n.task = e.value AND n.queue > :after
+                     ORDER BY n.queue LIMIT 1), 1
+    FROM json_each(:tasks) AS e
+    UNION ALL
+    SELECT l.task, (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+                    WHERE n.position IS NOT NULL AND n.task = l.task AND n.queue > l.queue
+                    ORDER BY n.queue LIMIT 1), l.number + 1
+    FROM lane AS l WHERE l.queue IS NOT NULL AND l.number < :most
+)
+SELECT json_group_array(json_array(queue, task)) FROM lane WHERE queue IS NOT NULL
+-- name: lanes_of_queues
+-- The lanes of these tasks and queues that are not empty: one look for each pair.
+SELECT json_group_array(json_array(q.value, t.value))
+FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
+WHERE EXISTS (SELECT 1 FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+              WHERE n.position IS NOT NULL AND n.task = t.value AND n.queue = q.value)
+-- name: first_of_lanes
+-- The first :most jobs of each of these lanes, [queue, task]; whoever asks puts them in order. Payloads
+-- longer than :long (bytes) are left out, and read apart: one text holds all jobs.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
     failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes))
 FROM (
-    SELECT -priority AS rank, position, id, task, queue, CAST(args AS TEXT) AS args,
-           attempt_count, failures, losses, CAST(policy AS TEXT) AS policy,
-           CAST(tenant AS TEXT) AS tenant, CAST(checkpoint AS TEXT) AS checkpoint,
-           length(CAST(args AS BLOB)) + coalesce(length(CAST(checkpoint AS BLOB)), 0) AS bytes
-    FROM outlast_jobs
-    WHERE position IS NOT NULL AND queue = :queue AND task = :task
-    ORDER BY priority DESC, position LIMIT :limit OFFSET :offset)
+    SELECT -j.priority AS rank, j.position, j.id, j.task, j.queue, CAST(j.args AS TEXT) AS args,
+           j.attempt_count, j.failures, j.losses, CAST(j.policy AS TEXT) AS policy,
+           CAST(j.tenant AS TEXT) AS tenant, CAST(j.checkpoint AS TEXT) AS checkpoint,
+           length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0) AS bytes
+    FROM json_each(:lanes) AS e CROSS JOIN outlast_jobs AS j
+    WHERE j.id IN (
+        SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+        WHERE n.position IS NOT NULL AND n.queue = json_extract(e.value, '$[0]')
+          AND n.task = json_extract(e.value, '$[1]')
+        ORDER BY n.priority DESC, n.position LIMIT :most))
 -- name: payloads
 SELECT CAST(args AS TEXT), CAST(checkpoint AS TEXT) FROM outlast_jobs WHERE id = ?
 -- name: claim
@@ -138,6 +147,9 @@ WHERE j.id = e.value
 SELECT id, token FROM outlast_jobs
 WHERE worker_id = ? AND worker_id IS NOT NULL AND cancel_requested = 1
 -- name: next_due
+SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
+WHERE state = 'queued' AND position IS NULL AND solo = 0
+-- name: next_due_of_queue
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_due
 WHERE queue = ? AND state = 'queued' AND position IS NULL AND solo = 0
 -- name: suspects_of

@@ -2,11 +2,11 @@
 -- :most rows; in one snapshot, without locks.
 
 -- name: lanes
--- The line by queue and task: from the head of one part to the next by index, however long they
+-- The line by task and queue: from the head of one part to the next by index, however long they
 -- are. A part is a queue, a task and a priority; the oldest job is the head of one of them.
 WITH RECURSIVE head (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
-            WHERE position IS NOT NULL ORDER BY queue, task, priority DESC, position LIMIT 1)
+            WHERE position IS NOT NULL ORDER BY task, queue, priority DESC, position LIMIT 1)
     UNION ALL
     SELECT coalesce(
         (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
@@ -14,11 +14,11 @@ WITH RECURSIVE head (id) AS (
            AND n.priority < c.priority
          ORDER BY n.priority DESC, n.position LIMIT 1),
         (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-         WHERE n.position IS NOT NULL AND n.queue = c.queue AND n.task > c.task
-         ORDER BY n.task, n.priority DESC, n.position LIMIT 1),
+         WHERE n.position IS NOT NULL AND n.task = c.task AND n.queue > c.queue
+         ORDER BY n.queue, n.priority DESC, n.position LIMIT 1),
         (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-         WHERE n.position IS NOT NULL AND n.queue > c.queue
-         ORDER BY n.queue, n.task, n.priority DESC, n.position LIMIT 1))
+         WHERE n.position IS NOT NULL AND n.task > c.task
+         ORDER BY n.task, n.queue, n.priority DESC, n.position LIMIT 1))
     FROM head JOIN outlast_jobs AS c ON c.id = head.id LIMIT :lanes
 ), lane AS (
     SELECT j.queue, j.task, min(j.run_at) AS oldest

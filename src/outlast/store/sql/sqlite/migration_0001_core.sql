@@ -24,8 +24,9 @@
 -- from: what lies outside is refused where it is written. (NULL passes a CHECK.) What is written once has
 -- constraints of its own: an update checks only those of the columns that it changes.
 --
--- The line is indexed by task as well: jobs of a task that nobody knows are stepped over by
--- lane, however many they are, and slow nobody.
+-- The line is indexed by task first, then by queue: jobs of a task that nobody knows are never met,
+-- however many they are and in however many queues. Scheduled jobs are indexed by their time, over
+-- all queues, so that one look tells what is due, and by queue for workers that serve only some.
 
 -- ids, positions and tokens rise for ever, also past deleted rows: never max(id) + 1
 CREATE TABLE outlast_sequences (
@@ -94,8 +95,10 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2 AND (solo = 0 OR position IS NULL)),
     CONSTRAINT outlast_jobs_flags CHECK (cancel_requested = 0 OR cancel_requested = 1)
 ) STRICT;
-CREATE INDEX outlast_jobs_line ON outlast_jobs (queue, task, priority DESC, position)
+CREATE INDEX outlast_jobs_line ON outlast_jobs (task, queue, priority DESC, position)
     WHERE position IS NOT NULL;
+CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at)
+    WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at)
     WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)

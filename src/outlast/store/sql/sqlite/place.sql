@@ -1,16 +1,14 @@
 -- Where a job stands among the others: each count is by one index and stops at :most. The line is
--- indexed by lane (queue and task), so what is before the job is summed up lane by lane. Reads only.
+-- indexed by task, then by queue: what is in the job's queue is summed up task by task. Reads only.
 
 -- name: place
 WITH RECURSIVE me AS (SELECT * FROM outlast_jobs WHERE id = :id),
 lane (task) AS (
     SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.position IS NOT NULL AND o.queue = (SELECT queue FROM me)
-            ORDER BY o.task LIMIT 1)
+            WHERE o.position IS NOT NULL ORDER BY o.task LIMIT 1)
     UNION ALL
     SELECT (SELECT o.task FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.position IS NOT NULL AND o.queue = (SELECT queue FROM me) AND o.task > lane.task
-            ORDER BY o.task LIMIT 1)
+            WHERE o.position IS NOT NULL AND o.task > lane.task ORDER BY o.task LIMIT 1)
     FROM lane WHERE lane.task IS NOT NULL
 )
 SELECT min(:most, (
@@ -28,9 +26,13 @@ SELECT min(:most, (
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
             WHERE o.position IS NOT NULL LIMIT :most)),
-       (SELECT count(*) FROM (
-            SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-            WHERE o.queue = me.queue AND o.position IS NOT NULL LIMIT :most)),
+       min(:most, (
+           SELECT coalesce(sum((
+               SELECT count(*) FROM (
+                   SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
+                   WHERE o.queue = me.queue AND o.task = lane.task AND o.position IS NOT NULL
+                   LIMIT :most))), 0)
+           FROM lane WHERE lane.task IS NOT NULL)),
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
             WHERE o.queue = me.queue AND o.task = me.task AND o.position IS NOT NULL LIMIT :most)),

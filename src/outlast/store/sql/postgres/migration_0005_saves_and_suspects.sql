@@ -1,4 +1,4 @@
--- 0005 saves: checkpoints and progress of running attempts.
+-- 0005 saves and suspects: checkpoints and progress of running attempts; which suspects run next (at the end).
 -- compatible_from: 0.1
 --
 -- Guarded like an end: locked by (id, token, running), never waiting, so that a task's own open
@@ -90,5 +90,107 @@ BEGIN
                  FROM unnest(v_ids, v_tokens) AS s (job_id, token);
     RETURN QUERY SELECT * FROM outlast_unseen_v1(
         p_ids, p_tokens, v_ids, v_tokens, NULL, p_refusals_kept);
+END
+$$;
+
+-- Suspects (0003, under 6).
+
+-- Lanes (queue, task) that have suspects of this kind, among these tasks and queues (none: all):
+-- one probe per lane, however many suspects.
+CREATE FUNCTION outlast_suspect_lanes_v1(p_solo integer, p_tasks text[], p_queues text[])
+RETURNS TABLE (queue text, task text)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE lane (queue, task) AS (
+        (SELECT j.queue, j.task FROM outlast_jobs j
+         WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+         ORDER BY j.solo, j.queue, j.task LIMIT 1)
+        UNION ALL
+        SELECT n.queue, n.task
+        FROM lane l
+        CROSS JOIN LATERAL (
+            SELECT j.queue, j.task FROM outlast_jobs j
+            WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+              AND (j.queue, j.task) > (l.queue, l.task)
+            ORDER BY j.solo, j.queue, j.task LIMIT 1) n)
+    SELECT l.queue, l.task FROM lane l
+    WHERE l.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR l.queue = ANY (p_queues));
+END
+$$;
+
+-- The suspect of this kind that is next: by priority, then by the time since when it is due.
+CREATE FUNCTION outlast_first_suspect_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_now timestamptz)
+RETURNS bigint
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_id bigint;
+BEGIN
+    SELECT f.id INTO v_id
+    FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues) l
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.priority, j.run_at FROM outlast_jobs j
+        WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+          AND j.queue = l.queue AND j.task = l.task AND j.run_at <= p_now
+        ORDER BY j.priority DESC, j.run_at LIMIT 1) f
+    ORDER BY f.priority DESC, f.run_at, f.id LIMIT 1;
+    RETURN v_id;
+END
+$$;
+
+-- Lock what a room for suspects takes: the first that is due, and those of its cohort that this
+-- worker can run, too; answers as outlast_next_v1. With solo 2 that is one job: it has no company.
+-- Candidates are looked for without locks; what has changed since is not locked.
+CREATE FUNCTION outlast_next_suspects_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_limit integer, p_now timestamptz,
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_first bigint := outlast_first_suspect_v1(p_solo, p_tasks, p_queues, p_now);
+    v_incident bigint;
+    v_cohort bigint;
+BEGIN
+    IF v_first IS NULL THEN RETURN; END IF;
+    ids := ARRAY[v_first];
+    IF p_solo = 1 THEN
+        SELECT j.incident, j.cohort INTO v_incident, v_cohort
+        FROM outlast_jobs j WHERE j.id = v_first;
+        ids := ids || ARRAY(
+            SELECT j.id FROM outlast_jobs j
+            WHERE j.incident = v_incident AND j.cohort = v_cohort AND j.id <> v_first
+              AND j.state = 'queued' AND coalesce(j.solo, 0) = 1 AND j.run_at <= p_now
+              AND j.task = ANY (p_tasks)
+              AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues)));
+    END IF;
+    SELECT array_agg(l.id ORDER BY l.id), array_agg(l.ctid ORDER BY l.id), sum(l.bytes)
+    INTO ids, rows, bytes
+    FROM (SELECT m.id, m.ctid,
+                 octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0) AS bytes
+          FROM (SELECT u.id FROM unnest(ids) AS u (id) LIMIT p_limit) w
+          JOIN outlast_jobs m ON m.id = w.id AND m.state = 'queued' AND m.solo = p_solo
+          FOR NO KEY UPDATE OF m SKIP LOCKED) l;
+END
+$$;
+
+-- When the next suspect of this kind falls due.
+CREATE FUNCTION outlast_next_suspect_due_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_now timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_due timestamptz;
+BEGIN
+    SELECT min(j.run_at) INTO v_due
+    FROM outlast_suspect_lanes_v1(p_solo, p_tasks, p_queues) l
+    JOIN outlast_jobs j
+      ON j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo
+     AND j.queue = l.queue AND j.task = l.task AND j.run_at > p_now;
+    RETURN v_due;
 END
 $$;

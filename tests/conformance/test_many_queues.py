@@ -1,0 +1,162 @@
+"""Many queues: each gets its turn in its own order, and a claim does not walk over all of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store.base import ENQUEUE_MAX, Store
+from outlast.store.postgres import PostgresStore
+from outlast.store.values import Claimed, NewJob, Room
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job
+
+MANY = 450  # more than a client remembers
+
+
+async def drained(hands: Hands, limit: int, tasks: list[str]) -> list[list[Claimed]]:
+    """Claim and complete until nothing is left; return what each exchange has brought."""
+    trips: list[list[Claimed]] = []
+    while claimed := await hands.claim(limit, tasks=tasks):
+        trips.append(claimed)
+        await hands.hand_in(*[ended(each, OutcomeKind.COMPLETED) for each in claimed])
+    return trips
+
+
+async def test_a_long_queue_keeps_no_other_waiting(store: Store, hands: Hands) -> None:
+    await enqueued(store, *[job(queue="long") for _ in range(60)])
+    await enqueued(store, job(queue="early"), job(queue="short"))
+    queues = [each.queue for _ in range(3) for each in await hands.claim(5)]
+    assert {"early", "short"} <= {*queues}
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["at first", "later"])
+async def test_each_of_many_queues_is_read_in_its_own_order(
+    store: Store, hands: Hands, known: bool
+) -> None:
+    """By priority and position over its tasks, also where a claim stops in the midst of it."""
+    places = [(task, rank) for task in ("t", "u") for rank in (0, 7, 0, -7)]
+    jobs = [job(queue=f"q{n}", task=task, priority=p) for task, p in places for n in range(MANY)]
+    if known:
+        await enqueued(store, *[job(queue=f"q{n}", task="t") for n in range(MANY)])
+        await drained(hands, 100, ["t", "u"])
+    ids = await enqueued(store, *jobs)
+    order = defaultdict(list)
+    for trip in await drained(hands, 101, ["t", "u"]):
+        for each in trip:
+            order[each.queue].append((-each.priority, each.job_id))
+    assert sorted(each for queue in order.values() for _, each in queue) == ids
+    for queue in order.values():
+        assert queue == sorted(queue)
+
+
+async def test_a_claim_is_filled_however_many_queues_it_takes(store: Store, hands: Hands) -> None:
+    await enqueued(store, *[job(queue=f"q{n}", task=f"t{n % 3}") for n in range(MANY)])
+    trips = await drained(hands, 100, ["t0", "t1", "t2", "t3"])
+    assert [len(trip) for trip in trips] == [100] * 4 + [50]
+
+
+async def test_ranks_of_one_queue_do_not_hide_one_another(store: Store, hands: Hands) -> None:
+    jobs = [job(task=task, priority=p) for p in range(-100, 101) for task in ("t", "u")]
+    ids = await enqueued(store, *jobs)
+    claimed = [await hands.claim(1, tasks=["t", "u"]) for _ in range(5)]
+    assert [each.job_id for trip in claimed for each in trip] == [
+        *ids[-2:],
+        *ids[-4:-2],
+        ids[-6],
+    ]
+
+
+async def test_named_queues_among_many_get_their_turns_and_no_other_does(
+    store: Store, hands: Hands
+) -> None:
+    await enqueued(store, *[job(queue=f"q{n % 9}") for n in range(90)])
+    queues = [each.queue for _ in range(3) for each in await hands.claim(7, queues=["q2", "q5"])]
+    assert sorted(set(queues)) == ["q2", "q5"]
+    assert len(queues) == 20
+
+
+async def test_due_jobs_of_many_queues_are_claimed_when_their_time_has_come(
+    store: Store, hands: Hands
+) -> None:
+    ids = await enqueued(store, *[job(queue=f"q{n}", delay=0.001) for n in range(MANY)])
+    found = [each.job_id for trip in await drained(hands, 100, [TASK]) for each in trip]
+    assert sorted(found) == ids
+
+
+# ------------------------------------------------------------------- what it costs (PostgreSQL)
+
+Cost = Callable[[Awaitable[object]], Awaitable[int]]
+
+WORK = """SELECT sum(idx_scan) + sum(idx_tup_read) FROM pg_stat_user_indexes
+          WHERE relname = 'outlast_jobs'"""
+
+
+@pytest.fixture
+async def alone(pg_url: str) -> AsyncIterator[PostgresStore]:
+    """A store with one connection, which can be asked what it has read."""
+    store = PostgresStore(pg_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def work(store: PostgresStore) -> int:
+    """Return how many looks at indexes of the jobs there were so far, and entries read by them."""
+    async with store._connections.use() as connection:
+        if connection.get_server_version() < (15,):
+            pytest.skip("a session cannot be asked for its figures")
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+        await connection.execute("SELECT pg_stat_clear_snapshot()")
+        return int(await connection.fetchval(WORK))
+
+
+CROWDS = {
+    "scheduled": [job(delay=1_000.0)],
+    "of an unknown task": [job(task="unknown")],
+    "due": [job()],
+    "due with several tasks": [job(), job(task="u"), job(task="u", priority=3)],
+}
+
+
+async def crowd(store: Store, kind: str, first: int, last: int) -> None:
+    """Enqueue these jobs in each of the queues from the first to before the last."""
+    jobs = [
+        NewJob(task=one.task, queue=f"q{n}", delay=one.delay, priority=one.priority)
+        for n in range(first, last)
+        for one in CROWDS[kind]
+    ]
+    for start in range(0, len(jobs), ENQUEUE_MAX):
+        await store.enqueue(jobs[start : start + ENQUEUE_MAX])
+
+
+@pytest.mark.parametrize("queues", [[], ["mine"]], ids=["all-queues", "one-queue"])
+@pytest.mark.parametrize("kind", CROWDS)
+async def test_a_claim_reads_as_much_beside_few_queues_as_beside_many(
+    alone: PostgresStore, kind: str, queues: list[str]
+) -> None:
+    hands = await Hands.on(alone)
+    costs = []
+    for first, last in ((0, 300), (300, 3_000)):
+        await crowd(alone, kind, first, last)
+        seen = []
+        for _ in range(4):
+            await enqueued(alone, *[job(queue="mine") for _ in range(10)])
+            before = await work(alone)
+            room = Room([TASK, "u"], 10, queues)
+            assert len((await alone.exchange(hands.me, [], [room])).claimed) == 10
+            seen.append(await work(alone) - before)
+        costs.append(max(seen))
+    assert costs[1] < 1.3 * costs[0] + 20, costs
+
+
+async def test_a_look_reads_as_much_beside_few_queues_as_beside_many(alone: PostgresStore) -> None:
+    costs = []
+    for first, last in ((0, 100), (100, 2_000)):
+        await crowd(alone, "scheduled", first, last)
+        before = await work(alone)
+        assert (await alone.observe()).next_due is not None
+        costs.append(await work(alone) - before)
+    assert costs[1] <= costs[0] + 5, costs
