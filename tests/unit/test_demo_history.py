@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from outlast.cli.demo.git import (
     DRAIN_LIMIT,
     NotARepository,
     Objects,
+    _reason,
     ask,
     demand,
     printable,
@@ -208,6 +210,19 @@ def test_dates_beyond_all_calendars_are_bounded(tmp_path):
     oid = repo.git("hash-object", "-t", "commit", "-w", "--stdin", "--literally", data=raw.encode())
     repo.git("update-ref", "HEAD", oid.decode().strip())
     assert History.find(str(repo.path)).sample(2)[0].seconds <= LAST_SECOND
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"fatal: not a git repository\nStopping at filesystem boundary\n", "not a git repository"),
+        (b"warning: x\nfatal: bad object\n", "bad object"),
+        (b"killed\n", "killed"),
+        (b"", "no reason given"),
+    ],
+)
+def test_of_what_git_says_the_reason_is_told_and_not_its_advice(said, reason):
+    assert _reason(io.BytesIO(said)) == reason
 
 
 def test_what_is_no_repository_gets_one_clear_line(tmp_path):

@@ -65,7 +65,7 @@ def demand(path: str, *arguments: str) -> str:
     """Git's answer without its last newline. Raises NotARepository with git's own reason."""
     done = _run(path, arguments)
     if done.returncode != 0:
-        raise NotARepository(f"{printable(path)}: {_last_line(io.BytesIO(done.stderr))}")
+        raise NotARepository(f"{printable(path)}: {_reason(io.BytesIO(done.stderr))}")
     return os.fsdecode(done.stdout.removesuffix(b"\n"))
 
 
@@ -78,7 +78,7 @@ def stream(path: str, *arguments: str) -> Generator[bytes]:
         try:
             yield from _pipe(child.stdout)
             if child.wait() != 0:
-                raise NotARepository(f"{printable(path)}: git broke off: {_last_line(words)}")
+                raise NotARepository(f"{printable(path)}: git broke off: {_reason(words)}")
         finally:
             _end(child)
 
@@ -176,7 +176,7 @@ class Objects:
         if data:
             return data
         self._stop()
-        raise NotARepository(f"{printable(self._path)}: git broke off: {_last_line(self._words)}")
+        raise NotARepository(f"{printable(self._path)}: git broke off: {_reason(self._words)}")
 
     def _stop(self) -> None:
         child, self._child, self._left = self._child, None, 0
@@ -247,8 +247,9 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def _last_line(words: IO[bytes]) -> str:
-    """The last line that git wrote to its errors."""
+def _reason(words: IO[bytes]) -> str:
+    """Why git gave up: its last line that says so, for advice may follow; else its last line."""
     words.seek(max(0, words.seek(0, os.SEEK_END) - 4 * MESSAGE_LIMIT))
     lines = os.fsdecode(words.read()).strip().splitlines() or ["no reason given"]
-    return printable(lines[-1].removeprefix("fatal: "))[:MESSAGE_LIMIT]
+    told = [line.removeprefix("fatal: ") for line in lines if line.startswith("fatal: ")]
+    return printable((told or lines)[-1])[:MESSAGE_LIMIT]
