@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from tests.databases import Databases
 from tests.pgbouncer import PgBouncerMissing, PgBouncerServer
+from tests.scratch import use_memory
 from tests.servers import PostgresMissing, PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+use_memory()
 settings.register_profile("outlast", deadline=None)  # a busy machine is no finding
 settings.load_profile("outlast")
-_database_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -37,13 +38,27 @@ def pg_server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def databases(pg_server: PostgresServer) -> Iterator[Databases]:
+    """What makes databases on `pg_server`."""
+    with Databases(pg_server) as made:
+        yield made
+
+
 @pytest.fixture
-def pg_url(pg_server: PostgresServer) -> Iterator[str]:
-    """The address of a fresh, empty PostgreSQL database, gone after the test."""
-    name = f"outlast_test_{next(_database_numbers)}"
-    url = pg_server.create_database(name)
-    yield url
-    pg_server.drop_database(name)
+def pg_url(pg_server: PostgresServer, databases: Databases) -> Iterator[str]:
+    """The address of a PostgreSQL database with Outlast's empty tables; gone after the test."""
+    name = databases.make()
+    yield pg_server.url(name)
+    databases.drop(name)
+
+
+@pytest.fixture
+def bare_pg_url(pg_server: PostgresServer, databases: Databases) -> Iterator[str]:
+    """The address of a PostgreSQL database that has no tables yet; gone after the test."""
+    name = databases.make(bare=True)
+    yield pg_server.url(name)
+    databases.drop(name)
 
 
 @pytest.fixture(scope="session")
@@ -71,5 +86,13 @@ def sqlite_url(tmp_path: Path) -> str:
 def store_url(request: pytest.FixtureRequest) -> str:
     """An empty store of each kind: a test that uses this runs twice."""
     fixture = {"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param]
+    url: str = request.getfixturevalue(fixture)
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def bare_store_url(request: pytest.FixtureRequest) -> str:
+    """A place of each kind where no store has been made yet."""
+    fixture = {"sqlite": "sqlite_url", "postgres": "bare_pg_url"}[request.param]
     url: str = request.getfixturevalue(fixture)
     return url

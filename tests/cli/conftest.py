@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.forked import ForkServer
 from tests.cli.rows import populated
 
 SECONDS = 60.0  # for one command, on a machine with other things to do
@@ -72,9 +73,27 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """A process that has loaded the program."""
+    with ForkServer(environment()) as server:
+        yield server
+
+
 @pytest.fixture
-def outlast(folder: Path) -> Outlast:
-    """Return what runs ``outlast`` with arguments and waits for it."""
+def outlast(folder: Path, fork_server: ForkServer) -> Outlast:
+    """Return what runs ``outlast`` with arguments, in a process of its own, and waits for it."""
+
+    def run(*arguments: object, **env: str) -> Said:
+        words = [*map(str, arguments)]
+        return Said(fork_server.run(words, cwd=folder, env=environment(**env), timeout=SECONDS))
+
+    return run
+
+
+@pytest.fixture
+def new_interpreter(folder: Path) -> Outlast:
+    """Return what does so as a user does: Python starts and imports the program."""
 
     def run(*arguments: object, **env: str) -> Said:
         return Said(

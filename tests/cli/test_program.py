@@ -47,8 +47,8 @@ def test_help_teaches(path: tuple[str, ...], capsys: pytest.CaptureFixture[str])
         assert f"    outlast {' '.join(path)}" in text
 
 
-def test_version_and_the_installed_command(outlast: Outlast) -> None:
-    assert outlast("--version").out == f"outlast {package.__version__}\n"
+def test_version_and_the_installed_command(new_interpreter: Outlast) -> None:
+    assert new_interpreter("--version").out == f"outlast {package.__version__}\n"
 
 
 def test_no_command_shows_the_help(outlast: Outlast) -> None:

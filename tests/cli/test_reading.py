@@ -267,10 +267,10 @@ def test_what_a_task_says_cannot_steer_the_terminal(outlast: Outlast, rows: Fill
     assert "\x07" not in queued.out
 
 
-def test_a_terminal_without_unicode_gets_ascii(outlast: Outlast, rows: Filled) -> None:
+def test_a_terminal_without_unicode_gets_ascii(new_interpreter: Outlast, rows: Filled) -> None:
     url, ids = rows
     for command in (["jobs"], ["job", ids["running"]]):
-        said = outlast(*command, "--url", url, PYTHONIOENCODING="ascii")
+        said = new_interpreter(*command, "--url", url, PYTHONIOENCODING="ascii")
         assert said.code == 0, said.err
         assert "###" in said.out
         assert said.out.isascii()
@@ -311,11 +311,11 @@ def test_a_missing_file_is_an_error_and_is_not_made(
 
 
 def test_an_empty_database_is_an_error_and_stays_empty(
-    outlast: Outlast, pg_url: str, pg_server: PostgresServer
+    outlast: Outlast, bare_pg_url: str, pg_server: PostgresServer
 ) -> None:
-    outlast("jobs", "--url", pg_url).refused(3, "not an Outlast store yet", "outlast migrate")
-    outlast("cancel", "1", "--url", pg_url).refused(3, "not an Outlast store yet")
-    name = pg_url.rpartition("/")[2].partition("?")[0]
+    outlast("jobs", "--url", bare_pg_url).refused(3, "not an Outlast store yet", "outlast migrate")
+    outlast("cancel", "1", "--url", bare_pg_url).refused(3, "not an Outlast store yet")
+    name = bare_pg_url.rpartition("/")[2].partition("?")[0]
     tables = pg_server.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'outlast%'", name)
     assert tables.strip() == "0"
 

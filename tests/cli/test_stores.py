@@ -31,9 +31,9 @@ some_commands = pytest.mark.parametrize(
 
 
 @pytest.fixture
-async def session(pg_url: str) -> AsyncIterator[Any]:
+async def session(bare_pg_url: str) -> AsyncIterator[Any]:
     """A session of the test's own on PostgreSQL."""
-    connection = await asyncpg.connect(pg_url)
+    connection = await asyncpg.connect(bare_pg_url)
     yield connection
     await connection.close()
 
@@ -108,17 +108,19 @@ def test_a_database_that_cannot_be_reached_is_unavailable(
     assert "Traceback" not in said.err
 
 
-def test_migrate_makes_a_store_and_says_so(outlast: Outlast, store_url: str) -> None:
-    outlast("migrate", "--check", "--url", store_url).refused(1, "0001 core", "outlast migrate")
-    made = outlast("migrate", "--url", store_url)
+def test_migrate_makes_a_store_and_says_so(outlast: Outlast, bare_store_url: str) -> None:
+    outlast("migrate", "--check", "--url", bare_store_url).refused(
+        1, "0001 core", "outlast migrate"
+    )
+    made = outlast("migrate", "--url", bare_store_url)
     assert made.code == 0, made.err
     assert "applied 0001 core" in made.out
-    assert "nothing to do" in outlast("migrate", "--url", store_url).out
-    checked = outlast("migrate", "--check", "--url", store_url)
+    assert "nothing to do" in outlast("migrate", "--url", bare_store_url).out
+    checked = outlast("migrate", "--check", "--url", bare_store_url)
     assert checked.code == 0
     assert "is up to date" in checked.out
-    assert "no jobs yet in" in outlast("jobs", "--url", store_url).out
-    assert outlast("jobs", "--queue", "q", "--url", store_url).out == "no such jobs\n"
+    assert "no jobs yet in" in outlast("jobs", "--url", bare_store_url).out
+    assert outlast("jobs", "--queue", "q", "--url", bare_store_url).out == "no such jobs\n"
 
 
 def test_migrate_check_makes_nothing(outlast: Outlast, folder: Path) -> None:
@@ -126,19 +128,21 @@ def test_migrate_check_makes_nothing(outlast: Outlast, folder: Path) -> None:
     assert not list(folder.glob("new.db*"))
 
 
-def test_migrate_hides_the_password(outlast: Outlast, pg_url: str) -> None:
-    said = outlast("migrate", "--url", pg_url.replace("postgres@", "postgres:hush@"))
+def test_migrate_hides_the_password(outlast: Outlast, bare_pg_url: str) -> None:
+    said = outlast("migrate", "--url", bare_pg_url.replace("postgres@", "postgres:hush@"))
     assert "postgres:***@" in said.out
     assert "hush" not in said.out + said.err
 
 
-async def test_after_a_restore_tokens_go_on_far_above(outlast: Outlast, store_url: str) -> None:
-    store = open_store(store_url)
+async def test_after_a_restore_tokens_go_on_far_above(
+    outlast: Outlast, bare_store_url: str
+) -> None:
+    store = open_store(bare_store_url)
     await store.open()
     hands = await Hands.on(store)
     await store.enqueue([job(), job()])
     before = (await hands.claim_one()).token
-    said = outlast("migrate", "--after-restore", "--url", store_url)
+    said = outlast("migrate", "--after-restore", "--url", bare_store_url)
     assert said.code == 0, said.err
     assert f"the highest on a stored job is {before}" in said.out
     after = (await hands.claim_one()).token
@@ -160,15 +164,15 @@ async def role(session: Any) -> AsyncIterator[str]:
     await session.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
-def test_a_role_is_let_in_by_migrate(outlast: Outlast, pg_url: str, role: str) -> None:
-    own = pg_url.replace("postgres@", f"{role}@")
-    outlast("migrate", "--url", pg_url)
+def test_a_role_is_let_in_by_migrate(outlast: Outlast, bare_pg_url: str, role: str) -> None:
+    own = bare_pg_url.replace("postgres@", f"{role}@")
+    outlast("migrate", "--url", bare_pg_url)
     outlast("jobs", "--url", own).refused(3, "lacks a privilege", "outlast migrate --grant")
     found = outlast("doctor", "--url", own, "--json")
     assert found.code == 1
     (amiss,) = (f for f in json.loads(found.out)["findings"] if f["name"] == "privileges")
     assert "--grant" in amiss["mend"]
-    said = outlast("migrate", "--grant", role, "--only", "enqueue", "--url", pg_url)
+    said = outlast("migrate", "--grant", role, "--only", "enqueue", "--url", bare_pg_url)
     assert f"granted to {role}: INSERT ON TABLE outlast_jobs" in said.out
     assert outlast("enqueue", "shop:app", "nap", "1", "--url", own).code == 0
     outlast("cancel", 1, "--url", own).refused(3, "lacks a privilege")
@@ -176,13 +180,13 @@ def test_a_role_is_let_in_by_migrate(outlast: Outlast, pg_url: str, role: str) -
     worker.refused(3, "lacks privileges that a worker needs", "UPDATE ON TABLE outlast_jobs")
     assert (
         f"{role} may do what a worker does"
-        in outlast("migrate", "--grant", role, "--url", pg_url).out
+        in outlast("migrate", "--grant", role, "--url", bare_pg_url).out
     )
     assert outlast("cancel", 1, "--url", own).code == 0
 
 
-def test_grants_that_cannot_be_made_are_refused(outlast: Outlast, pg_url: str) -> None:
-    outlast("migrate", "--grant", "nobody_such", "--url", pg_url).refused(
+def test_grants_that_cannot_be_made_are_refused(outlast: Outlast, bare_pg_url: str) -> None:
+    outlast("migrate", "--grant", "nobody_such", "--url", bare_pg_url).refused(
         2, "no role 'nobody_such'"
     )
     outlast("migrate", "--grant", "a", "--url", "sqlite:///x.db").refused(2, "knows no roles")

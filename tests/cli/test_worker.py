@@ -145,12 +145,16 @@ def test_it_says_which_tasks_its_tags_do_not_allow(outlast: Outlast, folder: Pat
     assert "not here  mail (needs gpu)" in log
 
 
-def test_the_url_of_the_command_line_wins(outlast: Outlast, folder: Path, store_url: str) -> None:
-    with worker(folder, "shop:app", "--url", store_url, "--name", "one", "--runners", "1") as one:
+def test_the_url_of_the_command_line_wins(
+    outlast: Outlast, folder: Path, bare_store_url: str
+) -> None:
+    with worker(
+        folder, "shop:app", "--url", bare_store_url, "--name", "one", "--runners", "1"
+    ) as one:
         one.until("shop:app is ready")
-        outlast("enqueue", "shop:app", "mail", '"ada"', "--url", store_url)
-        until_completed(outlast, store_url, 1)
-        (row,) = outlast("workers", "--url", store_url, "--json").json()["workers"]
+        outlast("enqueue", "shop:app", "mail", '"ada"', "--url", bare_store_url)
+        until_completed(outlast, bare_store_url, 1)
+        (row,) = outlast("workers", "--url", bare_store_url, "--json").json()["workers"]
         assert (row["name"], row["status"], row["pid"]) == ("one", "active", one.process.pid)
         assert one.end(signal.SIGINT) == 0
     assert not (folder / "shop.db").exists()

@@ -40,6 +40,14 @@ async def session(pg_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
+async def bare_session(bare_pg_url: str) -> AsyncIterator[Any]:
+    """A session on a database without tables."""
+    connection = await asyncpg.connect(bare_pg_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
 async def watcher(pg_url: str, store: Store) -> AsyncIterator[Any]:
     """A session that looks at the others."""
     connection = await asyncpg.connect(pg_url)

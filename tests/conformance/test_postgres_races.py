@@ -411,8 +411,8 @@ async def test_an_enqueue_neither_locks_nor_waits_for_the_running_holder_of_its_
     assert (again.job_id, again.created) == (first, False)
 
 
-async def test_migrators_at_once_apply_each_step_once(pg_url: str) -> None:
-    stores = [PostgresStore(pg_url) for _ in range(4)]
+async def test_migrators_at_once_apply_each_step_once(bare_pg_url: str) -> None:
+    stores = [PostgresStore(bare_pg_url) for _ in range(4)]
     await asyncio.gather(*[each.open() for each in stores])
     steps = await stores[0].migrations()
     assert all(step.applied_at is not None for step in steps)

@@ -45,6 +45,12 @@ TRIGGER = f"""
 """
 
 
+@pytest.fixture
+def pg_url(bare_pg_url: str) -> str:
+    """Whose tables they are is what these tests decide."""
+    return bare_pg_url
+
+
 @pytest.fixture(autouse=True)
 async def roles(pg_url: str, session: Any) -> AsyncIterator[None]:
     """Three roles, and a schema public that is open to all, as in PostgreSQL 14."""

@@ -51,8 +51,8 @@ async def test_a_server_that_is_not_there_is_unavailable_and_its_password_not_sh
     assert "secret" not in str(caught.value)
 
 
-async def test_a_database_without_tables_asks_for_migrate(pg_url: str) -> None:
-    store = PostgresStore(pg_url)
+async def test_a_database_without_tables_asks_for_migrate(bare_pg_url: str) -> None:
+    store = PostgresStore(bare_pg_url)
     with pytest.raises(SchemaMismatch, match="outlast migrate"):
         await store.enqueue([job()])
     with pytest.raises(SchemaMismatch, match="outlast migrate"):
@@ -149,14 +149,15 @@ async def test_closing_survives_a_connection_whose_session_the_server_is_just_en
 
 
 async def test_a_role_that_may_not_create_tables_works_where_they_are(
-    pg_url: str, session: Any
+    bare_pg_url: str, bare_session: Any
 ) -> None:
+    session = bare_session
     await session.execute("DROP ROLE IF EXISTS outlast_plain; CREATE ROLE outlast_plain LOGIN")
-    address = pg_url.partition("@")[2]
+    address = bare_pg_url.partition("@")[2]
     plain = PostgresStore(f"postgresql://outlast_plain@{address}")
     with pytest.raises(SchemaMismatch, match="may create tables"):
         await plain.open()
-    owner = PostgresStore(pg_url)
+    owner = PostgresStore(bare_pg_url)
     await owner.open()
     await session.execute(
         "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO outlast_plain;"
@@ -173,10 +174,12 @@ async def test_a_role_that_may_not_create_tables_works_where_they_are(
     await session.execute("DROP OWNED BY outlast_plain; DROP ROLE outlast_plain")
 
 
-async def test_the_search_path_of_the_url_decides_which_schema(pg_url: str, session: Any) -> None:
-    await session.execute("CREATE SCHEMA one; CREATE SCHEMA two")
+async def test_the_search_path_of_the_url_decides_which_schema(
+    bare_pg_url: str, bare_session: Any
+) -> None:
+    await bare_session.execute("CREATE SCHEMA one; CREATE SCHEMA two")
     stores = [
-        PostgresStore(f"{pg_url}?options={quote(f'-c search_path={name}')}")
+        PostgresStore(f"{bare_pg_url}?options={quote(f'-c search_path={name}')}")
         for name in ("one", "two")
     ]
     for each in stores:
@@ -188,9 +191,9 @@ async def test_the_search_path_of_the_url_decides_which_schema(pg_url: str, sess
         await each.close()
 
 
-async def test_tables_of_somebody_else_are_left_alone(pg_url: str, session: Any) -> None:
-    await session.execute("CREATE TABLE outlast_jobs (id int)")
-    store = PostgresStore(pg_url)
+async def test_tables_of_somebody_else_are_left_alone(bare_pg_url: str, bare_session: Any) -> None:
+    await bare_session.execute("CREATE TABLE outlast_jobs (id int)")
+    store = PostgresStore(bare_pg_url)
     with pytest.raises(SchemaMismatch, match="not made by this program"):
         await store.open()
     await store.close()
@@ -324,10 +327,12 @@ async def test_a_stale_completion_says_so_and_leaves_the_transaction_usable(
         assert await session.fetchval("SELECT 1") == 1
 
 
-async def test_a_foreign_database_has_no_store_id_and_the_transaction_lives(session: Any) -> None:
-    async with session.transaction():
-        assert await store_id_on(session) is None
-        assert await session.fetchval("SELECT 1") == 1
+async def test_a_foreign_database_has_no_store_id_and_the_transaction_lives(
+    bare_session: Any,
+) -> None:
+    async with bare_session.transaction():
+        assert await store_id_on(bare_session) is None
+        assert await bare_session.fetchval("SELECT 1") == 1
 
 
 # -- wake-ups

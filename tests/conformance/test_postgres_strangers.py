@@ -41,11 +41,13 @@ def stranger_url(pg_url: str, pg_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 async def stranger(stranger_url: str) -> AsyncIterator[Any]:
     """A session of the role that may do nothing but connect."""
-    connection = await asyncpg.connect(
-        stranger_url, server_settings={"application_name": "a 'shell'"}
-    )
+    connection = await _session(stranger_url)
     yield connection
     await connection.close()
+
+
+async def _session(url: str) -> Any:
+    return await asyncpg.connect(url, server_settings={"application_name": "a 'shell'"})
 
 
 @pytest.fixture
@@ -165,10 +167,11 @@ async def test_a_worker_that_is_late_under_an_id_given_again_takes_nobody_s_pres
 
 
 async def test_who_holds_the_lock_of_the_migrations_is_told_and_what_to_do(
-    pg_url: str, stranger: Any
+    bare_pg_url: str, stranger_url: str
 ) -> None:
+    stranger = await _session(bare_pg_url.replace("postgres@", f"{STRANGER}@"))
     await stranger.execute(TAKE, MIGRATION_KEY)
-    store = PostgresStore(pg_url, statement_timeout=0.1)
+    store = PostgresStore(bare_pg_url, statement_timeout=0.1)
     with pytest.raises(StoreUnavailable) as caught:
         await store.open()
     said = str(caught.value)
@@ -177,7 +180,7 @@ async def test_who_holds_the_lock_of_the_migrations_is_told_and_what_to_do(
     assert "s ago)" in said
     assert "pg_terminate_backend" in said
     await stranger.close()
-    patient = PostgresStore(pg_url)
+    patient = PostgresStore(bare_pg_url)
     await patient.open()
     await patient.close()
     await store.close()

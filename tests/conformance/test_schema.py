@@ -19,6 +19,12 @@ load_shipped = migrations.load
 
 
 @pytest.fixture
+def store_url(bare_store_url: str) -> str:
+    """A place where no store has been made yet: all is made by what is tested."""
+    return bare_store_url
+
+
+@pytest.fixture
 def shipped(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
     """The program's own steps; a test may add to the list or change what is in it."""
     extra: list[Step] = []

@@ -229,8 +229,8 @@ async def test_an_id_that_names_no_job_is_not_found(app):
 # -------------------------------------------------------------- loops, threads and processes
 
 
-def test_plain_code_and_several_loops_use_one_application(store_url):
-    app = application(store_url)
+def test_plain_code_and_several_loops_use_one_application(bare_store_url):
+    app = application(bare_store_url)
     first = app.tasks["mail"].enqueue_sync("a")
 
     async def work() -> int:

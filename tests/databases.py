@@ -1,0 +1,81 @@
+"""Databases for tests on one server: bare, or copies of one that has Outlast's tables.
+
+A copy takes a fraction of the time in which the migrations make the same tables. What is drawn
+anew for each database is drawn anew for each copy, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from typing import Any, Self
+
+import psycopg
+
+from outlast.store import open_store
+from tests.servers import PostgresServer
+
+_TEMPLATE = "outlast_template"
+_DRAWN = """UPDATE outlast_schema SET store_id = gen_random_uuid() WHERE number = 1;
+            UPDATE outlast_incarnation SET id = gen_random_uuid()"""
+_SESSIONS = "SELECT FROM pg_stat_activity WHERE datname = %s"
+_PATIENCE = 0.1  # seconds
+
+
+class Databases:
+    """Makes and drops the databases of one test process, as a context manager."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._numbers = itertools.count(1)
+        self._session: psycopg.Connection[Any] = psycopg.connect(server.url(), autocommit=True)
+        # Copying files is faster than writing each page to the log, which newer servers do.
+        newer = self._session.info.server_version >= 150_000
+        self._strategy = "STRATEGY file_copy" if newer else ""
+        self._has_template = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._session.close()
+
+    def make(self, *, bare: bool = False) -> str:
+        """Return the name of a new database, with Outlast's tables unless it is to be bare."""
+        name = f"outlast_test_{next(self._numbers)}"
+        if bare:
+            self._copy("template0", name)
+            return name
+        self._make_template()
+        self._copy(_TEMPLATE, name)
+        with psycopg.connect(self._server.url(name), autocommit=True) as own:
+            own.execute(_DRAWN)
+        return name
+
+    def drop(self, name: str) -> None:
+        """Drop a database, whatever still uses it.
+
+        A session that is just about to end is waited for: the server itself would look again only
+        after a tenth of a second.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while self._session.execute(_SESSIONS, [name]).fetchone() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self._session.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+
+    def _copy(self, template: str, name: str) -> None:
+        options = f"TEMPLATE {template} {self._strategy}"
+        self._session.execute(f"CREATE DATABASE {name} {options}".encode())
+
+    def _make_template(self) -> None:
+        if not self._has_template:
+            self._copy("template0", _TEMPLATE)
+            asyncio.run(_make_tables(self._server.url(_TEMPLATE)))
+            self._has_template = True
+
+
+async def _make_tables(url: str) -> None:
+    store = open_store(url)
+    await store.open()
+    await store.close()
