@@ -90,23 +90,24 @@ async def raw(url: str) -> AsyncIterator[Raw]:
         await connection.close()
 
 
-async def victims(store: Store) -> list[int]:
-    """Return one job of each kind by its id: whose rows are to be spoilt."""
+async def victims(store: Store, count: int) -> list[list[int]]:
+    """Return jobs by their ids whose rows are to be spoilt: of each kind, ``count``."""
     lost, here = await Hands.on(store, "lost"), await Hands.on(store, "victim")
-    (orphan,) = await enqueued(store)
-    await lost.claim_one()
-    (running,) = await enqueued(store, job(policy=Policy(timeout=1_000.0)))
-    await here.claim_one()
+    orphans = await enqueued(store, *[job()] * count)
+    assert len(await lost.claim(count)) == count
+    running = await enqueued(store, *[job(policy=Policy(timeout=1_000.0))] * count)
+    assert len(await here.claim(count)) == count
     await lost.vanish()
-    (dead,) = await enqueued(store)
-    await here.hand_in(ended(await here.claim_one(), OutcomeKind.DEAD, message="so it said"))
-    (retrying,) = await enqueued(store)
-    crash = ended(
-        await here.claim_one(), OutcomeKind.CRASHED, crash=_crash("its error"), delay=9_999.0
-    )
-    assert await here.hand_in(crash) == [Answer.ACCEPTED]
-    scheduled, queued = await enqueued(store, job(delay=9_999.0), job())
-    return [orphan, running, dead, retrying, scheduled, queued]
+    dead = await enqueued(store, *[job()] * count)
+    ends = [ended(one, OutcomeKind.DEAD, message="so it said") for one in await here.claim(count)]
+    assert await here.hand_in(*ends) == [Answer.ACCEPTED] * count
+    retrying = await enqueued(store, *[job()] * count)
+    crash = {"crash": _crash("its error"), "delay": 9_999.0}
+    ends = [ended(one, OutcomeKind.CRASHED, **crash) for one in await here.claim(count)]
+    assert await here.hand_in(*ends) == [Answer.ACCEPTED] * count
+    scheduled = await enqueued(store, *[job(delay=9_999.0)] * count)
+    queued = await enqueued(store, *[job()] * count)
+    return [orphans, running, dead, retrying, scheduled, queued]
 
 
 def _crash(message: str) -> Crash:

@@ -41,8 +41,8 @@ async def test_no_value_in_a_jobs_row_stops_workers_or_documents(
 ) -> None:
     spoilt: list[int] = []
     async with raw(store_url) as file:
-        for value in file.values:
-            for job_id in await victims(store):
+        for jobs in await victims(store, len(file.values)):
+            for value, job_id in zip(file.values, jobs, strict=True):
                 row = f"UPDATE outlast_jobs SET {column} = {value} WHERE id = {job_id}"
                 if await file.run(row):
                     spoilt.append(job_id)
@@ -56,8 +56,8 @@ async def test_no_value_in_an_attempts_row_stops_workers_or_documents(
 ) -> None:
     spoilt: list[int] = []
     async with raw(store_url) as file:
-        for value in file.values:
-            for job_id in await victims(store):
+        for jobs in await victims(store, len(file.values)):
+            for value, job_id in zip(file.values, jobs, strict=True):
                 row = f"UPDATE outlast_attempts SET {column} = {value} WHERE job_id = {job_id}"
                 if await file.run(row):
                     spoilt.append(job_id)
@@ -70,10 +70,10 @@ async def test_no_value_in_a_workers_row_stops_others_or_documents(
     store_url: str, store: Store, column: str
 ) -> None:
     async with raw(store_url) as file:
-        for value in file.values:
-            for name in ("orphan", "running"):
+        for name in ("orphan", "running"):
+            await enqueued(store, *[job(queue=name)] * len(file.values))
+            for value in file.values:
                 hands = await Hands.on(store, name)
-                await enqueued(store, job(queue=name))
                 await hands.claim(1, queues=[name])
                 await file.run(
                     f"UPDATE outlast_workers SET {column} = {value} WHERE id = {hands.me.worker_id}"

@@ -90,7 +90,7 @@ def rows_of_postgres_stop_nothing(wrong: Spoils, url: str) -> None:
 async def _stop_nothing(url: str, wrong: Spoils) -> None:
     async with asyncio.timeout(2 * SECONDS), _opened(url) as store, raw(url) as file:
         await _empty(file)
-        ids = await victims(store)
+        ids = [job_id for (job_id,) in await victims(store, 1)]
         workers = [each.id for each in await store.inspector.workers()]
         for number, ((table, key, column), value) in enumerate(wrong):
             some = workers if table == "outlast_workers" else ids
