@@ -50,7 +50,7 @@ automation-registry: $(DEV) ## example: workers with capabilities, watched on Ra
 	$(BIN)/python -m examples.automation_registry
 
 .PHONY: test
-test: $(DEV) ## run all but the slow tests; needs only Python, git and make
+test: $(DEV) ## run all but the slow tests; needs Python, git and make (six minutes)
 	$(PYTEST) -m "not slow and not pgbouncer and not rabbitmq and not browser" $(ARGS)
 
 .PHONY: test-all

@@ -146,14 +146,14 @@ async def rows(url: str) -> tuple[StoredJob, list[AttemptRow]]:
 
 
 @pytest.mark.parametrize("which", [pytest.param("generated", marks=pytest.mark.short), "own"])
-async def test_the_job_outlives_its_worker(tmp_path, store_url, which, request):
+async def test_the_job_outlives_its_worker(tmp_path, bare_store_url, which, request):
     repo: Path = request.getfixturevalue(which)
-    with demo(tmp_path, "--repo", str(repo), "--url", store_url) as running:
+    with demo(tmp_path, "--repo", str(repo), "--url", bare_store_url) as running:
         code, said, complaints = running.finish()
         assert (code, complaints) == (0, ""), said
         assert running.is_gone()
 
-    job, attempts = await rows(store_url)
+    job, attempts = await rows(bare_store_url)
     assert job.state is State.COMPLETED
     assert [each.outcome for each in attempts] == ["lost_worker"]
     assert job.attempt_count == 2
