@@ -16,9 +16,9 @@ import traceback
 from collections.abc import Callable
 
 from bench import (
-    alarms,
     backlog,
     crowds,
+    false_alarms,
     idle,
     lanes,
     latency,
@@ -46,7 +46,7 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "recovery": lambda chosen: recovery.main(chosen.rounds, page=chosen.page),
-    "alarms": lambda chosen: alarms.main(page=chosen.page),
+    "alarms": lambda chosen: false_alarms.main(page=chosen.page),
     "wakeups": wakeups.main,
     **PERFORMANCE,
 }

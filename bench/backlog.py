@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.field import EVERYBODY, Entry, chosen
-from bench.ground import Ground, ground, make_environments
+from bench.contenders import EVERYBODY, Entry, chosen
+from bench.environment import Ground, ground, make_environments
+from bench.harness import Stand, stand
 from bench.kit import tell
 from bench.rates import fill
 from bench.series import Series
-from bench.stand import Stand, stand
 
 NAMES = ("outlast postgres in process", "pgqueuer")
 SHORT, LONG = 10_000, 1_000_000

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bench.field import OUTLAST, SQLITE, chosen
-from bench.ground import Ground, ground
+from bench.contenders import OUTLAST, SQLITE, chosen
+from bench.environment import Ground, ground
+from bench.harness import Stand, stand
 from bench.kit import tell
 from bench.latency import IDLE_JOBS, idle
 from bench.series import Series
-from bench.stand import Stand, stand
 from outlast.store import open_store
-from outlast.store.base import ENQUEUE_MAX
+from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.values import NewJob
 
 NAMES = ("postgres in process", "sqlite in process")

@@ -1,4 +1,5 @@
-"""What is done to healthy workers in bench/alarms.py. None of it is a reason to take a job away.
+"""What is done to healthy workers in bench/false_alarms.py. None of it is a reason to take a job
+away.
 
 Each fault says what it really did (``ground.proof``), so that a row of zeros is not the row of a
 fault that never took place.
@@ -214,7 +215,8 @@ FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 def faked(clock: Path) -> dict[str, str]:
     """Return the environment of a process whose wall clock is in a file.
 
-    CLOCK_MONOTONIC and CLOCK_BOOTTIME stay as they are (checked: bench.alarms does so at start).
+    CLOCK_MONOTONIC and CLOCK_BOOTTIME stay as they are (checked: bench.false_alarms does so at
+    start).
     """
     if not FAKETIME.exists():
         raise FileNotFoundError(f"{FAKETIME}: install Debian's package faketime")

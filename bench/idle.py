@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bench.field import EVERYBODY, POSTGRES, Entry, chosen
-from bench.ground import Ground, ground, make_environments
+from bench.contenders import EVERYBODY, POSTGRES, Entry, chosen
+from bench.environment import Ground, ground, make_environments
+from bench.harness import Stand, stand
 from bench.kit import tell
 from bench.lanes import with_variables
 from bench.latency import begin
 from bench.series import Series
-from bench.stand import Stand, stand
 
 NAMES = ("outlast postgres runners", "outlast sqlite runners", "pgqueuer")
 RUNNERS = {"BENCH_RUNNERS": "4", "BENCH_CONCURRENCY": "10"}

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from bench.field import OUTLAST, Entry, chosen
-from bench.ground import ground
+from bench.contenders import OUTLAST, Entry, chosen
+from bench.environment import ground
+from bench.harness import stand
 from bench.kit import tell
 from bench.rates import drain
 from bench.series import Series
-from bench.stand import stand
 
 NAMES = ("postgres in process", "sqlite in process")
 SPREAD = {"BENCH_LANES": "10", "BENCH_PRIORITIES": "5"}

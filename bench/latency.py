@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from bench.field import EVERYBODY, Entry, chosen
-from bench.ground import Ground, Missing, ground, make_environments
+from bench.contenders import EVERYBODY, Entry, chosen
+from bench.environment import Ground, Missing, ground, make_environments
+from bench.harness import Mark, Stand, stand
 from bench.kit import keep, screen, tell, why
 from bench.peers.common import WARM
 from bench.rates import drain
-from bench.stand import Mark, Stand, stand
 
 IDLE, HALF = "idle", "half of the peak"
 FLOOR = "floor asyncpg 1"

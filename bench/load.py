@@ -18,7 +18,7 @@ import msgspec
 from bench import tasks
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, State
-from outlast.store.reads import AttemptRow, JobFilter, StoredJob, WorkerStatus
+from outlast.store.rows import AttemptRow, JobFilter, StoredJob, WorkerStatus
 from outlast.store.values import NewJob
 from tests.crash.harness import ROOT, Scene, boot
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from bench import latency, rates, steady, targets
-from bench.field import OUTLAST, PEERS, Entry
-from bench.ground import REQUIREMENTS
+from bench.contenders import OUTLAST, PEERS, Entry
+from bench.environment import REQUIREMENTS
 from bench.kit import ROOT, load, markdown, on_what, put
 from bench.series import Figure
 

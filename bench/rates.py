@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from bench.field import EVERYBODY, Entry, chosen
-from bench.ground import Ground, Missing, ground, make_environments
+from bench.contenders import EVERYBODY, Entry, chosen
+from bench.environment import Ground, Missing, ground, make_environments
+from bench.harness import Stand, stand
 from bench.kit import clock, keep, screen, why
-from bench.stand import Stand, stand
 
 ONE, MANY = "enqueue one", "enqueue many"
 DRAIN_SECONDS = 60.0

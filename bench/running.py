@@ -15,12 +15,12 @@ from typing import Any
 
 import psutil
 
-from bench.field import OUTLAST, Entry
-from bench.ground import ground, tree
+from bench.contenders import OUTLAST, Entry
+from bench.environment import ground, tree
+from bench.harness import LOOK, Stand, stand
 from bench.kit import tell
 from bench.lanes import with_variables
 from bench.series import Series
-from bench.stand import LOOK, Stand, stand
 
 NAME = "Outlast postgres runners"
 WIDE = {"BENCH_CONCURRENCY": "10000"}

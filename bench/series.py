@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from rich.table import Table
 
-from bench.ground import Missing
+from bench.environment import Missing
 from bench.kit import keep, screen, why
 
 

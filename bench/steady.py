@@ -21,10 +21,10 @@ import msgspec
 import psutil
 import psycopg
 
-from bench.field import EVERYBODY, POSTGRES, Entry, chosen
-from bench.ground import Missing, ground, make_environments
+from bench.contenders import EVERYBODY, POSTGRES, Entry, chosen
+from bench.environment import Missing, ground, make_environments
+from bench.harness import Stand, stand
 from bench.kit import clock, keep, tell, why
-from bench.stand import Stand, stand
 
 BACKLOG = 5_000
 MINUTE = 60.0

@@ -93,7 +93,7 @@ def hold_gil() -> None:
     re.match("(a+)+$", "a" * 60 + "b")
 
 
-# --- the steady load of bench/alarms.py -------------------------------------------------------
+# --- the steady load of bench/false_alarms.py -----------------------------------------------------
 
 
 def done(attempt: outlast.Attempt) -> int:

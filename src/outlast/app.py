@@ -22,15 +22,15 @@ from contextlib import (
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from outlast.attempt import Attempt
-from outlast.bridge import blocking
 from outlast.config import MAX_PAYLOAD, check_whole, resolve_wakeup, worker_settings
 from outlast.credentials import redacted
 from outlast.errors import ConfigError, UnknownTask, UsageError
-from outlast.home import Home
 from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
-from outlast.store.reads import StoredJob
+from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Requeued
+from outlast.stores import Home
+from outlast.sync import blocking
 from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, is_async, submit
 from outlast.wakeup.address import parse
 
@@ -292,7 +292,7 @@ class App:
         Takes the settings of ``outlast.config.WorkerSettings``, such as ``queues=[…]``. It
         can neither kill nor isolate a task: see ``outlast worker`` for what can.
         """
-        from outlast.worker.embed import embedded
+        from outlast.worker.in_process import embedded
 
         if worker_settings(**settings).shell:  # a wrong one is refused here, not on entering
             raise ConfigError("commands need runners of their own: outlast worker --shell")

@@ -18,13 +18,13 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from outlast.bridge import blocking
 from outlast.codec import encode_result, from_json, to_json, too_large
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import LostLease, NotInAttempt, Stopped, StoreUnavailable, UsageError
 from outlast.model.crash import Progress, clean
-from outlast.store.base import ForeignConnection
+from outlast.store.protocol import ForeignConnection
 from outlast.store.values import Answer, Claimed
+from outlast.sync import blocking
 
 STAGE_MAX = 200  # characters
 
@@ -280,7 +280,7 @@ class Attempt:
     complete_in_sync = blocking(complete_in)
 
     async def _checked(self, connection: object) -> ForeignConnection:
-        from outlast.store.adapters import checked
+        from outlast.store.foreign.connection import checked
 
         foreign = await checked(connection, self._link.store_id)
         if not await foreign.in_transaction():

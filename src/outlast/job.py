@@ -6,20 +6,20 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from outlast.attempt import awaiting
-from outlast.bridge import blocking
 from outlast.clock import SYSTEM, Clock
 from outlast.codec import decode_result
 from outlast.config import check_seconds
 from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
-from outlast.inspector import phase_of
+from outlast.insight.documents import phase_of
 from outlast.model.job import State
 from outlast.row import JobRow, row_of
+from outlast.sync import blocking
 
 if TYPE_CHECKING:
-    from outlast.home import Home
-    from outlast.store.base import Store
-    from outlast.store.reads import StoredJob
+    from outlast.store.protocol import Store
+    from outlast.store.rows import StoredJob
     from outlast.store.values import Cancelled, Requeued
+    from outlast.stores import Home
 
 R = TypeVar("R")
 

@@ -9,7 +9,7 @@ import msgspec
 
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
-from outlast.store.reads import StoredJob
+from outlast.store.rows import StoredJob
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)

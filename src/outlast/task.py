@@ -14,14 +14,14 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
-from outlast.bridge import blocking
 from outlast.codec import Signature
 from outlast.config import check_key, check_name, check_seconds, check_whole
 from outlast.errors import ConfigError
-from outlast.home import Home
 from outlast.job import Job
 from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
 from outlast.store.values import Enqueued, NewJob
+from outlast.stores import Home
+from outlast.sync import blocking
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,7 +16,7 @@ from outlast.model.job import JobFacts, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.suspects import Suspicion
 from outlast.store import open_store
-from outlast.store.base import Store
+from outlast.store.protocol import Store
 from outlast.store.values import NewWorker, Orphan, Room
 from tests.conformance.kit import reap
 

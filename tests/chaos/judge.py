@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from outlast.model.job import ENDED, State
-from outlast.store.reads import StoredJob
+from outlast.store.rows import StoredJob
 from tests.chaos.enqueuer import ROLLED_BACK
 
 Entry = dict[str, Any]

@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from outlast.store.reads import JobFilter, StoredJob
+from outlast.store.rows import JobFilter, StoredJob
 from tests.chaos import judge
 from tests.chaos.nemesis import Ground, Nemesis
 from tests.crash.harness import ROOT, Scene, boot

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-_LOADED = ("asyncpg", "rich.table", "sqlite3", "structlog", "outlast.store.postgres")
+_LOADED = ("asyncpg", "rich.table", "sqlite3", "structlog", "outlast.store.postgres.store")
 _BYTES = 65_536
 _END_SECONDS = 10.0
 

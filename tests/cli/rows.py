@@ -10,8 +10,8 @@ from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.model.suspects import Suspicion
 from outlast.store import open_store
-from outlast.store.base import Store
-from outlast.store.reads import WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import Claimed, NewJob, Report, Save
 from tests.conformance.kit import Hands, ended, enqueued, facts_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from outlast.insight.why import POSITIONS
 from outlast.store import open_store
-from outlast.why import POSITIONS
 from tests.cli.conftest import Outlast
 from tests.cli.test_reading import names
 from tests.conformance.kit import Hands, enqueued, job

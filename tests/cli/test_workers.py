@@ -9,8 +9,8 @@ import pytest
 
 from outlast.model.lease import DeathCause
 from outlast.store import open_store
-from outlast.store.base import Store
-from outlast.store.reads import WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import Failing, NewWorker, WorkerRef
 from tests.cli.conftest import Outlast
 

@@ -1,4 +1,5 @@
-"""The stores that the conformance suite runs on: it knows only the protocols in store/base.py."""
+"""The stores that the conformance suite runs on: it knows only the protocols in
+store/protocol.py."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import asyncpg
 import pytest
 
 from outlast.store import open_store
-from outlast.store.base import Store
+from outlast.store.protocol import Store
 from tests.conformance.kit import Hands
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from outlast.model.job import JobFacts, Policy, State
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.store.values import WorkerRef
 
 POLICY = Policy(retries=1, max_losses=2, backoff_first=1_000.0, backoff_max=1_000.0)

@@ -11,16 +11,16 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from outlast.inspector import job_document, jobs_document, workers_document
+from outlast.insight.documents import job_document, jobs_document, workers_document
+from outlast.insight.stats import stats_document
+from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.stats import stats_document
-from outlast.store.base import Store
-from outlast.store.line import Line
-from outlast.store.reads import JobFilter
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
+from outlast.store.unannounced import Line
 from outlast.store.values import Answer, Claimed
-from outlast.verify import verify
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 
 DEEP = "[" * 5_000

@@ -12,7 +12,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.base import Store
+from outlast.store.protocol import Store
 from outlast.store.values import (
     Answer,
     Claimed,

@@ -10,8 +10,8 @@ from outlast.errors import BadData
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.store.values import Answer, Report, Save
 from tests.conformance.kit import Hands, ended, enqueued, job
 

@@ -7,8 +7,8 @@ import pytest
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Store
-from outlast.store.reads import StoredJob
+from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob
 from outlast.store.values import Answer, Claimed, Report, Save
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
 

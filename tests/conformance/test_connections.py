@@ -20,7 +20,6 @@ import sqlalchemy.orm
 
 import outlast
 from outlast.attempt import Attempt
-from outlast.bridge import drive
 from outlast.clock import SYSTEM
 from outlast.errors import (
     BadData,
@@ -34,10 +33,11 @@ from outlast.errors import (
 from outlast.job import Job
 from outlast.model.job import State
 from outlast.store import open_store
-from outlast.store.adapters import foreign
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter, StoredJob
+from outlast.store.foreign.connection import foreign
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.values import NewJob
+from outlast.sync import drive
 from outlast.task import Task
 from outlast.wakeup import open_wakeup
 from tests.conformance.connections_kit import (

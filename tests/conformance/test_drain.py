@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from outlast.store.base import Store
-from outlast.store.reads import WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerStatus
 from tests.conformance.kit import Hands
 
 

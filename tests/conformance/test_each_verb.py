@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.store.base import Store
-from outlast.store.postgres import PostgresStore
-from outlast.store.reads import Inspector
-from outlast.store.sqlite import SqliteStore
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.protocol import Store
+from outlast.store.rows import Inspector
+from outlast.store.sqlite.store import SqliteStore
 from tests.conformance.verbs_kit import ALL, READS, WRITES, all_of, holding
 
 GONE = "was deleted, or another file has taken its place"

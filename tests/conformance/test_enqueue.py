@@ -8,8 +8,8 @@ import pytest
 
 from outlast.errors import BadData, KeyInUse
 from outlast.model.job import Policy, State
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.store.values import NewJob
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 

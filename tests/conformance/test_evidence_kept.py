@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import (
@@ -11,10 +12,9 @@ from outlast.model.lifecycle import (
     UNDECODABLE_PAUSE_SECONDS,
     OutcomeKind,
 )
-from outlast.store.base import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, Store
-from outlast.store.reads import AttemptRow
+from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, Store
+from outlast.store.rows import AttemptRow
 from outlast.store.values import Answer
-from outlast.verify import verify
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
 KEPT = ATTEMPTS_KEPT_FIRST + ATTEMPTS_KEPT_LAST

@@ -12,8 +12,8 @@ from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.suspects import Suspicion
-from outlast.store.base import Store
-from outlast.store.reads import WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import Answer, NewJob, Room, Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from outlast.model.crash import Progress
-from outlast.store.base import Store
-from outlast.store.reads import Held, WorkerRow, WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import Held, WorkerRow, WorkerStatus
 from outlast.store.values import Failing, Report
 from tests.conformance.kit import Hands, enqueued, job
 

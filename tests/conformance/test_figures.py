@@ -6,9 +6,10 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store import postgres_inspector, sqlite_inspector
-from outlast.store.base import Store
-from outlast.store.figures import Figures, Undecodable
+from outlast.store.postgres import inspector as postgres_inspector
+from outlast.store.protocol import Store
+from outlast.store.sqlite import inspector as sqlite_inspector
+from outlast.store.statistics import Figures, Undecodable
 from outlast.store.values import Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 

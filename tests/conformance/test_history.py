@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
-from outlast.store.base import Store
-from outlast.verify import verify
+from outlast.store.protocol import Store
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import outlast
+from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.store.values import Answer
-from outlast.verify import verify
 from tests.conformance.hostile_kit import raw, shows, victims, works_on
 from tests.conformance.kit import Hands, crashed, enqueued, job, lost_worker, reap
 

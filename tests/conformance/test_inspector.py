@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter, WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 

@@ -8,8 +8,8 @@ import pytest
 
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Store
-from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.values import Orphan
 from tests.conformance.kit import Hands, ended, enqueued, lost_worker, new_worker
 

@@ -9,8 +9,8 @@ import pytest
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Store
-from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerRow, WorkerStatus
 from tests.conformance.kit import Hands, ended, enqueued, job, lost_worker, reap
 
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import ENQUEUE_MAX, Store
-from outlast.store.postgres import PostgresStore
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.protocol import ENQUEUE_MAX, Store
 from outlast.store.values import Claimed, NewJob, Room
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter, StoredJob, WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, StoredJob, WorkerStatus
 from outlast.store.values import Cancelled, Requeued, Save
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 

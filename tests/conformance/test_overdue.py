@@ -7,7 +7,7 @@ import pytest
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.base import Store
+from outlast.store.protocol import Store
 from outlast.store.values import Answer, Late, Orphan
 from tests.conformance.kit import Hands, ended, enqueued, eventually, job, lost_worker, no_dice
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store import figures, postgres_inspector, sqlite_inspector
-from outlast.store.base import Store
-from outlast.store.figures import Place
+from outlast.store import statistics
+from outlast.store.postgres import inspector as postgres_inspector
+from outlast.store.protocol import Store
+from outlast.store.sqlite import inspector as sqlite_inspector
+from outlast.store.statistics import Place
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 
 
@@ -75,4 +77,4 @@ async def test_counting_stops_at_the_bound(store: Store, monkeypatch: pytest.Mon
     found = [await place(store, one) for one in ids]
     assert max(one.before for one in found) == 3
     assert {(one.due, one.due_here) for one in found} == {(3, 3)}
-    assert figures.COUNT_MAX == 10_000
+    assert statistics.COUNT_MAX == 10_000

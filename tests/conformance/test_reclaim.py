@@ -11,8 +11,8 @@ from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.base import Store
-from outlast.store.reads import StoredJob, WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob, WorkerStatus
 from outlast.store.values import Orphan, Report, Save
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
 

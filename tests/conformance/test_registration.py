@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from outlast.store.base import Store
 from outlast.store.lockfile import LockFile
-from outlast.store.reads import WorkerRow, WorkerStatus
-from outlast.store.sqlite import SqliteStore
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerRow, WorkerStatus
+from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Failing, Registered, WorkerRef
 from tests.conformance.kit import Hands, enqueued, lost_worker, new_worker
 

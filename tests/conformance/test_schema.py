@@ -10,8 +10,8 @@ import pytest
 
 from outlast.errors import SchemaMismatch
 from outlast.store import migrations, open_store
-from outlast.store.base import Store
 from outlast.store.migrations import Step
+from outlast.store.protocol import Store
 from outlast.store.values import Migration
 from tests.conformance.kit import enqueued
 
@@ -35,7 +35,13 @@ def shipped(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
         numbers = sorted({step.number for step in steps} | set(replaced))
         return [replaced.get(number) or steps[number - 1] for number in numbers]
 
-    for module in ("sqlite_schema", "sqlite", "postgres_schema", "postgres", "migrations"):
+    for module in (
+        "sqlite.schema",
+        "sqlite.store",
+        "postgres.schema",
+        "postgres.store",
+        "migrations",
+    ):
         monkeypatch.setattr(f"outlast.store.{module}.load", load, raising=False)
     return extra
 

@@ -12,7 +12,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.suspects import Suspicion
-from outlast.store.base import Store
+from outlast.store.protocol import Store
 from outlast.store.values import Answer, Claimed, Enqueued, NewJob, Orphan, Room
 from tests.conformance.kit import (
     TASK,

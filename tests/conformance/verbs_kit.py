@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from outlast.model.crash import Progress
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter, WorkerStatus
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Claimed, Report, Room, Save
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
 

@@ -18,12 +18,12 @@ from typing import Any
 import psutil
 
 from outlast.errors import StoreUnavailable
+from outlast.insight.verify import verify
 from outlast.model.job import ENDED, Policy, State
 from outlast.store import open_store
-from outlast.store.base import Store
-from outlast.store.reads import AttemptRow, StoredJob, WorkerRow
+from outlast.store.protocol import Store
+from outlast.store.rows import AttemptRow, StoredJob, WorkerRow
 from outlast.store.values import NewJob
-from outlast.verify import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 90.0  # seconds until a test says that something never happened; a busy machine is slow

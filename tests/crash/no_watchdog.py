@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from outlast.cli import main
-from outlast.worker.watchdog import Watchdog
+from outlast.worker.runners.watchdog import Watchdog
 
 
 async def stuck(self: Watchdog) -> float:

@@ -125,7 +125,7 @@ async def test_a_transaction_left_open_delays_no_other_outcome(pg_shop: Scene) -
 
 IMPATIENT = """
 import runpy, sys
-from outlast.worker import exchange
+from outlast.worker.claims import exchange
 exchange.LEFT_OPEN_SECONDS = 2.0
 sys.argv = ["outlast", *sys.argv[4:]]  # without "python -m outlast"
 runpy.run_module("outlast", run_name="__main__")"""

@@ -19,12 +19,12 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
-from outlast.cli.demo.analysis import analyze
-from outlast.cli.demo.evolution import Evolution
-from outlast.cli.demo.picture import numbers
+from outlast.demo.analysis import analyze
+from outlast.demo.evolution import Evolution
+from outlast.demo.picture import numbers
 from outlast.model.job import State
 from outlast.store import open_store
-from outlast.store.reads import AttemptRow, JobFilter, StoredJob
+from outlast.store.rows import AttemptRow, JobFilter, StoredJob
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "OUTLAST_TEST_MARK"

@@ -12,8 +12,8 @@ import outlast
 from outlast.clock import SYSTEM
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
-from outlast.store.reads import WorkerStatus
-from outlast.worker.reaper import Reaper
+from outlast.store.rows import WorkerStatus
+from outlast.worker.maintenance.reaper import Reaper
 from tests.crash import tasks
 from tests.crash.harness import Scene, scene
 from tests.crash.proxy import proxied

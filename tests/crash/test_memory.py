@@ -1,7 +1,7 @@
 """Memory runs out, for real: one runner pays for it, its worker and its neighbours do not.
 
 The cgroups are of version 1, made below this process's own; of version 2 only the reading of its
-files is tested (tests/unit/test_memory.py).
+files is tested (tests/unit/worker/runners/test_memory.py).
 """
 
 from __future__ import annotations

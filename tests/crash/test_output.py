@@ -10,7 +10,7 @@ import pytest
 
 from outlast.model.job import Policy
 from outlast.store.values import NewJob
-from outlast.worker.printed import NOT_KNOWN
+from outlast.worker.runners.printed import NOT_KNOWN
 from tests.crash.harness import Scene
 
 ONCE = Policy(retries=0, max_losses=0)

@@ -11,7 +11,7 @@ import pytest
 
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
-from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.store.rows import WorkerRow, WorkerStatus
 from tests.crash.harness import DEADLINE, Scene, WorkerProcess, scene
 from tests.pgbouncer import PgBouncerServer
 from tests.servers import PostgresServer

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from outlast.model.job import State
-from outlast.store.reads import WorkerRow
+from outlast.store.rows import WorkerRow
 from outlast.store.values import Purpose
 from tests.crash.harness import Scene, scene
 

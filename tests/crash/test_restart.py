@@ -13,7 +13,7 @@ import pytest
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.store.lockfile import LockFile, boot_id
-from outlast.store.reads import WorkerRow, WorkerStatus
+from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.values import NewWorker
 from tests.crash.harness import Scene, WorkerProcess
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from outlast.app import App
-from outlast.runner.shell import add_to
+from outlast.runner.shell.task import add_to
 from outlast.store.values import NewJob
 from tests.crash.harness import DEADLINE, ROOT, Scene, WorkerProcess, scene
 

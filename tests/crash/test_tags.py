@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from outlast.inspector import phase_of
+from outlast.insight.documents import phase_of
 from outlast.model.job import State
 from outlast.store.values import NewJob
 from tests.crash.harness import DEADLINE, Scene

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from outlast.insight.why import Situation, why
 from outlast.model.job import State
-from outlast.store.figures import Place
-from outlast.store.reads import StoredJob
-from outlast.why import Situation, why
+from outlast.store.rows import StoredJob
+from outlast.store.statistics import Place
 from tests.crash.harness import Scene
 
 SLOTS = ("--runners", "1", "--concurrency", "2")

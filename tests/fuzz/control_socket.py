@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError
 from outlast.model.crash import Progress
-from outlast.runner import door
-from outlast.runner.door import Checkpoint, Door, Reply, Report, ask
+from outlast.runner.shell import control_socket
+from outlast.runner.shell.control_socket import Checkpoint, Door, Reply, Report, ask
 from tests.fuzz.kit import BOMBS, SECONDS, Fuzzer, damaged, json_values
 from tests.unit.test_attempt import FakeLink, attempt_of
 
@@ -65,7 +65,7 @@ pieces = st.one_of(
     st.builds(
         lambda byte, count: byte * count,
         st.sampled_from([b"x", b"\0", b"\n", b"\xff", b"["]),
-        st.sampled_from([1, 1_000, 300_000, door.REQUEST_MAX + 1]),
+        st.sampled_from([1, 1_000, 300_000, control_socket.REQUEST_MAX + 1]),
     ),
 )
 callers = st.builds(
@@ -97,7 +97,7 @@ async def _a_command_calls(all_callers: list[Caller]) -> None:
 
 
 async def _call(address: str, caller: Caller) -> asyncio.StreamWriter | None:
-    reader, writer = await asyncio.open_unix_connection(door._path(address))
+    reader, writer = await asyncio.open_unix_connection(control_socket._path(address))
     with contextlib.suppress(ConnectionError):
         for piece in caller.pieces:
             writer.write(piece)
@@ -120,7 +120,7 @@ async def _call(address: str, caller: Caller) -> asyncio.StreamWriter | None:
 def _is_documented(answer: bytes) -> None:
     if answer:
         reply = msgspec.json.decode(answer, type=Reply)
-        assert reply.error is None or reply.error in door._ERRORS
+        assert reply.error is None or reply.error in control_socket._ERRORS
 
 
 # --- the other end: what a command is answered
@@ -128,13 +128,13 @@ def _is_documented(answer: bytes) -> None:
 answers = st.one_of(
     st.builds(
         lambda error, message: _json({"error": error, "message": message}) + b"\n",
-        st.sampled_from([None, *door._ERRORS, "Exception"]) | json_values,
+        st.sampled_from([None, *control_socket._ERRORS, "Exception"]) | json_values,
         st.text(max_size=20) | json_values,
     ),
     st.builds(lambda one: _json(one) + b"\n", json_values),
     st.binary(max_size=50),
     st.sampled_from([one.encode("utf-8", "replace") + b"\n" for one in BOMBS]),
-    st.sampled_from([b"", b"\n", b"x" * (door.REQUEST_MAX + 2)]),
+    st.sampled_from([b"", b"\n", b"x" * (control_socket.REQUEST_MAX + 2)]),
 )
 
 
@@ -142,7 +142,7 @@ def a_command_is_answered(answer: bytes) -> None:
     """Whatever is said to it, it is done, or raises what is documented."""
     name = f"@outlast-fuzz-{threading.get_native_id()}"
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(door._path(name))
+        server.bind(control_socket._path(name))
         server.listen()
         thread = threading.Thread(target=_answer, args=(server, answer))
         thread.start()

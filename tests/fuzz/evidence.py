@@ -9,13 +9,13 @@ import msgspec
 from hypothesis import strategies as st
 
 from outlast.model.crash import OUTPUT_LINES_MAX
-from outlast.runner.marks import current_attempt, line_of, own_first
+from outlast.runner.stacks import current_attempt, line_of, own_first
 from outlast.runner.tail import LINE_BYTES_MAX
 from outlast.store.lockfile import _kind_of
 from outlast.testing import ManualClock
-from outlast.worker import memory
-from outlast.worker.printed import _HEAD_MAX, Printed
-from outlast.worker.runner_process import STACKS_BYTES_MAX
+from outlast.worker.runners import memory
+from outlast.worker.runners.printed import _HEAD_MAX, Printed
+from outlast.worker.runners.process import STACKS_BYTES_MAX
 from tests.fuzz.kit import DIGITS, Fuzzer, damaged
 
 # --- output

@@ -33,12 +33,12 @@ from outlast.runner.protocol import (
 )
 from outlast.runner.settings import RunnerSettings
 from outlast.testing import ManualClock
-from outlast.worker.pipes import Pipe
-from outlast.worker.runner_process import RunnerProcess
+from outlast.worker.runners.pipes import Pipe
+from outlast.worker.runners.process import RunnerProcess
 from tests.fuzz.kit import SECONDS, Fuzzer, json_values, quiet
-from tests.unit.pool_kit import Bench, shared
-from tests.unit.test_hostile_runner import busy, frames, numbers, texts
-from tests.unit.worker_kit import claimed
+from tests.unit.worker.runners.pool_kit import Bench, shared
+from tests.unit.worker.runners.test_hostile_runner import busy, frames, numbers, texts
+from tests.unit.worker.worker_kit import claimed
 
 LENGTHS = [0, 1, 2, 3, 100, FRAME_MAX, FRAME_MAX + 1, 2**31 - 1, 2**31, 2**32 - 1]
 # msgpack that names a size, or a depth, that does not follow

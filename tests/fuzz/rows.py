@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy
 from outlast.store import open_store
-from outlast.store.base import Store
+from outlast.store.protocol import Store
 from tests.conformance.hostile_kit import VALUES, Raw, raw, shows, victims, works_on
 from tests.conformance.test_hostile_rows import ATTEMPTS, JOBS, WORKERS
 from tests.fuzz.kit import INT64, SECONDS, Fuzzer, json_values

@@ -25,9 +25,9 @@ from outlast.model.job import Policy
 from outlast.runner.protocol import Run, pack
 from outlast.store import columns
 from tests.fuzz.kit import BOMBS, SECONDS, Fuzzer, damaged, json_values
+from tests.unit.runner.test_execute import Bench
 from tests.unit.test_attempt import FakeLink, attempt_of
-from tests.unit.test_execute import Bench
-from tests.unit.worker_kit import claimed
+from tests.unit.worker.worker_kit import claimed
 
 
 class Colour(Enum):

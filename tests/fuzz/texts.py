@@ -11,19 +11,19 @@ import msgspec
 from hypothesis import strategies as st
 from rich.console import Console
 
-from outlast import words
+from outlast import text as words
 from outlast.cli.errors import say
 from outlast.cli.logs import _json, text_renderer
 from outlast.cli.page import Dossier, Page
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
+from outlast.insight.why import Situation, why
 from outlast.model.job import SHELL_TASK, State
-from outlast.store.figures import Place
-from outlast.store.reads import WorkerStatus
-from outlast.why import Situation, why
+from outlast.store.rows import WorkerStatus
+from outlast.store.statistics import Place
 from tests.fuzz.kit import BOMBS, Fuzzer, quiet
-from tests.unit.test_hostile_texts import ATTEMPTS, EVIL, REFUSALS, WORKER, job_in
-from tests.unit.test_why import NOW
+from tests.unit.cli.test_hostile_texts import ATTEMPTS, EVIL, REFUSALS, WORKER, job_in
+from tests.unit.insight.test_why import NOW
 
 PIECES = [
     EVIL,

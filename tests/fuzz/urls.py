@@ -27,8 +27,8 @@ from outlast.credentials import (
 )
 from outlast.errors import ConfigError, OutlastError
 from outlast.store import lockfile, open_store
-from outlast.store.postgres_pool import TROUBLE, Settings, connect
-from outlast.store.sqlite_url import parse as parse_sqlite
+from outlast.store.postgres.pool import TROUBLE, Settings, connect
+from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup import check_messenger
 from outlast.wakeup.address import parse
 from tests.fuzz.kit import DIGITS, Fuzzer, json_values

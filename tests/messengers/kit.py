@@ -16,8 +16,8 @@ from nats.js import JetStreamContext
 
 import outlast
 from outlast.events import subscribe
-from outlast.store.postgres import PostgresStore
-from outlast.verify import verify
+from outlast.insight.verify import verify
+from outlast.store.postgres.store import PostgresStore
 from outlast.wakeup import open_messenger
 from outlast.worker.worker import Worker
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from outlast.store.postgres import PostgresStore
+from outlast.store.postgres.store import PostgresStore
 from tests.conformance.kit import Hands, ended, enqueued, job
 
 FAR = 2**63 - 1

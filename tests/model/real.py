@@ -16,8 +16,11 @@ from outlast.model.crash import Charge
 from outlast.model.job import Policy, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.store import sqlite_exchange, sqlite_jobs, sqlite_schema, sqlite_workers
-from outlast.store.reads import WorkerStatus
+from outlast.store.rows import WorkerStatus
+from outlast.store.sqlite import exchange as sqlite_exchange
+from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite import schema as sqlite_schema
+from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.values import NewWorker, Room, Save, WorkerRef, WorkerSeen
 from tests.model.desk import COHORT_MAX, Claim
 from tests.model.state import LEFT, LOST, SILENT, Db, End, Job, Me

@@ -17,9 +17,12 @@ import msgspec
 from outlast.model import lease, lifecycle
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import State
-from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
+from outlast.store.sqlite import exchange as sqlite_exchange
+from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite import refusals as sqlite_refusals
+from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.values import Answer
-from outlast.worker import deaths
+from outlast.worker.runners import exits
 from tests.model.explore import Found, explore
 from tests.model.leases import LEASES, reachable
 from tests.model.real import RealDesk
@@ -134,7 +137,7 @@ def _cancel() -> Iterable[Patch]:
 @twin("a repeated end is refused", "replies", "already")
 def _no_already() -> Iterable[Patch]:
     def refused(cursor: Any, now: float, job_id: int, token: int, *_: Any, **__: Any) -> Answer:
-        return sqlite_fence.refuse(cursor, now, job_id, token, "end")
+        return sqlite_refusals.refuse(cursor, now, job_id, token, "end")
 
     yield mock.patch.object(sqlite_exchange, "judged", refused)
 
@@ -188,17 +191,17 @@ def _endless() -> Iterable[Patch]:
 
 @twin("neighbours of a death are charged", "suspects", "the_innocent", store=False)
 def _blame() -> Iterable[Patch]:
-    real = deaths.crashed
+    real = exits.crashed
 
     def blamed(kind: CrashKind, *rest: Any, **more: Any) -> Any:
         return real(CrashKind.SIGNALLED if kind is CrashKind.BYSTANDER else kind, *rest, **more)
 
-    yield mock.patch.object(deaths, "crashed", blamed)
+    yield mock.patch.object(exits, "crashed", blamed)
 
 
 @twin("suspects are among others again", "suspects", "suspects_run_alone", store=False)
 def _suspects() -> Iterable[Patch]:
-    yield mock.patch.object(deaths, "suspicions_of", return_value={})
+    yield mock.patch.object(exits, "suspicions_of", return_value={})
 
 
 @twin("the death of any worker is charged", "suspects", "charged", store=False)

@@ -11,7 +11,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from outlast.store import sqlite_connection
+from outlast.store.sqlite import connection as sqlite_connection
 
 PAGES_MAX = 1_073_741_823  # SQLite's own limit
 _open_file = sqlite_connection._connected

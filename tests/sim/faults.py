@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from outlast.errors import StoreUnavailable
-from outlast.store.base import Store
+from outlast.store.protocol import Store
 from tests.sim.loop import OUTSIDE, PROCESS
 
 READS = frozenset({"observe", "overdue", "superseded"})

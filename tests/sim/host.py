@@ -18,7 +18,7 @@ from outlast.errors import StoreError
 from outlast.store.lockfile import LockFile
 from outlast.store.values import NewWorker
 from outlast.worker import assemble
-from outlast.worker.heartbeat import Heartbeat
+from outlast.worker.lease.heartbeat import Heartbeat
 from outlast.worker.worker import Worker
 from tests.sim.loop import PROCESS, Process
 from tests.sim.presence import SimPresence

@@ -10,7 +10,7 @@ from typing import Any
 from outlast.runner.main import Channel, Runner
 from outlast.runner.protocol import TO_RUNNER, TO_WORKER, Unpacker, pack
 from outlast.runner.settings import RunnerSettings
-from outlast.worker.runner_process import Death, RunnerProcess
+from outlast.worker.runners.process import Death, RunnerProcess
 from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.tasks import RUNNER, app
 

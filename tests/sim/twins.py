@@ -18,9 +18,15 @@ from outlast.model.crash import Charge, CrashKind
 from outlast.model.lease import Beating, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
 from outlast.runner import execute
-from outlast.store import sqlite_exchange, sqlite_fence, sqlite_jobs, sqlite_workers
+from outlast.store.sqlite import exchange as sqlite_exchange
+from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite import refusals as sqlite_refusals
+from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.values import Answer
-from outlast.worker import deaths, exchange, ledger, pool, reaper, registration, trip_bytes
+from outlast.worker.claims import exchange, ledger, trip_bytes
+from outlast.worker.lease import registration
+from outlast.worker.maintenance import reaper
+from outlast.worker.runners import exits, pool
 from tests.sim import host as host_room
 from tests.sim import world as world_room
 from tests.sim.disk import Disk
@@ -115,7 +121,7 @@ def _early_slot() -> Iterable[Patch]:
 @twin("a repeated end is refused")
 def _no_already() -> Iterable[Patch]:
     def refused(cursor: Any, now: float, job_id: int, token: int, *_: Any, **__: Any) -> Answer:
-        return sqlite_fence.refuse(cursor, now, job_id, token, "end")
+        return sqlite_refusals.refuse(cursor, now, job_id, token, "end")
 
     yield mock.patch.object(sqlite_exchange, "judged", refused)
 
@@ -133,12 +139,12 @@ def _host_name() -> Iterable[Patch]:
 
 @twin("neighbours of a death are charged")
 def _blame() -> Iterable[Patch]:
-    real = deaths.crashed
+    real = exits.crashed
 
     def blamed(kind: CrashKind, *rest: Any, **more: Any) -> Any:
         return real(CrashKind.SIGNALLED if kind is CrashKind.BYSTANDER else kind, *rest, **more)
 
-    yield mock.patch.object(deaths, "crashed", blamed)
+    yield mock.patch.object(exits, "crashed", blamed)
 
 
 @twin("the store's clock judges")

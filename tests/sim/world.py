@@ -25,10 +25,10 @@ from unittest import mock
 from outlast import events
 from outlast.clock import seeded
 from outlast.errors import StoreError
+from outlast.insight.verify import verify
 from outlast.store.lockfile import LockFile
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Cancelled, NewJob
-from outlast.verify import verify
 from tests.sim.disk import Disk
 from tests.sim.faults import Faults, FaultyStore, Plan
 from tests.sim.host import LEASE, Host, SimHeartbeat, SimWorker, StoreClock
@@ -129,10 +129,10 @@ class World:
     def _stand_ins(self) -> Iterator[Any]:
         """Yield what takes the place of threads, files of the machine, and its names."""
         yield mock.patch("outlast.worker.worker.Heartbeat", SimHeartbeat)
-        yield mock.patch("outlast.store.sqlite_connection._connected", self.disk.connected)
+        yield mock.patch("outlast.store.sqlite.connection._connected", self.disk.connected)
         yield mock.patch("outlast.store.lockfile.boot_id", _boot_id)
         yield mock.patch("outlast.store.lockfile.refuses", _fine)
-        yield mock.patch("outlast.store.sqlite.refuses", _fine)
+        yield mock.patch("outlast.store.sqlite.store.refuses", _fine)
         yield mock.patch("outlast.worker.assemble.find_cgroup", _no_cgroup)
 
     def _on_event(self, name: str, fields: dict[str, Any]) -> None:

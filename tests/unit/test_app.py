@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 import outlast
-import outlast.home
 import outlast.store
+import outlast.stores
 from outlast.config import WorkerSettings, parse_size, worker_settings
 from outlast.errors import ConfigError, JobNotFound, UnknownTask, UsageError
 from outlast.model.job import State
-from outlast.store.reads import JobFilter
+from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 from outlast.task import Call
 
@@ -151,7 +151,7 @@ async def test_a_key_of_another_task_is_an_error_for_one_job_and_for_many(app):
 
 
 async def test_one_statement_is_bounded_in_bytes(app, monkeypatch):
-    monkeypatch.setattr(outlast.home, "ENQUEUE_BYTES", 25)
+    monkeypatch.setattr(outlast.stores, "ENQUEUE_BYTES", 25)
     store, sizes = await app.home.store(), []
 
     async def noting(jobs):
@@ -168,7 +168,7 @@ async def test_one_statement_is_bounded_in_bytes(app, monkeypatch):
 
 async def test_handles_are_made_while_the_store_has_the_next_batch(app, monkeypatch):
     """In their order, whatever the store is at; what is left, once it has answered for the last."""
-    monkeypatch.setattr(outlast.home, "ENQUEUE_MAX", 2)
+    monkeypatch.setattr(outlast.stores, "ENQUEUE_MAX", 2)
     analyze, mail = app.tasks["analyze"].call("r"), app.tasks["mail"].call("a")
     store, seen, began = await app.home.store(), [], []
     real = store.enqueue
@@ -189,7 +189,7 @@ async def test_handles_are_made_while_the_store_has_the_next_batch(app, monkeypa
 
 
 async def test_a_batch_that_fails_ends_it_and_what_was_stored_before_stays(app, monkeypatch):
-    monkeypatch.setattr(outlast.home, "ENQUEUE_MAX", 2)
+    monkeypatch.setattr(outlast.stores, "ENQUEUE_MAX", 2)
     mail = app.tasks["mail"]
     bad = Call(mail, msgspec.structs.replace(mail.call("x").job, priority=1_000), None)
     with pytest.raises(outlast.OutlastError):

@@ -229,7 +229,7 @@ def _raised() -> BaseException:
 
 
 class FakeSqlite:
-    """Stands in for the functions of outlast.store.sqlite."""
+    """Stands in for the functions of outlast.store.sqlite.store."""
 
     def __init__(self) -> None:
         self.completed: list[tuple[int, int, str]] = []
@@ -246,8 +246,8 @@ class FakeSqlite:
 @pytest.fixture
 def sqlite(monkeypatch):
     fake = FakeSqlite()
-    monkeypatch.setattr("outlast.store.sqlite.store_id_on", fake.store_id_on)
-    monkeypatch.setattr("outlast.store.sqlite.complete_on", fake.complete_on)
+    monkeypatch.setattr("outlast.store.sqlite.store.store_id_on", fake.store_id_on)
+    monkeypatch.setattr("outlast.store.sqlite.store.complete_on", fake.complete_on)
     return fake
 
 

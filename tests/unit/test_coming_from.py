@@ -12,7 +12,7 @@ import pytest
 
 import outlast
 from outlast.model.job import State
-from outlast.store.reads import JobFilter
+from outlast.store.rows import JobFilter
 from outlast.task import Placed, TaskOptions
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"

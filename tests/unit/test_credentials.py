@@ -24,8 +24,8 @@ from outlast.errors import ConfigError, StoreUnavailable
 from outlast.runner.protocol import Configure
 from outlast.runner.settings import RunnerSettings
 from outlast.store import open_store
-from outlast.store.postgres_pool import Settings, connect
-from outlast.store.sqlite_url import parse as parse_sqlite
+from outlast.store.postgres.pool import Settings, connect
+from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup.address import parse
 
 

@@ -21,8 +21,8 @@ import pytest
 import outlast
 from outlast import errors
 from outlast.errors import StoreError, StoreUnavailable, describe, text_of
-from outlast.store import sqlite_errors
-from outlast.store.postgres_pool import translated
+from outlast.store.postgres.pool import translated
+from outlast.store.sqlite import errors as sqlite_errors
 from outlast.wakeup.base import Health
 
 LIBRARIES: tuple[ModuleType, ...] = (

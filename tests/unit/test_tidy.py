@@ -18,8 +18,11 @@ CODE = sorted(
     for path in (ROOT / folder).rglob("*.py")
 )
 TEXT = [*CODE, *sorted((ROOT / "src").rglob("*.sql"))]
-NO_SLEEP = [path for path in CODE if path.is_relative_to(ROOT / "tests" / "unit")] + [
-    path for path in CODE if path.is_relative_to(ROOT / "tests" / "conformance")
+NO_SLEEP = [
+    path
+    for folder in ("unit", "conformance", "postgres", "sqlite")
+    for path in CODE
+    if path.is_relative_to(ROOT / "tests" / folder)
 ]
 # A note for later names its issue, as in TO-DO(#12), written in one word.
 BARE_NOTE = re.compile(r"\b(" + "TO" + "DO|FIX" + "ME|X" + r"XX)\b(?!\(#\d+\))")
@@ -93,3 +96,25 @@ def _shows(node: ast.expr, caught: set[str]) -> bool:
 def test_an_error_is_shown_by_text_of_or_describe(path: Path) -> None:
     if path.name != "errors.py" or path.parent.name != "outlast":
         assert bare_errors(parsed(path)) == []
+
+
+MAP_LINE = re.compile(r"^([a-z_0-9]+(?:\.py|/))  +\S", re.MULTILINE)
+WITH_A_MAP = sorted(
+    path
+    for path in (ROOT / "src" / "outlast").rglob("__init__.py")
+    if path.parent != ROOT / "src" / "outlast"
+)
+
+
+def files_of(folder: Path) -> list[str]:
+    """Return the modules of a package, and its folders with a slash behind them."""
+    modules = [path.name for path in folder.glob("*.py") if not path.name.startswith("__")]
+    folders = [path for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    with_files = [path for path in folders if any(each.is_file() for each in path.iterdir())]
+    return sorted([*modules, *(f"{path.name}/" for path in with_files)])
+
+
+@pytest.mark.parametrize("path", WITH_A_MAP, ids=named)
+def test_the_code_map_of_a_package_names_each_of_its_files(path: Path) -> None:
+    told = MAP_LINE.findall(ast.get_docstring(parsed(path)) or "")
+    assert sorted(told) == files_of(path.parent)

@@ -1,17 +1,28 @@
 """The command line: ``outlast worker``, ``outlast jobs`` and the rest of them.
 
 program.py      the commands in one tree, run with errors as plain lines and exit codes
-errors.py       what goes wrong -> what is said, and the exit code
+errors.py       what goes wrong, what is said about it, and the exit code
 options.py      the options that several commands share, and how help texts are laid out
-connect.py      opening a store: reading commands make nothing
-worker.py       outlast worker; with application.py, probe.py (what does MODULE:APP hold?) and
-                logs.py (a log that never blocks)
-jobs.py         enqueue, jobs, job, cancel, requeue
-operate.py      workers, migrate; dead.py: dead list, requeue, discard
-why.py          why a job is where it is; stats.py: how many, how fast
-doctor.py       what it all stands on
-show.py         tables; page.py: all about one job
-demo/           the demonstration
+connect.py      opens a store for a command; commands that only read create nothing
+worker.py       outlast worker
+application.py  what MODULE:APP holds, asked in a child process
+probe.py        that child process
+logs.py         the worker's log, which never blocks it
+jobs.py         outlast enqueue, jobs, job, cancel, requeue
+run.py          outlast run
+wait.py         waits for a command's job, and exits as it did
+in_job.py       outlast checkpoint and report, from inside of a job
+why.py          outlast why
+dead.py         outlast dead
+workers.py      outlast workers
+migrate.py      outlast migrate
+stats.py        outlast stats
+doctor.py       outlast doctor
+verify.py       outlast verify
+show.py         the console, and the tables
+page.py         all about one job
+phases.py       which jobs `outlast jobs` lists: by state, or by phase
+grid.py         a table in the house style
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from outlast.config import resolve_url
 from outlast.credentials import redacted
 from outlast.errors import SchemaMismatch, StoreUnavailable
-from outlast.liveness import with_proof
-from outlast.store.base import Store
-from outlast.store.reads import WorkerRow
+from outlast.insight.liveness import with_proof
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerRow
 
 R = TypeVar("R")
 
@@ -74,7 +74,7 @@ def file_of(url: str) -> str | None:
     """Return the absolute path of a SQLite store, or None."""
     if not is_sqlite(url):
         return None
-    from outlast.store.sqlite_url import parse
+    from outlast.store.sqlite.url import parse
 
     return str(parse(url).path)
 
@@ -83,7 +83,7 @@ def exists(url: str) -> bool:
     """Whether the file of a SQLite store is there; other stores always are."""
     if not is_sqlite(url):
         return True
-    from outlast.store.sqlite_url import parse
+    from outlast.store.sqlite.url import parse
 
     return parse(url).path.exists()
 

@@ -24,12 +24,12 @@ from outlast.cli.options import (
 )
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
-from outlast.inspector import SCHEMA, job_document
+from outlast.insight.documents import SCHEMA, job_document
 from outlast.model.job import State
-from outlast.store.base import Store
-from outlast.store.reads import AttemptRow, JobFilter, StoredJob
+from outlast.store.protocol import Store
+from outlast.store.rows import AttemptRow, JobFilter, StoredJob
 from outlast.store.values import Requeued
-from outlast.words import count_of
+from outlast.text import count_of
 
 BATCH = 500  # jobs in one transaction
 

@@ -16,12 +16,12 @@ from outlast.clock import SYSTEM
 from outlast.config import resolve_url, resolve_wakeup
 from outlast.errors import NotPermitted, SchemaMismatch, StoreError, text_of
 from outlast.model.job import State
-from outlast.store.reads import JobFilter
-from outlast.words import count_of
+from outlast.store.rows import JobFilter
+from outlast.text import count_of
 
 if TYPE_CHECKING:
-    from outlast.doctor import Application, Exposure, Finding
-    from outlast.store.base import Store
+    from outlast.insight.doctor import Application, Exposure, Finding
+    from outlast.store.protocol import Store
 
 DEAD_LOOKED_AT = 50
 STYLES = {"ok": "green", "hint": "cyan", "warning": "yellow", "problem": "bold red"}
@@ -53,7 +53,7 @@ def doctor(
         outlast doctor shop.jobs:app --json
     """
     from outlast.cli.show import console, print_json
-    from outlast.doctor import Level, doctor_document, look_at
+    from outlast.insight.doctor import Level, doctor_document, look_at
 
     found, application = _application(app)
     address = resolve_url(found.url if url is None and found is not None else url)
@@ -69,7 +69,7 @@ def doctor(
 
 def _application(spec: str | None) -> tuple[Found | None, Application | None]:
     """Look into the application in a process of its own; one that does not import is a finding."""
-    from outlast.doctor import Application
+    from outlast.insight.doctor import Application
 
     if spec is None:
         return None, None
@@ -81,7 +81,7 @@ def _application(spec: str | None) -> tuple[Found | None, Application | None]:
 
 
 async def _findings(url: str, application: Application | None, exposure: Exposure) -> list[Finding]:
-    from outlast.doctor import Facts, examine, in_kubernetes, locks_of
+    from outlast.insight.doctor import Facts, examine, in_kubernetes, locks_of
 
     store = make(url, reads=True, pooler=True)
     seen: dict[str, Any] = {}

@@ -32,7 +32,7 @@ from outlast.errors import (
     describe,
     text_of,
 )
-from outlast.words import cut, safe
+from outlast.text import cut, safe
 
 DONE, NOT_SO, WRONG_USAGE, STORE_UNUSABLE, FAULT, INTERRUPTED = 0, 1, 2, 3, 70, 130
 MESSAGE_MAX = 1_000  # characters

@@ -32,10 +32,10 @@ from outlast.cli.phases import LOOKED_AT_MAX, listed, state_of
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
-from outlast.inspector import SCHEMA, job_document, jobs_document
+from outlast.insight.documents import SCHEMA, job_document, jobs_document
 from outlast.job import Job
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)

@@ -23,7 +23,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.credentials import hide_logins
 from outlast.errors import text_of
 from outlast.events import Subscriber, structlog_writer, subscribe
-from outlast.words import safe
+from outlast.text import safe
 
 QUEUE_MAX = 5_000  # entries; a few megabytes at most
 # what comes with each attempt, by kind: where all is well, and where each of them fails

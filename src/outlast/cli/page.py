@@ -15,12 +15,12 @@ from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.show import bar, said, word
-from outlast.fleet import alive, astray
-from outlast.inspector import phase_of
+from outlast.insight.availability import alive, astray
+from outlast.insight.documents import phase_of
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
-from outlast.store.reads import AttemptRow, RefusalRow, StoredJob, WorkerRow
-from outlast.words import ago, count_of, cut, line, lines, pretty, size, span, stamp
+from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow
+from outlast.text import ago, count_of, cut, line, lines, pretty, size, span, stamp
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,11 +8,11 @@ import msgspec
 
 from outlast.cli.connect import workers_of
 from outlast.errors import UsageError
-from outlast.fleet import astray
-from outlast.inspector import phase_of
+from outlast.insight.availability import astray
+from outlast.insight.documents import phase_of
 from outlast.model.job import State
-from outlast.store.base import Store
-from outlast.store.reads import JobFilter, StoredJob
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, StoredJob
 
 PAGE = 1_000
 LOOKED_AT_MAX = 20_000  # rows of the state, the newest, in search of a phase

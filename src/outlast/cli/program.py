@@ -19,16 +19,16 @@ ROOMS = (
     "worker",
     "jobs",
     "run",
-    "inside",
+    "in_job",
     "why",
     "dead",
     "workers",
-    "operate",
+    "migrate",
     "stats",
     "doctor",
     "verify",
 )
-QUICK = {"worker": "worker", "checkpoint": "inside", "report": "inside"}
+QUICK = {"worker": "worker", "checkpoint": "in_job", "report": "in_job"}
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 
 HELP = """Background jobs that outlast the workers running them.
@@ -165,7 +165,7 @@ def _silence_stdout() -> None:
 def _add_demo(root: typer.Typer, *, wanted: bool) -> None:
     """Add the demo, whose libraries are loaded only where it is asked for."""
     if wanted:
-        demo = importlib.import_module("outlast.cli.demo.command").demo
+        demo = importlib.import_module("outlast.demo.command").demo
         root.command("demo", help=laid_out(demo.__doc__ or DEMO_HELP))(demo)
         return
     root.command("demo", help=laid_out(DEMO_HELP))(_demo_stands_here)

@@ -18,7 +18,7 @@ from outlast.cli.options import Json, Url, command, flagged
 from outlast.cli.wait import end_of
 from outlast.errors import ConfigError, UsageError
 from outlast.job import Job
-from outlast.runner.shell import add_to as add_task
+from outlast.runner.shell.task import add_to as add_task
 
 _OPTIONS = ("delay", "queue", "priority", "key", "tenant", "timeout", "retries")
 

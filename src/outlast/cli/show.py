@@ -13,12 +13,12 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
-from outlast.fleet import health, unheard
-from outlast.inspector import phase_of, proof_of_life
+from outlast.insight.availability import health, unheard
+from outlast.insight.documents import phase_of, proof_of_life
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
-from outlast.store.reads import StoredJob, WorkerRow, WorkerStatus
-from outlast.words import ago, line, rough
+from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
+from outlast.text import ago, line, rough
 
 PIPED_COLUMNS = 240  # a pipe has no width: nothing is cut for want of one
 BAR_CELLS = 8

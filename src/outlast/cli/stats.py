@@ -12,9 +12,9 @@ from outlast.cli.connect import on_store, workers_of
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.options import Json, Url, command
 from outlast.clock import SYSTEM
-from outlast.stats import stats_document
-from outlast.store.base import Store
-from outlast.words import line, rough
+from outlast.insight.stats import stats_document
+from outlast.store.protocol import Store
+from outlast.text import line, rough
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,9 +10,9 @@ from outlast.cli.connect import on_store, place
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.options import Json, Url, command
 from outlast.config import resolve_url
-from outlast.verify import RULES, Verified, document, promise_of
-from outlast.verify import verify as check
-from outlast.words import count_of
+from outlast.insight.verify import RULES, Verified, document, promise_of
+from outlast.insight.verify import verify as check
+from outlast.text import count_of
 
 PROGRESS_EVERY = 20  # pages
 

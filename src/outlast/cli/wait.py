@@ -15,13 +15,13 @@ from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.show import bar, said, word
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
-from outlast.inspector import phase_of
+from outlast.insight.documents import phase_of
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ENDED, State
 from outlast.row import plain
-from outlast.store.base import Store
-from outlast.store.reads import AttemptRow, StoredJob
-from outlast.words import safe
+from outlast.store.protocol import Store
+from outlast.store.rows import AttemptRow, StoredJob
+from outlast.text import safe
 
 LOOK_SECONDS = 0.25
 TIMED_OUT = 124  # the exit code of timeout(1)

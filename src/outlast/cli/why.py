@@ -8,11 +8,11 @@ from outlast.cli.connect import missing, on_store, workers_of
 from outlast.cli.options import JobId, Json, Url, command
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
+from outlast.insight.why import Situation, counted, why_document
+from outlast.insight.why import why as explained
 from outlast.model.job import State
-from outlast.store.base import Store
-from outlast.store.figures import Place
-from outlast.why import Situation, counted, why_document
-from outlast.why import why as explained
+from outlast.store.protocol import Store
+from outlast.store.statistics import Place
 
 if TYPE_CHECKING:
     import typer

@@ -22,14 +22,14 @@ from outlast.errors import ConfigError, UsageError, text_of
 from outlast.events import emit, subscribe
 from outlast.model.job import SHELL_TASK
 from outlast.store import open_store
-from outlast.words import count_of
+from outlast.text import count_of
 
 if TYPE_CHECKING:
     from outlast.cli.logs import LogWriter
-    from outlast.worker.output import OnLine
+    from outlast.worker.runners.output import OnLine
 
 TASKS_SHOWN = 12
-NO_APPLICATION = "outlast.runner.shell:app"
+NO_APPLICATION = "outlast.runner.shell.task:app"
 _ABOUT = {
     "a queue ": "--queues",
     "a tag ": "--tags",
@@ -345,7 +345,7 @@ def _once_ready(introduce: Callable[[], None]) -> None:
 def _facts(
     app: str, url: str, settings: WorkerSettings, found: Found, *, made: bool
 ) -> dict[str, Any]:
-    from outlast.worker.tags import missing
+    from outlast.worker.runners.tags import missing
 
     needed = {name: missing(tags, settings.tags) for name, tags in found.requires.items()}
     lacks = {name: tags for name, tags in needed.items() if tags}

@@ -14,11 +14,11 @@ from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, command, laid_out
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
-from outlast.fleet import alive, health, unheard
-from outlast.inspector import refused_since, workers_document
-from outlast.store.base import REFUSALS_KEPT, Store
-from outlast.store.reads import RefusalRow, WorkerRow, WorkerStatus
-from outlast.words import count_of, line, safe, since, span
+from outlast.insight.availability import alive, health, unheard
+from outlast.insight.documents import refused_since, workers_document
+from outlast.store.protocol import REFUSALS_KEPT, Store
+from outlast.store.rows import RefusalRow, WorkerRow, WorkerStatus
+from outlast.text import count_of, line, safe, since, span
 
 GONE_SHOWN = 20  # without --all
 DAY = 86_400.0

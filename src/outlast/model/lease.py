@@ -27,6 +27,7 @@ STEP_SECONDS = 2.0  # that a clock may be ahead or behind in all and still be in
 STEADY_GAP_SECONDS = 15.0  # between two looks at a clock; longer ones start anew
 PATIENCE_SECONDS_MAX, PATIENCE_FRACTION = 30.0, 1 / 3  # for an answer: at most; of the lease
 PAUSE_BEATS, PAUSE_SECONDS = 1.25, 3.0  # between two beats seen: more of both together is a pause
+LOOK_SECONDS = 1.0  # between two looks at all workers; less where one has a short lease
 LOOK_FRACTION = 1 / 6  # how much of a lease may pass between two looks at its holder
 
 

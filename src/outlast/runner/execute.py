@@ -24,11 +24,11 @@ from outlast.codec import encode_result, encode_return
 from outlast.errors import BadArguments, UnknownTask, describe, text_of
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.runner.chain import stack_of
-from outlast.runner.ends import crashed, cut_short, judged
-from outlast.runner.lanes import Lanes, is_as
-from outlast.runner.marks import call_marked, marked
+from outlast.runner.coroutine_stacks import stack_of
+from outlast.runner.outcomes import crashed, cut_short, judged
 from outlast.runner.protocol import End
+from outlast.runner.stacks import call_marked, marked
+from outlast.runner.task_reuse import Lanes, is_as
 from outlast.runner.threads import Threads
 from outlast.store.values import Claimed
 from outlast.task import Task

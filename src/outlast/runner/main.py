@@ -27,11 +27,11 @@ from outlast.clock import SYSTEM
 from outlast.credentials import hiding_secrets
 from outlast.errors import ApplicationError, FrameError, StoreUnavailable, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
-from outlast.runner import interruptions, shell
+from outlast.runner import interruptions
 from outlast.runner.application import load_app
-from outlast.runner.ends import crashed
 from outlast.runner.execute import Executor, Idle, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
+from outlast.runner.outcomes import crashed
 from outlast.runner.printing import flush_tagged, tag_output
 from outlast.runner.process_state import ProcessState
 from outlast.runner.protocol import (
@@ -59,6 +59,7 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
+from outlast.runner.shell import task as shell
 from outlast.runner.tether import die_with_parent, groups_of, kill_group
 from outlast.store.values import Answer
 

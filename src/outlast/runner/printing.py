@@ -3,8 +3,9 @@
 The runner's stdout and stderr are one pipe, which many attempts share. So in a runner
 ``sys.stdout`` and ``sys.stderr`` know which attempt is writing, by its context, as
 ``outlast.current()`` does, and put a head before what they write: the token, and how many bytes
-follow. The worker takes the heads off again (``worker/printed.py``). What is written past Python,
-by C code or a child process, has no head. Nothing is done for an attempt that prints nothing.
+follow. The worker takes the heads off again (``worker/runners/printed.py``). What is written past
+Python, by C code or a child process, has no head. Nothing is done for an attempt that prints
+nothing.
 
 A piece with its head is at most as long as a pipe takes in one go (PIPE_BUF), so that pieces of
 several processes and threads do not mix. Where the descriptor is no longer the pipe, since user

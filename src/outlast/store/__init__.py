@@ -1,4 +1,22 @@
-"""The store: the one truth about jobs and leases. ``open_store`` picks it by URL."""
+"""The store: the one truth about jobs and leases. ``open_store`` picks it by URL.
+
+protocol.py     what a store must do, as verbs, and the limits that all stores share
+values.py       what goes into the verbs, and what comes out of them
+rows.py         jobs, attempts, workers and refusals as they are read, and the Inspector protocol
+statistics.py   numbers that a store counts for people, each of them bounded
+environment.py  what a store tells of its server, or its file and disk, for the doctor
+history.py      jobs with their closed attempts, page by page, for `outlast verify`
+columns.py      JSON and numbers in columns, read the same way by both stores
+keys.py         what an enqueue answers where an unfinished job has the key
+bisect.py       finds the one bad outcome in a batch, and ends its job
+unannounced.py  waiting jobs that no messenger was told of, for the sweeper
+presence.py     the lock that a live worker's session holds in the database: the protocol
+lockfile.py     a worker's lock file: proof of its death on the same host, and its beat
+migrations.py   the rules of schema migrations; the stores run the SQL
+postgres/       the store on PostgreSQL
+sqlite/         the store on SQLite
+foreign/        connections of the caller's own, for the caller's own transactions
+"""
 
 from __future__ import annotations
 
@@ -8,7 +26,7 @@ from outlast.credentials import redacted
 from outlast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from outlast.store.base import Store
+    from outlast.store.protocol import Store
 
 FORMS = (
     "sqlite:///jobs.db (a file in this directory)",
@@ -25,7 +43,7 @@ def open_store(url: str, **settings: Any) -> Store:
     """
     scheme = url.partition(":")[0].lower()
     if scheme == "sqlite":
-        from outlast.store.sqlite import SqliteStore
+        from outlast.store.sqlite.store import SqliteStore
 
         return SqliteStore(url, **settings)
     if scheme in {"postgres", "postgresql"}:
@@ -35,7 +53,7 @@ def open_store(url: str, **settings: Any) -> Store:
 
 def _postgres(url: str, **settings: Any) -> Store:
     try:
-        from outlast.store.postgres import PostgresStore
+        from outlast.store.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("asyncpg"):
             raise

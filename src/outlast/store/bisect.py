@@ -14,7 +14,7 @@ import msgspec
 
 from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
-from outlast.store.base import Store
+from outlast.store.protocol import Store
 from outlast.store.values import Answer, Exchanged, Room, WorkerRef
 
 

@@ -20,7 +20,7 @@ from outlast.errors import text_of
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
-from outlast.store.reads import Held
+from outlast.store.rows import Held
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from outlast.model.job import Policy, State
-from outlast.store.reads import WorkerStatus
+from outlast.store.rows import WorkerStatus
 
 HISTORY_PAGE = 1_000  # jobs
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Self
 
 from outlast.errors import ConfigError
-from outlast.store import sqlite_url
+from outlast.store.sqlite import url as sqlite_url
 
 _DIGITS = 20  # of a number: one fixed-width write, of the counter at offset 0
 _BEGUN_AT = _DIGITS + 1  # where the newest token that has begun stands; no text: not known

@@ -46,12 +46,12 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 def load(dialect: str) -> list[Step]:
-    """Return the steps in ``sql/DIALECT``, in order.
+    """Return the steps in ``DIALECT/sql``, in order.
 
     Raises ValueError when they are not numbered 1, 2, 3 … or lack ``compatible_from``: that is
     a fault of the program, not of the store.
     """
-    folder = resources.files("outlast.store").joinpath("sql", dialect)
+    folder = resources.files("outlast.store").joinpath(dialect, "sql")
     files = {entry.name: entry for entry in folder.iterdir() if _FILE.fullmatch(entry.name)}
     steps = [step_of(name, files[name].read_text("utf-8")) for name in sorted(files)]
     if [step.number for step in steps] != list(range(1, len(steps) + 1)):

@@ -1,6 +1,6 @@
 """Presence: a lock that a live worker's session holds in the database, and nobody's after its end.
 
-The duty in ``worker/presence.py`` keeps it; how it is taken is the store's business.
+The duty in ``worker/lease/presence.py`` keeps it; how it is taken is the store's business.
 """
 
 from __future__ import annotations
@@ -53,6 +53,6 @@ def open_presence(url: str, *, wanted: bool, patience: float) -> PresenceLock | 
         return None
     if not wanted:
         return NoPresence()
-    from outlast.store.postgres_presence import PostgresPresence
+    from outlast.store.postgres.presence import PostgresPresence
 
     return PostgresPresence(url, patience=patience)

@@ -1,6 +1,6 @@
-"""What goes into a store's verbs and what comes out of them (``store.base``): plain values.
+"""What goes into a store's verbs and what comes out of them (``store.protocol``): plain values.
 
-A value knows nothing of a store; what is read for people and screens is in ``store.reads``.
+A value knows nothing of a store; what is read for people and screens is in ``store.rows``.
 """
 
 from __future__ import annotations

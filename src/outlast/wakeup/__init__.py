@@ -1,4 +1,18 @@
-"""Wake-ups: hints that work exists. The store is the truth, and polling goes on underneath."""
+"""Wake-ups: hints that work exists. The store is the truth, and polling goes on underneath.
+
+base.py         what a wake-up is to a worker: a hint, and a report of its own health
+sqlite.py       SQLite: the kernel reports writes to the log; a look says whether one committed
+inotify.py      the kernel's reports of writes to a file (Linux)
+postgres.py     PostgreSQL: LISTEN and NOTIFY, on a connection that checks that it hears
+messenger.py    NATS and RabbitMQ: what both have in common
+address.py      the URL of a messenger, checked without its driver
+notice.py       what a message says: look at this queue, at this job
+inbox.py        between a messenger and the exchange: fetches no more than can be claimed
+unwanted.py     messages that are not for this worker: dropped without delay or flood
+nats.py         NATS JetStream: one stream for a store, one consumer for a queue
+nats_client.py  the driver's client, which insists on the TLS that the URL asks for
+amqp.py         RabbitMQ: one exchange for a store, one quorum queue for a queue
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.store.base import CLAIMS_MAX
+from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.values import Claimed, Room
 
 PASSED_MAX = 100  # names that were passed over and are remembered; further ones are forgotten

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 
 from outlast.errors import text_of
-from outlast.store.line import Unannounced
+from outlast.store.unannounced import Unannounced
 from outlast.store.values import Enqueued, NewJob
 
 BODY_MAX = 16_384  # bytes

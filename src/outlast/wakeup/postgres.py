@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from outlast.clock import SYSTEM, Clock
-from outlast.store.postgres_pool import Settings, check_url, connect
-from outlast.store.postgres_sql import sql
+from outlast.store.postgres.pool import Settings, check_url, connect
+from outlast.store.postgres.statements import sql
 from outlast.wakeup.base import Backoff, Listening
 
 CHANNEL = "outlast"

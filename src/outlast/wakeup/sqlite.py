@@ -23,9 +23,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 
 from outlast.clock import Clock
-from outlast.store import sqlite_url
-from outlast.store.sqlite_connection import Place, place_of
-from outlast.store.sqlite_sql import statements
+from outlast.store.sqlite import url as sqlite_url
+from outlast.store.sqlite.connection import Place, place_of
+from outlast.store.sqlite.statements import statements
 from outlast.wakeup.base import Health
 from outlast.wakeup.inotify import FileWatch
 

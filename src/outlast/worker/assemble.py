@@ -18,21 +18,21 @@ from outlast.events import emit
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.settings import RunnerSettings
 from outlast.store import open_store
-from outlast.store.base import Store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.presence import PresenceLock, open_presence
-from outlast.store.sqlite import SqliteStore
+from outlast.store.protocol import Store
+from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewWorker
 from outlast.wakeup import open_messenger, open_wakeup
 from outlast.wakeup.base import Wakeup
-from outlast.worker.memory import find_cgroup
-from outlast.worker.output import Lines, OnLine, Output
-from outlast.worker.pool import RunnerPool
-from outlast.worker.runner_process import RunnerProcess
+from outlast.worker.maintenance.pid1 import Undertaker
+from outlast.worker.runners.memory import find_cgroup
+from outlast.worker.runners.output import Lines, OnLine, Output
+from outlast.worker.runners.pool import RunnerPool
+from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.recycling import Wear
+from outlast.worker.runners.tether import Tether
 from outlast.worker.service import Duty
-from outlast.worker.tether import Tether
-from outlast.worker.undertaker import Undertaker
-from outlast.worker.wear import Wear
 from outlast.worker.worker import Worker
 
 STATEMENT_SECONDS_MAX = 30.0

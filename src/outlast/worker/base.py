@@ -7,9 +7,9 @@ from typing import Protocol
 
 from outlast.runner.protocol import Reported, Saving
 from outlast.store.values import Room
-from outlast.worker.ledger import Running
-from outlast.worker.pulse import Pulse
-from outlast.worker.runner_process import RunnerProcess
+from outlast.worker.claims.ledger import Running
+from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.responsiveness import Pulse
 
 KILL_SECONDS = 15.0  # for a killed runner to be gone, its group and its pipes included
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from outlast.clock import Clock
 from outlast.errors import StoreUnavailable
-from outlast.words import line
+from outlast.text import line
 
 TELL_SECONDS = 5.0  # of failing, before the row says so
 GIVE_UP_SECONDS = 300.0  # of a vital duty's failing, while beats go through

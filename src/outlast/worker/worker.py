@@ -13,26 +13,26 @@ from outlast.events import emit
 from outlast.model.crash import hiding
 from outlast.model.lease import patience
 from outlast.model.lifecycle import Transition
-from outlast.store.base import OUTCOMES_MAX, Store
 from outlast.store.lockfile import LockFile
 from outlast.store.presence import PresenceLock
-from outlast.store.reads import WorkerStatus
+from outlast.store.protocol import OUTCOMES_MAX, Store
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, Look, NewWorker, WorkerRef
 from outlast.wakeup.base import Wakeup
 from outlast.worker.base import Pool
+from outlast.worker.claims.checkpoints import Savings
+from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
+from outlast.worker.claims.ledger import Ledger
 from outlast.worker.condition import Condition
-from outlast.worker.deadlines import Deadlines
-from outlast.worker.exchange import RECONCILE_SECONDS, Exchange
-from outlast.worker.heartbeat import Heartbeat
-from outlast.worker.herald import Herald
-from outlast.worker.ledger import Ledger
-from outlast.worker.presence import Presence
-from outlast.worker.pruner import Pruner
-from outlast.worker.reaper import Reaper
-from outlast.worker.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
-from outlast.worker.savings import Savings
+from outlast.worker.lease.heartbeat import Heartbeat
+from outlast.worker.lease.presence import Presence
+from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
+from outlast.worker.maintenance.announcer import Herald
+from outlast.worker.maintenance.deadlines import Deadlines
+from outlast.worker.maintenance.pruner import Pruner
+from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.runners.watchdog import Watchdog
 from outlast.worker.service import Duty, Service
-from outlast.worker.watchdog import Watchdog
 
 _TO_WORKERS = ("cancel", "drain")  # kinds of wake-ups for one worker, with its id
 

@@ -1,0 +1,87 @@
+"""``outlast checkpoint`` and ``outlast report``: what a command says from inside of its job."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from outlast.cli.errors import NotSoError
+from outlast.cli.options import command
+from outlast.errors import LostLease, UsageError, text_of
+from outlast.runner.shell.control_socket import (
+    CHECKPOINT_MAX,
+    SOCKET_VARIABLE,
+    TOKEN_VARIABLE,
+    Checkpoint,
+    Report,
+    ask,
+)
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    command(group, "checkpoint")(checkpoint)
+    command(group, "report")(report)
+
+
+def checkpoint(
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Any text.")],
+) -> None:
+    """Save from where the next attempt of this command is to go on.
+
+    For use in a command that a worker runs (outlast run). Once this has returned, the text survives
+    the death of command, worker and host: the next attempt has it in OUTLAST_CHECKPOINT. The exit
+    code is 1 where this attempt is no longer the current one: end then.
+
+    Examples:
+        outlast checkpoint "$page"
+        for page in $(seq "${OUTLAST_CHECKPOINT:-1}" 100); do
+            render "$page" && outlast checkpoint "$((page + 1))" || exit
+        done
+    """
+    if len(_text(value).encode()) > CHECKPOINT_MAX:
+        raise UsageError(f"a checkpoint has at most {CHECKPOINT_MAX:,} bytes: keep more in a file")
+    _ask(Checkpoint(_token(), value))
+
+
+def report(
+    fraction: Annotated[float, typer.Argument(metavar="FRACTION", help="From 0 to 1.")],
+    message: Annotated[
+        str | None, typer.Argument(metavar="MESSAGE", help="A word for people.")
+    ] = None,
+    stage: Annotated[
+        str | None, typer.Option("--stage", metavar="NAME", help="What it is doing now.")
+    ] = None,
+) -> None:
+    """Tell people how far this command is.
+
+    For use in a command that a worker runs (outlast run). The last report is kept.
+
+    Example:
+        outlast report 0.4 "page 40 of 100" --stage render
+    """
+    _ask(Report(_token(), fraction, message and _text(message), stage and _text(stage)))
+
+
+def _ask(request: Checkpoint | Report) -> None:
+    try:
+        ask(os.environ[SOCKET_VARIABLE], request)
+    except LostLease as error:
+        raise NotSoError(text_of(error)) from error
+
+
+def _token() -> int:
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if not token.isdecimal() or not os.environ.get(SOCKET_VARIABLE):
+        raise UsageError("this works only inside of a command that `outlast run` has enqueued")
+    return int(token)
+
+
+def _text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{value!a} is no UTF-8") from None
+    return value

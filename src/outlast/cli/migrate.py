@@ -1,0 +1,148 @@
+"""``outlast migrate``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from outlast.cli.connect import exists, file_of, make, place
+from outlast.cli.errors import NotSoError
+from outlast.cli.options import Url, command
+from outlast.clock import SYSTEM
+from outlast.config import resolve_url
+from outlast.errors import UsageError
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
+from outlast.store.values import Migration, Purpose
+from outlast.text import count_of, safe
+
+PAGE = 1_000  # jobs read at once
+TOKEN_STEP = 1_000_000
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command."""
+    command(group, "migrate")(migrate)
+
+
+def migrate(
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Change nothing; exit 1 if steps are missing.", show_default=False
+        ),
+    ] = False,
+    after_restore: Annotated[
+        bool,
+        typer.Option(
+            "--after-restore", help="Also raise the tokens, as a backup needs.", show_default=False
+        ),
+    ] = False,
+    grant: Annotated[
+        str | None,
+        typer.Option(
+            "--grant", metavar="ROLE", help="Also let this role of PostgreSQL work on it."
+        ),
+    ] = None,
+    only: Annotated[
+        Purpose,
+        typer.Option("--only", metavar="worker|enqueue", help="What the role of --grant is for."),
+    ] = Purpose.WORKER,
+    url: Url = None,
+) -> None:
+    """Bring the store's schema up to date.
+
+    Where there is no store, it is made. It is safe while workers run: migrate first, then restart
+    them one by one. A store that serves only newer programs is refused, with exit code 3. After a
+    restore from a backup run it with --after-restore before any worker starts: attempts of the time
+    that was lost may still be under way somewhere, and tokens must never be given out twice.
+
+    Run it as the owner of the tables, and workers as a role that can do no more than they need:
+    --grant ROLE grants that, again after each upgrade. With --only enqueue it is enough to enqueue
+    jobs and to read them and their results.
+
+    Examples:
+        outlast migrate --url postgresql://app@db/shop
+        outlast migrate --check
+        outlast migrate --after-restore
+        outlast migrate --url postgresql://owner@db/shop --grant shop_worker
+        outlast migrate --url postgresql://owner@db/shop --grant shop_web --only enqueue
+    """
+    if check and (after_restore or grant is not None):
+        other = "--after-restore" if after_restore else "--grant"
+        raise UsageError(f"--check changes nothing, {other} does: choose one")
+    if only is not Purpose.WORKER and grant is None:
+        raise UsageError("--only says what the role of --grant is for: name that, too")
+    address = resolve_url(url)
+    asyncio.run(_check(address) if check else _migrate(address, grant, only, after_restore))
+
+
+async def _check(url: str) -> None:
+    store = make(url)
+    try:
+        steps = await store.migrations()
+        missing = [step for step in steps if step.applied_at is None]
+        if not missing:
+            await store.open()  # refuses what this program cannot work with
+    finally:
+        await store.close()
+    if missing:
+        raise NotSoError(f"{place(url)} lacks {_named(missing)}: run `outlast migrate`")
+    print(f"{place(url)} is up to date ({count_of(len(steps), 'step')})")
+
+
+async def _migrate(url: str, role: str | None, purpose: Purpose, after_restore: bool) -> None:
+    made = not exists(url)
+    if made and after_restore:
+        raise NotSoError(f"there is no database file {place(url)}: restore it first")
+    store = make(url)
+    try:
+        applied = await store.migrate()
+        _tell_applied(url, applied, made=made)
+        if after_restore:
+            await _raise_tokens(store)
+        if role is not None:
+            _tell_granted(role, purpose, await store.grant(role, purpose))
+    finally:
+        await store.close()
+
+
+def _tell_applied(url: str, applied: list[Migration], *, made: bool) -> None:
+    origin = " (a new file)" if made and file_of(url) else ""
+    if applied:
+        print(f"{place(url)}{origin}: applied {_named(applied)}")
+    else:
+        print(f"{place(url)} is up to date: nothing to do")
+
+
+def _tell_granted(role: str, purpose: Purpose, granted: list[str]) -> None:
+    for each in granted:
+        print(f"granted to {safe(role)}: {each}")
+    does = "do what a worker does" if purpose is Purpose.WORKER else "enqueue jobs and read them"
+    print(f"{safe(role)} may {does}")
+
+
+def _named(steps: list[Migration]) -> str:
+    return ", ".join(f"{step.number:04} {step.name}" for step in steps)
+
+
+async def _raise_tokens(store: Store) -> None:
+    """Lift the tokens above any that was given out in the time that the backup does not know.
+
+    A fixed step is too small for a busy store with a backup of yesterday. Microseconds since
+    1970 are above whatever a store can have drawn since then, and above the last such lift.
+    """
+    highest = await _highest_token(store)
+    above = max(highest + TOKEN_STEP, int(SYSTEM.wall() * 1_000_000))
+    await store.raise_tokens(above)
+    print(f"tokens go on above {above}; the highest on a stored job is {highest}")
+
+
+async def _highest_token(store: Store) -> int:
+    highest, before = 0, None
+    while rows := await store.inspector.jobs(JobFilter(limit=PAGE, before_id=before)):
+        highest = max(highest, *(row.token or 0 for row in rows))
+        before = rows[-1].id
+    return highest

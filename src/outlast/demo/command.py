@@ -1,0 +1,306 @@
+"""``outlast demo``: from options to a plan, the plan told as a story, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import importlib.util
+import io
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from outlast.cli.connect import is_sqlite, place
+from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
+from outlast.cli.verify import verdict
+from outlast.clock import SYSTEM
+from outlast.config import resolve_url
+from outlast.demo.app import app
+from outlast.demo.crew import Crew
+from outlast.demo.evolution import Evolution
+from outlast.demo.git import NotARepository
+from outlast.demo.history import SAMPLES_LEAST, SAMPLES_LIMIT, History
+from outlast.demo.picture import Interruption, load_drawing, write_numbers, write_pictures
+from outlast.demo.show import Show, show_on, timeline
+from outlast.demo.story import Ending, Plan, Story
+from outlast.demo.watch import Watch
+from outlast.errors import text_of
+from outlast.insight.verify import Verified, verify
+from outlast.store.sqlite.url import UNSAFE, parse
+from outlast.text import span
+
+SHOW_SECONDS = 4.0
+"""How long the job is to take at least, so that there is something to see and to kill."""
+EVERY, PARTS = 5, 8
+"""Commits between checkpoints, at most; and at least so many checkpoints are to be due."""
+FAREWELL_SECONDS = 3.0
+"""What the store gets to take an interrupted demo's job back."""
+STORE = "outlast-demo.db"
+FILES = {"picture": "evolution.png", "to zoom": "evolution.svg", "numbers": "evolution.json"}
+
+Repo = Annotated[
+    str, typer.Option("--repo", metavar="PATH", help="A git repository, or a folder in one.")
+]
+Commits = Annotated[
+    int,
+    typer.Option(
+        "--commits", metavar="N", min=SAMPLES_LEAST, max=SAMPLES_LIMIT, help="Commits to look at."
+    ),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The store. Default: a new SQLite file in --out."),
+]
+Out = Annotated[
+    str, typer.Option("--out", metavar="DIR", help="Where the picture and the numbers go.")
+]
+
+
+def demo(
+    repo: Repo = ".", commits: Commits = 100, url: StoreUrl = None, out: Out = "outlast-demo"
+) -> None:
+    """Kill a worker half-way through a real job, and see the job finish.
+
+    The job counts the lines of code by language through the history of a git repository, and
+    saves a checkpoint every few commits. Two workers are started; the one that runs the job is
+    killed with kill -9 at about half, with everything below it. The other one notices and goes on
+    from the last checkpoint. What comes out is a picture of how the repository grew, and what
+    `outlast verify` says of the store: exit code 1 if it finds a violation.
+
+    Examples:
+        outlast demo
+        outlast demo --repo ~/src/django --commits 200
+        outlast demo --url postgresql://app@db/playground
+    """
+    _require("matplotlib")
+    plan = _plan(repo, commits)
+    given = _absolute(url) if url else None
+    with _folder(out) as folder:
+        app.url = given or _new_store(folder)
+        raise typer.Exit(asyncio.run(_play(plan, folder, _console())))
+
+
+# -- before anything is started ------------------------------------------------------------------
+
+
+def _require(library: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        raise ModuleNotFoundError(f"no module named {library!r}", name=library)
+
+
+def _plan(repo: str, wanted: int) -> Plan:
+    """Look at the repository. Raises NotSoError where there is nothing to walk."""
+    path = os.path.abspath(os.path.expanduser(repo))
+    try:
+        history = History.find(path)
+    except NotARepository as error:
+        other = "; --repo names another repository" if shutil.which("git") else ""
+        raise NotSoError(f"{text_of(error)}{other}") from error
+    if history.total < SAMPLES_LEAST:
+        cut = " in this shallow clone (git fetch --unshallow gets the rest)"
+        raise NotSoError(
+            f"{history.name} has one commit{cut if history.shallow else ''}: the demo needs two,"
+            " one to be done with and one to go on with; --repo names another repository"
+        )
+    goal = min(history.total, wanted)
+    return Plan(
+        repo=path,
+        name=history.name,
+        wanted=wanted,
+        goal=goal,
+        total=history.total,
+        pace=SHOW_SECONDS / goal,
+        every=max(1, min(EVERY, goal // PARTS)),
+        queue=f"outlast-demo-{int(SYSTEM.random() * 16**8):08x}",
+    )
+
+
+@contextlib.contextmanager
+def _folder(out: str) -> Iterator[Path]:
+    """The folder for what comes out, made where needed, for this demo alone.
+
+    Raises NotSoError where nothing can be written. An empty folder is not left behind.
+    """
+    folder = Path(os.path.abspath(os.path.expanduser(out)))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileExistsError:
+        raise NotSoError(f"--out {out}: there is a file of that name") from None
+    except OSError as error:
+        raise NotSoError(f"--out {out}: {error.strerror}") from error
+    try:
+        _take(folder, fd, out)
+        yield folder
+    finally:
+        os.close(fd)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _take(folder: Path, fd: int, out: str) -> None:
+    """Make sure that the folder can be written to, and is no other demo's just now."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise NotSoError(f"--out {out}: nothing can be written there")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise NotSoError(f"--out {out}: another demo is running there") from None
+
+
+def _new_store(folder: Path) -> str:
+    """The address of a SQLite file of this demo's own; what an earlier demo left is removed."""
+    path = folder / STORE
+    try:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+    except OSError as error:
+        raise NotSoError(f"{path}: {error.strerror}") from error
+    shutil.rmtree(f"{path}-locks", ignore_errors=True)
+    return f"sqlite:///{quote(str(path))}"
+
+
+def _absolute(url: str) -> str:
+    """The same store for processes that stand in another directory. Raises ConfigError."""
+    if not is_sqlite(resolve_url(url)):
+        return url
+    location = parse(url)
+    unsafe = f"?{UNSAFE}=1" if location.unsafe_filesystem else ""
+    return f"sqlite:///{quote(str(location.path))}{unsafe}"
+
+
+def _console() -> Console:
+    """The terminal or whatever stands in for it; what it cannot show is replaced."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    return Console()
+
+
+# -- the demo itself -----------------------------------------------------------------------------
+
+
+async def _play(plan: Plan, folder: Path, console: Console) -> int:
+    """Tell the story and leave no process behind; return the exit code."""
+    show = show_on(console)
+    store = await app.home.store()
+    with Crew(app.url, plan.queue, folder) as crew, _signals(crew) as caught:
+        watch = Watch(store.inspector, plan.goal)
+        story = Story(plan, crew, watch, show)
+        try:
+            _introduce(console, plan)
+            ending = await _told(story, crew, show)
+            _write(folder, ending)
+            verified = await verify(store.inspector)
+        except asyncio.CancelledError:
+            say("interrupted: the workers are gone, and all below them")
+            return 128 + caught[0]
+    _conclude(console, plan, folder, ending, verified)
+    return NOT_SO if verified.violations else DONE
+
+
+async def _told(story: Story, crew: Crew, show: Show) -> Ending:
+    """The story, and the end of the workers however it ends."""
+    try:
+        with show:
+            await story.begin()
+            drawing = asyncio.to_thread(load_drawing)  # while the job leaves the processors idle
+            _, ending = await asyncio.gather(drawing, story.go_on())
+            return ending
+    except BaseException:
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(story.give_up(), FAREWELL_SECONDS)
+        raise
+    finally:
+        await crew.end()
+
+
+@contextlib.contextmanager
+def _signals(crew: Crew) -> Iterator[list[int]]:
+    """A first signal ends the demo in order, a second one at once. Gives those that came."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    caught: list[int] = []
+
+    def obey(number: int) -> None:
+        caught.append(number)
+        if len(caught) == 1:
+            task.cancel()
+        else:
+            crew.kill()
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, obey, number)
+    try:
+        yield caught
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+# -- what is left behind -------------------------------------------------------------------------
+
+
+def _introduce(console: Console, plan: Plan) -> None:
+    console.print(
+        Text.assemble(
+            ("Outlast", "bold"),
+            f": one job counts the lines of {plan.name}, {plan.goal:,} of {plan.total:,} commits,"
+            f" on {place(app.url)}",
+        ),
+        soft_wrap=True,
+    )
+
+
+def _write(folder: Path, ending: Ending) -> None:
+    evolution = Evolution.unpack(ending.result)
+    interruption = Interruption(ending.killed_at, ending.resumed_from)
+    try:
+        pictures = (folder / "evolution.png", folder / "evolution.svg")
+        write_pictures(evolution, *pictures, interruption=interruption)
+        write_numbers(folder / "evolution.json", evolution, interruption=interruption)
+    except OSError as error:
+        raise NotSoError(f"{folder}: {error.strerror or error}") from error
+
+
+def _conclude(
+    console: Console, plan: Plan, folder: Path, ending: Ending, verified: Verified
+) -> None:
+    """The attempts, what they mean, whether the whole store is in order, where everything is."""
+    kept = f"{ending.resumed_from} of {plan.goal} commits were not done twice"
+    noticed = f"the death was noticed after {span(ending.noticed_after)}"
+    console.print(timeline(ending.look, width=console.width))
+    last = Text.assemble(("Completed in 2 attempts", "bold green"), f": {kept}; {noticed}.")
+    console.print(last, soft_wrap=True)
+    for what, where in {**_traces(folder, ending), "verify": verdict(verified)}.items():
+        console.print(Text.assemble((f"  {what:<10}", "dim"), where), soft_wrap=True)
+
+
+def _traces(folder: Path, ending: Ending) -> dict[str, str]:
+    """What is left, and where."""
+    files = {what: _near(folder / name) for what, name in FILES.items()}
+    job = ending.look.job
+    url = (
+        f"sqlite:///{quote(_near(Path(place(app.url))))}" if is_sqlite(app.url) else place(app.url)
+    )
+    return {**files, "evidence": f"outlast job {job.id if job else ''} --url {url}"}
+
+
+def _near(path: Path) -> str:
+    """The path as people here would write it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+if sys.platform == "win32":
+    raise ImportError("the demo needs Linux or macOS, as a worker does")

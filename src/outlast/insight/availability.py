@@ -1,0 +1,107 @@
+"""Which workers can take what: the same rules for ``why``, ``stats`` and ``doctor``. Pure.
+
+A worker counts as alive when its row says so, its lock file does not prove the contrary, and it was
+heard of within its own lease by the store's clock. That is for people: no decision about a job is
+made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from outlast.model.job import State
+from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
+
+
+def holds(one: WorkerRow) -> bool:
+    """Whether its row says that it is alive."""
+    return one.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
+
+
+def dead(one: WorkerRow) -> bool:
+    """Whether it is proven dead, and no live worker has marked its row yet."""
+    return holds(one) and one.lock_free
+
+
+def unheard(one: WorkerRow, now: float) -> float:
+    """Return the seconds since its last beat, by the store's clock where that was asked."""
+    return max(0.0, now - one.heartbeat_at) if one.unheard is None else one.unheard
+
+
+def silent(one: WorkerRow, now: float) -> bool:
+    """Whether nothing was heard of it for its whole lease."""
+    return unheard(one, now) > one.lease
+
+
+def health(one: WorkerRow, now: float) -> str:
+    """Return what is known of a worker: ``gone`` (its row has ended), ``dead`` (proven, though
+    its row says otherwise), ``silent`` (for its whole lease), ``failing`` (at a duty), ``well``."""
+    if not holds(one):
+        return "gone"
+    if dead(one):
+        return "dead"
+    if silent(one, now):
+        return "silent"
+    return "well" if one.failing is None else "failing"
+
+
+def astray(rows: Iterable[StoredJob], workers: Iterable[WorkerRow], now: float) -> dict[int, str]:
+    """Return the running jobs that nothing runs any more: ``orphaned`` where the worker is gone or
+    dead, ``silent`` where it has not been heard of for its whole lease."""
+    known = {one.id: one for one in workers}
+    words = {"gone": "orphaned", "dead": "orphaned", "silent": "silent"}
+    found = {}
+    for row in rows:
+        if row.state is State.RUNNING:
+            mine = known.get(row.worker_id or 0)
+            standing = "gone" if mine is None else health(mine, now)
+            found[row.id] = words.get(standing)
+    return {number: phase for number, phase in found.items() if phase is not None}
+
+
+def alive(workers: Iterable[WorkerRow], now: float) -> list[WorkerRow]:
+    """Return those that are alive."""
+    return [one for one in workers if holds(one) and not dead(one) and not silent(one, now)]
+
+
+def knows(one: WorkerRow, task: str) -> bool:
+    """Whether it may run this task."""
+    return task in one.tasks and task not in one.lacks
+
+
+def serves(one: WorkerRow, queue: str) -> bool:
+    """Whether it takes jobs of this queue."""
+    return not one.queues or queue in one.queues
+
+
+def drains(one: WorkerRow) -> bool:
+    """Whether it takes nothing more."""
+    return one.status is WorkerStatus.DRAINING or one.drain_requested
+
+
+def takes_nothing(one: WorkerRow) -> bool:
+    """Whether it has said that it fails at taking jobs, and at handing in what has ended."""
+    return duty_of(one) == "exchange"
+
+
+def duty_of(one: WorkerRow) -> str | None:
+    """Return the duty that it fails at, if any."""
+    return None if one.failing is None else one.failing.partition(": ")[0]
+
+
+def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
+    """Return why none of these live workers takes jobs of this task from this queue; None if one
+    does. The names are positions of ``outlast why``."""
+    left = list(live)
+    if not left:
+        return "no_workers"
+    knowing = [one for one in left if knows(one, task)]
+    if not knowing:
+        return "lacks_tags" if any(task in one.lacks for one in left) else "unservable"
+    serving = [one for one in knowing if serves(one, queue)]
+    if not serving:
+        return "queue_not_served"
+    staying = [one for one in serving if not drains(one)]
+    if not staying:
+        return "draining"
+    return "failing" if all(takes_nothing(one) for one in staying) else None

@@ -1,0 +1,55 @@
+"""``outlast doctor``: what a store, its workers and this machine stand on, and how to mend it.
+
+A check is a pure function of the facts that yields findings. None of them changes anything.
+
+finding.py   what a check finds, and the facts that it looks at
+store.py     any store: reachable, schema; and SQLite: file, disk, library
+postgres.py  PostgreSQL: durability, connections, what holds vacuum up
+workers.py   the workers, and jobs that wait for one
+exposure.py  what strangers could read, on the way to the servers and on this machine
+host.py      this machine: lock files, Kubernetes; and the application, if one is named
+"""
+
+from __future__ import annotations
+
+from outlast.insight.doctor.exposure import EXPOSURE, look_at
+from outlast.insight.doctor.finding import (
+    Application,
+    Exposure,
+    Facts,
+    Finding,
+    Level,
+    Locks,
+    Messenger,
+    doctor_document,
+)
+from outlast.insight.doctor.host import HERE, in_kubernetes, locks_of
+from outlast.insight.doctor.postgres import POSTGRES
+from outlast.insight.doctor.store import SQLITE, STORE
+from outlast.insight.doctor.workers import CREW
+from outlast.store.environment import PostgresFacts, SqliteFacts
+
+__all__ = [
+    "Application",
+    "Exposure",
+    "Facts",
+    "Finding",
+    "Level",
+    "Locks",
+    "Messenger",
+    "doctor_document",
+    "examine",
+    "in_kubernetes",
+    "locks_of",
+    "look_at",
+]
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """Return what all checks find, in a fixed order."""
+    found = [one for check in STORE for one in check(facts)]
+    if isinstance(facts.surroundings, PostgresFacts):
+        found += [one for pg in POSTGRES for one in pg(facts.surroundings, facts)]
+    if isinstance(facts.surroundings, SqliteFacts):
+        found += [one for lite in SQLITE for one in lite(facts.surroundings)]
+    return found + [one for check in (*CREW, *EXPOSURE, *HERE) for one in check(facts)]

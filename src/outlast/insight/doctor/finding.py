@@ -1,0 +1,115 @@
+"""What a check finds, and the facts that it is found in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from outlast.insight.documents import SCHEMA, Document
+from outlast.store.environment import Surroundings
+from outlast.store.rows import Held, WorkerRow
+from outlast.store.statistics import Figures
+
+
+class Level(StrEnum):
+    """How bad it is: only a ``problem`` makes the exit code 1."""
+
+    OK = "ok"
+    HINT = "hint"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. ``mend`` says what to do; empty where nothing is to be done."""
+
+    level: Level
+    name: str
+    sentence: str
+    mend: str = ""
+
+
+class Locks(msgspec.Struct, frozen=True, kw_only=True):
+    """The directory of lock files on this machine. ``mode``: its permissions, None where it does
+    not exist yet. ``owner``: its owner's name, None where that is this user; ``writable``: whether
+    this user may make files in it. ``network``: the kind of a file system whose locks are not to be
+    trusted. ``cleaned_by``: the rule by which old files in it are deleted."""
+
+    path: str
+    mode: int | None = None
+    owner: str | None = None
+    writable: bool = True
+    network: str | None = None
+    cleaned_by: str | None = None
+
+
+class Messenger(msgspec.Struct, frozen=True, kw_only=True):
+    """A messenger on another host: whether TLS is asked for, and a login given."""
+
+    place: str
+    secured: bool
+    login: bool
+
+
+class Exposure(msgspec.Struct, frozen=True, kw_only=True):
+    """What strangers could read. ``sslmode``: of PostgreSQL on another host, None where it is on
+    this one, or no PostgreSQL; ``authority``: whether one is known for its certificates.
+    ``in_arguments``: a password was given as an argument. ``keys``: files of keys that others than
+    their owner can use -> their modes, ``owners``: those of them that are another user's -> whose.
+    """
+
+    in_arguments: bool = False
+    sslmode: str | None = None
+    authority: bool = False
+    messenger: Messenger | None = None
+    keys: dict[str, int] = {}
+    owners: dict[str, str] = {}
+
+
+class Application(msgspec.Struct, frozen=True, kw_only=True):
+    """What MODULE:APP holds; ``error`` where it does not import."""
+
+    spec: str
+    tasks: list[str] = []
+    aliases: list[str] = []
+    error: str | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was seen. ``now`` is this machine's, in seconds since 1970;
+    ``asked_at``: what it was when the surroundings were read, for a look at the store's clock. What
+    could not be read, because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a
+    privilege is missing), is None or empty. ``malformed``: jobs among those that died last whose
+    rows cannot be read, by id -> the columns."""
+
+    place: str
+    now: float
+    locks: Locks
+    error: str | None = None
+    mismatch: str | None = None
+    denied: str | None = None
+    surroundings: Surroundings | None = None
+    asked_at: float | None = None
+    workers: list[WorkerRow] = []
+    held: list[Held] = []
+    figures: Figures | None = None
+    malformed: dict[int, str] = {}
+    exposure: Exposure = Exposure()
+    application: Application | None = None
+    kubernetes: bool = False
+
+
+def ok(name: str, sentence: str) -> Finding:
+    """Return what is as it should be."""
+    return Finding(level=Level.OK, name=name, sentence=sentence)
+
+
+def doctor_document(place: str, findings: list[Finding]) -> Document:
+    """Return the findings as one JSON document."""
+    return {
+        "schema": SCHEMA,
+        "store": place,
+        "problems": sum(one.level is Level.PROBLEM for one in findings),
+        "findings": [msgspec.to_builtins(one) for one in findings],
+    }

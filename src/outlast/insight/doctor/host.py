@@ -1,0 +1,138 @@
+"""Checks of this machine: the directory of lock files, Kubernetes; and of the application."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from outlast.insight.doctor.finding import Application, Facts, Finding, Level, Locks, ok
+from outlast.store.environment import SqliteFacts, owner_unless_own
+from outlast.store.lockfile import directory_for, refuses
+from outlast.text import line
+
+TMPFILES = ("/etc/tmpfiles.d", "/run/tmpfiles.d", "/usr/lib/tmpfiles.d")
+AGE_FIELD = 5  # of a line of tmpfiles.d: type path mode user group age argument
+NAMES_SHOWN = 10
+OWN_DIRECTORY = "Set OUTLAST_RUN_DIR to a directory of the workers' user on a local disk."
+OWN_FILE = (
+    "Keep the file where its directory, and the one of lock files beside it, are the workers'"
+    " user's, or their group's on purpose: see docs/operating.md, Sharing a file."
+)
+
+
+def locks_of(url: str, tmpfiles: Iterable[str] = TMPFILES) -> Locks:
+    """Look at where workers of this store, on this machine, keep their lock files."""
+    path = directory_for(url)
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        mode = None
+    return Locks(
+        path=str(path),
+        mode=mode,
+        owner=owner_unless_own(path),
+        writable=mode is None or os.access(path, os.W_OK | os.X_OK),
+        network=refuses(path),
+        cleaned_by=_cleaner(path, tmpfiles),
+    )
+
+
+def _cleaner(path: Path, folders: Iterable[str]) -> str | None:
+    """Return the line of systemd-tmpfiles that deletes old files in a temporary directory."""
+    temporary = Path(tempfile.gettempdir())
+    if not path.is_relative_to(temporary):
+        return None
+    for file in (file for folder in folders for file in sorted(Path(folder).glob("*.conf"))):
+        for text in _lines(file):
+            fields = text.split()
+            if fields[1:2] == [str(temporary)] and fields[AGE_FIELD : AGE_FIELD + 1] not in (
+                [],
+                ["-"],
+            ):
+                return f"{file}: {text}"
+    return None
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return [each for each in file.read_text().splitlines() if not each.startswith("#")]
+    except (OSError, UnicodeError):
+        return []
+
+
+def lock_directory(facts: Facts) -> Iterator[Finding]:
+    """Whether lock files can prove the death of a worker on this machine."""
+    locks = facts.locks
+    choose = OWN_FILE if isinstance(facts.surroundings, SqliteFacts) else OWN_DIRECTORY
+    if locks.network is not None:
+        said = f"{locks.path} is on {locks.network}, whose locks prove nothing."
+        yield Finding(level=Level.PROBLEM, name="lock_directory", sentence=said, mend=choose)
+    elif (locks.mode or 0) & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+        said = f"Everybody may delete files in {_whose(locks)}, the proof of a worker's death."
+        mend = choose if locks.owner else f"chmod o-w {locks.path}"
+        yield Finding(level=Level.WARNING, name="lock_directory", sentence=said, mend=mend)
+    elif not locks.writable:
+        said = f"A worker of this user can make no lock file in {_whose(locks)}."
+        yield Finding(level=Level.WARNING, name="lock_directory", sentence=said, mend=choose)
+    elif locks.cleaned_by is not None:
+        said = f"Old files in {locks.path} are deleted ({line(locks.cleaned_by, 120)})."
+        yield Finding(level=Level.HINT, name="lock_directory", sentence=said, mend=choose)
+    else:
+        made = "" if locks.mode is not None else " (the first worker makes it)"
+        yield ok("lock_directory", f"Lock files are in {locks.path}{made}.")
+
+
+def _whose(locks: Locks) -> str:
+    return f"{locks.path}, a directory of {line(locks.owner, 60)}" if locks.owner else locks.path
+
+
+def drain(facts: Facts) -> Iterator[Finding]:
+    """Remind of the time that a platform gives at a stop."""
+    if facts.kubernetes:
+        yield Finding(
+            level=Level.HINT,
+            name="drain_timeout",
+            sentence="This is Kubernetes, which kills a pod 30 s after it was asked to stop.",
+            mend="Keep terminationGracePeriodSeconds a few seconds above --drain-timeout (25).",
+        )
+
+
+def application(facts: Facts) -> Iterator[Finding]:
+    """Whether the application imports, and has the tasks of the jobs that wait."""
+    found = facts.application
+    if found is None:
+        return
+    if found.error is not None:
+        mend = "Workers of this release cannot run anything: mend the import."
+        said = f"{found.spec} does not import: {line(found.error, 300)}"
+        yield Finding(level=Level.PROBLEM, name="application", sentence=said, mend=mend)
+        return
+    yield ok("application", f"{found.spec} imports; its tasks are {_listed(found.tasks)}.")
+    yield from _unknown(found, facts)
+
+
+def _unknown(found: Application, facts: Facts) -> Iterator[Finding]:
+    queued = {lane.task for lane in facts.figures.lanes} if facts.figures is not None else set()
+    if missing := sorted(queued - {*found.tasks, *found.aliases}):
+        yield Finding(
+            level=Level.WARNING,
+            name="unknown_tasks",
+            sentence=f"Jobs are due of tasks that {found.spec} does not have: {_listed(missing)}.",
+            mend="Give its tasks these names as aliases, or keep a worker that knows them.",
+        )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(line(name, 60) for name in names[:NAMES_SHOWN]) or "none"
+    return f"{shown} and {len(names) - NAMES_SHOWN} more" if names[NAMES_SHOWN:] else shown
+
+
+def in_kubernetes() -> bool:
+    """Whether this process runs in a pod."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+HERE: tuple[Callable[[Facts], Iterator[Finding]], ...] = (lock_directory, drain, application)

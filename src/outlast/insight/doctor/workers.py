@@ -1,0 +1,260 @@
+"""Checks of the workers, and of jobs that wait for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from outlast.insight.availability import alive, dead, duty_of, health, hindrance, takes_nothing
+from outlast.insight.doctor.finding import Facts, Finding, Level, ok
+from outlast.insight.doctor.store import GRANT
+from outlast.insight.sentences import HOLD_NO_SLOTS, told_waits
+from outlast.store.rows import WorkerRow, WorkerStatus
+from outlast.text import count_of, line, since, span
+
+HOUR = 3_600.0
+NAMES_SHOWN = 5
+NAME_MAX = 60
+LEASE_SHORT, LEASE_LONG = 10.0, 300.0  # seconds
+NO_INOTIFY = (
+    "That costs some 1% of a core. Too many open files: raise fs.inotify.max_user_instances, a"
+    " limit per user."
+)
+FIND_WRITER = "Outlast writes no such rows: see who else may write to the tables."
+MENDS = {
+    "unservable": "Start a worker of a release that has this task, or give the task this name as"
+    " an alias; `outlast cancel` ends jobs that nobody wants any more.",
+    "lacks_tags": "Start a worker with the tags that the task requires.",
+    "queue_not_served": "Start a worker with this queue in --queues, or without --queues.",
+    "draining": "Start a worker: those that know this task are stopping.",
+    "failing": "Mend what `failing_duty` tells of those that could take it.",
+}
+
+
+def workers(facts: Facts) -> Iterator[Finding]:
+    """Whether there is a worker at all."""
+    live = alive(facts.workers, facts.now)
+    if live:
+        yield ok("workers", f"{count_of(len(live), 'worker')} alive: {_named(live)}.")
+    elif facts.error is None and facts.mismatch is None and facts.denied is None:
+        waiting = facts.figures is not None and (facts.figures.lanes or facts.figures.running)
+        yield Finding(
+            level=Level.PROBLEM if waiting else Level.WARNING,
+            name="workers",
+            sentence="No worker is alive" + (", and jobs wait for one." if waiting else "."),
+            mend="Start one: outlast worker MODULE:APP.",
+        )
+    killed = [one for one in facts.workers if dead(one)]
+    if killed:
+        held = count_of(sum(one.running for one in killed), "job")
+        yield Finding(
+            level=Level.WARNING,
+            name="dead_workers",
+            sentence=f"Their lock files are free, so these are dead: {_named(killed)}.",
+            mend=f"A live worker gives their {held} back" + ("." if live else ": start one."),
+        )
+    quiet = [one for one in facts.workers if health(one, facts.now) == "silent"]
+    if quiet:
+        yield Finding(
+            level=Level.WARNING,
+            name="silent_workers",
+            sentence=f"Nothing was heard of {_named(quiet)} for a whole lease.",
+            mend="Any live worker finds them gone and gives their jobs back; see that one runs.",
+        )
+
+
+def lost(facts: Facts) -> Iterator[Finding]:
+    """Whether workers were lost lately."""
+    gone = [
+        one
+        for one in facts.workers
+        if one.status is WorkerStatus.LOST and facts.now - (one.stopped_at or 0.0) < HOUR
+    ]
+    if gone:
+        yield Finding(
+            level=Level.WARNING,
+            name="lost_workers",
+            sentence=f"In the last hour {count_of(len(gone), 'worker')} were lost: {_named(gone)}.",
+            mend="Look at their logs, and for kills by the kernel (dmesg) or by the platform.",
+        )
+
+
+def releases(facts: Facts) -> Iterator[Finding]:
+    """Whether workers of several releases run side by side."""
+    found = sorted({one.release for one in alive(facts.workers, facts.now) if one.release})
+    if len(found) > 1:
+        names = ", ".join(line(name, NAME_MAX) for name in found[:NAMES_SHOWN])
+        yield Finding(
+            level=Level.HINT,
+            name="releases",
+            sentence=f"Workers of {len(found)} releases are alive: {names}.",
+            mend="Well during a rollout; after it, restart those of the old release.",
+        )
+
+
+def presence(facts: Facts) -> Iterator[Finding]:
+    """Whether live workers go without a presence, and why."""
+    for reason, those in _by(facts, lambda one: one.presence_off):
+        yield Finding(
+            level=Level.WARNING,
+            name="presence",
+            sentence=f"Presence is off for {_named(those)}: {line(reason, 200)}.",
+            mend="Their death on another host is noticed by lease only, until that is mended.",
+        )
+
+
+def wakeups(facts: Facts) -> Iterator[Finding]:
+    """Whether live workers are woken, and what is wrong where they are not, or late."""
+    for words, those in _by(facts, lambda one: one.wakeup):
+        kind, is_ill, trouble = words.partition(": ")
+        if "; " in kind:
+            note = words.partition("; ")[2]
+            yield Finding(
+                level=Level.HINT,
+                name="wakeup",
+                sentence=f"inotify does not wake {_named(those)}: {line(note, 200)}.",
+                mend=NO_INOTIFY,
+            )
+        elif is_ill:
+            yield Finding(
+                level=Level.WARNING,
+                name="wakeup",
+                sentence=f"No wake-ups by {kind} reach {_named(those)}: {line(trouble, 200)}.",
+                mend="They find jobs by polling, about a second later, until that is mended.",
+            )
+
+
+def failing(facts: Facts) -> Iterator[Finding]:
+    """Whether a live worker fails at one of its duties."""
+    for words, those in _by(facts, lambda one: one.failing):
+        one = min(those, key=lambda each: each.failing_since or 0.0)
+        error = words.partition(": ")[2].rstrip(".")
+        idle = takes_nothing(one)
+        what = "No job is taken or handed in" if idle else f"A duty ({duty_of(one)}) fails"
+        refused = error.startswith("NotPermitted")
+        yield Finding(
+            level=Level.PROBLEM if idle else Level.WARNING,
+            name="failing_duty",
+            sentence=f"{what} on {_named(those)}, {since(one.failing_since, facts.now)}:"
+            f" {line(error, 300)}.",
+            mend=GRANT if refused else "See the log of that worker; what mends it, is tried again.",
+        )
+
+
+def leases(facts: Facts) -> Iterator[Finding]:
+    """Whether workers have odd terms."""
+    live = alive(facts.workers, facts.now)
+    for odd, harm in (
+        ([one for one in live if one.lease < LEASE_SHORT], "a short stall stops their attempts"),
+        ([one for one in live if one.lease > LEASE_LONG], "a dead host goes unnoticed for as long"),
+    ):
+        if odd:
+            terms = span(odd[0].lease)
+            yield Finding(
+                level=Level.HINT,
+                name="leases",
+                sentence=f"The lease of {_named(odd)} is {terms}: {harm}.",
+                mend="--lease 60 --heartbeat 2 are the defaults.",
+            )
+
+
+def slots_held(facts: Facts) -> Iterator[Finding]:
+    """Whether jobs are due while all that runs waits for other jobs."""
+    due = facts.figures is not None and facts.figures.lanes
+    if due and facts.held and all(one.waits_for is not None for one in facts.held):
+        yield Finding(
+            level=Level.WARNING,
+            name="slots_held",
+            sentence="Jobs are due, and all that runs waits for other jobs and holds its slot:"
+            f" {told_waits(facts.held)}.",
+            mend=HOLD_NO_SLOTS,
+        )
+
+
+def unservable(facts: Facts) -> Iterator[Finding]:
+    """Whether jobs are due that no live worker takes."""
+    live = alive(facts.workers, facts.now)
+    lanes = [] if facts.figures is None or not live else facts.figures.lanes
+    for lane in lanes:
+        reason = hindrance(live, lane.queue, lane.task)
+        if reason is not None:
+            yield Finding(
+                level=Level.WARNING,
+                name=reason,
+                sentence=f"{count_of(lane.number, 'job')} of the task"
+                f" '{line(lane.task, NAME_MAX)}' in the queue '{line(lane.queue, NAME_MAX)}'"
+                " can be taken by no live worker.",
+                mend=MENDS[reason],
+            )
+
+
+def undecodable(facts: Facts) -> Iterator[Finding]:
+    """Whether jobs wait for a release that can decode them."""
+    for one in [] if facts.figures is None else facts.figures.undecodable:
+        release = f", last by release {line(one.release, NAME_MAX)}" if one.release else ""
+        yield Finding(
+            level=Level.WARNING,
+            name="undecodable",
+            sentence=f"{count_of(one.number, 'job')} of the task '{line(one.task, NAME_MAX)}' in"
+            f" the queue '{line(one.queue, NAME_MAX)}' could not be decoded: up to"
+            f" {count_of(one.repeats, 'time')} in a row{release}.",
+            mend="Start a worker of a release that has this task with these arguments, or `outlast"
+            " cancel` the jobs; until then they are tried again every 10 minutes or sooner.",
+        )
+
+
+def malformed(facts: Facts) -> Iterator[Finding]:
+    """Whether rows hold what Outlast has not written."""
+    if facts.malformed:
+        ids = ", ".join(str(job_id) for job_id in list(facts.malformed)[:NAMES_SHOWN])
+        columns = ", ".join(sorted(set(facts.malformed.values())))
+        yield Finding(
+            level=Level.WARNING,
+            name="malformed_jobs",
+            sentence=f"{count_of(len(facts.malformed), 'dead job')} cannot be read"
+            f" ({line(columns, 100)}): {ids}{_and_more(len(facts.malformed))}.",
+            mend="`outlast job ID` names the columns: mend the row and `outlast requeue ID`, or"
+            f" `outlast dead discard ID`. {FIND_WRITER}",
+        )
+    if odd := [one for one in facts.workers if one.malformed is not None]:
+        columns = ", ".join(sorted({one.malformed or "" for one in odd}))
+        yield Finding(
+            level=Level.WARNING,
+            name="malformed_workers",
+            sentence=f"The rows of {_named(odd)} cannot be read: {line(columns, 100)}.",
+            mend=f"Restart that worker; if there is none, delete the row. {FIND_WRITER}",
+        )
+
+
+def _by(
+    facts: Facts, words_of: Callable[[WorkerRow], str | None]
+) -> list[tuple[str, list[WorkerRow]]]:
+    """Return what live workers say of themselves, each with those that say it."""
+    said: dict[str, list[WorkerRow]] = {}
+    for one in alive(facts.workers, facts.now):
+        if words := words_of(one):
+            said.setdefault(words, []).append(one)
+    return sorted(said.items())
+
+
+def _named(some: Sequence[WorkerRow]) -> str:
+    names = ", ".join(line(one.name, NAME_MAX) for one in some[:NAMES_SHOWN])
+    return f"{names}{_and_more(len(some))}"
+
+
+def _and_more(number: int) -> str:
+    return f" and {number - NAMES_SHOWN} more" if number > NAMES_SHOWN else ""
+
+
+CREW: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    workers,
+    lost,
+    releases,
+    presence,
+    wakeups,
+    failing,
+    leases,
+    unservable,
+    slots_held,
+    undecodable,
+    malformed,
+)

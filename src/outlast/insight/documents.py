@@ -1,0 +1,256 @@
+"""What is shown to people and programs: phases, and the JSON documents of the command line.
+
+The names in the documents are a contract: they may be added to, never renamed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from outlast.insight.availability import health
+from outlast.model.crash import Charge, Crash, Progress
+from outlast.model.job import State
+from outlast.row import moment, plain
+from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow
+
+SCHEMA = 1
+
+Document = dict[str, Any]
+
+
+def phase_of(
+    row: StoredJob,
+    known_tasks: Collection[str] | None = None,
+    astray: Mapping[int, str] | None = None,
+) -> str:
+    """Return where a job is, in the words for people.
+
+    The state itself, except for running jobs that ``astray`` names (``fleet.astray``: ``orphaned``,
+    ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
+    ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task,
+    or has the tags that it requires (told only where ``known_tasks`` is given), ``suspect`` waits
+    to be run alone.
+    """
+    if row.state is not State.QUEUED:
+        return (astray or {}).get(row.id, row.state.value)
+    unknown = known_tasks is not None and row.task not in known_tasks
+    if row.solo and (row.waiting or not unknown):
+        return "suspect"
+    if row.waiting:
+        return "retrying" if row.failures or row.losses else "scheduled"
+    if unknown:
+        return "unservable"
+    return row.state.value
+
+
+def job_document(
+    row: StoredJob,
+    attempts: Iterable[AttemptRow],
+    known_tasks: Collection[str] | None = None,
+    refusals: Iterable[RefusalRow] = (),
+    astray: Mapping[int, str] | None = None,
+) -> Document:
+    """Return everything about one job: its attempts in the order of their tokens, as far as they
+    are kept (``attempts_dropped`` counts the others), and the writes of attempts that had lost it,
+    newest first."""
+    closed = list(attempts)
+    return {
+        "schema": SCHEMA,
+        **_job(row, known_tasks, astray),
+        "error": _error(row, closed),
+        "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
+        "attempts_dropped": closed[-1].dropped if closed else 0,
+        "refusals": [_refusal(one) for one in refusals],
+    }
+
+
+def jobs_document(
+    rows: Iterable[StoredJob],
+    known_tasks: Collection[str] | None = None,
+    astray: Mapping[int, str] | None = None,
+) -> Document:
+    """Return a list of jobs, without their attempts."""
+    return {"schema": SCHEMA, "jobs": [_job(row, known_tasks, astray) for row in rows]}
+
+
+def workers_document(
+    rows: Iterable[WorkerRow], now: float, refused: Mapping[str, int] | None = None
+) -> Document:
+    """Return a list of workers. ``refused``: how many writes of each were, by its name."""
+    counts = refused or {}
+    shown = [
+        _worker(row) | {"health": health(row, now), "refusals": counts.get(row.name, 0)}
+        for row in rows
+    ]
+    return {"schema": SCHEMA, "workers": shown}
+
+
+def refused_since(refusals: Iterable[RefusalRow], since: float) -> Counter[str]:
+    """Return how many writes of each worker were refused since then, by its name."""
+    return Counter(one.worker for one in refusals if one.worker is not None and one.at > since)
+
+
+def iso(seconds: float | None) -> str | None:
+    """Return seconds since 1970 as ISO 8601 in UTC, to the microsecond."""
+    at = moment(seconds)
+    return None if at is None else at.isoformat(timespec="microseconds")
+
+
+def _job(
+    row: StoredJob, known_tasks: Collection[str] | None, astray: Mapping[int, str] | None
+) -> Document:
+    return {
+        "id": row.id,
+        "task": row.task,
+        "queue": row.queue,
+        "state": row.state.value,
+        "phase": phase_of(row, known_tasks, astray),
+        "priority": row.priority,
+        "attempt_count": row.attempt_count,
+        "failures": row.failures,
+        "losses": row.losses,
+        "solo": row.solo,
+        "token": row.token,
+        "worker": row.worker,
+        "key": row.key,
+        "tenant": row.tenant,
+        "run_at": iso(row.run_at),
+        "enqueued_at": iso(row.enqueued_at),
+        "started_at": iso(row.started_at),
+        "ended_at": iso(row.ended_at),
+        "cancel_requested": row.cancel_requested,
+        "progress": _progress(row.progress),
+        "checkpoint": plain(row.checkpoint),
+        "checkpoint_at": iso(row.checkpoint_at),
+        "args": plain(row.args),
+        "result": plain(row.result),
+        "malformed": row.malformed,
+    }
+
+
+def _attempt(row: AttemptRow) -> Document:
+    return {
+        "token": row.token,
+        "number": row.number,
+        "worker": row.worker,
+        "host": row.host,
+        "pid": row.pid,
+        "outcome": row.outcome,
+        "charged": None if row.charge == Charge.NONE else row.charge,
+        "started_at": iso(row.started_at),
+        "ended_at": iso(row.ended_at),
+        "message": row.message,
+        "progress": _progress(row.progress),
+        "checkpoint_age": row.checkpoint_age,
+        "crash": _crash(row.crash),
+        "malformed": row.malformed,
+    }
+
+
+def _refusal(row: RefusalRow) -> Document:
+    return {
+        "token": row.token,
+        "worker": row.worker,
+        "verb": row.verb,
+        "at": iso(row.at),
+        "late_by": row.late_by,
+    }
+
+
+def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
+    """Return the attempt that runs or has completed: its facts are on the job's own row."""
+    shown = row.state in {State.RUNNING, State.COMPLETED}
+    if not shown or row.token is None or any(one.token == row.token for one in closed):
+        return []
+    return [
+        {
+            "token": row.token,
+            "number": row.attempt_count,
+            "worker": row.worker,
+            "host": row.host,
+            "pid": None,
+            "outcome": row.state.value,
+            "charged": None,
+            "started_at": iso(row.started_at),
+            "ended_at": iso(row.ended_at),
+            "message": "",
+            "progress": _progress(row.progress),
+            "checkpoint_age": None,
+            "crash": None,
+            "malformed": None,
+        }
+    ]
+
+
+def _error(row: StoredJob, closed: list[AttemptRow]) -> str | None:
+    """Return what went wrong last, in one line; None for a completed job."""
+    if row.state is State.COMPLETED or not closed:
+        return None
+    last = closed[-1]
+    if last.crash is None and last.charge == Charge.NONE:
+        return last.message or None
+    return f"{last.outcome}: {last.message}" if last.message else last.outcome
+
+
+def _worker(row: WorkerRow) -> Document:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "host": row.host,
+        "pid": row.pid,
+        "status": row.status.value,
+        "drain_requested": row.drain_requested,
+        "instance": row.instance,
+        "queues": row.queues,
+        "tags": row.tags,
+        "tasks": row.tasks,
+        "lacks": row.lacks,
+        "running": row.running,
+        "heartbeat_at": iso(row.heartbeat_at),
+        "lease_expires_at": iso(row.lease_expires_at),
+        "started_at": iso(row.started_at),
+        "stopped_at": iso(row.stopped_at),
+        "cause": row.cause,
+        "presence": proof_of_life(row),
+        "presence_off": row.presence_off,
+        "wakeup": row.wakeup,
+        "failing": _failing(row),
+        "release": row.release,
+        "malformed": row.malformed,
+    }
+
+
+def _failing(row: WorkerRow) -> Document | None:
+    if row.failing is None:
+        return None
+    duty, _, error = row.failing.partition(": ")
+    return {"duty": duty, "error": error, "since": iso(row.failing_since)}
+
+
+def proof_of_life(row: WorkerRow) -> str | None:
+    """Return what would prove this worker's death before its lease ends, if anything."""
+    if row.presence is not None:
+        return "advisory_lock"
+    return "lock_file" if row.lock_path else None
+
+
+def _progress(progress: Progress | None) -> Document | None:
+    if progress is None:
+        return None
+    return {
+        "fraction": progress.fraction,
+        "stage": progress.stage,
+        "message": progress.message,
+        "waits_for": progress.waits_for,
+    }
+
+
+def _crash(crash: Crash | None) -> Document | None:
+    if crash is None:
+        return None
+    document: Document = msgspec.to_builtins(crash)
+    return document

@@ -1,0 +1,105 @@
+"""Parts of the sentences of ``outlast why``: workers, times and names in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlast.insight.availability import dead, drains, takes_nothing, unheard
+from outlast.store.rows import Held, StoredJob, WorkerRow
+from outlast.text import ago, count_of, line, since, span, stamp
+
+NAMES_SHOWN = 5
+NAME_MAX = 60
+SAID_MAX = 200
+
+
+def named(workers: Sequence[WorkerRow]) -> str:
+    """Return the names of some workers, bounded."""
+    names = ", ".join(line(one.name, NAME_MAX) for one in workers[:NAMES_SHOWN])
+    more = f" and {len(workers) - NAMES_SHOWN} more" if workers[NAMES_SHOWN:] else ""
+    return f"worker {names}" if len(workers) == 1 else f"workers {names}{more}"
+
+
+def quoted(text: str) -> str:
+    """Return a foreign name in quotes, as one safe line."""
+    return f"'{line(text, NAME_MAX)}'"
+
+
+def timeout(row: StoredJob) -> str:
+    """Return a job's timeout."""
+    return "the job" if row.policy.timeout is None else span(row.policy.timeout)
+
+
+def tries(row: StoredJob) -> str:
+    """Return after how many attempts something was."""
+    return f"after {count_of(row.attempt_count, 'attempt')}" if row.attempt_count else "unrun"
+
+
+def by_worker(worker: str | None, host: str | None) -> str:
+    """Return on which worker and host something was, as the end of a clause."""
+    if not worker:
+        return ""
+    return f" on worker {line(worker, NAME_MAX)}" + (f" ({line(host, NAME_MAX)})" if host else "")
+
+
+def took(row: StoredJob) -> str:
+    """Return how long the attempt of a completed job took."""
+    if row.started_at is None or row.ended_at is None:
+        return ""
+    return f" after {span(row.ended_at - row.started_at)}, attempt {row.attempt_count}"
+
+
+def at_time(at: float | None, now: float) -> str:
+    """Return when something was, in both ways."""
+    return "at a time unknown" if at is None else f"{ago_of(at, now)} ({stamp(at)})"
+
+
+def ago_of(at: float, now: float) -> str:
+    """Return how long ago something was."""
+    return ago(at, now).replace("now", "just now")
+
+
+def opened(text: str) -> str:
+    """Begin a sentence, without touching the names in it."""
+    return text[:1].upper() + text[1:]
+
+
+def beats(mine: WorkerRow, now: float) -> str:
+    """Return when a worker was heard of, and how long its lease lasts."""
+    left = mine.lease - unheard(mine, now)
+    lasts = f"its lease lasts {span(left)} more" if left > 0 else "its lease is due"
+    status = "is draining, " if drains(mine) else ""
+    return f"Its worker {status}was heard of {ago_of(now - unheard(mine, now), now)}; {lasts}."
+
+
+def gone(mine: WorkerRow | None, now: float) -> str:
+    """Return what has become of a worker that is gone; None: its row is, too."""
+    if mine is None:
+        return "its worker is not known to the store any more"
+    if dead(mine):
+        return "that worker is dead (its lock file on this machine is free)"
+    cause = f" ({line(mine.cause, SAID_MAX)})" if mine.cause else ""
+    ended = "" if mine.stopped_at is None else f" {ago_of(mine.stopped_at, now)}"
+    return f"that worker is {mine.status.value}{ended and f', as of{ended}'}{cause}"
+
+
+def fails(one: WorkerRow, now: float) -> str:
+    """Return what a live worker fails at, since when and by what."""
+    error = (one.failing or "").partition(": ")[2].rstrip(".")
+    what = "hand in or take nothing" if takes_nothing(one) else "not do all its duties"
+    name = line(one.name, NAME_MAX)
+    return f"Worker {name} could {what} {since(one.failing_since, now)}: {line(error, SAID_MAX)}."
+
+
+HOLD_NO_SLOTS = (
+    "More workers, or workers for these jobs alone (a queue of their own, `outlast worker"
+    " --queues`). A task that enqueues the next step and returns, or snoozes until that is done,"
+    " holds no slot."
+)
+
+
+def told_waits(held: Sequence[Held]) -> str:
+    """Return who waits for whom."""
+    pairs = [f"job {one.job_id} for job {one.waits_for}" for one in held[:NAMES_SHOWN]]
+    more = f" and {len(held) - NAMES_SHOWN} more" if held[NAMES_SHOWN:] else ""
+    return ", ".join(pairs) + more

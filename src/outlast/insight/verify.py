@@ -1,0 +1,259 @@
+"""The history checker: what the rows of a store can show of the guarantees, job by job.
+
+Pure functions of ``store.history``, apart from the code that wrote the rows. A *violation* is
+something that Outlast never does, whatever dies. A *doubt* is odd but has an innocent cause that
+the rows alone cannot rule out: a clock that was stepped back, or a job that is about to be
+reclaimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from outlast.model.crash import Charge, CrashKind, charge_of
+from outlast.model.job import ENDED, State
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store.history import AttemptPast, HistoryPage, JobPast
+from outlast.store.rows import Inspector, WorkerStatus
+
+HOLDING = frozenset({WorkerStatus.ACTIVE, WorkerStatus.DRAINING})
+NUMBERS_SHOWN = 20
+_KINDS = {kind.value: kind for kind in CrashKind}
+_PLAIN = {kind.value for kind in OutcomeKind} - {OutcomeKind.COMPLETED, OutcomeKind.CRASHED}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that should not be so. ``rule`` is a stable name, ``doubt`` as above."""
+
+    rule: str
+    sentence: str
+    job_id: int | None = None
+    doubt: bool = False
+
+
+class Verified(msgspec.Struct, kw_only=True):
+    """What was looked at, and what was found."""
+
+    jobs: int = 0
+    attempts: int = 0
+    findings: list[Finding] = []
+
+    @property
+    def violations(self) -> list[Finding]:
+        """The findings that no innocent cause explains."""
+        return [finding for finding in self.findings if not finding.doubt]
+
+
+async def verify(
+    inspector: Inspector,
+    *,
+    findings_max: int = 1_000,
+    on_page: Callable[[Verified], object] = lambda _: None,
+) -> Verified:
+    """Check every job and attempt that the store keeps, page by page; safe while it is in use.
+
+    Stops early after ``findings_max`` findings. ``on_page`` hears of the progress. Raises the
+    store's errors.
+    """
+    verified, after = Verified(), 0
+    while len(verified.findings) < findings_max:
+        page = await inspector.history(after)
+        verified.jobs += len(page.jobs)
+        verified.attempts += sum(len(job.attempts) for job in page.jobs)
+        verified.findings.extend(findings_in(page))
+        on_page(verified)
+        if page.next_after is None:
+            break
+        after = page.next_after
+    del verified.findings[findings_max:]
+    return verified
+
+
+def findings_in(page: HistoryPage) -> Iterator[Finding]:
+    """Return everything that is wrong on one page."""
+    for stray in page.strays:
+        yield Finding(
+            rule="evidence_of_a_job",
+            job_id=stray.job_id,
+            sentence=f"attempt {stray.token} was kept, but its job {stray.job_id} is not there",
+        )
+    for job in page.jobs:
+        for rule, check in RULES.items():
+            for doubt, sentence in check(job, page.token_last):
+                yield Finding(rule=rule, job_id=job.id, sentence=sentence, doubt=doubt)
+
+
+Found = Iterator[tuple[bool, str]]
+
+
+def one_accepted_end(job: JobPast, _: int) -> Found:
+    """A token ends once: no job completed or runs under one whose attempt was closed."""
+    if job.state not in {State.COMPLETED, State.RUNNING}:
+        return
+    for attempt in job.attempts:
+        if attempt.token == job.token:
+            now = f"it {_is(job)} under token {job.token}"
+            yield False, f"{now}, but that attempt was closed as {attempt.outcome}"
+
+
+def _is(job: JobPast) -> str:
+    return "completed" if job.state is State.COMPLETED else "is running"
+
+
+def tokens_rise(job: JobPast, token_last: int) -> Found:
+    """Tokens rise from attempt to attempt, and none is above the highest ever drawn."""
+    tokens = [attempt.token for attempt in job.attempts]
+    for earlier, later in pairwise(sorted(job.attempts, key=lambda each: each.number)):
+        if later.token <= earlier.token:
+            before = f"the {earlier.token} of attempt {earlier.number}"
+            yield False, f"attempt {later.number} has token {later.token}, not above {before}"
+    if tokens and (job.token is None or job.token < max(tokens)):
+        yield False, f"its token is {job.token}, but an attempt had the later token {max(tokens)}"
+    if (job.token or 0) > token_last:
+        yield False, f"its token {job.token} is above the highest ever drawn ({token_last})"
+
+
+def whole_evidence(job: JobPast, _: int) -> Found:
+    """Every attempt has left its row: numbers 1, 2, 3 … up to the count on the job. Between the
+    first and the last some may be missing: as many as the last one counts."""
+    closed = sorted(job.attempts, key=lambda attempt: attempt.number)
+    numbers = [attempt.number for attempt in closed]
+    dropped = closed[-1].dropped if closed else 0
+    is_last_open = job.state in {State.COMPLETED, State.RUNNING}  # its facts are on the job's row
+    last = job.attempt_count - is_last_open
+    rise = all(later > earlier for earlier, later in pairwise(numbers))
+    ends = not numbers or (numbers[0], numbers[-1]) == (1, last)
+    if not (rise and ends and len(numbers) + dropped == last):
+        counts = f", and counts {dropped} as dropped" if dropped else ""
+        has = f"has evidence of {_some(numbers)}{counts}"
+        yield False, f"it counts {job.attempt_count} attempts, but {has}"
+
+
+def _some(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[-NUMBERS_SHOWN:]))
+    return f"[{'…, ' if numbers[NUMBERS_SHOWN:] else ''}{shown}]"
+
+
+def one_holder(job: JobPast, _: int) -> Found:
+    """Attempts follow each other on the store's clock."""
+    spans: list[tuple[int, float, float | None]] = [
+        (attempt.token, attempt.started_at, attempt.ended_at) for attempt in job.attempts
+    ]
+    if job.state in {State.COMPLETED, State.RUNNING} and None not in {job.token, job.started_at}:
+        spans.append((job.token or 0, job.started_at or 0.0, job.ended_at))
+    for token, start, end in spans:
+        if end is not None and end < start:
+            yield True, f"attempt {token} ended {start - end:.3f} s before it started"
+    for (first, _start, end), (second, start, _end) in pairwise(spans):
+        if end is not None and start < end:
+            yield True, f"attempt {second} started {end - start:.3f} s before {first} had ended"
+
+
+def known_reason(job: JobPast, _: int) -> Found:
+    """Every closed attempt has exactly one reason, with its evidence, charged as that reason is."""
+    for attempt in job.attempts:
+        if wrong := _wrong(attempt):
+            yield False, f"attempt {attempt.token}: {wrong}"
+
+
+_ALSO = {
+    CrashKind.LOST_WORKER: Charge.FAILURE,  # to a job that had the whole worker to itself
+    CrashKind.BYSTANDER: Charge.NONE,  # where losses are used up: neighbours make no job dead
+}
+
+
+def _wrong(attempt: AttemptPast) -> str | None:
+    kind = _KINDS.get(attempt.outcome)
+    if kind is None:
+        if attempt.outcome not in _PLAIN:
+            return f"its reason {attempt.outcome!r} is none"
+        failed = attempt.outcome == OutcomeKind.DEAD
+        return _charged(attempt, {Charge.FAILURE if failed else Charge.NONE})
+    if not attempt.has_crash:
+        return f"it ended as {attempt.outcome}, without a crash report"
+    return _charged(attempt, {charge_of(kind), _ALSO.get(kind, charge_of(kind))})
+
+
+def _charged(attempt: AttemptPast, right: set[Charge]) -> str | None:
+    if attempt.charge in right:
+        return None
+    return f"it ended as {attempt.outcome}, but is charged as {attempt.charge}"
+
+
+def budgets(job: JobPast, _: int) -> Found:
+    """What is charged was charged by an attempt, and a used up budget ends the job."""
+    for word, count, charge in (
+        ("failures", job.failures, Charge.FAILURE),
+        ("losses", job.losses, Charge.LOSS),
+    ):
+        charged = sum(attempt.charge == charge for attempt in job.attempts)
+        if count > charged:
+            yield False, f"it has {count} {word}, but only {charged} attempts were charged so"
+    if job.state in {State.QUEUED, State.RUNNING} and job.failures > job.policy.retries:
+        yield False, f"it has {job.failures} failures and {job.policy.retries} retries, and lives"
+
+
+def dead_for_a_reason(job: JobPast, _: int) -> Found:
+    """A dead job has used up a budget, or its task said so."""
+    if job.state is not State.DEAD:
+        return
+    spent = job.failures > job.policy.retries or job.losses > job.policy.max_losses
+    said = bool(job.attempts) and job.attempts[-1].outcome == OutcomeKind.DEAD
+    if not (spent or said):
+        yield False, f"it is dead with {job.failures} failures and {job.losses} losses"
+
+
+def held_by_a_live_worker(job: JobPast, _: int) -> Found:
+    """A running job has a worker that holds its lease; else it is about to be reclaimed."""
+    if job.state is not State.RUNNING:
+        if job.worker_id is not None:
+            yield False, f"it is {job.state.value}, but held by worker {job.worker_id}"
+    elif job.worker_status not in HOLDING:
+        gone = "has no row" if job.worker_status is None else f"is {job.worker_status.value}"
+        yield True, f"it is running, but its worker {job.worker_id} {gone}: any worker reclaims it"
+
+
+def ended_once(job: JobPast, _: int) -> Found:
+    """An ended job has the time of its end, and no other job has one."""
+    if (job.state in ENDED) != (job.ended_at is not None):
+        yield False, f"it is {job.state.value}, with an end at {job.ended_at}"
+
+
+RULES: dict[str, Callable[[JobPast, int], Found]] = {
+    check.__name__: check
+    for check in (
+        one_accepted_end,
+        tokens_rise,
+        whole_evidence,
+        one_holder,
+        known_reason,
+        budgets,
+        dead_for_a_reason,
+        held_by_a_live_worker,
+        ended_once,
+    )
+}
+"""Name of the rule -> its check; the docstring is what it holds the store to."""
+
+
+def promise_of(rule: str) -> str:
+    """Return in one sentence what a rule holds the store to."""
+    check = RULES.get(rule)
+    if check is None:
+        return "Every attempt that was kept belongs to a job that was kept."
+    return " ".join((check.__doc__ or "").split())
+
+
+def document(verified: Verified, rules: Sequence[str] = tuple(RULES)) -> dict[str, object]:
+    """Return the JSON document of ``outlast verify --json``."""
+    return {
+        "schema": 1,
+        "jobs": verified.jobs,
+        "attempts": verified.attempts,
+        "rules": [*rules, "evidence_of_a_job"],
+        "violations": len(verified.violations),
+        "findings": [msgspec.structs.asdict(finding) for finding in verified.findings],
+    }

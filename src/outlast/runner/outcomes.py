@@ -1,0 +1,156 @@
+"""From what a task has raised to the end of its attempt, and the report of it.
+
+Pure but for the look at the exception, which is of the user's own making and may break meanwhile:
+that is an end, too. Ends of attempts whose runner has died are ``worker/runners/exits.py``.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from outlast.attempt import Attempt, StopReason
+from outlast.errors import (
+    Cancel,
+    Dead,
+    LostLease,
+    Retry,
+    Snooze,
+    Stopped,
+    Verdict,
+    describe,
+    text_of,
+)
+from outlast.model.crash import Crash, CrashKind, bounded, clean
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner import stacks
+from outlast.runner.shell.command import CommandFailed
+
+_OURS = {str(Path(__file__).with_name("execute.py")), stacks.__file__}  # frames above the user's
+_INTERRUPTIONS = {StopReason.DRAIN, StopReason.LEASE_LOST}  # no doing of the job or its owner
+_RETURNED = (
+    "it returned when it was asked to stop, and so runs again;"
+    " attempt.finish(result) says that the work is whole"
+)
+
+
+def judged(error: BaseException, attempt: Attempt) -> Outcome:
+    """Return the end that an exception out of a task stands for.
+
+    Once an attempt was asked to stop, whatever it raises is its way to obey. A verdict stands,
+    but for one of a task that knows that it is interrupted: a deploy neither ends nor charges a
+    job. An exception of the user's own making may break while it is looked at: that is an end, too.
+    """
+    try:
+        return _judged(error, attempt)
+    except Exception as broken:
+        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, broken))
+
+
+def cut_short(attempt: Attempt) -> Outcome | None:
+    """Return the end of an attempt that knew of a wish to stop and returned: by accident or not,
+    what it returns may be a part of the work. None if it is finished."""
+    reason = attempt._obeys()  # noqa: SLF001
+    if reason is None:
+        return None
+    outcome = _stopped(reason, Stopped(_RETURNED))
+    if outcome.kind is OutcomeKind.RELEASED:
+        outcome = msgspec.structs.replace(outcome, message=_RETURNED)
+    return outcome
+
+
+def _judged(error: BaseException, attempt: Attempt) -> Outcome:
+    known = attempt._obeys()  # noqa: SLF001  # before the look below
+    overruled = known in _INTERRUPTIONS and not isinstance(error, Snooze)
+    if isinstance(error, Verdict) and not overruled:
+        return _verdict(error)
+    if isinstance(error, LostLease):
+        return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.LOST_LEASE, error))
+    if attempt.stop_reason is not None:
+        return _stopped(attempt.stop_reason, error)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, error))
+
+
+def _verdict(error: Verdict) -> Outcome:
+    if isinstance(error, Snooze):
+        return Outcome(kind=OutcomeKind.SNOOZED, delay=float(error.seconds), message=_said(error))
+    if isinstance(error, Cancel):
+        return Outcome(kind=OutcomeKind.CANCELLED, message=_said(error))
+    crash = _report(CrashKind.ERROR, error)
+    if isinstance(error, Dead):
+        return Outcome(kind=OutcomeKind.DEAD, message=_said(error), crash=crash)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=_delay(error))
+
+
+def _delay(error: BaseException) -> float | None:
+    after = error.after if isinstance(error, Retry) else None
+    return None if after is None else float(after)
+
+
+def _stopped(reason: StopReason, error: BaseException) -> Outcome:
+    if reason is StopReason.CANCEL:
+        return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled")
+    if reason is StopReason.DRAIN:
+        return Outcome(
+            kind=OutcomeKind.RELEASED, message="the worker is stopping", delay=_delay(error)
+        )
+    kind = CrashKind.LOST_LEASE if reason is StopReason.LEASE_LOST else CrashKind(reason.value)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error))
+
+
+_OBEYED = {
+    CrashKind.TIMEOUT: "it ran longer than its timeout and was stopped",
+    CrashKind.STALLED: "it neither reported nor saved for its stall_timeout and was stopped",
+    CrashKind.UNRESPONSIVE: "it kept its runner from answering and was stopped",
+}
+
+
+def _report(kind: CrashKind, error: BaseException) -> Crash:
+    words = _OBEYED.get(kind) or describe(error)
+    if isinstance(error, CommandFailed):
+        return _report_on_command(kind, error)
+    crash = Crash(
+        kind=kind,
+        message=words,
+        exception=type(error).__qualname__,
+        traceback="".join(_lines(error)),
+    )
+    return bounded(crash)
+
+
+def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
+    """Return the report on a command: where it stood in Python is of no use to anyone."""
+    crash = Crash(
+        kind=kind,
+        message=_OBEYED.get(kind, text_of(error)),
+        exit_code=error.exit_code,
+        signal=error.signal,
+        output=error.output,
+    )
+    return bounded(crash)
+
+
+def _said(error: Verdict) -> str:
+    """Return what a verdict says. Raises what it raises when it is asked: that is an error."""
+    return clean(format(error)) or text_of(error)
+
+
+def _lines(error: BaseException) -> list[str]:
+    """Return the traceback from the user's first frame on; ours are of no use to anyone."""
+    try:
+        report = traceback.TracebackException.from_exception(error, limit=-30)
+        report.stack = traceback.StackSummary.from_list(
+            [frame for frame in report.stack if frame.filename not in _OURS]
+        )
+        return list(report.format())
+    except Exception:
+        return [f"{type(error).__name__} (its traceback cannot be formatted)"]
+
+
+def crashed(kind: CrashKind, message: str) -> Outcome:
+    """Return a crashed end with this message."""
+    message = clean(message)
+    crash = Crash(kind=kind, message=message)
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)

@@ -1,0 +1,141 @@
+"""Commands as jobs: the library's own task, known only to runners of a worker with ``--shell``.
+
+An ordinary task in an ordinary runner, which it has to itself; so retries, limits, cancels, leases
+and the dead letters are those of every job. A command is asked to end with SIGTERM, and killed with
+its runner where it does not (``cancel_grace``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from typing import Any
+
+from outlast.app import App
+from outlast.attempt import Attempt, StopReason, current
+from outlast.config import URL_VARIABLE, WAKEUP_VARIABLE
+from outlast.credentials import without_secrets
+from outlast.errors import Snooze
+from outlast.model.job import SHELL_TASK
+from outlast.runner import interruptions
+from outlast.runner.shell.command import Command, CommandFailed, started
+from outlast.runner.shell.control_socket import Door
+from outlast.task import Task
+
+TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
+PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for
+_DOUBLINGS_MAX = 60
+_URLS = frozenset({URL_VARIABLE, WAKEUP_VARIABLE})
+CANCEL_GRACE = 5.0  # seconds between SIGTERM and the kill
+_OF_AN_ATTEMPT = frozenset({"OUTLAST_CHECKPOINT", "OUTLAST_TENANT"})  # or unset
+TAIL_PART = 8  # of the largest result: JSON may write a byte as six
+
+app = App()
+"""An application without tasks, for a worker that runs nothing but commands."""
+
+
+def add_to(app: App, **options: Any) -> Task[..., Any]:
+    """Make ``app`` know the task that runs commands; return it. Options as of ``@app.task``."""
+    options = {"cancel_grace": CANCEL_GRACE, **options}
+    return app._register(command, {"name": SHELL_TASK, "own_runner": True, **options})  # noqa: SLF001
+
+
+async def command(
+    argv: list[str], cwd: str | None = None, output: str | None = None
+) -> dict[str, Any]:
+    """Run a command; return its exit code, 0, and the last lines that it wrote.
+
+    ``cwd`` is where it runs, by default the worker's own directory; ``output`` a file to which
+    all that it writes is added.
+    """
+    attempt = current()
+    heard = interruptions.heard()
+    async with Door(attempt) as door:
+        env = environment(attempt, door.address)
+        running = await started(argv, cwd=cwd, env=env, output=output)
+        code, stopped, lines = await _end_of(running)
+    if interruptions.heard() != heard:  # it was signalled as well, and so may have ended early
+        attempt._stop(StopReason.DRAIN)  # noqa: SLF001
+        stopped = True
+    if stopped:
+        raise CommandFailed("it was stopped", **_how(code), output=lines)
+    if code == TEMPORARY:
+        raise _NotNow(_pause(attempt.number))
+    if code != 0:
+        raise CommandFailed(f"the command {_said(code)}", **_how(code), output=lines)
+    result = {"exit_code": 0, "output": _fitting(lines, attempt.max_payload // TAIL_PART)}
+    return attempt.finish(result)  # it ended before it was asked to stop
+
+
+async def _end_of(running: Command) -> tuple[int, bool, list[str]]:
+    """Return the exit code, whether the command was stopped, and its last lines."""
+    stopped = False
+    try:
+        code = await running.ended()
+    except asyncio.CancelledError:
+        stopped = not running.has_ended  # an end that came first counts
+        if stopped:
+            running.ask_to_end()
+        code = await running.ended()
+    finally:
+        lines = await running.clear()
+    return code, stopped, lines
+
+
+def environment(attempt: Attempt, address: str) -> dict[str, str]:
+    """Return the worker's own environment, with URLs that open nothing in place of the store's and
+    the messenger's, and what the command may know of its attempt."""
+    known = {
+        "OUTLAST_JOB_ID": str(attempt.job_id),
+        "OUTLAST_TOKEN": str(attempt.token),
+        "OUTLAST_SOCKET": address,
+    }
+    if attempt.tenant is not None:
+        known["OUTLAST_TENANT"] = attempt.tenant
+    saved = attempt.checkpoint
+    if saved is not None:
+        known["OUTLAST_CHECKPOINT"] = saved if isinstance(saved, str) else json.dumps(saved)
+    outer = {key: value for key, value in os.environ.items() if key not in _OF_AN_ATTEMPT}
+    urls = {key: without_secrets(outer[key]) for key in _URLS & outer.keys()}
+    return {**outer, **urls, **known}
+
+
+class _NotNow(Snooze):
+    """The command asked to be run again later."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.args = (f"the command exited with {TEMPORARY}: again in {seconds:g} s",)
+
+
+def _pause(number: int) -> float:
+    """Return the seconds before the attempt after this one; it may be the ten thousandth."""
+    return min(PAUSE_MAX, PAUSE_FIRST * 2.0 ** min(number - 1, _DOUBLINGS_MAX))
+
+
+def _said(code: int) -> str:
+    return f"died of {_name(-code)}" if code < 0 else f"exited with {code}"
+
+
+def _how(code: int) -> dict[str, Any]:
+    return {"signal": _name(-code)} if code < 0 else {"exit_code": code}
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _fitting(lines: list[str], most: int) -> list[str]:
+    """Return as many of the last lines as have at most that many bytes."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        most -= len(line.encode()) + 1
+        if most < 0:
+            break
+        kept.append(line)
+    return kept[::-1]

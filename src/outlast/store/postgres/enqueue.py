@@ -1,0 +1,143 @@
+"""Enqueuing on PostgreSQL, on any connection: the store's own, or one in the caller's transaction.
+
+Jobs without keys are one statement. Those with keys may need several, since a job that has a key
+already may end while it is looked for. What most programs enqueue (one job, or many calls of one
+task that are due at once) is told by its common columns and one text of all arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from outlast.errors import StoreUnavailable
+from outlast.store.keys import check_batch, held
+from outlast.store.postgres.statements import job_columns, policy_text, sql
+from outlast.store.values import Enqueued, NewJob
+
+KEYED_TRIES = 10  # a key whose job ends between insert and look-up, this often in a row
+BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
+
+
+def keyed(jobs: Sequence[NewJob]) -> bool:
+    """Whether some have keys."""
+    if len(jobs) == 1:
+        return jobs[0].key is not None
+    return [job.key for job in jobs].count(None) < len(jobs)
+
+
+async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
+    """Store jobs in their order. More than one of which some have keys: in a transaction only."""
+    if not jobs:
+        return []
+    if keyed(jobs):
+        return await _enqueue_keyed(connection, jobs, notify=notify)
+    alike = _alike(jobs)
+    if alike is None:
+        rows = await connection.fetch(sql("enqueue"), *job_columns(jobs), notify)
+    else:
+        verb = "enqueue_one" if len(jobs) == 1 else "enqueue_alike"
+        rows = await connection.fetch(sql(verb), *alike, notify)
+    return [Enqueued(row["id"], True) for row in rows]
+
+
+async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqueued | None:
+    """Store one job that has a key; None where an unfinished one has it."""
+    values = [column[0] for column in job_columns([job])]
+    rows = await connection.fetch(sql("enqueue_key"), *values, notify, job.key)
+    return Enqueued(rows[0]["id"], True) if rows else None
+
+
+async def unfinished(connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
+    """Return of each of these jobs the unfinished one that has its key, or None; KeyInUse if one is
+    of another task."""
+    keys = [job.key for job in jobs if job.key is not None]
+    rows = {row["key"]: row for row in await connection.fetch(sql("find_keys"), keys)}
+    return [_held(job, rows.get(job.key)) for job in jobs]
+
+
+def _held(job: NewJob, row: Any) -> Enqueued | None:
+    if row is None:
+        return None
+    digest = sha256(job.args.encode()).hexdigest()
+    return held(job, row["id"], row["task"], same_args=digest == row["args_digest"])
+
+
+def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
+    """Return the values of enqueue_one.sql and enqueue_alike.sql, or None for jobs that are not for
+    them."""
+    first = jobs[0]
+    if first.delay > 0 or first.run_at is not None:
+        return None
+    if len(jobs) > 1 and not _share_the_rest(jobs):
+        return None
+    args = first.args
+    if len(jobs) > 1:
+        args = BETWEEN.join([job.args for job in jobs])
+        if args.count(BETWEEN) != len(jobs) - 1:
+            return None
+    policy = first.policy
+    return (
+        first.task,
+        first.queue,
+        args,
+        first.priority,
+        first.tenant,
+        policy_text(policy),
+        policy.timeout,
+    )
+
+
+def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
+    """Whether they differ in arguments only. A policy is known by its identity: a task has one."""
+    first = jobs[0]
+    return all(
+        job is first
+        or (
+            job.policy is first.policy
+            and job.task == first.task
+            and job.queue == first.queue
+            and job.priority == first.priority
+            and job.tenant == first.tenant
+            and job.delay == first.delay
+            and job.run_at == first.run_at
+        )
+        for job in jobs
+    )
+
+
+async def _enqueue_keyed(
+    connection: Any, jobs: Sequence[NewJob], *, notify: bool
+) -> list[Enqueued]:
+    """Look for the keys of several jobs before any of them is stored, so that KeyInUse leaves none
+    behind; what commits a key in between is met by the next look."""
+    check_batch(jobs)
+    found: list[Enqueued | None] = [None] * len(jobs)
+    if len(jobs) > 1:
+        found = await unfinished(connection, jobs)
+    for _ in range(KEYED_TRIES):
+        found = await _store_those_left(connection, jobs, found, notify=notify)
+        if None in found:
+            looked = await unfinished(connection, jobs)
+            found = [one or other for one, other in zip(found, looked, strict=True)]
+        if None not in found:
+            return [one for one in found if one is not None]
+    raise StoreUnavailable("jobs with these keys came and went too fast; enqueue again")
+
+
+async def _store_those_left(
+    connection: Any, jobs: Sequence[NewJob], found: Sequence[Enqueued | None], *, notify: bool
+) -> list[Enqueued | None]:
+    """Store the jobs that are not found yet; None is left for those whose keys were taken."""
+    batch = [job for job, one in zip(jobs, found, strict=True) if one is None]
+    if not batch:
+        return list(found)
+    keys = [job.key for job in batch]
+    rows = iter(await connection.fetch(sql("enqueue_keyed"), *job_columns(batch), notify, keys))
+
+    def stored() -> Enqueued | None:
+        row = next(rows)
+        return Enqueued(row["id"], True) if row["created"] else None
+
+    return [stored() if one is None else one for one in found]

@@ -1,0 +1,235 @@
+"""The hot path on PostgreSQL: hand in what ended, take what can run next, in one round trip.
+
+The statement is one call of a function (postgres/sql/migration_0003_exchange.sql argues why it is
+right). Here its arguments are put together, its reply is taken apart, and what the reply tells of
+the line is remembered for the next exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.columns import count_of, read_policy
+from outlast.store.postgres.claim_floors import NO_LANES, Lanes
+from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.statements import (
+    Pair,
+    array_text,
+    ends_text,
+    pair_of,
+    sql,
+    texts_array_text,
+)
+from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
+from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, bytes_max
+
+
+class _Head(msgspec.Struct):
+    """The head row of an exchange's reply. ``others``: ends that were not accepted. ``order``: the
+    ids of claimed jobs in the order of the line, and ``places``: their positions in it, None for
+    those that were named and for suspects. ``late``: how many stood below the floors, where it
+    was looked there. ``lanes``: that the client did not know, as (queue, task, rank, first
+    position)."""
+
+    valid: bool
+    order: list[int]
+    places: list[int | None]
+    others: list[tuple[int, int, str]]
+    cancels: list[tuple[int, int]]
+    next_due: float | None
+    solo_waiting: int = 0
+    cut: bool = False
+    incarnation: str | None = None
+    late: int | None = None
+    lanes: list[tuple[str, str, int, int]] = []
+
+
+_head_of = msgspec.json.Decoder(_Head).decode
+
+
+class PostgresExchange:
+    """The exchanges of one client, which remembers the line; ``notify``: listeners are woken."""
+
+    def __init__(self, connections: Connections, clock: Clock, *, notify: bool) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._notify = notify
+        self._lanes = Lanes(clock)
+
+    async def exchange(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> Exchanged:
+        """As ``Store.exchange``. The same (job, token) handed in twice is judged twice, the second
+        time by a trip of its own after the first has been committed."""
+        unique, again = _without_repeats(ended)
+        reply = await self._trip(me, unique, [] if again else rooms)
+        if not again:
+            return reply
+        answers = dict(zip(map(pair_of, unique), reply.answers, strict=True))
+        last = await self.exchange(me, [ended[index] for index in again], rooms)
+        late = dict(zip(again, last.answers, strict=True))
+        merged = [
+            late[index] if index in late else answers[pair_of(end)]
+            for index, end in enumerate(ended)
+        ]
+        return msgspec.structs.replace(last, answers=merged)
+
+    async def _trip(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> Exchanged:
+        head, rows = await self._ask(me, ended, rooms)
+        others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
+        return Exchanged(
+            valid=head.valid,
+            answers=_all_but(others, ended),
+            claimed=[_claimed_of(row) for row in rows],
+            cancels=head.cancels,
+            next_due=head.next_due,
+            solo_waiting=head.solo_waiting,
+            cut=head.cut,
+        )
+
+    async def _ask(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> tuple[_Head, list[Any]]:
+        if rooms:
+            await self._share(me)
+        lanes, look = self._lanes.ask() if rooms else (NO_LANES, None)
+        began_at = self._clock.boot()
+        try:
+            *found, last = await self._fetch(
+                "exchange",
+                me.worker_id,
+                me.epoch,
+                *_end_columns(ended),
+                *room_columns(rooms),
+                *lanes,
+                *(look or (None, None)),
+                self._notify,
+                CLAIMS_MAX,
+                bytes_max(rooms),
+                REFUSALS_KEPT,
+                me.registration,
+                self._lanes.after,
+            )
+        except BaseException:
+            if look is not None:
+                self._lanes.failed(look)
+            raise
+        head = _head_of(last["head"])
+        rows = _in_line(found, head.order)
+        if look is not None and head.late is not None:
+            self._lanes.looked(look, self._clock.boot() - began_at, head.late)
+        self._remember(rows, head)
+        return head, rows
+
+    async def _share(self, me: WorkerRef) -> None:
+        """Learn what others know of the line; now and then tell them. Before the exchange, whose
+        reply must not be lost by it."""
+        if self._lanes.is_new:
+            rows = await self._fetch("learn_lanes")
+            texts = [row["lanes"] for row in rows if row["lanes"] is not None]
+            self._lanes.learn(rows[0]["incarnation"] if rows else None, texts)
+        elif (kept := self._lanes.to_keep()) is not None:
+            await self._fetch("keep_lanes", me.worker_id, kept, me.registration)
+
+    async def _fetch(self, verb: str, *values: Any) -> list[Any]:
+        # plans may be kept: that of a function's call never depends on what tables hold, and the
+        # others are those of a small table
+        rows: list[Any] = await self._connections.run(
+            lambda connection: connection.fetch(sql(verb), *values), keeps_plans=True, own=True
+        )
+        return rows
+
+    def _remember(self, rows: Sequence[Any], head: _Head) -> None:
+        """Note what an exchange has told of the line."""
+        self._lanes.seen(head.incarnation)
+        places = zip(rows, head.places, strict=True)
+        claimed = [((row[4], row[3], -row[12]), place) for row, place in places if place]
+        self._lanes.remember(head.lanes, claimed)
+
+
+# -- what is handed in
+
+
+def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], list[int]]:
+    """Return the first end of each attempt, and the indexes of the others."""
+    if len({end.token for end in ended}) == len(ended):
+        return list(ended), []
+    seen: set[Pair] = set()
+    unique: list[Transition] = []
+    again: list[int] = []
+    for index, end in enumerate(ended):
+        if pair_of(end) in seen:
+            again.append(index)
+        else:
+            seen.add(pair_of(end))
+            unique.append(end)
+    return sorted(unique, key=pair_of) if again else unique, again
+
+
+def _end_columns(ended: Sequence[Transition]) -> list[str | None]:
+    """Return ends as the columns of exchange.sql: those that completed, and the text of others."""
+    completed = OutcomeKind.COMPLETED.value
+    done = [end for end in ended if end.outcome == completed]
+    other = [end for end in ended if end.outcome != completed] if len(done) < len(ended) else []
+    return [
+        array_text([end.job_id for end in done]),
+        array_text([end.token for end in done]),
+        texts_array_text([end.result for end in done]),
+        ends_text(other) if other else None,
+    ]
+
+
+def room_columns(rooms: Sequence[Room]) -> list[str]:
+    """Return rooms as the columns of exchange.sql; a list in a room is an array within the text."""
+    return [
+        array_text([room.limit for room in rooms]),
+        array_text([room.solo for room in rooms]),
+        texts_array_text([texts_array_text(room.tasks) for room in rooms]),
+        texts_array_text([texts_array_text(room.queues) for room in rooms]),
+        texts_array_text([array_text(room.named) for room in rooms]),
+    ]
+
+
+# -- what comes back
+
+
+def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list[Answer]:
+    """Return the answers to these ends: accepted, but for some others."""
+    if not others:
+        return [Answer.ACCEPTED] * len(ended)
+    return [others.get(pair_of(end), Answer.ACCEPTED) for end in ended]
+
+
+def _in_line(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
+    """Return rows of claimed jobs in this order of their ids."""
+    by_id = {row[1]: row for row in rows}
+    return [by_id[job_id] for job_id in order]
+
+
+def _claimed_of(row: Any) -> Claimed:
+    policy, wrong = read_policy(row[9])
+    return Claimed(
+        job_id=row[1],
+        token=row[2],
+        task=row[3],
+        queue=row[4],
+        args=row[5],
+        number=row[6],
+        failures=count_of(row[7]),
+        losses=count_of(row[8]),
+        policy=policy,
+        tenant=row[10],
+        checkpoint=row[11],
+        priority=row[12],
+        solo=row[13],
+        incident=row[14],
+        cohort=row[15],
+        malformed=wrong,
+    )

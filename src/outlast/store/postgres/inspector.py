@@ -1,0 +1,199 @@
+"""Reads for people and screens, on PostgreSQL. Never writes, takes no locks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from outlast.model.job import State
+from outlast.store.columns import (
+    crash_of,
+    finite,
+    held_of,
+    lacks_of,
+    malformed,
+    names_of,
+    policy_of,
+    progress_of,
+    seconds_of,
+)
+from outlast.store.environment import PostgresFacts
+from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.privileges import privileges
+from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.statements import sql
+from outlast.store.rows import (
+    HELD_MAX,
+    AttemptRow,
+    Held,
+    JobFilter,
+    RefusalRow,
+    StoredJob,
+    WorkerRow,
+    WorkerStatus,
+)
+from outlast.store.statistics import (
+    COUNT_MAX,
+    FIGURES_MAX,
+    LANES_MAX,
+    NAMED_MAX,
+    Ended,
+    Figures,
+    Lane,
+    Number,
+    Place,
+    Undecodable,
+    Waiting,
+)
+from outlast.store.values import Purpose
+
+if TYPE_CHECKING:
+    import msgspec
+
+
+class PostgresInspector:
+    """An ``Inspector`` on the connections of a store."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def job(self, job_id: int) -> StoredJob | None:
+        """Return one job."""
+        rows = await self._fetch("show_job", job_id)
+        return _job(rows[0]) if rows else None
+
+    async def jobs(self, which: JobFilter) -> list[StoredJob]:
+        """Return jobs, newest first."""
+        state = None if which.state is None else which.state.value
+        rows = await self._fetch(
+            "show_jobs", state, which.queue, which.task, which.tenant, which.before_id, which.limit
+        )
+        return [_job(row) for row in rows]
+
+    async def attempts(self, job_id: int) -> list[AttemptRow]:
+        """Return a job's closed attempts, in the order of their tokens."""
+        return [_attempt(row) for row in await self._fetch("show_attempts", job_id)]
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return all workers whose rows are kept, by id."""
+        return [_worker(row) for row in await self._fetch("show_workers")]
+
+    async def held(self, limit: int = HELD_MAX) -> list[Held]:
+        """Return running jobs by worker, so many at most."""
+        rows = await self._fetch("show_held", limit)
+        return [held_of(*row) for row in rows]
+
+    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
+        """Return refused writes, newest first."""
+        return [
+            RefusalRow(**finite(dict(row)))
+            for row in await self._fetch("show_refusals", job_id, limit)
+        ]
+
+    async def place(self, job_id: int) -> Place | None:
+        """Return where a job stands among the others."""
+        async with self._by_index() as connection:
+            rows = await connection.fetch(sql("show_place"), job_id, COUNT_MAX, NAMED_MAX)
+        return Place(**rows[0]) if rows else None
+
+    async def figures(self) -> Figures:
+        """Return what the store holds, in bounded numbers of one snapshot."""
+        async with self._by_index() as connection:
+            found: dict[str, Any] = {}
+            for name, kind in _FIGURE.items():
+                rows = await connection.fetch(sql(f"show_{name}"), FIGURES_MAX)
+                found[name] = [kind(**row) for row in rows]
+            lanes = await connection.fetch(sql("show_lanes"), FIGURES_MAX, LANES_MAX)
+            refused = (await connection.fetch(sql("show_refused")))[0]
+        lined = [Lane(**row) for row in lanes]
+        return Figures(lanes=lined, refused=refused["number"], now=refused["now"], **found)
+
+    async def surroundings(self) -> PostgresFacts:
+        """Return what the server is and how it is set."""
+        async with self._connections.use() as connection:
+            greeted = connection.get_server_pid()
+            rows = await connection.fetch(sql("show_surroundings"), greeted)
+            needed = await privileges(connection, None, Purpose.WORKER)
+        return PostgresFacts(**rows[0], lacking=[each.what for each in needed if not each.held])
+
+    async def known_tasks(self) -> set[str]:
+        """Return the tasks that some active worker announces."""
+        rows = await self._fetch("show_tasks")
+        return {task for row in rows for task in names_of(row["tasks"])}
+
+    async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
+        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
+        async with self._connections.use(kind=Transaction.SNAPSHOT) as connection:
+            jobs = [
+                _past(row) for row in await connection.fetch(sql("history_jobs"), after_id, limit)
+            ]
+            last = jobs[-1].id if len(jobs) == limit else None
+            rows = await connection.fetch(sql("history_attempts"), after_id, last)
+            token_last = await connection.fetchval(sql("token_last"))
+        return page_of(jobs, [AttemptPast(**row) for row in rows], token_last, limit)
+
+    async def counts(self) -> dict[tuple[str, State], int]:
+        """Return the number of jobs by (queue, state)."""
+        rows = await self._fetch("show_counts")
+        return {(row["queue"], State(row["state"])): row["number"] for row in rows}
+
+    @asynccontextmanager
+    async def _by_index(self) -> AsyncIterator[Any]:
+        """Lend a connection in one snapshot, on which bounded counts go by index."""
+        async with self._connections.use(kind=Transaction.SNAPSHOT) as connection:
+            await connection.execute(sql("by_index"))
+            yield connection
+
+    async def _fetch(self, verb: str, *values: Any) -> list[Any]:
+        rows: list[Any] = await self._connections.run(
+            lambda connection: connection.fetch(sql(verb), *values)
+        )
+        return rows
+
+
+_FIGURE: dict[str, type[msgspec.Struct]] = {
+    "waiting": Waiting,
+    "running": Number,
+    "suspects": Number,
+    "dead": Number,
+    "ended": Ended,
+    "undecodable": Undecodable,
+}
+
+
+def _job(row: Any) -> StoredJob:
+    values: dict[str, Any] = dict(row)
+    values["malformed"] = malformed(values)
+    values["state"] = State(values["state"])
+    values["policy"] = policy_of(values["policy"])
+    values["progress"] = progress_of(values["progress"])
+    return StoredJob(**values)
+
+
+def _past(row: Any) -> JobPast:
+    values = dict(row)
+    values["state"] = State(values["state"])
+    values["policy"] = policy_of(values["policy"])
+    status = values["worker_status"]
+    values["worker_status"] = None if status is None else WorkerStatus(status)
+    return JobPast(**values)
+
+
+def _attempt(row: Any) -> AttemptRow:
+    values = finite(dict(row))
+    values["malformed"] = malformed(values)
+    values["progress"] = progress_of(values["progress"])
+    values["crash"] = crash_of(values["crash"])
+    return AttemptRow(**values)
+
+
+def _worker(row: Any) -> WorkerRow:
+    values: dict[str, Any] = dict(row)
+    values["malformed"] = malformed(values)
+    values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
+    values["status"] = WorkerStatus(values["status"])
+    values |= {name: names_of(values[name]) for name in ("queues", "tasks", "tags")}
+    values["lacks"] = lacks_of(values["lacks"])
+    return WorkerRow(**values)

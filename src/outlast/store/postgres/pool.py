@@ -1,0 +1,433 @@
+"""Connections to PostgreSQL, and what their errors mean to the rest of the program.
+
+A constant small number of connections, last used first, without asyncpg's own pool: its reset
+costs a round trip per release and runs ``pg_advisory_unlock_all()``. A connection whose
+statement broke off is never used again: its outcome is unknown, and so is its state.
+
+Connections belong to the event loop and the process that opened them; a store used from another
+loop or after a fork opens its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+import asyncpg
+import msgspec
+
+from outlast.credentials import check_encoded, hiding_secrets, redacted
+from outlast.errors import (
+    BadData,
+    ConfigError,
+    NotPermitted,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreUnavailable,
+    text_of,
+)
+from outlast.store.postgres.session import (
+    Transaction,
+    begin_text,
+    is_pooled,
+    narrow,
+    path_of,
+    settings_of,
+)
+
+R = TypeVar("R")
+
+SCHEMES = ("postgresql://", "postgres://")
+_CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
+
+_BROKEN_OFF = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+TROUBLE = (*_BROKEN_OFF, asyncpg.PostgresError)  # all that the driver raises
+RETRIES = 4  # of what has collided with another transaction, and was rolled back
+
+
+class Collision(StoreUnavailable):
+    """The server has rolled a transaction back in favour of another one; it may be done again."""
+
+
+_CLASS_ERRORS: dict[str, type[Exception]] = {
+    "21": BadData,
+    "22": BadData,
+    "23": BadData,
+    "XX": StoreCorrupt,
+}
+_CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
+    "42P01": (SchemaMismatch, "a table is missing: run `outlast migrate`"),
+    "42883": (SchemaMismatch, "a function is missing: run `outlast migrate`"),
+    "42703": (SchemaMismatch, "a column is missing: run `outlast migrate`"),
+    "3F000": (SchemaMismatch, "the schema of the search_path is missing"),
+    "42501": (
+        NotPermitted,
+        "this role lacks a privilege; `outlast migrate --grant ROLE` grants it",
+    ),
+    "XX000": (StoreUnavailable, "the server failed"),
+    "22023": (StoreUnavailable, "the server refuses a setting"),
+    "40001": (Collision, "another transaction came first"),
+    "40P01": (Collision, "a deadlock with another transaction"),
+    "53100": (StoreUnavailable, "the server's disk is full: make room there"),
+    "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
+}
+
+_ROW_SECURITY = (
+    "rows of Outlast may not be hidden from its own sessions: disable row security on its tables,"
+    " or give this role BYPASSRLS"
+)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to connect. Times are in seconds. ``reserved``: so many of the connections are for a
+    worker's own trips, and no others are. ``pooler``: a transaction pooler stands between, so
+    nothing is kept in the session, neither settings nor prepared statements. A pooler that refuses
+    our settings is recognised by that."""
+
+    url: str
+    connections: int = 1
+    reserved: int = 0
+    statement_timeout: float = 30.0
+    connect_timeout: float = 10.0
+    pooler: bool = False
+
+    def __repr__(self) -> str:
+        return f"<settings of {redacted(self.url)}>"
+
+
+def check_url(url: str) -> str:
+    """Return the URL. Raises ConfigError unless it is one of PostgreSQL."""
+    if not url.startswith(SCHEMES):
+        shown = redacted(url)
+        raise ConfigError(f"not a PostgreSQL URL: {shown!r}; write postgresql://USER@HOST/DATABASE")
+    return check_encoded(url)
+
+
+def translated(error: BaseException) -> Exception | None:
+    """Return the error of Outlast that a driver's error stands for; None if it is no such one."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _of_server(error)
+    if isinstance(error, UnicodeError):
+        return BadData(text_of(error))
+    if isinstance(error, _BROKEN_OFF):
+        return StoreUnavailable(f"PostgreSQL: {text_of(error)}")
+    return None
+
+
+def _of_server(error: BaseException) -> Exception:
+    code = getattr(error, "sqlstate", None) or ""
+    if code == "42501" and "row-level security" in text_of(error):
+        return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({text_of(error)})")
+    if code in _CODE_ERRORS:
+        kind, hint = _CODE_ERRORS[code]
+        return kind(f"PostgreSQL: {hint} ({text_of(error)})")
+    return _CLASS_ERRORS.get(code[:2], StoreUnavailable)(f"PostgreSQL: {text_of(error)}")
+
+
+@contextmanager
+def foreign_errors() -> Iterator[None]:
+    """Translate what concerns our rows on a connection of the caller's; the rest is the caller's
+    own (a serialization failure, say, which its retry loop waits for)."""
+    try:
+        yield
+    except Exception as error:
+        raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
+        mapped = BadData(text_of(error)) if isinstance(raised, UnicodeError) else _of_server(raised)
+        if isinstance(mapped, (BadData, SchemaMismatch, NotPermitted)):
+            raise mapped from error
+        raise
+
+
+class _Stock:
+    """The connections of one event loop. ``idle``: those that plan each statement anew (False),
+    and those that keep plans (True); ``lent``: how many are in use; ``free``: how many more may be,
+    for whom some are reserved (True) and for the others."""
+
+    def __init__(self, limit: int, reserved: int) -> None:
+        others = asyncio.Semaphore(limit - reserved)
+        self.free = {True: asyncio.Semaphore(reserved) if reserved else others, False: others}
+        self.limit = limit
+        self.idle: dict[bool, list[Any]] = {False: [], True: []}
+        self.lent = 0
+        self.generation = 0
+
+    def take(self, *, keeps_plans: bool) -> tuple[Any, bool]:
+        """Return an idle connection and its kind; None: one is to be opened, and there is room.
+
+        Who can live with kept plans can live without, too, as long as there is none to spare;
+        nobody else gets one that keeps them.
+        """
+        fitting, others = self.idle[keeps_plans], self.idle[not keeps_plans]
+        if fitting:
+            return fitting.pop(), keeps_plans
+        if others and len(others) + self.lent > self.limit:
+            if keeps_plans and len(others) == 1:
+                return others.pop(), False
+            others.pop().terminate()
+        return None, keeps_plans
+
+    def empty(self) -> list[Any]:
+        """Take all idle ones; what is in use is not to come back."""
+        self.generation += 1
+        idle = [*self.idle[False], *self.idle[True]]
+        self.idle = {False: [], True: []}
+        return idle
+
+
+class _Loan:
+    """A connection for the length of an ``async with``: see ``Connections.use``."""
+
+    __slots__ = (
+        "_cancels", "_connection", "_connections", "_free", "_generation", "_keeps_plans", "_kind",
+        "_stock",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        keeps_plans: bool,
+        own: bool,
+        kind: Transaction | None,
+    ) -> None:
+        self._connections = connections
+        self._keeps_plans = keeps_plans
+        self._kind = kind
+        self._cancels = _cancels()
+        self._stock = stock = connections.stock()
+        self._free = stock.free[own]
+
+    async def __aenter__(self) -> Any:
+        stock = self._stock
+        await self._free.acquire()
+        stock.lent += 1
+        self._generation = stock.generation
+        self._connection, self._keeps_plans = stock.take(keeps_plans=self._keeps_plans)
+        try:
+            if self._connection is None:
+                self._connection = await self._connections.connect(keeps_plans=self._keeps_plans)
+        except BaseException:
+            self._end()
+            raise
+        await self._begin()
+        return self._connection
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is None:
+            if self._kind is not None:
+                await self._command("COMMIT")
+            self._give_back(keep=True)
+            return
+        mapped = translated(error)
+        keep = _is_clean(error, mapped)
+        if keep and self._kind is not None:
+            await self._command("ROLLBACK")
+        self._give_back(keep=keep)
+        self._raise(error, mapped)
+
+    async def _begin(self) -> None:
+        """Begin the transaction that was asked for; behind a pooler, one in any case."""
+        if is_pooled(self._connection):
+            self._kind = self._kind or Transaction.COMMITTED
+            timeout = self._connections.settings.statement_timeout
+            await self._command(begin_text(self._kind, timeout, path_of(self._connection)))
+        elif self._kind is not None:
+            await self._command(begin_text(self._kind))
+
+    async def _command(self, text: str) -> None:
+        try:
+            await self._connection.execute(text)
+        except BaseException as error:
+            self._give_back(keep=False)
+            self._raise(error, translated(error))
+            raise
+
+    def _raise(self, error: BaseException, mapped: Exception | None) -> None:
+        """Raise what an error stands for, unless it is to leave as it is."""
+        if mapped is None:
+            return
+        if _cancels() > self._cancels:
+            raise asyncio.CancelledError from error
+        raise mapped from error
+
+    def _give_back(self, *, keep: bool) -> None:
+        stock, connection = self._stock, self._connection
+        usable = not connection.is_closed() and not connection.is_in_transaction()
+        if keep and usable and self._generation == stock.generation:
+            stock.idle[self._keeps_plans].append(connection)
+        else:
+            connection.terminate()
+        self._end()
+
+    def _end(self) -> None:
+        self._stock.lent -= 1
+        self._free.release()
+
+
+class Connections:
+    """At most ``settings.connections`` per event loop, opened when needed.
+
+    Statements are planned anew each time, since a plan made on an empty table must not outlive
+    that; where there may be several connections, some keep plans, for statements whose plan never
+    depends on what the tables hold.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._pid = os.getpid()
+        self._stocks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Stock] = WeakKeyDictionary()
+        self._last: tuple[ref[asyncio.AbstractEventLoop], _Stock] | None = None
+        self._left_to_parent: list[object] = []
+
+    async def run(
+        self,
+        work: Callable[[Any], Awaitable[R]],
+        *,
+        keeps_plans: bool = False,
+        own: bool = False,
+        kind: Transaction | None = None,
+    ) -> R:
+        """Return what ``work(connection)`` returns: as ``use``, and once more, from its beginning,
+        where the server has rolled it back in favour of another transaction."""
+        for _ in range(RETRIES):
+            try:
+                async with self.use(keeps_plans=keeps_plans, own=own, kind=kind) as connection:
+                    return await work(connection)
+            except Collision:
+                continue
+        async with self.use(keeps_plans=keeps_plans, own=own, kind=kind) as connection:
+            return await work(connection)
+
+    def use(
+        self, *, keeps_plans: bool = False, own: bool = False, kind: Transaction | None = None
+    ) -> _Loan:
+        """Lend a connection; errors of the driver leave as errors of Outlast.
+
+        ``own``: for a worker's own trips, which have connections of their own where some are
+        reserved. ``kind``: in one transaction, committed at the end.
+
+        Whatever breaks off (also a cancelled caller) takes the connection with it. A caller that
+        was cancelled hears of that, though the driver's own clean-up (a rollback on a connection
+        that is gone) may have put another error in its place.
+        """
+        keeps_plans = keeps_plans and self.settings.connections > 1
+        return _Loan(self, keeps_plans=keeps_plans, own=own, kind=kind)
+
+    async def close(self) -> None:
+        """Close this loop's idle connections politely, those of other loops abruptly."""
+        for connection in self.stock().empty():
+            await _close(connection)
+        self.drop()
+
+    def drop(self) -> None:
+        """Throw away all idle connections; those in use go when they are given back."""
+        for loop, stock in list(self._stocks.items()):
+            idle = stock.empty()
+            if not loop.is_closed():
+                for connection in idle:
+                    loop.call_soon_threadsafe(connection.terminate)
+
+    def stock(self) -> _Stock:
+        """Return the connections of the running loop."""
+        if os.getpid() != self._pid:  # the sockets are the parent's: hold them, say nothing
+            self._left_to_parent.append(self._stocks)
+            self._stocks, self._last = WeakKeyDictionary(), None
+            self._pid = os.getpid()
+        loop = asyncio.get_running_loop()
+        if self._last is not None and self._last[0]() is loop:
+            return self._last[1]
+        stock = self._stocks.get(loop)
+        if stock is None:
+            stock = self._stocks[loop] = _Stock(self.settings.connections, self.settings.reserved)
+        self._last = (ref(loop), stock)
+        return stock
+
+    async def connect(self, *, keeps_plans: bool) -> Any:
+        """Open one more. Raises StoreUnavailable."""
+        try:
+            return await connect(self.settings, keeps_plans=keeps_plans)
+        except Exception as error:
+            mapped = translated(error)
+            if mapped is None:
+                raise
+            text = hiding_secrets(self.settings.url)(text_of(error))
+            raise StoreUnavailable(
+                f"cannot connect to {redacted(self.settings.url)}: {text}"
+            ) from error
+
+
+async def connect(
+    settings: Settings, *, application: str = "outlast", keeps_plans: bool = False
+) -> Any:
+    """Open one connection, by way of a pooler where there is one. Its driver prepares and executes
+    without a break, so a pooler keeps both on one session of the server."""
+    session = {
+        "application_name": application,
+        "default_transaction_isolation": "read committed",
+        **settings_of(settings.statement_timeout, keeps_plans=keeps_plans),
+    }
+    try:
+        connection = await _open(settings, session, pooler=settings.pooler)
+    except asyncpg.ProtocolViolationError as error:
+        if "startup parameter" not in str(error):
+            raise
+        connection = None
+    return connection or await _open(settings, session, pooler=True)
+
+
+async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
+    """Open a connection whose search_path is ours. None: it leads to a pooler, which took our
+    settings and dropped them."""
+    connection = await _dial(settings, session, pooler=pooler)
+    ours = False
+    try:
+        ours = await narrow(connection, settings.connect_timeout)
+    finally:
+        if not ours:
+            connection.terminate()
+    return connection if ours else None
+
+
+async def _dial(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
+    name = {"application_name": session["application_name"]}
+    try:
+        return await asyncpg.connect(
+            settings.url,
+            timeout=settings.connect_timeout,  # pyright: ignore[reportArgumentType]
+            command_timeout=settings.statement_timeout + _CLIENT_GRACE_SECONDS,
+            statement_cache_size=0 if pooler else 100,
+            server_settings=name if pooler else session,
+        )
+    except ValueError as error:
+        if isinstance(error, OSError):  # the server's certificate is refused: it may get another
+            raise
+        text = hiding_secrets(settings.url)(text_of(error))
+        raise ConfigError(f"{redacted(settings.url)}: {text}") from None
+
+
+def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
+    """Whether the statement ended with an error of its own and the connection is as before."""
+    if isinstance(mapped, Collision):
+        return True
+    if isinstance(mapped or error, SchemaMismatch):
+        return False  # its search_path may be out of date, too
+    if isinstance(mapped, (StoreUnavailable, StoreCorrupt)):
+        return False
+    return isinstance(error, Exception)
+
+
+def _cancels() -> int:
+    """Return how often somebody has asked the running task to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def _close(connection: Any) -> None:
+    try:
+        await connection.close(timeout=2.0)
+    except TROUBLE:
+        connection.terminate()

@@ -1,0 +1,97 @@
+"""What a role may do on PostgreSQL: granted by the tables' owner, checked before a worker starts.
+
+The lists are the least that will do. A test runs every statement of a worker, of clients and of the
+command line as a role that has been granted them and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from outlast.errors import ConfigError, NotPermitted
+from outlast.store.postgres.statements import sql
+from outlast.store.values import Purpose
+
+NAMED_MAX = 8  # privileges named in an error
+_ALL = "SELECT INSERT UPDATE DELETE"
+
+_NEEDED: dict[Purpose, Mapping[str, str]] = {
+    Purpose.WORKER: {
+        "outlast_jobs": _ALL,
+        "outlast_attempts": "SELECT INSERT DELETE",
+        "outlast_workers": _ALL,
+        "outlast_refusals": _ALL,  # its rows are locked before they go
+        "outlast_schema": "SELECT",
+        "outlast_incarnation": "SELECT INSERT",
+        "outlast_history": "SELECT",
+        "outlast_jobs_id_seq": "USAGE",
+        "outlast_position_seq": "USAGE SELECT",
+        "outlast_token_seq": "USAGE SELECT UPDATE",
+    },
+    Purpose.ENQUEUE: {
+        "outlast_jobs": "SELECT INSERT",
+        "outlast_attempts": "SELECT",
+        "outlast_workers": "SELECT",
+        "outlast_schema": "SELECT",
+        "outlast_jobs_id_seq": "USAGE",
+        "outlast_position_seq": "USAGE",
+    },
+}
+
+
+class Privilege(msgspec.Struct, frozen=True):
+    """One privilege that a role needs: ``what`` names it, ``statement`` grants it."""
+
+    what: str
+    statement: str
+    held: bool
+
+
+async def privileges(connection: Any, role: str | None, purpose: Purpose) -> list[Privilege]:
+    """Return what a role (None: that of the connection) needs. Empty: there is no such role."""
+    pairs = [
+        (name, privilege)
+        for name, several in _NEEDED[purpose].items()
+        for privilege in several.split()
+    ]
+    names, wanted = zip(*pairs, strict=True)
+    rows = await connection.fetch(sql("privileges"), role, list(names), list(wanted))
+    return [Privilege(*row) for row in rows]
+
+
+async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
+    """Grant a role what it lacks, in the transaction of the connection; return it.
+
+    Raises ConfigError for an unknown role, NotPermitted where this role may not grant it.
+    """
+    needed = await privileges(connection, role, purpose)
+    if not needed:
+        raise ConfigError(f"there is no role {role!r} on this server: CREATE ROLE makes one")
+    lacking = [each for each in needed if not each.held]
+    for each in lacking:
+        await connection.execute(each.statement)
+    # PostgreSQL only warns where the one who grants has no right to
+    left = [each for each in await privileges(connection, role, purpose) if not each.held]
+    if left:
+        raise NotPermitted(f"this role may not grant {named(left)}: use the tables' owner")
+    return [each.what for each in lacking]
+
+
+async def check_may_serve(connection: Any) -> None:
+    """Raise NotPermitted where the role of the connection lacks what a worker needs."""
+    lacking = [p for p in await privileges(connection, None, Purpose.WORKER) if not p.held]
+    if lacking:
+        raise NotPermitted(
+            f"PostgreSQL: this role lacks privileges that a worker needs: {named(lacking)}."
+            " The owner of the tables grants them: `outlast migrate --grant ROLE`"
+        )
+
+
+def named(lacking: list[Privilege]) -> str:
+    """Return some privileges in words."""
+    told = ", ".join(each.what for each in lacking[:NAMED_MAX])
+    more = len(lacking) - NAMED_MAX
+    return f"{told} and {more} more" if more > 0 else told

@@ -1,0 +1,134 @@
+"""The schema on PostgreSQL: make it, migrate it, refuse one that does not fit.
+
+Each step runs in a transaction of its own, under an advisory lock that admits one migrator; who
+waited for it looks again at what is applied. So any number of programs may start at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.clock import SYSTEM
+from outlast.errors import NotPermitted, SchemaMismatch, StoreUnavailable, text_of
+from outlast.store.migrations import Applied, Step, check_history, check_usable, load, pending
+from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.statements import sql
+from outlast.store.postgres.strangers import refuse_strangers
+from outlast.store.values import Migration
+
+_ADVICE = (
+    "run `outlast migrate` as a role that may create tables; if they are there, this role does not"
+    " see them: `outlast migrate --grant ROLE` lets it"
+)
+_LOCKED = (
+    "PostgreSQL: another session holds the lock that migrations take ({}). Wait for it if it is one"
+    " of Outlast that migrates; else end it (SELECT pg_terminate_backend(PROCESS)), and keep a role"
+    " that has no business here from this database (REVOKE CONNECT)"
+)
+TURN_SECONDS = 0.05  # between two tries to be the one migrator
+STEP_SECONDS = 86_400.0  # for one step: it may have to build an index of a large table
+
+
+class PostgresSchema:
+    """The migrations of one database (and search_path)."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._steps = load("postgres")
+
+    async def ensure(self) -> None:
+        """Check the schema; make it where no table of Outlast exists.
+
+        Raises SchemaMismatch where it cannot be made or does not fit this program.
+        """
+        async with self._connections.use() as connection:
+            applied = await _applied(connection)
+        if not applied:
+            await self._make()
+            return
+        check_usable(self._steps, applied)
+
+    async def migrate(self) -> list[Migration]:
+        """Apply what is pending; return it. Two migrators at once are safe."""
+        done: list[Migration] = []
+        run, kind = self._connections.run, Transaction.COMMITTED
+        while (step := await run(self._next_step, kind=kind)) is not None:
+            done.append(step)
+        return done
+
+    async def migrations(self) -> list[Migration]:
+        """Return all steps that this program or the store knows, applied or not."""
+        async with self._connections.use() as connection:
+            applied = {row.number: row for row in await _applied(connection)}
+        known = {step.number: step.name for step in self._steps}
+        names = {number: row.name for number, row in applied.items()} | known
+        return [
+            Migration(
+                number, names[number], applied[number].applied_at if number in applied else None
+            )
+            for number in sorted(names)
+        ]
+
+    async def store_id(self) -> str:
+        """Return the id of this schema."""
+        async with self._connections.use() as connection:
+            rows = await connection.fetch(sql("store_id"))
+        if not rows:
+            raise SchemaMismatch("the schema has no id: run `outlast migrate`")
+        return str(rows[0][0])
+
+    async def _make(self) -> None:
+        try:
+            await self.migrate()
+        except (SchemaMismatch, NotPermitted) as error:
+            raise SchemaMismatch(
+                f"there is no schema of Outlast here: {_ADVICE} ({text_of(error)})"
+            ) from error
+
+    async def _take_turn(self, connection: Any) -> None:
+        """Wait until no other migrator is at work. Raises StoreUnavailable where that takes too
+        long, with whose session it is."""
+        give_up_at = SYSTEM.boot() + self._connections.settings.statement_timeout
+        while not await connection.fetchval(sql("schema_lock")):
+            if SYSTEM.boot() >= give_up_at:
+                holders = await connection.fetch(sql("schema_lock_holders"))
+                raise StoreUnavailable(_LOCKED.format("; ".join(map(_holder, holders))))
+            await SYSTEM.sleep(TURN_SECONDS)
+
+    async def _next_step(self, connection: Any) -> Migration | None:
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        await self._take_turn(connection)
+        applied = await _applied(connection)
+        check_history(self._steps, applied)
+        steps = pending(self._steps, applied)
+        return await _apply(connection, steps[0]) if steps else None
+
+
+async def _applied(connection: Any) -> list[Applied]:
+    await refuse_strangers(connection)
+    tables = (await connection.fetch(sql("schema_tables")))[0]
+    if tables["schema_table"]:
+        return [Applied(*row) for row in await connection.fetch(sql("schema_applied"))]
+    if tables["jobs_table"]:
+        raise SchemaMismatch(
+            "there is a table outlast_jobs but no outlast_schema: these tables were not made by"
+            " this program; move them away, or use another schema (search_path)"
+        )
+    return []
+
+
+def _holder(row: Any) -> str:
+    since = "" if row["seconds"] is None else f", connected {row['seconds']:.0f} s ago"
+    return (
+        f"process {row['pid']} of the role {row['role']!r}, application {row['application']!r}"
+        f"{since}"
+    )
+
+
+async def _apply(connection: Any, step: Step) -> Migration:
+    await connection.execute(step.sql, timeout=STEP_SECONDS)
+    applied_at = await connection.fetchval(
+        sql("schema_record"), step.number, step.name, step.checksum, step.compatible_from
+    )
+    return Migration(step.number, step.name, applied_at)

@@ -1,0 +1,117 @@
+"""What a session of ours on PostgreSQL must be like, whatever its role or database is set to.
+
+Told once, at the start of a session of our own. Behind a transaction pooler nothing may be left in
+a session: there each call is a transaction that begins with all of it, in the message of its
+BEGIN, and so costs that message and a COMMIT more. READ COMMITTED is what the arguments in the SQL
+files rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from outlast.store.postgres.statements import sql
+
+# Plans by index, results that are NULL and not a text, and sessions that stay. An error where row
+# security would hide rows: a worker whose row is hidden would be taken for gone. Not among them,
+# and so obeyed: default_transaction_read_only, by which a server that runs out of disk protects
+# itself. search_path is obeyed to find our schema, and then left at that (narrow.sql).
+_PLAIN = {
+    "jit": "off",
+    "enable_indexscan": "on",
+    "enable_indexonlyscan": "on",
+    "enable_nestloop": "on",
+    "enable_tidscan": "on",
+    "array_nulls": "on",
+    "idle_session_timeout": "0",
+    "row_security": "off",
+}
+
+
+class Transaction(StrEnum):
+    """What a transaction sees: with each statement what is committed by then, or one snapshot."""
+
+    COMMITTED = "ISOLATION LEVEL READ COMMITTED"
+    SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+@lru_cache(maxsize=64)
+def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str]:
+    """Return the settings of a session or transaction; ``statement_timeout`` is in seconds.
+
+    It bounds how long rows may stay locked that are of no use to the client any more: while the
+    session works, while it waits for the next statement, and while the client does not read its
+    reply, which neither of the first two ends (TCP on Linux; for a Unix socket see free.sql).
+    """
+    milliseconds = str(int(statement_timeout * 1000))
+    return {
+        "statement_timeout": milliseconds,
+        "idle_in_transaction_session_timeout": milliseconds,
+        "tcp_user_timeout": milliseconds,
+        "lock_timeout": "0",
+        "plan_cache_mode": "force_generic_plan" if keeps_plans else "force_custom_plan",
+        **_PLAIN,
+    }
+
+
+@lru_cache(maxsize=64)
+def begin_text(
+    kind: Transaction, statement_timeout: float | None = None, path: str | None = None
+) -> str:
+    """Return what begins a transaction; with a timeout (seconds), and makes it what a session of
+    our own is from its start. ``path``: what is left of the search_path then; None: all of it."""
+    begin = f"BEGIN {kind}"
+    if statement_timeout is None:
+        return begin
+    local = settings_of(statement_timeout, keeps_plans=False)
+    sets = [f"SET LOCAL {name} = '{value}'" for name, value in local.items()]
+    if path is not None:
+        sets.append(f"SET LOCAL search_path = {path}")
+    return "; ".join([begin, *sets])
+
+
+@asynccontextmanager
+async def in_transaction(connection: Any, begin: str) -> AsyncIterator[None]:
+    """Begin, and commit at the end; what breaks off leaves the connection in its transaction."""
+    await connection.execute(begin)
+    yield
+    await connection.execute("COMMIT")
+
+
+def is_pooled(connection: Any) -> bool:
+    """Whether a connection was opened as one that may lead to a pooler: it keeps no statements."""
+    return bool(connection._config.statement_cache_size == 0)  # noqa: SLF001  # shown nowhere else
+
+
+_paths: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of connections to poolers
+
+
+async def narrow(connection: Any, patience: float) -> bool:
+    """Leave one schema on the search_path, for good, or, behind a pooler, for ``path_of``.
+
+    ``patience``: seconds. False: nothing is done, since this leads to a pooler that did not say so.
+    """
+    pooled = is_pooled(connection)
+    if not pooled and not await _is_direct(connection, patience):
+        return False
+    found = await connection.fetchrow(sql("narrow"), not pooled, timeout=patience)
+    if pooled and found is not None:
+        _paths[connection] = found["path"]
+    return True
+
+
+async def _is_direct(connection: Any, patience: float) -> bool:
+    """Whether the session is of the process that greeted us. Leaves nothing prepared in it."""
+    pid = connection.get_server_pid()
+    own = f"SELECT WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {pid}"
+    return bool(await connection.execute(own, timeout=patience) == "SELECT 1")
+
+
+def path_of(connection: Any) -> str | None:
+    """Return the search_path of each transaction on a connection to a pooler."""
+    return _paths.get(connection)

@@ -1,0 +1,119 @@
+"""The SQL files of PostgreSQL, read once, and how rows become the values of ``store.values``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from outlast.errors import BadData, text_of
+from outlast.model.job import JobFacts, Policy
+from outlast.model.lifecycle import Transition
+from outlast.store.columns import cause_of, count_of, policy_of, progress_of
+from outlast.store.values import NewJob, Orphan, Report, Save
+
+_encode = msgspec.json.Encoder().encode
+
+Pair = tuple[int, int]  # a job's id and the token of an attempt: what guards each write about it
+
+
+def pair_of(item: Transition | Save | Report) -> Pair:
+    """Return what guards a write."""
+    return item.job_id, item.token
+
+
+@cache
+def sql(verb: str) -> str:
+    """Return the text of ``postgres/sql/VERB.sql``."""
+    return resources.files("outlast.store").joinpath("postgres", "sql", f"{verb}.sql").read_text()
+
+
+def to_json(value: Any) -> str:
+    """Return JSON text. Raises BadData for a lone surrogate."""
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError as error:
+        raise BadData(f"not a text that can be stored: {text_of(error)}") from error
+
+
+@lru_cache(maxsize=256)
+def policy_text(policy: Policy) -> str:
+    """Return a policy as it is stored."""
+    return to_json(policy)
+
+
+def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:
+    """Return jobs as the columns of enqueue.sql, without the keys."""
+    return [
+        [job.task for job in jobs],
+        [job.queue for job in jobs],
+        [job.args for job in jobs],
+        [job.priority for job in jobs],
+        [max(0.0, job.delay) for job in jobs],
+        [job.run_at for job in jobs],
+        [job.tenant for job in jobs],
+        [policy_text(job.policy) for job in jobs],
+        [job.policy.timeout for job in jobs],
+    ]
+
+
+def ends_text(transitions: Iterable[Transition]) -> str:
+    """Return transitions as the JSON that ``outlast_end_v1`` takes."""
+    return to_json([_end(transition) for transition in transitions])
+
+
+def _end(transition: Transition) -> dict[str, Any]:
+    end = msgspec.structs.asdict(transition)
+    if transition.crash is not None:
+        end["crash"] = to_json(transition.crash)
+    return end
+
+
+def array_text(values: Iterable[int]) -> str:
+    """Return numbers as PostgreSQL writes an array: the driver looks at each element of a list for
+    a nested one, which costs more than all else that it does with it."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
+def texts_array_text(values: Iterable[str | None]) -> str:
+    """Return texts, or NULL, in the same way."""
+    return f"{{{','.join(map(_quoted, values))}}}"
+
+
+def _quoted(value: str | None) -> str:
+    if value is None:
+        return "NULL"
+    if "\\" in value or '"' in value:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
+
+
+def orphan_of(row: Any) -> Orphan:
+    """Return an orphan from a row of orphans.sql."""
+    facts = JobFacts(
+        job_id=row["job_id"],
+        token=row["token"],
+        failures=count_of(row["failures"]),
+        losses=count_of(row["losses"]),
+        policy=policy_of(row["policy"]),
+        cancel_requested=row["cancel_requested"],
+        solo=row["solo"],
+        incident=row["incident"],
+        cohort=row["cohort"],
+    )
+    return Orphan(
+        facts=facts,
+        worker_id=row["worker_id"],
+        task=row["task"],
+        queue=row["queue"],
+        attempts=count_of(row["attempts"]),
+        worker=row["worker"],
+        host=row["host"],
+        progress=progress_of(row["progress"]),
+        checkpoint_age=row["checkpoint_age"],
+        cause=cause_of(row["cause"]),
+        began=row["began"],
+    )

@@ -1,0 +1,243 @@
+"""What a store must do, as verbs; what goes in and out of them is in ``store.values``.
+
+Two plain implementations (SQLite, PostgreSQL), one conformance suite that knows only the
+protocols. Every write about an attempt carries (job id, token) and is refused unless that token
+is the job's current one and the job is running; a refused write changes nothing and is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from outlast.model.lease import DeathCause
+from outlast.model.lifecycle import Transition
+from outlast.store.rows import Inspector, WorkerStatus
+from outlast.store.values import (
+    Answer,
+    Beat,
+    Cancelled,
+    Enqueued,
+    Exchanged,
+    Failing,
+    Late,
+    Look,
+    Migration,
+    NewJob,
+    NewWorker,
+    Orphan,
+    Purpose,
+    Registered,
+    Report,
+    Requeued,
+    Room,
+    Save,
+    WorkerRef,
+    WorkerSeen,
+)
+
+ORPHANS_MAX = 100  # reclaimed in one transaction
+OUTCOMES_MAX = 500  # handed in by one exchange
+CLAIMS_MAX = 500  # claimed by one exchange
+PRUNE_MAX = 1_000  # rows deleted in one transaction
+REFUSALS_KEPT = 1_000
+ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; 0002_ends.sql says the same
+ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of the store
+ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, but for a single job
+
+
+class Store(Protocol):
+    """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
+    be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
+    value, StoreCorrupt, SchemaMismatch and NotPermitted where that is so."""
+
+    url: str
+    inspector: Inspector
+
+    async def open(self) -> None:
+        """Connect and check the schema; make it first where there is none at all."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections. Safe to call twice."""
+        ...
+
+    async def drop_connections(self) -> None:
+        """Throw away connections in an unknown state; the next call makes new ones."""
+        ...
+
+    async def store_id(self) -> str:
+        """Return the id of this Outlast schema, drawn once when it was made."""
+        ...
+
+    async def migrate(self) -> list[Migration]:
+        """Bring the schema up to date; return the steps that were applied."""
+        ...
+
+    async def migrations(self) -> list[Migration]:
+        """Return all steps, applied or not. Does not change or create anything."""
+        ...
+
+    async def grant(self, role: str, purpose: Purpose) -> list[str]:
+        """Let a role of the database do what it is for; return the privileges that it lacked.
+        ConfigError: there is no such role, or this kind of store knows none."""
+        ...
+
+    async def raise_tokens(self, above: int) -> None:
+        """Make every later token larger than ``above``."""
+        ...
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
+        ...
+
+    async def register(self, new: NewWorker) -> Registered:
+        """Make a row for a worker, active, its lease running; any other live row of its instance is
+        marked lost, as by a reap, where it succeeds it. A registration asked for again finds its
+        row, alive or not, and that is a beat. NotPermitted: a privilege that a worker needs is
+        missing; nothing was done."""
+        ...
+
+    async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+        """Raise the epoch, after waiting for any exchange still under way under the old one.
+        None: the lease is lost."""
+        ...
+
+    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
+        """Move to draining or stopped. False: the lease is lost."""
+        ...
+
+    async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
+        """Ask live workers to drain and leave: each hears it with its next beat. Return the ids
+        of those that are asked, now or before; the others are gone."""
+        ...
+
+    async def announce(
+        self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Replace the tasks that this worker's row shows, and those it lacks tags for."""
+        ...
+
+    async def presence_off(self, me: WorkerRef, reason: str) -> None:
+        """Say on this worker's row that its presence proves nothing, and why."""
+        ...
+
+    async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
+        """Say on this worker's row by what it is woken, and what is wrong with that."""
+        ...
+
+    async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
+        """Say on this live worker's row which of its duties fails; None: none does any more. Never
+        waits for long, since a heartbeat's store is asked."""
+        ...
+
+    async def heartbeat(self, me: WorkerRef) -> Beat:
+        """Renew the lease: the counter goes up by one. Does not check the epoch."""
+        ...
+
+    async def exchange(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> Exchanged:
+        """Hand in what ended, take what can run next: one round trip, one commit.
+
+        Ends are judged by their own token, whatever has become of the worker's row; claims
+        need the row at this epoch. Each end that is answered busy lowers every room by one.
+        An accepted end that clears an incident puts its other queued suspects into the line.
+        """
+        ...
+
+    async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[tuple[int, int]]:
+        """Release own running jobs whose token is not in ``held``; return (job id, token).
+        Nothing happens unless the row stands at this epoch."""
+        ...
+
+    async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
+        """Save checkpoints. ``already``: this number or a later one is saved. A value that
+        differs from the last forgives the job's losses."""
+        ...
+
+    async def progress(self, reports: Sequence[Report]) -> list[Answer]:
+        """Note progress. Refusals are not recorded: nothing is lost by them."""
+        ...
+
+    async def observe(self, slack: float = 0.0) -> Look:
+        """Return one look at all active and draining workers, and at what nobody looks after:
+        orphans, and attempts more than ``slack`` seconds past their hard deadline."""
+        ...
+
+    async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
+        """Mark a worker lost, and why, if its counter still stands where it was seen; for want
+        of presence only if that is absent still. Raises StoreUnavailable while its row is locked:
+        it does not wait for one worker while others are to be found gone."""
+        ...
+
+    async def reclaim(
+        self,
+        decide: Callable[[Orphan], Transition],
+        limit: int = ORPHANS_MAX,
+        only: Collection[tuple[int, int]] | None = None,
+    ) -> list[Transition]:
+        """Close the attempts of orphans, longest-running first, as decided; return what was
+        applied. An orphan that changed hands meanwhile is left alone.
+
+        With ``only``, close exactly these (job id, token), also of a worker that is alive: what
+        that worker still says of them is refused.
+        """
+        ...
+
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
+        """Return running attempts more than ``slack`` seconds past their hard deadline by the
+        store's clock, the latest first."""
+        ...
+
+    async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
+        """Return the tokens of those (job id, token) that are no longer current: closed by
+        somebody else. An attempt that has completed itself is none of them."""
+        ...
+
+    async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
+        """Cancel queued jobs at once, ask running ones. Unknown ids are left out."""
+        ...
+
+    async def requeue(
+        self, job_ids: Sequence[int], *, from_scratch: bool = False
+    ) -> dict[int, Requeued]:
+        """Revive dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
+        without their checkpoint). Tokens go on rising. Unknown ids are left out."""
+        ...
+
+    async def discard(self, job_ids: Sequence[int]) -> int:
+        """Delete dead jobs and their attempts; return how many."""
+        ...
+
+    async def prune(
+        self, *, jobs_older_than: float, workers_older_than: float, limit: int = PRUNE_MAX
+    ) -> int:
+        """Delete completed and cancelled jobs and gone workers that ended that many seconds
+        ago, in one bounded batch; return how many rows went."""
+        ...
+
+
+class ForeignConnection(Protocol):
+    """A connection of the caller's own, inside the caller's own transaction.
+
+    ``begin`` tells people how they open a transaction on it.
+    """
+
+    begin: str
+
+    async def in_transaction(self) -> bool:
+        """Whether what is written now waits for a commit of the caller's."""
+        ...
+
+    async def store_id(self) -> str | None:
+        """Return the id of the Outlast schema it sees, or None."""
+        ...
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """As Store.enqueue, visible when the caller commits."""
+        ...
+
+    async def complete(self, job_id: int, token: int, result: Any) -> bool:
+        """Complete the attempt in the caller's transaction. False: the token is stale."""
+        ...

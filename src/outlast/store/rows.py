@@ -1,0 +1,218 @@
+"""What a store shows of itself: jobs, attempts, workers and refusals, for people and screens."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from outlast.model.crash import Crash, Progress
+from outlast.model.job import Policy, State
+from outlast.store.environment import Surroundings
+from outlast.store.statistics import Figures, Place
+
+if TYPE_CHECKING:
+    from outlast.store.history import HistoryPage
+
+
+HELD_MAX = 1_000
+
+
+class WorkerStatus(StrEnum):
+    """Only ``active`` and ``draining`` workers hold jobs; the others never come back."""
+
+    ACTIVE = "active"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
+    ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect).
+    ``malformed``: columns that cannot be read, and are shown as if nothing were there."""
+
+    id: int
+    task: str
+    queue: str
+    state: State
+    priority: int
+    attempt_count: int
+    failures: int
+    losses: int
+    token: int | None
+    waiting: bool
+    args: str
+    policy: Policy
+    run_at: float
+    enqueued_at: float
+    worker_id: int | None = None
+    worker: str | None = None
+    host: str | None = None
+    key: str | None = None
+    tenant: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    cancel_requested: bool = False
+    hard_deadline: float | None = None
+    progress: Progress | None = None
+    checkpoint: str | None = None
+    checkpoint_at: float | None = None
+    result: str | None = None
+    solo: int = 0
+    incident: int | None = None
+    cohort: int | None = None
+    malformed: str | None = None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A running job, who runs it, and the job whose result it waits for, if it does."""
+
+    job_id: int
+    worker_id: int
+    waits_for: int | None = None
+
+
+class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A closed attempt that did not complete. ``repeats``: how many in a row have ended with this
+    outcome, this one included. ``dropped``: how many rows of earlier attempts, none of which was
+    charged, were deleted up to this end: only the first and the last are kept. ``malformed`` as of
+    a job."""
+
+    job_id: int
+    token: int
+    number: int
+    outcome: str
+    charge: str
+    started_at: float
+    ended_at: float
+    worker_id: int | None = None
+    worker: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    message: str = ""
+    progress: Progress | None = None
+    checkpoint_age: float | None = None
+    crash: Crash | None = None
+    repeats: int = 1
+    dropped: int = 0
+    malformed: str | None = None
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as it is read. ``lacks``: tasks that it knows but may not serve -> missing tags.
+    ``presence``: under which incarnation of the database its lock was taken, and by which role.
+    ``failing``: the duty that fails, a colon and the error. ``unheard``: seconds since its last
+    beat, by the store's clock. ``malformed`` as of a job. ``lock_free``: its lock file on this
+    machine is free, so it is dead (``liveness``)."""
+
+    id: int
+    name: str
+    host: str
+    pid: int
+    status: WorkerStatus
+    epoch: int
+    beat: int
+    heartbeat: float
+    lease: float
+    queues: list[str]
+    tasks: list[str]
+    running: int
+    started_at: float
+    heartbeat_at: float
+    lease_expires_at: float
+    stopped_at: float | None = None
+    release: str | None = None
+    lock_path: str | None = None
+    tags: list[str] = []
+    lacks: dict[str, list[str]] = {}
+    instance: str | None = None
+    drain_requested: bool = False
+    cause: str | None = None
+    presence: str | None = None
+    presence_off: str | None = None
+    wakeup: str | None = None
+    failing: str | None = None
+    failing_since: float | None = None
+    boot_id: str = ""
+    lock_device: int | None = None
+    lock_inode: int | None = None
+    unheard: float | None = None
+    malformed: str | None = None
+    lock_free: bool = False
+
+
+class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A refused write: who tried what, and how many seconds late. ``worker`` is told by the token:
+    None where nothing is known of that attempt any more."""
+
+    job_id: int
+    token: int
+    verb: str
+    at: float
+    late_by: float | None = None
+    worker: str | None = None
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to list, newest id first."""
+
+    state: State | None = None
+    queue: str | None = None
+    task: str | None = None
+    tenant: str | None = None
+    limit: int = 50
+    before_id: int | None = None
+
+
+class Inspector(Protocol):
+    """Reads for people and screens. Never writes, takes no locks."""
+
+    async def job(self, job_id: int) -> StoredJob | None:
+        """Return one job."""
+        ...
+
+    async def jobs(self, which: JobFilter) -> list[StoredJob]:
+        """Return jobs, newest first."""
+        ...
+
+    async def attempts(self, job_id: int) -> list[AttemptRow]:
+        """Return a job's closed attempts, in the order of their tokens."""
+        ...
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return all workers whose rows are kept, by id."""
+        ...
+
+    async def held(self, limit: int = HELD_MAX) -> list[Held]:
+        """Return running jobs by worker, so many at most."""
+        ...
+
+    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
+        """Return refused writes, newest first."""
+        ...
+
+    async def place(self, job_id: int) -> Place | None:
+        """Return where a job stands among the others, in bounded numbers."""
+        ...
+
+    async def figures(self) -> Figures:
+        """Return what the store holds, in bounded numbers of one snapshot."""
+        ...
+
+    async def surroundings(self) -> Surroundings:
+        """Return what the store stands on. Works without a schema, too."""
+        ...
+
+    async def known_tasks(self) -> set[str]:
+        """Return the tasks that some active worker announces."""
+        ...
+
+    async def history(self, after_id: int = 0, limit: int = 1_000) -> HistoryPage:
+        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
+        ...
+
+    async def counts(self) -> dict[tuple[str, State], int]:
+        """Return the number of jobs by (queue, state)."""
+        ...

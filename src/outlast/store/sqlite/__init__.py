@@ -1,0 +1,20 @@
+"""Jobs in a SQLite file: no server, any number of processes on one machine.
+
+store.py        SqliteStore: the verbs
+exchange.py     the hot path: hand in what ended and claim what is next, in one transaction
+suspects.py     which cohort of suspects runs next; part of the exchange
+refusals.py     what a write without a current attempt is answered, and the record of it
+jobs.py         what happens to jobs outside of the exchange: enqueue, cancel, checkpoint
+workers.py      workers' rows and beats, and what becomes of the jobs of lost workers
+inspector.py    reads for people and screens
+environment.py  the file, the disk under it and the library, for the doctor
+connection.py   one connection on a thread of its own, so that no disk blocks a loop
+thread.py       the thread that a connection lives on
+schema.py       makes, checks and migrates the schema
+errors.py       what sqlite3 raises, as Outlast's errors, each with what to do about it
+url.py          what a URL names: a file, and how strict to be about where it lies
+library.py      which SQLite libraries work, and which damage a database in WAL mode
+statements.py   loads the SQL files
+sql/            one file for each verb and migration; its head argues why it is right
+line.py         the line on SQLite
+"""

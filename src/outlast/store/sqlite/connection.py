@@ -1,0 +1,310 @@
+"""One connection on a thread of its own, so that no disk ever blocks an event loop.
+
+Everything that runs SQL is a plain function of a cursor, handed in as ``work``; this room opens
+the connection, brackets transactions, waits for locks and turns errors into Outlast's.
+
+A file that is deleted or replaced lives on for those that have it open, and for nobody else. So
+each call first looks whether the file at the path is still the one that is open, and after a commit
+looks again. SQLite does the same as it closes the old one, and leaves the log of the new one alone.
+
+A fork would copy SQLite's idea of the locks that this process holds into a process that holds
+none; so connections are closed just before a fork and opened again when next needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from outlast.clock import Clock
+from outlast.errors import ConfigError, StoreUnavailable
+from outlast.store.sqlite.errors import is_busy, translated
+from outlast.store.sqlite.statements import statements
+from outlast.store.sqlite.thread import OneThread
+
+T = TypeVar("T")
+ROUND_SECONDS = 0.05  # sqlite3's own wait; more patience is more rounds of it
+
+_TRANSACTION = statements("transaction")
+_OPEN = statements("open")
+_alive: weakref.WeakSet[SqliteConnection] = weakref.WeakSet()
+_held: list[SqliteConnection] = []  # between the hooks of one fork
+_forking = threading.Lock()  # two threads may fork at once; each must let go of what it took
+_PAUSE = threading.Event()  # never set: waiting for it is a pause on the thread
+PAUSE_SECONDS = 0.005  # some locks are refused without sqlite3's own wait
+OPEN_TRIES = 3  # while the file at the path is replaced just then
+
+Place = tuple[int, int]  # device and inode
+_text = partial(str, encoding="utf-8", errors="replace")
+Work = Callable[[sqlite3.Cursor, float], T]  # with a cursor and the time
+
+
+class SqliteConnection:
+    """A lazily opened connection, and the one thread that uses it.
+
+    ``patience`` is how many seconds a call waits for locks of others. Calls may come from any
+    event loop; they run one after the other. ``on_other_file`` is done first, in a transaction of
+    its own, to a file that has taken the place of the one that was open.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        patience: float,
+        read_only: bool,
+        on_other_file: Work[None] | None = None,
+    ) -> None:
+        self.path = path
+        self._clock = clock
+        self._rounds = max(1, round(patience / ROUND_SECONDS))
+        self._read_only = read_only
+        self._on_other_file = on_other_file
+        self._connection: sqlite3.Connection | None = None
+        self._place: Place | None = None  # of the file that is open
+        self._is_other = False  # the file was replaced, and nothing was done to the new one yet
+        self._executor: OneThread | None = None
+        self._lock = threading.RLock()
+        _alive.add(self)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run a function on the thread. Raises Outlast's errors."""
+        if self._executor is None:
+            self._executor = OneThread("outlast-sqlite")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._guard, job)
+
+    async def read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """Run statements that only read, without the write lock."""
+        return await self.run(lambda: self.read_now(work))
+
+    async def write(self, work: Work[T]) -> T:
+        """Run ``work(cursor, now)`` in one transaction under the write lock, all or nothing."""
+        return await self.run(lambda: self.write_now(work))
+
+    def read_now(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """As ``read``, on the thread itself."""
+        return self._patiently(lambda: work(self.connect().cursor()), self._rounds)
+
+    def write_now(self, work: Work[T], *, brief: bool = False) -> T:
+        """As ``write``, on the thread itself; ``brief``: give up after one round."""
+        return self._patiently(lambda: self._transaction(work), 1 if brief else self._rounds)
+
+    def create_now(self) -> None:
+        """Open the connection, making the file where there is none. On the thread only."""
+        self._patiently(lambda: self.connect(create=True), self._rounds)
+
+    def connect(self, *, create: bool = False) -> sqlite3.Connection:
+        """Return the connection, opened where it is not. On the thread only.
+
+        Raises StoreUnavailable, once, where the file that was open is not at its path any more.
+        """
+        if self._connection is not None:
+            self._check_place("nothing was done")
+            return self._connection
+        mode = "ro" if self._read_only else "rwc" if create else "rw"
+        connection, place = _opened(self.path, mode)
+        try:
+            self._arrive(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._place = connection, place
+        return connection
+
+    def _arrive(self, connection: sqlite3.Connection) -> None:
+        if self._is_other and self._on_other_file is not None and not self._read_only:
+            self._bracket(connection.cursor(), self._on_other_file)
+        self._is_other = False
+
+    def _check_place(self, so: str) -> None:
+        if place_of(self.path) != self._place:
+            self._is_other = True
+            self.disconnect()
+            raise StoreUnavailable(
+                f"{self.path} was deleted, or another file has taken its place: {so}"
+            )
+
+    def disconnect(self) -> None:
+        """Close the connection. On the thread, or while nothing runs on it."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    async def close(self) -> None:
+        """Close the connection and end the thread. Safe to call twice."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(executor, self._guard, self.disconnect)
+            except RuntimeError:  # the interpreter is ending: no thread takes work any more
+                self._guard(self.disconnect)
+            executor.shutdown()
+
+    def before_fork(self) -> None:
+        """Wait for what is under way, then leave nothing open that a child would inherit."""
+        self._lock.acquire()
+        self.disconnect()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew: the thread did not come along."""
+        self._lock = threading.RLock()
+        self._executor = None
+
+    def _guard(self, job: Callable[[], T]) -> T:
+        with self._lock:
+            try:
+                return job()
+            except Exception as error:
+                other = translated(error, self.path)
+                if other is error:
+                    raise
+                raise other from error
+
+    def _patiently(self, attempt: Callable[[], T], rounds: int) -> T:
+        """Try again, from the start, as long as others hold locks: nothing was changed then."""
+        for _ in range(rounds - 1):
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+            _PAUSE.wait(PAUSE_SECONDS)
+        return attempt()
+
+    def _transaction(self, work: Work[T]) -> T:
+        result = self._bracket(self.connect().cursor(), work)
+        self._check_place("what was written last may be lost")
+        return result
+
+    def _bracket(self, cursor: sqlite3.Cursor, work: Work[T]) -> T:
+        cursor.execute(_TRANSACTION["begin"])
+        try:
+            result = work(cursor, self._clock.wall())
+            cursor.execute(_TRANSACTION["commit"])
+        except BaseException:
+            if cursor.connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    cursor.execute(_TRANSACTION["rollback"])
+            raise
+        return result
+
+
+def place_of(path: Path) -> Place | None:
+    """Return what tells the file at this path from all others that exist; None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _opened(path: Path, mode: str) -> tuple[sqlite3.Connection, Place | None]:
+    for _ in range(OPEN_TRIES):
+        before = place_of(path)
+        connection = _connected(path, mode)
+        place = place_of(path)
+        if before in {None, place}:
+            return connection, place
+        connection.close()
+    raise StoreUnavailable(f"{path} is replaced again and again")
+
+
+def _connected(path: Path, mode: str) -> sqlite3.Connection:
+    check_path(path, must_exist=mode != "rwc")
+    if mode == "rwc" and not path.exists():
+        _make_private(path)
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode={mode}",
+        uri=True,
+        timeout=ROUND_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.text_factory = _text  # another program's text may be no UTF-8
+    try:
+        if mode != "ro":
+            _set_up(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file that no other user can read, whatever the umask; SQLite gives the same
+    mode to the files that it makes beside it. It gets its name after it was closed: to close it
+    would drop the locks that this process has on it. Where it cannot be made, SQLite makes one by
+    the umask, or says why it cannot."""
+    with suppress(OSError):
+        fd, made = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
+        os.close(fd)
+        try:
+            with suppress(FileExistsError):
+                os.link(made, path)
+        finally:
+            os.unlink(made)
+
+
+def _set_up(connection: sqlite3.Connection, path: Path) -> None:
+    mode = connection.execute(_OPEN["wal"]).fetchone()[0]
+    if mode != "wal":
+        raise StoreUnavailable(f"{path} cannot be put into WAL mode (it stays in {mode!r} mode)")
+    for name in ("full", "cache", "temporary"):
+        connection.execute(_OPEN[name])
+
+
+def check_path(path: Path, *, must_exist: bool) -> None:
+    """Raise a clear error for what SQLite would only call "unable to open"."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a directory: the URL must name a file in it")
+    if not path.parent.is_dir():
+        raise StoreUnavailable(f"the directory {path.parent} does not exist: make it first")
+    if must_exist and not path.exists():
+        raise StoreUnavailable(f"{path} does not exist")
+    if path.exists() and not os.access(path, os.R_OK):
+        raise StoreUnavailable(f"{path} cannot be read by this user")
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    _held[:] = _alive
+    for connection in _held:
+        connection.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for connection in _held:
+        connection.after_fork_in_parent()
+    _held.clear()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    for connection in _held:
+        connection.after_fork_in_child()
+    _held.clear()
+    _forking.release()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)

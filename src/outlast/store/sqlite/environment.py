@@ -1,0 +1,74 @@
+"""What a SQLite store stands on: its file, the disk under it, the library."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from outlast.clock import Clock
+from outlast.store.environment import SqliteFacts, owner_unless_own
+from outlast.store.lockfile import refuses
+from outlast.store.sqlite import library
+from outlast.store.sqlite.connection import SqliteConnection
+from outlast.store.sqlite.statements import statements
+
+_SQL = statements("surroundings")
+
+
+async def surroundings(connection: SqliteConnection, clock: Clock) -> SqliteFacts:
+    """Return the facts. Changes nothing: a file that is not in WAL mode is left as it is."""
+    path = connection.path
+    mode = await _pragma(connection, "journal_mode")
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    sound = writable and mode == "wal"
+    disk = os.statvfs(path.parent)
+    open_to = _open_to(path)
+    return SqliteFacts(
+        version=sqlite3.sqlite_version,
+        faults=library.check(),
+        path=str(path),
+        journal_mode=mode,
+        synchronous=int(await _as_worker(path, clock)) if sound else None,
+        writable=writable,
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        wal_bytes=_size(path.with_name(f"{path.name}-wal")),
+        network=refuses(path),
+        open_to=open_to,
+        owners={name: owner for name in open_to if (owner := owner_unless_own(name))},
+        directory_mode=stat.S_IMODE(path.parent.stat().st_mode),
+    )
+
+
+async def _as_worker(path: Path, clock: Clock) -> str:
+    """Return the durability of a connection that is opened as a worker opens it."""
+    own = SqliteConnection(path, clock=clock, patience=1.0, read_only=False)
+    try:
+        return await _pragma(own, "synchronous")
+    finally:
+        await own.close()
+
+
+async def _pragma(connection: SqliteConnection, name: str) -> str:
+    return str(await connection.read(lambda cursor: cursor.execute(_SQL[name]).fetchone()[0]))
+
+
+def _open_to(path: Path) -> dict[str, int]:
+    """Return the modes of what is the store's own and is not its owner's alone."""
+    found = {}
+    for end in ("", "-wal", "-shm", "-locks"):
+        with suppress(OSError):
+            own = path.with_name(path.name + end)
+            mode = stat.S_IMODE(own.stat().st_mode)
+            if mode & 0o077:
+                found[str(own)] = mode
+    return found
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,295 @@
+"""The hot path: hand in what ended, take what can run next. Plain functions of a cursor.
+
+They run inside one write transaction (sqlite/sql/exchange.sql argues why that is right). The
+common case, a batch of completions that are all current, is one statement; whenever the
+count of changed rows tells that something was not current, the batch is undone to a savepoint
+and judged one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.errors import BadData
+from outlast.model.crash import Charge, CrashKind
+from outlast.model.job import Policy, State
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.columns import count_of, read_policy
+from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX
+from outlast.store.sqlite import line, suspects
+from outlast.store.sqlite.line import Row, draw
+from outlast.store.sqlite.refusals import judged
+from outlast.store.sqlite.statements import statements
+from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, bytes_max
+
+NUL = "\\u0000"  # as JSON has it, and two other texts too
+
+_SQL = statements("exchange")
+_MARK = statements("transaction")
+_COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
+_encode = msgspec.json.Encoder().encode
+
+
+def exchange(
+    cursor: Cursor,
+    now: float,
+    me: WorkerRef,
+    ended: Sequence[Transition],
+    rooms: Sequence[Room],
+    *,
+    turn: line.Turn | None = None,
+) -> Exchanged:
+    """Judge the ends by their own tokens; claim only if the worker's row stands. ``turn``: whose
+    turn among the queues it is, kept from one exchange to the next."""
+    status = worker_status(cursor, me)
+    answers = hand_in(cursor, now, ended)
+    claimed: list[Claimed] = []
+    next_due, solo_waiting, cut = None, 0, False
+    if status == "active" and rooms:
+        most, soonest = waiting(cursor)
+        if soonest is not None and soonest <= now:
+            line.line_up_due(cursor, now, rooms)
+        fit = [room for room in rooms if room.solo <= most]
+        claimed, cut = claim(cursor, now, me, fit, turn or line.Turn())
+        next_due = seconds_to_next(cursor, now, rooms, claimed, most)
+        solo_waiting = suspects.waiting(cursor, now, rooms, most)
+    return Exchanged(
+        valid=status in {"active", "draining"},
+        answers=answers,
+        claimed=claimed,
+        cancels=cancels_of(cursor, me.worker_id),
+        next_due=next_due,
+        solo_waiting=solo_waiting,
+        cut=cut,
+    )
+
+
+def worker_status(cursor: Cursor, me: WorkerRef) -> str | None:
+    """Return the status of the worker's row at this epoch; None if it does not stand there."""
+    row = cursor.execute(_SQL["worker"], (me.worker_id, me.epoch, me.registration)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def cancels_of(cursor: Cursor, worker_id: int) -> list[tuple[int, int]]:
+    """Return (job id, token) of the worker's running jobs with a cancel request."""
+    return cursor.execute(_SQL["cancels"], (worker_id,)).fetchall()
+
+
+# ---------------------------------------------------------------------------- what ended
+
+
+def hand_in(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[Answer]:
+    """Write the ends that are current; record the others as refused, unless written before."""
+    if not ended:
+        return []
+    if len({end.job_id for end in ended}) == len(ended):
+        cursor.execute(_MARK["mark"])
+        if apply(cursor, now, ended) == len(ended):
+            cursor.execute(_MARK["forget_mark"])
+            return [Answer.ACCEPTED] * len(ended)
+        cursor.execute(_MARK["undo_to_mark"])
+        cursor.execute(_MARK["forget_mark"])
+    return [_hand_in_one(cursor, now, end) for end in ended]
+
+
+def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
+    """Write ends of different jobs, each guarded by its token; return how many were current."""
+    completed = State.COMPLETED  # once: by way of its class, it takes Python 3.11 0.3 us
+    plain = [end for end in ended if end.state is completed]
+    count, other = 0, []
+    if len(plain) < len(ended):
+        other = [_unless_forgiven(cursor, end) for end in ended if end.state is not completed]
+    if plain:
+        values = {"now": now, "results": _results(plain)}
+        count += cursor.execute(_SQL["complete"], values).rowcount
+    if other:
+        evidence = [_evidence(end, now) for end in other]
+        cursor.executemany(_SQL["keep_evidence"], evidence)
+        cursor.executemany(_SQL["drop_evidence"], evidence)
+        count += cursor.executemany(_SQL["end"], _moves(cursor, now, other)).rowcount
+    incidents = {end.clears for end in other if end.clears is not None}
+    if incidents and count == len(ended):  # else it is undone, or was refused
+        clear(cursor, now, incidents)
+    return count
+
+
+def _unless_forgiven(cursor: Cursor, end: Transition) -> Transition:
+    """Return the way back to the queue where the budget of losses that has ended a job was
+    forgiven by a save of which its worker never heard."""
+    if end.state is not State.DEAD or end.charge is not Charge.LOSS:
+        return end
+    row = cursor.execute(_SQL["losses"], (end.job_id, end.token)).fetchone()
+    spent = row is None or row[0] + 1 >= end.losses
+    return end if spent else msgspec.structs.replace(end, state=State.QUEUED)
+
+
+def _results(ended: Sequence[Transition]) -> str:
+    text = _encode({f"{end.job_id}:{end.token}": end.result for end in ended}).decode()
+    if NUL in text and any("\0" in (end.result or "") for end in ended):
+        raise BadData("a result holds a NUL character")  # SQLite's JSON ends at it
+    return text
+
+
+def clear(cursor: Cursor, now: float, incidents: Iterable[int]) -> None:
+    """Put the queued suspects of these incidents into the line, or among the scheduled jobs."""
+    looks = [cursor.execute(_SQL["suspects_of"], (each,)).fetchall() for each in incidents]
+    innocent = [row for rows in looks for row in rows]
+    due = sum(run_at <= now for _, run_at in innocent)
+    positions = iter(draw(cursor, "position", due) if due else ())
+    rows = [(next(positions) if run_at <= now else None, job_id) for job_id, run_at in innocent]
+    cursor.executemany(_SQL["clear"], rows)
+
+
+def _hand_in_one(cursor: Cursor, now: float, end: Transition) -> Answer:
+    if apply(cursor, now, [end]):
+        return Answer.ACCEPTED
+    return judged(cursor, now, end.job_id, end.token, end.outcome, may_be_completed=_COMPLETED)
+
+
+def _evidence(end: Transition, now: float) -> dict[str, Any]:
+    return {
+        "pid": end.pid,
+        "outcome": end.outcome,
+        "charge": end.charge.value,
+        "message": end.message,
+        "crash": None if end.crash is None else _encode(end.crash).decode(),
+        "now": now,
+        "job_id": end.job_id,
+        "token": end.token,
+        "kept_first": ATTEMPTS_KEPT_FIRST,
+        "kept_last": ATTEMPTS_KEPT_LAST,
+    }
+
+
+def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict[str, Any]]:
+    back = {end.token for end in ended if _joins_the_line(end)}
+    positions = iter(draw(cursor, "position", len(back)) if back else ())
+    return [
+        {
+            "state": end.state.value,
+            "position": next(positions) if end.token in back else None,
+            "delay": max(0.0, end.delay),
+            "doubles_to": end.doubles_to,
+            "now": now,
+            "failures": end.failures,
+            "loss": int(end.charge is Charge.LOSS),
+            "solo": end.solo,
+            "incident": end.incident,
+            "cohort": end.cohort,
+            "job_id": end.job_id,
+            "token": end.token,
+        }
+        for end in ended
+    ]
+
+
+def _joins_the_line(end: Transition) -> bool:
+    return end.state is State.QUEUED and end.delay <= 0 and end.solo == 0
+
+
+# ------------------------------------------------------------------------ what runs next
+
+
+def waiting(cursor: Cursor) -> tuple[int, float | None]:
+    """Return the largest ``solo`` of any queued job (0: there are no suspects), and when the first
+    scheduled job falls due (None: there is none)."""
+    solo, soonest = cursor.execute(_SQL["waiting"]).fetchone()
+    return solo, soonest
+
+
+def claim(
+    cursor: Cursor,
+    now: float,
+    me: WorkerRef,
+    rooms: Sequence[Room],
+    turn: line.Turn,
+) -> tuple[list[Claimed], bool]:
+    """Take jobs out of the line, room by room, at most CLAIMS_MAX and as many bytes as a reply may
+    bring; return whether those have cut it short."""
+    claimed: list[Claimed] = []
+    left = bytes_max(rooms)
+    for room in rooms:
+        limit = min(room.limit, CLAIMS_MAX - len(claimed))
+        if limit <= 0:
+            continue
+        if room.solo:
+            found = suspects.next_cohort(cursor, now, room, limit)
+        else:
+            found = line.next_in_line(cursor, room, limit, turn)
+        count, left = _within(found, left, least=0 if claimed else 1)
+        claimed.extend(_take(cursor, now, me, found[:count]))
+        if count < len(found):
+            return claimed, True
+    return claimed, False
+
+
+def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
+    """Return how many of these rows, and at least so many, have no more bytes than are left, and
+    what is then left."""
+    for count, row in enumerate(found):
+        if row[12] > left and count >= least:
+            return count, left
+        left -= row[12]
+    return len(found), left
+
+
+def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> list[Claimed]:
+    if not found:
+        return []
+    tokens = draw(cursor, "token", len(found))
+    values = {
+        "worker_id": me.worker_id,
+        "token": tokens[0],
+        "now": now,
+        "ids": _encode([row[2] for row in found]).decode(),
+    }
+    cursor.execute(_SQL["claim"], values)
+    policies = {text: read_policy(text) for text in {row[9] for row in found}}  # jobs share a few
+    return [
+        _claimed(cursor, row, token, *policies[row[9]])
+        for token, row in zip(tokens, found, strict=True)
+    ]
+
+
+def _claimed(
+    cursor: Cursor, row: Row, token: int, policy: Policy, malformed: str | None
+) -> Claimed:
+    args, checkpoint = row[5], row[11]
+    if args is None:
+        args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
+    solo, incident, cohort = row[13:] or (0, None, None)
+    return Claimed(
+        job_id=row[2],
+        token=token,
+        task=row[3],
+        queue=row[4],
+        args=args,
+        number=count_of(row[6]) + 1,
+        failures=count_of(row[7]),
+        losses=count_of(row[8]),
+        policy=policy,
+        tenant=row[10],
+        checkpoint=checkpoint,
+        priority=-row[0],
+        solo=solo,
+        incident=incident,
+        cohort=cohort,
+        malformed=malformed,
+    )
+
+
+def seconds_to_next(
+    cursor: Cursor, now: float, rooms: Sequence[Room], claimed: Sequence[Claimed], most: int
+) -> float | None:
+    """Return in how many seconds the next job falls due that there would be room for."""
+    ordinary = [room for room in rooms if not room.solo]
+    full = sum(not each.solo for each in claimed) >= sum(room.limit for room in ordinary)
+    times = [] if full else [line.next_due(cursor, ordinary)]
+    alone = [room for room in rooms if 0 < room.solo <= most]
+    times += [suspects.next_due(cursor, now, room) for room in alone]
+    known = [time for time in times if time is not None]
+    return max(0.0, min(known) - now) if known else None

@@ -1,0 +1,224 @@
+"""Reads for people and screens, on SQLite."""
+
+from __future__ import annotations
+
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.model.job import State
+from outlast.store.columns import (
+    crash_of,
+    finite,
+    held_of,
+    lacks_of,
+    malformed,
+    names_of,
+    policy_of,
+    progress_of,
+)
+from outlast.store.environment import SqliteFacts
+from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.rows import (
+    HELD_MAX,
+    AttemptRow,
+    Held,
+    JobFilter,
+    RefusalRow,
+    StoredJob,
+    WorkerRow,
+    WorkerStatus,
+)
+from outlast.store.sqlite.connection import SqliteConnection
+from outlast.store.sqlite.environment import surroundings
+from outlast.store.sqlite.statements import statements
+from outlast.store.statistics import (
+    COUNT_MAX,
+    FIGURES_MAX,
+    LANES_MAX,
+    NAMED_MAX,
+    Ended,
+    Figures,
+    Lane,
+    Number,
+    Place,
+    Undecodable,
+    Waiting,
+)
+
+_FIGURES = statements("figures")
+_SNAPSHOT = statements("transaction")
+_SQL = statements("inspect") | statements("place")
+
+
+class SqliteInspector:
+    """The ``Inspector`` of a SQLite store. Never writes, takes no locks."""
+
+    def __init__(self, connection: SqliteConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    async def job(self, job_id: int) -> StoredJob | None:
+        """Return one job."""
+        rows = await self._rows("job", {"id": job_id, "now": self._clock.wall()})
+        return _job(rows[0]) if rows else None
+
+    async def jobs(self, which: JobFilter) -> list[StoredJob]:
+        """Return jobs, newest first."""
+        values = msgspec.structs.asdict(which) | {"now": self._clock.wall()}
+        return [_job(row) for row in await self._rows("jobs", values)]
+
+    async def attempts(self, job_id: int) -> list[AttemptRow]:
+        """Return a job's closed attempts, in the order of their tokens."""
+        return [_attempt(row) for row in await self._rows("attempts", (job_id,))]
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return all workers whose rows are kept, by id."""
+        return [_worker(row) for row in await self._rows("workers", {"now": self._clock.wall()})]
+
+    async def held(self, limit: int = HELD_MAX) -> list[Held]:
+        """Return running jobs by worker, so many at most."""
+        return [held_of(*row) for row in await self._rows("held", {"limit": limit})]
+
+    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
+        """Return refused writes, newest first."""
+        rows = await self._rows("refusals", {"job_id": job_id, "limit": limit})
+        return [RefusalRow(**finite(dict(zip(_REFUSAL, row, strict=True)))) for row in rows]
+
+    async def place(self, job_id: int) -> Place | None:
+        """Return where a job stands among the others."""
+        bounds = {"most": COUNT_MAX, "named": NAMED_MAX}
+        rows = await self._rows("place", {"id": job_id, "now": self._clock.wall()} | bounds)
+        return _place(rows[0]) if rows else None
+
+    async def figures(self) -> Figures:
+        """Return what the store holds, in bounded numbers of one snapshot."""
+        now = self._clock.wall()
+        values = {"now": now, "most": FIGURES_MAX, "lanes": LANES_MAX}
+
+        def look(cursor: Cursor) -> Figures:
+            cursor.execute(_SNAPSHOT["snapshot"])
+            try:
+                found: dict[str, Any] = {
+                    name: [_struct(kind, row) for row in cursor.execute(_FIGURES[name], values)]
+                    for name, kind in _FIGURE.items()
+                }
+                refused = cursor.execute(_FIGURES["refused"], values).fetchone()[0]
+            finally:
+                cursor.execute(_SNAPSHOT["rollback"])
+            return Figures(now=now, refused=refused, **found)
+
+        return await self._connection.read(look)
+
+    async def surroundings(self) -> SqliteFacts:
+        """Return what the file stands on."""
+        return await surroundings(self._connection, self._clock)
+
+    async def known_tasks(self) -> set[str]:
+        """Return the tasks that some active worker announces."""
+        rows = await self._rows("known_tasks", ())
+        return {task for row in rows for task in names_of(row[0])}
+
+    async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
+        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
+
+        def look(cursor: Cursor) -> HistoryPage:
+            cursor.execute(_SNAPSHOT["snapshot"])
+            try:
+                rows = cursor.execute(_SQL["history_jobs"], (after_id, limit)).fetchall()
+                jobs = [_past(row) for row in rows]
+                span = {"after": after_id, "last": jobs[-1].id if len(jobs) == limit else None}
+                attempts = cursor.execute(_SQL["history_attempts"], span).fetchall()
+                token_last = cursor.execute(_SQL["token_last"]).fetchone()[0]
+            finally:
+                cursor.execute(_SNAPSHOT["rollback"])
+            return page_of(jobs, [_attempt_past(row) for row in attempts], token_last, limit)
+
+        return await self._connection.read(look)
+
+    async def counts(self) -> dict[tuple[str, State], int]:
+        """Return the number of jobs by (queue, state)."""
+        return {(row[0], State(row[1])): row[2] for row in await self._rows("counts", ())}
+
+    async def _rows(self, name: str, values: Any) -> list[tuple[Any, ...]]:
+        def look(cursor: Cursor) -> list[tuple[Any, ...]]:
+            return cursor.execute(_SQL[name], values).fetchall()
+
+        return await self._connection.read(look)
+
+
+# sqlite/sql/inspect.sql and its neighbours select the columns in the order of these fields
+# but for the last: what is malformed; of a worker whether its lock is free, too
+_JOB = StoredJob.__struct_fields__[:-1]
+_ATTEMPT = AttemptRow.__struct_fields__[:-1]
+_WORKER = WorkerRow.__struct_fields__[:-2]
+_REFUSAL = RefusalRow.__struct_fields__
+_PLACE = Place.__struct_fields__
+_FIGURE: dict[str, type[msgspec.Struct]] = {
+    "lanes": Lane,
+    "waiting": Waiting,
+    "running": Number,
+    "suspects": Number,
+    "dead": Number,
+    "ended": Ended,
+    "undecodable": Undecodable,
+}
+
+
+def _struct(kind: type[msgspec.Struct], row: tuple[Any, ...]) -> Any:
+    return kind(**dict(zip(kind.__struct_fields__, row, strict=True)))
+
+
+def _job(row: tuple[Any, ...]) -> StoredJob:
+    values = dict(zip(_JOB, row, strict=True))
+    values["malformed"] = malformed(values)
+    values["state"] = State(values["state"])
+    values["waiting"] = bool(values["waiting"])
+    values["cancel_requested"] = bool(values["cancel_requested"])
+    values["policy"] = policy_of(values["policy"])
+    values["progress"] = progress_of(values["progress"])
+    return StoredJob(**values)
+
+
+_PAST = tuple(name for name in JobPast.__struct_fields__ if name != "attempts")
+
+
+def _past(row: tuple[Any, ...]) -> JobPast:
+    values = dict(zip(_PAST, row, strict=True))
+    values["state"] = State(values["state"])
+    values["policy"] = policy_of(values["policy"])
+    status = values["worker_status"]
+    values["worker_status"] = None if status is None else WorkerStatus(status)
+    return JobPast(**values)
+
+
+def _attempt_past(row: tuple[Any, ...]) -> AttemptPast:
+    values = dict(zip(AttemptPast.__struct_fields__, row, strict=True))
+    values["has_crash"] = bool(values["has_crash"])
+    return AttemptPast(**values)
+
+
+def _attempt(row: tuple[Any, ...]) -> AttemptRow:
+    values = finite(dict(zip(_ATTEMPT, row, strict=True)))
+    values["malformed"] = malformed(values)
+    values["progress"] = progress_of(values["progress"])
+    values["crash"] = crash_of(values["crash"])
+    return AttemptRow(**values)
+
+
+def _worker(row: tuple[Any, ...]) -> WorkerRow:
+    values = dict(zip(_WORKER, row, strict=True))
+    values["malformed"] = malformed(values)
+    values["status"] = WorkerStatus(values["status"])
+    values |= {name: names_of(values[name]) for name in ("queues", "tasks", "tags")}
+    values["lacks"] = lacks_of(values["lacks"])
+    values["drain_requested"] = bool(values["drain_requested"])
+    return WorkerRow(**values)
+
+
+def _place(row: tuple[Any, ...]) -> Place:
+    values = dict(zip(_PLACE, row, strict=True))
+    values["incident"] = msgspec.json.decode(values["incident"])
+    return Place(**values)

@@ -1,0 +1,276 @@
+"""What happens to jobs outside of the exchange: plain functions of a cursor.
+
+``enqueue_on``, ``complete_on`` and ``store_id_on`` also run on a connection of the caller's own,
+inside the caller's transaction: they never begin or commit, and do not depend on its text
+factory or isolation level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.errors import BadData, SchemaMismatch
+from outlast.model.job import Policy
+from outlast.store.keys import check_batch, held
+from outlast.store.protocol import ENQUEUE_MAX
+from outlast.store.sqlite.errors import translated
+from outlast.store.sqlite.line import draw
+from outlast.store.sqlite.refusals import refuse
+from outlast.store.sqlite.statements import statements
+from outlast.store.values import Answer, Cancelled, Enqueued, NewJob, Report, Requeued, Save
+
+_ENQUEUE = statements("enqueue")
+_CHECKPOINT = statements("checkpoint")
+_CANCEL = statements("cancel")
+_REQUEUE = statements("requeue")
+_DISCARD = statements("discard")
+_PRUNE = statements("prune")
+_PLACES = statements("sequences")["draw_places"]
+_COMPLETE = statements("complete")["complete"]
+_HAS_SCHEMA = statements("migrate")["has_schema"]
+_LOCK = statements("migrate")["lock"]
+_STORE_ID = statements("migrate")["store_id"]
+_encode = msgspec.json.Encoder().encode
+TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
+COMMON = 10  # values of a row that jobs alike share, before the arguments and the key
+
+
+# --------------------------------------------------- also on a connection of the caller's
+
+
+def enqueue_on(cursor: Any, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
+    """Store jobs in their order, in the transaction that is open or that sqlite3 opens.
+
+    Raises BadData or StoreUnavailable; some jobs may then be stored, until the caller rolls back.
+    """
+    with _clear_errors():
+        return enqueue(cursor, now, jobs)
+
+
+def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: float) -> bool:
+    """Complete the attempt in the caller's transaction. False: its token is stale."""
+    with _clear_errors():
+        done = cursor.execute(_COMPLETE, (now, result, job_id, token))
+        return bool(done.rowcount == 1)
+
+
+def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
+    """Return what ``store_id`` does, on a connection of the caller's.
+
+    ``lock``: take the write lock first, for those who are going to write. A transaction whose
+    first statement reads cannot write any more once another connection has written.
+    """
+    try:
+        with _clear_errors():
+            if lock:
+                cursor.execute(_LOCK)
+            return store_id(cursor)
+    except SchemaMismatch:
+        return None
+
+
+def store_id(cursor: Any) -> str | None:
+    """Return the id of the Outlast schema that is seen here, or None."""
+    if not cursor.execute(_HAS_SCHEMA).fetchone()[0]:
+        return None
+    row = cursor.execute(_STORE_ID).fetchone()
+    return None if row is None else bytes(row[0]).decode()
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
+        other = translated(raised, Path("the database of this connection"))
+        if other is raised:
+            raise
+        raise other from error
+
+
+# --------------------------------------------------------------------------------- enqueue
+
+
+def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Store jobs in their order; a key that an unfinished job holds names that job."""
+    if len(jobs) > ENQUEUE_MAX:
+        raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
+    if not jobs:
+        return []
+    drawn = cursor.execute(_PLACES, (len(jobs),)).fetchall()
+    position, job_id = (last - len(jobs) + 1 for _, last in sorted(map(tuple, drawn)))
+    if len(jobs) == 1 or any(job.key is not None for job in jobs):
+        check_batch(jobs)
+        taken = [_holder(cursor, job) for job in jobs]  # all keys first: all or none is stored
+        rows = (_row(job_id + n, position + n, now, job) for n, job in enumerate(jobs))
+        found = zip(jobs, rows, taken, strict=True)
+        return [one or _enqueue_one(cursor, job, row) for job, row, one in found]
+    for alike in _alike(jobs):
+        first = jobs[alike[0]]
+        common = _row(job_id, position, now, first)[:COMMON]
+        cursor.execute(_ENQUEUE["insert"], (*common, _args(jobs, alike)))
+    return [Enqueued(job_id + n, created=True) for n in range(len(jobs))]
+
+
+def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
+    """Return the places of jobs that differ in their arguments only, with some TEXT_MAX
+    characters of these at most. A policy counts as itself: that is quick, and tasks have one."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    length = 0
+    for n, job in enumerate(jobs):
+        length += len(job.args)
+        common = (job.task, job.queue, job.priority, job.delay, job.run_at, job.tenant)
+        key = (*common, id(job.policy), length // TEXT_MAX)
+        places.setdefault(key, []).append(n)
+    return places.values()
+
+
+def _args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
+    args = {str(n): jobs[n].args for n in places}
+    if any("\0" in text for text in args.values()):
+        raise BadData("arguments hold a NUL character")  # SQLite's JSON ends at it
+    return _encode(args).decode()
+
+
+def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]:
+    run_at = now + job.delay if job.run_at is None else job.run_at
+    return (
+        job.task,
+        job.queue,
+        job.priority,
+        run_at,
+        now,
+        _policy_text(job.policy),
+        job.policy.timeout,
+        job.tenant,
+        job_id,
+        position if run_at <= now else None,
+        job.args,
+        job.key,
+    )
+
+
+@lru_cache(maxsize=1_000)
+def _policy_text(policy: Policy) -> str:
+    return _encode(policy).decode()
+
+
+def _enqueue_one(cursor: Cursor, job: NewJob, row: tuple[Any, ...]) -> Enqueued:
+    if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
+        return Enqueued(row[-4], created=True)
+    twice = _holder(cursor, job)  # by a job before it in this call
+    assert twice is not None
+    return twice
+
+
+def _holder(cursor: Cursor, job: NewJob) -> Enqueued | None:
+    """Return the unfinished job with the key, if there is one; KeyInUse if of another task. The
+    write lock is held: nothing changes that before the commit."""
+    if job.key is None:
+        return None
+    row = cursor.execute(_ENQUEUE["key_holder"], {"key": job.key, "args": job.args}).fetchone()
+    return row and held(job, row[0], bytes(row[1]).decode(), same_args=bool(row[2]))
+
+
+# ----------------------------------------------------------------- writes of an attempt
+
+
+def checkpoint(cursor: Cursor, now: float, saves: Sequence[Save]) -> list[Answer]:
+    """Save checkpoints, each fenced and only forward."""
+    return [_save(cursor, now, save) for save in saves]
+
+
+def _save(cursor: Cursor, now: float, save: Save) -> Answer:
+    values = {
+        "value": save.value,
+        "number": save.number,
+        "now": now,
+        "job_id": save.job_id,
+        "token": save.token,
+    }
+    if cursor.execute(_CHECKPOINT["save"], values).rowcount:
+        return Answer.ACCEPTED
+    if cursor.execute(_CHECKPOINT["is_current"], (save.job_id, save.token)).fetchone():
+        return Answer.ALREADY
+    return refuse(cursor, now, save.job_id, save.token, "checkpoint")
+
+
+def progress(cursor: Cursor, _: float, reports: Sequence[Report]) -> list[Answer]:
+    """Note progress, each fenced; refusals are not recorded."""
+    return [Answer.ACCEPTED if _report(cursor, report) else Answer.REFUSED for report in reports]
+
+
+def _report(cursor: Cursor, report: Report) -> int:
+    values = (_encode(report.progress).decode(), report.job_id, report.token)
+    return cursor.execute(_CHECKPOINT["report"], values).rowcount
+
+
+# -------------------------------------------------------------------------- an operator's
+
+
+def cancel(cursor: Cursor, now: float, job_ids: Sequence[int]) -> dict[int, Cancelled]:
+    """Cancel queued jobs, ask running ones."""
+    found = ((job_id, _cancel_one(cursor, now, job_id)) for job_id in job_ids)
+    return {job_id: what for job_id, what in found if what is not None}
+
+
+def _cancel_one(cursor: Cursor, now: float, job_id: int) -> Cancelled | None:
+    if cursor.execute(_CANCEL["end_queued"], (now, job_id)).rowcount:
+        return Cancelled.CANCELLED
+    if cursor.execute(_CANCEL["ask_running"], (job_id,)).rowcount:
+        return Cancelled.REQUESTED
+    return Cancelled.ENDED if cursor.execute(_CANCEL["state"], (job_id,)).fetchone() else None
+
+
+def requeue(
+    cursor: Cursor, now: float, job_ids: Sequence[int], *, from_scratch: bool
+) -> dict[int, Requeued]:
+    """Revive dead and cancelled jobs."""
+    found = (
+        (job_id, _requeue_one(cursor, now, job_id, from_scratch=from_scratch))
+        for job_id in dict.fromkeys(job_ids)
+    )
+    return {job_id: what for job_id, what in found if what is not None}
+
+
+def _requeue_one(cursor: Cursor, now: float, job_id: int, *, from_scratch: bool) -> Requeued | None:
+    row = cursor.execute(_REQUEUE["look"], (job_id,)).fetchone()
+    if row is None:
+        return None
+    state, key = row
+    if state == "completed":
+        return Requeued.COMPLETED
+    if state in {"queued", "running"}:
+        return Requeued.NOT_ENDED
+    if key is not None and cursor.execute(_REQUEUE["key_holder"], (key,)).fetchone():
+        return Requeued.KEY_TAKEN
+    position = draw(cursor, "position", 1)[0]
+    values = {"position": position, "now": now, "from_scratch": from_scratch, "id": job_id}
+    cursor.execute(_REQUEUE["requeue"], values)
+    return Requeued.REQUEUED
+
+
+def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:
+    """Delete dead jobs and their attempts; return how many jobs."""
+    ids = [{"id": job_id} for job_id in job_ids]
+    cursor.executemany(_DISCARD["attempts"], ids)
+    return cursor.executemany(_DISCARD["job"], ids).rowcount if ids else 0
+
+
+def prune(
+    cursor: Cursor, now: float, jobs_older_than: float, workers_older_than: float, limit: int
+) -> int:
+    """Delete what ended long ago, at most ``limit`` jobs and workers together."""
+    old = cursor.execute(_PRUNE["jobs"], (now - jobs_older_than, limit)).fetchall()
+    cursor.executemany(_PRUNE["attempts_of"], old)
+    jobs = cursor.executemany(_PRUNE["job"], old).rowcount if old else 0
+    values = (now - workers_older_than, limit - jobs)
+    return jobs + cursor.execute(_PRUNE["workers"], values).rowcount

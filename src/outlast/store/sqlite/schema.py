@@ -1,0 +1,65 @@
+"""Makes, checks and migrates the schema of a SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from sqlite3 import Cursor
+
+from outlast.store.migrations import Applied, Step, check_history, load, pending
+from outlast.store.sqlite.statements import statements
+from outlast.store.values import Migration
+
+_SQL = statements("migrate")
+DIALECT = "sqlite"
+
+
+def applied(cursor: Cursor) -> list[Applied]:
+    """Return the steps on this file; none if it has no Outlast schema."""
+    if not cursor.execute(_SQL["has_schema"]).fetchone()[0]:
+        return []
+    return [Applied(*row) for row in cursor.execute(_SQL["applied"]).fetchall()]
+
+
+def migrate(cursor: Cursor, now: float) -> list[Migration]:
+    """Apply what is missing, inside the transaction that is open; return these steps.
+
+    Raises SchemaMismatch, and changes nothing, where this program may not.
+    """
+    steps, before = load(DIALECT), applied(cursor)
+    check_history(steps, before)
+    missing = pending(steps, before)
+    for step in missing:
+        _apply(cursor, step, now)
+    return [Migration(step.number, step.name, now) for step in missing]
+
+
+def known(rows: Sequence[Applied]) -> list[Migration]:
+    """Return all steps of this program with when they were applied, and newer ones."""
+    at = {row.number: row for row in rows}
+    mine = [
+        Migration(step.number, step.name, at[step.number].applied_at if step.number in at else None)
+        for step in load(DIALECT)
+    ]
+    newer = [Migration(row.number, row.name, row.applied_at) for row in rows[len(mine) :]]
+    return mine + newer
+
+
+def _apply(cursor: Cursor, step: Step, now: float) -> None:
+    for statement in _split(step.sql):
+        cursor.execute(statement)
+    row = {"number": step.number, "name": step.name, "checksum": step.checksum}
+    row |= {"compatible_from": step.compatible_from, "now": now}
+    cursor.execute(_SQL["note"], row)
+
+
+def _split(script: str) -> Iterator[str]:
+    """Yield the statements of a script; ``executescript`` would commit first."""
+    part = ""
+    for line in script.splitlines(keepends=True):
+        part += line
+        if sqlite3.complete_statement(part):
+            yield part
+            part = ""
+    if part.strip():
+        yield part

@@ -1,0 +1,191 @@
+-- Hand in what ended, take what can run next; one BEGIN IMMEDIATE round all of it.
+--
+-- Against a reap or a reconnect: the worker's row is read under the write lock, at its epoch. Had
+-- it been reaped or reconnected before, nothing is claimed; a reap that comes later waits for our
+-- commit and then sees our claims as its orphans. Against a late worker: every end is guarded by
+-- (id, token, running); tokens are never drawn twice, so a job that went on has another token, and
+-- the update finds no row. Against another claim: rows leave the line (position becomes NULL) in
+-- the transaction that read them from it. Suspects (solo > 0) are in no line: only a room for
+-- suspects finds them, by their own index, in which one look tells, for most exchanges, that there
+-- are none. An end clears an incident in the transaction that accepted it, and a refused one clears
+-- nobody. Of a job that runs again and again the first and last attempts are kept (how many:
+-- store.protocol) and, for ever, those that were charged. The others are deleted one by one, each
+-- by the end that makes it too old, and counted on the row of that end. Two probes by (job_id,
+-- number), and only for ends that leave a row; under the write lock, like all else here.
+--
+-- No step reads all queues. Scheduled jobs are found by their time; the line is read by task, so that
+-- what nobody here knows is never met, and from there by queue, as many as there are places
+-- (sqlite_line.py).
+--
+-- What is many goes in and out as one JSON text, so that a trip is a dozen steps of sqlite3 however
+-- many its jobs are: round each step it lets go of the interpreter's lock, and beside a busy event
+-- loop it waits long to get it back.
+
+-- name: worker
+SELECT status FROM outlast_workers WHERE id = ? AND epoch = ? AND registration IS ?
+-- name: complete
+-- Results by the names of their attempts, "id:token". The cast of the name reads the id.
+UPDATE outlast_jobs AS j
+SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
+    ended_at = :now, result = e.value
+FROM json_each(:results) AS e
+WHERE j.id = CAST(e.key AS INTEGER)
+  AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND state = 'running'
+-- name: keep_evidence
+INSERT INTO outlast_attempts
+    (token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
+     started_at, ended_at, progress, checkpoint_age, crash, repeats, dropped)
+SELECT j.token, j.id, j.attempt_count, j.worker_id, w.name, w.host, :pid,
+       :outcome, :charge, :message, j.started_at, :now, j.progress,
+       :now - j.checkpoint_at, :crash,
+       CASE WHEN p.outcome = :outcome THEN min(p.repeats, 2147483646) + 1 ELSE 1 END,
+       min(coalesce(p.dropped, 0), 2147483646) + EXISTS (
+           SELECT 1 FROM outlast_attempts AS o
+           WHERE o.job_id = j.id AND o.number = j.attempt_count - :kept_last
+             AND o.number > :kept_first AND o.charge = 'none')
+FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
+LEFT JOIN outlast_attempts AS p ON p.token = (
+    SELECT a.token FROM outlast_attempts AS a
+    WHERE a.job_id = j.id AND a.number = j.attempt_count - 1)
+WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
+ON CONFLICT (token) DO NOTHING
+-- name: drop_evidence
+-- Attempt n drops the one of number n - :kept_last, which keep_evidence has counted, unless it was
+-- charged or is one of the first. Under the guard of the end itself, and before that.
+DELETE FROM outlast_attempts WHERE token = (
+    SELECT o.token FROM outlast_jobs AS j
+    JOIN outlast_attempts AS o ON o.job_id = j.id AND o.number = j.attempt_count - :kept_last
+    WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
+      AND o.number > :kept_first AND o.charge = 'none')
+-- name: losses
+SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
+-- name: end
+-- A cancel request that came after the decision wins over the way back to the queue. Losses are
+-- counted from the row: a save may have forgiven them without the worker's hearing of it. A delay that
+-- grows doubles with each attempt in a row that has ended so: the row of this one counts them.
+UPDATE outlast_jobs
+SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' ELSE :state END,
+    position = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN :position END,
+    run_at = CASE WHEN :state <> 'queued' OR cancel_requested THEN run_at
+                  WHEN :doubles_to > 0 THEN :now + min(:doubles_to, :delay * (1 << min(20, (
+                      SELECT repeats - 1 FROM outlast_attempts WHERE token = :token))))
+                  ELSE :now + :delay END,
+    ended_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL ELSE :now END,
+    started_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL
+                      ELSE started_at END,
+    failures = :failures, losses = min(losses, 2147483646) + :loss, solo = :solo, incident = :incident, cohort = :cohort,
+    worker_id = NULL, hard_deadline = NULL
+WHERE id = :job_id AND token = :token AND state = 'running'
+-- name: due
+SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_run_at
+WHERE state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= ?
+ORDER BY run_at LIMIT ?
+-- name: due_of_queue
+SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_due
+WHERE state = 'queued' AND position IS NULL AND solo = 0 AND queue = ? AND run_at <= ?
+ORDER BY run_at LIMIT ?
+-- name: line_up
+UPDATE outlast_jobs SET position = ? WHERE id = ?
+-- name: waiting
+-- The largest kind of solo run that anything waits for, and when the first scheduled job falls due.
+SELECT coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+                 WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1), 0),
+       (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
+        WHERE state = 'queued' AND position IS NULL AND solo = 0)
+-- name: lanes
+-- For each of these tasks, the lanes (queue, task) of the next :most queues after :after in which it
+-- has jobs. Steps from one to the next by the index: costs a look per lane, not per job, and none for
+-- a lane of another task.
+WITH RECURSIVE lane (task, queue, number) AS (
+    SELECT e.value, (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+                     WHERE n.position IS NOT NULL AND n.task = e.value AND n.queue > :after
+                     ORDER BY n.queue LIMIT 1), 1
+    FROM json_each(:tasks) AS e
+    UNION ALL
+    SELECT l.task, (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+                    WHERE n.position IS NOT NULL AND n.task = l.task AND n.queue > l.queue
+                    ORDER BY n.queue LIMIT 1), l.number + 1
+    FROM lane AS l WHERE l.queue IS NOT NULL AND l.number < :most
+)
+SELECT json_group_array(json_array(queue, task)) FROM lane WHERE queue IS NOT NULL
+-- name: lanes_of_queues
+-- The lanes of these tasks and queues that are not empty: one look for each pair.
+SELECT json_group_array(json_array(q.value, t.value))
+FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
+WHERE EXISTS (SELECT 1 FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+              WHERE n.position IS NOT NULL AND n.task = t.value AND n.queue = q.value)
+-- name: first_of_lanes
+-- The first :most jobs of each of these lanes, [queue, task]; whoever asks puts them in order. Payloads
+-- longer than :long (bytes) are left out, and read apart: one text holds all jobs.
+SELECT json_group_array(json_array(
+    rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
+    failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes))
+FROM (
+    SELECT -j.priority AS rank, j.position, j.id, j.task, j.queue, CAST(j.args AS TEXT) AS args,
+           j.attempt_count, j.failures, j.losses, CAST(j.policy AS TEXT) AS policy,
+           CAST(j.tenant AS TEXT) AS tenant, CAST(j.checkpoint AS TEXT) AS checkpoint,
+           length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0) AS bytes
+    FROM json_each(:lanes) AS e CROSS JOIN outlast_jobs AS j
+    WHERE j.id IN (
+        SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
+        WHERE n.position IS NOT NULL AND n.queue = json_extract(e.value, '$[0]')
+          AND n.task = json_extract(e.value, '$[1]')
+        ORDER BY n.priority DESC, n.position LIMIT :most))
+-- name: payloads
+SELECT CAST(args AS TEXT), CAST(checkpoint AS TEXT) FROM outlast_jobs WHERE id = ?
+-- name: claim
+-- The tokens go from :token upwards, in the order of the ids.
+UPDATE outlast_jobs AS j
+SET state = 'running', worker_id = :worker_id, token = :token + e.key, started_at = :now,
+    hard_deadline = :now + timeout, attempt_count = min(attempt_count, 2147483646) + 1, position = NULL,
+    progress = NULL, checkpoint_number = 0
+FROM json_each(:ids) AS e
+WHERE j.id = e.value
+-- name: cancels
+SELECT id, token FROM outlast_jobs
+WHERE worker_id = ? AND worker_id IS NOT NULL AND cancel_requested = 1
+-- name: next_due
+SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
+WHERE state = 'queued' AND position IS NULL AND solo = 0
+-- name: next_due_of_queue
+SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_due
+WHERE queue = ? AND state = 'queued' AND position IS NULL AND solo = 0
+-- name: suspects_of
+SELECT id, run_at FROM outlast_jobs INDEXED BY outlast_jobs_incident
+WHERE incident = ? AND state = 'queued' AND solo = 1 ORDER BY id
+-- name: clear
+UPDATE outlast_jobs SET solo = 0, incident = NULL, cohort = NULL, position = ? WHERE id = ?
+-- name: suspect_lanes
+-- As the lanes of the line, among suspects of one kind.
+WITH RECURSIVE lane (id) AS (
+    SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+            WHERE state = 'queued' AND solo > 0 AND solo = :solo ORDER BY queue, task LIMIT 1)
+    UNION ALL
+    SELECT coalesce(
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_suspect
+         WHERE n.state = 'queued' AND n.solo > 0 AND n.solo = :solo AND n.queue = c.queue
+           AND n.task > c.task
+         ORDER BY n.task LIMIT 1),
+        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_suspect
+         WHERE n.state = 'queued' AND n.solo > 0 AND n.solo = :solo AND n.queue > c.queue
+         ORDER BY n.queue, n.task LIMIT 1))
+    FROM lane JOIN outlast_jobs AS c ON c.id = lane.id
+)
+SELECT j.queue, j.task FROM lane JOIN outlast_jobs AS j ON j.id = lane.id
+-- name: first_suspect
+SELECT -priority, run_at, id, incident, cohort
+FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at <= ?
+ORDER BY priority DESC, run_at LIMIT 1
+-- name: cohort
+SELECT id, queue, task FROM outlast_jobs INDEXED BY outlast_jobs_incident
+WHERE incident = ? AND cohort = ? AND state = 'queued' AND solo = 1 AND run_at <= ?
+ORDER BY id
+-- name: suspect
+SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
+       tenant, checkpoint, length(CAST(args AS BLOB)) + coalesce(length(CAST(checkpoint AS BLOB)), 0),
+       solo, incident, cohort
+FROM outlast_jobs WHERE id = ?
+-- name: next_suspect_due
+SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at > ?

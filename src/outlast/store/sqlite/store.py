@@ -1,0 +1,338 @@
+"""The SQLite store: one file, no server, any number of processes on one machine.
+
+Each verb is a plain function of a cursor, in the modules beside this one; here they become
+coroutines on the store's own thread. A worker's heartbeat has a store of its own, so that no
+exchange is ever in its way; instances share nothing but the file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from sqlite3 import Cursor
+from typing import Concatenate, ParamSpec, TypeVar
+
+from outlast.clock import SYSTEM, Clock
+from outlast.errors import ConfigError
+from outlast.model.lease import DeathCause
+from outlast.model.lifecycle import Transition
+from outlast.store.lockfile import LockFile, refuses
+from outlast.store.migrations import check_usable, load
+from outlast.store.protocol import ORPHANS_MAX, PRUNE_MAX
+from outlast.store.rows import Inspector, WorkerStatus
+from outlast.store.sqlite import exchange as sqlite_exchange
+from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite import library, schema, workers
+from outlast.store.sqlite import url as sqlite_url
+from outlast.store.sqlite.connection import SqliteConnection
+from outlast.store.sqlite.inspector import SqliteInspector
+from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
+from outlast.store.sqlite.line import Turn
+from outlast.store.values import (
+    Answer,
+    Beat,
+    Cancelled,
+    Enqueued,
+    Exchanged,
+    Failing,
+    Late,
+    Look,
+    Migration,
+    NewJob,
+    NewWorker,
+    Orphan,
+    Purpose,
+    Registered,
+    Report,
+    Requeued,
+    Room,
+    Save,
+    WorkerRef,
+    WorkerSeen,
+)
+
+__all__ = ["SqliteStore", "complete_on", "enqueue_on", "store_id_on"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """The ``Store`` protocol on a SQLite file.
+
+    Args:
+        url: ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
+        clock: where "now" comes from.
+        busy_timeout: seconds that a call waits for the write lock of another process.
+        read_only: never create, never write.
+        connections: taken as PostgreSQL takes it; a store has one connection to its file.
+
+    Attributes:
+        path: the absolute path of the file.
+        created_file: whether ``open`` made it.
+        lock: the lock file of the worker whose heartbeat runs here; it carries the beat.
+
+    Raises ConfigError for a wrong URL, a network file system or a too old library.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock = SYSTEM,
+        busy_timeout: float = 30.0,
+        read_only: bool = False,
+        connections: int = 1,
+    ) -> None:
+        location = sqlite_url.parse(url)
+        self.url = url
+        self._clock = clock
+        del connections
+        self.path = location.path
+        self.created_file = False
+        self.lock: LockFile | None = None
+        library.check()  # its known faults are told by `outlast doctor`
+        self._read_only = read_only
+        self._turn = Turn()
+        self._connection = SqliteConnection(
+            self.path,
+            clock=clock,
+            patience=busy_timeout,
+            read_only=read_only,
+            on_other_file=workers.leave_tokens_behind,
+        )
+        self.inspector: Inspector = SqliteInspector(self._connection, clock)
+        if not location.unsafe_filesystem:
+            self._refuse_file_system()
+
+    # ------------------------------------------------------------------------- the file
+
+    async def open(self) -> None:
+        """Open the file and check its schema; make both where there is none."""
+        await self._connection.run(self._open_now)
+
+    async def close(self) -> None:
+        """Close the connection and end its thread. Safe to call twice."""
+        await self._connection.close()
+
+    async def drop_connections(self) -> None:
+        """Close the connection; the next call opens a new one."""
+        await self._connection.run(self._connection.disconnect)
+
+    async def store_id(self) -> str:
+        """Return the id of this Outlast schema, drawn once when it was made."""
+        found = await self._connection.run(lambda: store_id(self._connection.connect().cursor()))
+        if found is None:
+            check_usable(load(schema.DIALECT), [])
+        return str(found)
+
+    async def migrate(self) -> list[Migration]:
+        """Bring the schema up to date; return the steps that were applied."""
+        return await self._connection.run(self._migrate_now)
+
+    async def migrations(self) -> list[Migration]:
+        """Return all steps, applied or not. Makes no file and changes none."""
+        if not self.path.exists():
+            return schema.known([])
+        look = SqliteConnection(self.path, clock=self._clock, patience=1.0, read_only=True)
+        try:
+            return schema.known(await look.read(schema.applied))
+        finally:
+            await look.close()
+
+    async def raise_tokens(self, above: int) -> None:
+        """Make every later token larger than ``above``."""
+        await self._write(workers.raise_tokens, above)
+
+    async def grant(self, role: str, purpose: Purpose) -> list[str]:
+        """Raise ConfigError: a file has an owner and permissions, but no roles."""
+        raise ConfigError(
+            f"a SQLite file knows no roles: let the user {role!r} write {self.path} and the"
+            " directory that it is in"
+        )
+
+    # ------------------------------------------------------------------------- the jobs
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs, all or none, in their order; at most ENQUEUE_MAX."""
+        return await self._write(sqlite_jobs.enqueue, jobs)
+
+    async def exchange(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> Exchanged:
+        """Hand in what ended, take what can run next, in one commit."""
+        return await self._write(sqlite_exchange.exchange, me, ended, rooms, turn=self._turn)
+
+    async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
+        """Save checkpoints, each fenced and only forward."""
+        return await self._write(sqlite_jobs.checkpoint, saves)
+
+    async def progress(self, reports: Sequence[Report]) -> list[Answer]:
+        """Note progress, each fenced."""
+        return await self._write(sqlite_jobs.progress, reports)
+
+    async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
+        """Cancel queued jobs at once, ask running ones."""
+        return await self._write(sqlite_jobs.cancel, job_ids)
+
+    async def requeue(
+        self, job_ids: Sequence[int], *, from_scratch: bool = False
+    ) -> dict[int, Requeued]:
+        """Revive dead or cancelled jobs with fresh budgets."""
+        return await self._write(sqlite_jobs.requeue, job_ids, from_scratch=from_scratch)
+
+    async def discard(self, job_ids: Sequence[int]) -> int:
+        """Delete dead jobs and their attempts; return how many."""
+        return await self._write(sqlite_jobs.discard, job_ids)
+
+    async def prune(
+        self, *, jobs_older_than: float, workers_older_than: float, limit: int = PRUNE_MAX
+    ) -> int:
+        """Delete what ended that many seconds ago, in one bounded batch."""
+        return await self._write(sqlite_jobs.prune, jobs_older_than, workers_older_than, limit)
+
+    # ---------------------------------------------------------------------- the workers
+
+    async def register(self, new: NewWorker) -> Registered:
+        """Make a row for a worker, active, its lease running; end those that it succeeds."""
+        return await self._write(workers.register, new)
+
+    async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+        """Raise the epoch, after any exchange under way. None: the lease is lost."""
+        return await self._write(workers.reconnect, me, token_seen)
+
+    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
+        """Move to draining or stopped. False: the lease is lost."""
+        return await self._write(workers.set_status, me, status)
+
+    async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
+        """Ask live workers to drain and leave; return the ids of those that are asked."""
+        return await self._write(workers.request_drain, worker_ids)
+
+    async def announce(
+        self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Replace the tasks that this worker's row shows."""
+        await self._write(workers.announce, me, tasks, lacks)
+
+    async def presence_off(self, me: WorkerRef, reason: str) -> None:
+        """Say on this worker's row that its presence proves nothing, and why."""
+        await self._write(workers.presence_off, me, reason)
+
+    async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
+        """Say on this worker's row by what it is woken, and what is wrong with that."""
+        await self._write(workers.tell_wakeup, me, words)
+
+    async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
+        """Say on this live worker's row which of its duties fails."""
+        await self._connection.run(
+            lambda: self._connection.write_now(
+                lambda cursor, now: workers.tell_failing(cursor, now, me, failing),
+                brief=True,
+            )
+        )
+
+    async def heartbeat(self, me: WorkerRef) -> Beat:
+        """Renew the lease, by the lock file where there is one: then no write lock is needed."""
+        return await self._connection.run(lambda: self._beat_now(me))
+
+    async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[tuple[int, int]]:
+        """Release own running jobs whose token is not in ``held``."""
+        return await self._write(workers.reconcile, me, frozenset(held))
+
+    async def observe(self, slack: float = 0.0) -> Look:
+        """Return one look at all active and draining workers, and at what nobody looks after."""
+        return await self._connection.read(
+            lambda cursor: workers.observe(cursor, self._clock.wall(), slack)
+        )
+
+    async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
+        """Mark a worker lost, and why, if its counter still stands where it was seen."""
+        return await self._write(workers.reap, gone, cause)
+
+    async def reclaim(
+        self,
+        decide: Callable[[Orphan], Transition],
+        limit: int = ORPHANS_MAX,
+        only: Collection[tuple[int, int]] | None = None,
+    ) -> list[Transition]:
+        """Close the attempts of orphans, or only these, as decided; return what was applied."""
+        now = self._clock.wall()
+        found = await self._connection.read(
+            lambda cursor: (
+                workers.orphans(cursor, now, limit)
+                if only is None
+                else workers.facts_of(cursor, now, only)
+            )
+        )
+        if not found:
+            return []
+        return await self._write(workers.close_orphans, [decide(one) for one in found])
+
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
+        """Return running attempts past their hard deadline by more than ``slack`` seconds."""
+        return await self._connection.read(
+            lambda cursor: workers.overdue(cursor, self._clock.wall(), slack, limit)
+        )
+
+    async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
+        """Return the tokens of those that are no longer current."""
+        return await self._connection.read(lambda cursor: workers.superseded(cursor, attempts))
+
+    # ---------------------------------------------------------------------------- inside
+
+    async def _write(
+        self,
+        verb: Callable[Concatenate[Cursor, float, P], T],
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        return await self._connection.write(lambda cursor, now: verb(cursor, now, *args, **named))
+
+    def _open_now(self) -> None:
+        fresh = not self.path.exists()
+        if not self._read_only:
+            self._connection.create_now()
+        before = self._connection.read_now(schema.applied)
+        if before or self._read_only:
+            check_usable(load(schema.DIALECT), before)
+        else:
+            self._connection.write_now(schema.migrate)
+        self.created_file = self.created_file or fresh
+
+    def _migrate_now(self) -> list[Migration]:
+        fresh = not self.path.exists()
+        self._connection.create_now()
+        steps = self._connection.write_now(schema.migrate)
+        self.created_file = self.created_file or fresh
+        return steps
+
+    def _beat_now(self, me: WorkerRef) -> Beat:
+        lock = self.lock
+        if lock is None:
+            return self._beat_by_row(me, 0)
+        beat = self._connection.read_now(lambda cursor: workers.beat_by_file(cursor, me, lock))
+        if beat is None:
+            return self._beat_by_row(me, lock.count)
+        if beat.renewed:
+            self._show_beat(me, lock.count)
+        return beat
+
+    def _beat_by_row(self, me: WorkerRef, floor: int) -> Beat:
+        return self._connection.write_now(
+            lambda cursor, now: workers.beat_by_row(cursor, now, me, floor)
+        )
+
+    def _show_beat(self, me: WorkerRef, count: int) -> None:
+        with suppress(sqlite3.Error):  # the file has proved the beat; the row is for people
+            self._connection.write_now(
+                lambda cursor, now: workers.show_beat(cursor, now, me, count), brief=True
+            )
+
+    def _refuse_file_system(self) -> None:
+        if kind := refuses(self.path):
+            raise ConfigError(
+                f"{self.path} is on {kind}: SQLite's locks are not safe on network and FUSE file"
+                f" systems; use a local disk or PostgreSQL (or ?{sqlite_url.UNSAFE}=1 at your risk)"
+            )

@@ -1,0 +1,332 @@
+"""Workers' rows, their beats, and what becomes of the jobs of those that are gone.
+
+Plain functions of a cursor; the beat alone may do without the write lock (sql/heartbeat.sql).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.model.crash import Charge
+from outlast.model.job import JobFacts, State
+from outlast.model.lease import DeathCause
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.columns import cause_of, count_of, policy_of, progress_of
+from outlast.store.lockfile import LockFile, read_beat
+from outlast.store.rows import WorkerStatus
+from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
+from outlast.store.sqlite.line import draw
+from outlast.store.sqlite.statements import statements
+from outlast.store.values import (
+    Beat,
+    Failing,
+    Late,
+    Look,
+    NewWorker,
+    Orphan,
+    Registered,
+    WorkerRef,
+    WorkerSeen,
+    line_of,
+)
+
+_REGISTER = statements("register")
+_HEARTBEAT = statements("heartbeat")
+_REAP = statements("reap")
+_RECLAIM = statements("reclaim")
+_RAISE = statements("sequences")["raise"]
+
+
+# ---------------------------------------------------------------------------- registration
+
+
+def register(cursor: Cursor, now: float, new: NewWorker) -> Registered:
+    """Make a row, with its lease running, or find the one that was made by this registration;
+    later tokens are above those it has seen, and those that it succeeds are lost."""
+    raise_tokens(cursor, now, new.token_seen)
+    if (found := _made_before(cursor, now, new)) is not None:
+        return found
+    worker_id = draw(cursor, "worker", 1)[0]
+    values = msgspec.structs.asdict(new) | {
+        "id": worker_id,
+        "now": now,
+        "queues": json.dumps(new.queues),
+        "tasks": json.dumps(new.tasks),
+        "tags": json.dumps(new.tags),
+        "lacks": json.dumps(new.lacks),
+    }
+    del values["token_seen"], values["succeeds"]
+    replaced = 0
+    if new.instance is not None and new.succeeds:
+        before = {"now": now, "instance": new.instance}
+        replaced = cursor.execute(_REGISTER["replace"], before).rowcount
+    cursor.execute(_REGISTER["register"], values)
+    return Registered(worker_id, 1, new.registration, replaced)
+
+
+def _made_before(cursor: Cursor, now: float, new: NewWorker) -> Registered | None:
+    shown = _newest(0, new.lock_path, new.lock_device, new.lock_inode)
+    values = {"registration": new.registration, "floor": shown, "now": now}
+    row = cursor.execute(_REGISTER["again"], values).fetchone()
+    return None if row is None else Registered(row[0], row[1], new.registration)
+
+
+def raise_tokens(cursor: Cursor, _: float, above: int) -> None:
+    """Make every later token larger than ``above``."""
+    cursor.execute(_RAISE, (above,))
+
+
+def leave_tokens_behind(cursor: Cursor, now: float) -> None:
+    """Make later tokens larger than any of a file whose place this one has taken, as that of a
+    backup: by the microseconds since 1970, which no store has drawn tokens as fast as."""
+    raise_tokens(cursor, now, int(now * 1_000_000))
+
+
+def reconnect(cursor: Cursor, now: float, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+    """Raise the epoch; None if the lease is lost."""
+    raise_tokens(cursor, now, token_seen)
+    row = cursor.execute(_REGISTER["reconnect"], (me.worker_id, me.registration)).fetchone()
+    return None if row is None else WorkerRef(me.worker_id, row[0], me.registration)
+
+
+def set_status(cursor: Cursor, now: float, me: WorkerRef, status: WorkerStatus) -> bool:
+    """Move a live worker's row; False if the lease is lost."""
+    values = {"status": status.value, "now": now, **_whose(me)}
+    return cursor.execute(_REGISTER["set_status"], values).rowcount == 1
+
+
+def request_drain(cursor: Cursor, _: float, worker_ids: Sequence[int]) -> set[int]:
+    """Ask live workers to drain; return those that are asked."""
+    return {
+        worker_id
+        for worker_id in worker_ids
+        if cursor.execute(_REGISTER["request_drain"], (worker_id,)).rowcount
+    }
+
+
+def announce(
+    cursor: Cursor,
+    _: float,
+    me: WorkerRef,
+    tasks: Sequence[str],
+    lacks: Mapping[str, Sequence[str]],
+) -> None:
+    """Replace the tasks on the row, and those that it lacks tags for."""
+    values = {"tasks": json.dumps(list(tasks)), "lacks": json.dumps(dict(lacks)), **_whose(me)}
+    cursor.execute(_REGISTER["announce"], values)
+
+
+def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
+    """Say why there is no presence; on a file there never is."""
+    cursor.execute(_REGISTER["presence_off"], {"reason": reason, **_whose(me)})
+
+
+def tell_wakeup(cursor: Cursor, _: float, me: WorkerRef, words: str) -> None:
+    """Say by what the worker is woken."""
+    cursor.execute(_REGISTER["tell_wakeup"], {"words": words, **_whose(me)})
+
+
+def _whose(me: WorkerRef) -> dict[str, Any]:
+    return {"id": me.worker_id, "registration": me.registration}
+
+
+def tell_failing(cursor: Cursor, now: float, me: WorkerRef, failing: Failing | None) -> None:
+    """Say which duty of a live worker fails, if any."""
+    values = {**_whose(me), "now": now, "failing": None, "seconds": None}
+    if failing is not None:
+        values |= {"failing": line_of(failing), "seconds": failing.seconds}
+    cursor.execute(_REGISTER["tell_failing"], values)
+
+
+# --------------------------------------------------------------------------------- beats
+
+
+def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
+    """Beat through the lock file; None if that is not the file on the worker's row.
+
+    The file first, then the row: a reap that has not seen this beat is most likely seen here.
+    Where the row was renewed beyond the file, the file has to get ahead, or nobody would see it.
+    """
+    beaten = _beaten(lock)
+    row = cursor.execute(_HEARTBEAT["look"], _whose(me)).fetchone()
+    if row is None or row[0] not in {"active", "draining"}:
+        return Beat(renewed=False)
+    if (row[1], row[2]) != (lock.device, lock.inode) or not beaten:
+        return None
+    if row[4] >= lock.count and not _beaten(lock, above=row[4]):
+        return None
+    return _renewed(cursor, me, drain=bool(row[3]))
+
+
+def _renewed(cursor: Cursor, me: WorkerRef, *, drain: bool) -> Beat:
+    return Beat(renewed=True, cancels=cancels_of(cursor, me.worker_id), drain=drain)
+
+
+def _beaten(lock: LockFile, above: int = 0) -> bool:
+    if lock.valid():
+        with suppress(OSError):
+            lock.beat(above)
+            return True
+    return False
+
+
+def show_beat(cursor: Cursor, now: float, me: WorkerRef, beat: int) -> None:
+    """Keep the row fresh for people."""
+    cursor.execute(_HEARTBEAT["show"], {"beat": beat, "now": now, **_whose(me)})
+
+
+def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
+    """Beat through the row, above what the file has shown."""
+    values = {"floor": floor, "now": now, **_whose(me)}
+    row = cursor.execute(_HEARTBEAT["renew"], values).fetchone()
+    return Beat(renewed=False) if row is None else _renewed(cursor, me, drain=bool(row[0]))
+
+
+def observe(cursor: Cursor, now: float, slack: float) -> Look:
+    """Return one look at all live workers, by row and by file, and at what nobody looks after."""
+    return Look(
+        workers=[_seen(row, now) for row in cursor.execute(_REAP["observe"]).fetchall()],
+        orphans=bool(orphans(cursor, now, 1)),
+        overdue=bool(overdue(cursor, now, slack, 1)),
+        now=now,
+    )
+
+
+def _seen(row: tuple[Any, ...], now: float) -> WorkerSeen:
+    return WorkerSeen(
+        worker_id=row[0],
+        name=row[1],
+        host=row[2],
+        boot_id=row[3],
+        beat=_newest(row[4], row[7], row[8], row[9]),
+        heartbeat=row[5],
+        lease=row[6],
+        lock_path=row[7],
+        lock_device=row[8],
+        lock_inode=row[9],
+        age=now - row[10],
+    )
+
+
+def _newest(beat: int, path: str | None, device: int | None, inode: int | None) -> int:
+    return beat if path is None else max(beat, read_beat(path, device, inode) or 0)
+
+
+def reap(cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause) -> bool:
+    """Mark a worker lost, and why, if its counter still stands where it was seen."""
+    row = cursor.execute(_REAP["look_again"], (gone.worker_id,)).fetchone()
+    if row is None:
+        return False
+    if _newest(row[0], gone.lock_path, gone.lock_device, gone.lock_inode) != gone.beat:
+        return False
+    values = {"now": now, "cause": cause.value, "begun": gone.begun, "id": gone.worker_id}
+    return cursor.execute(_REAP["mark_lost"], values).rowcount == 1
+
+
+# -------------------------------------------------------------- jobs without their worker
+
+
+def reconcile(
+    cursor: Cursor, now: float, me: WorkerRef, held: Collection[int]
+) -> list[tuple[int, int]]:
+    """Release the worker's running jobs whose tokens it does not hold."""
+    if worker_status(cursor, me) not in {"active", "draining"}:
+        return []
+    rows = cursor.execute(_RECLAIM["held_by"], (me.worker_id,)).fetchall()
+    unknown = [row for row in rows if row[1] not in held]
+    apply(cursor, now, [_released(*row) for row in unknown])
+    return [(row[0], row[1]) for row in unknown]
+
+
+def _released(
+    job_id: int,
+    token: int,
+    failures: int,
+    losses: int,
+    solo: int,
+    incident: int | None,
+    cohort: int | None,
+) -> Transition:
+    return Transition(
+        job_id=job_id,
+        token=token,
+        state=State.QUEUED,
+        outcome=OutcomeKind.RELEASED.value,
+        charge=Charge.NONE,
+        failures=failures,
+        losses=losses,
+        message="its worker did not hold it",
+        solo=solo,
+        incident=incident,
+        cohort=cohort,
+    )
+
+
+def orphans(cursor: Cursor, now: float, limit: int) -> list[Orphan]:
+    """Return running jobs whose worker is not alive or has no row, longest-running first."""
+    return [_orphan(row, now) for row in cursor.execute(_RECLAIM["orphans"], (limit,)).fetchall()]
+
+
+def facts_of(cursor: Cursor, now: float, pairs: Collection[tuple[int, int]]) -> list[Orphan]:
+    """Return the facts on exactly these attempts, as far as they are current."""
+    found = [cursor.execute(_RECLAIM["facts"], pair).fetchone() for pair in pairs]
+    return [_orphan(row, now) for row in found if row is not None]
+
+
+def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[Late]:
+    """Return running attempts past their hard deadline by more than ``slack`` seconds."""
+    values = {"now": now, "slack": slack, "limit": limit}
+    rows = cursor.execute(_RECLAIM["overdue"], values).fetchall()
+    return [Late(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
+
+
+def superseded(cursor: Cursor, attempts: Collection[tuple[int, int]]) -> list[int]:
+    """Return the tokens of those that are no longer current."""
+    is_current = _RECLAIM["current"]
+    return [pair[1] for pair in attempts if cursor.execute(is_current, pair).fetchone() is None]
+
+
+def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
+    facts = JobFacts(
+        job_id=row[0],
+        token=row[1],
+        failures=count_of(row[2]),
+        losses=count_of(row[3]),
+        policy=policy_of(row[4]),
+        cancel_requested=bool(row[5]),
+        solo=row[12],
+        incident=row[13],
+        cohort=row[14],
+    )
+    return Orphan(
+        facts=facts,
+        worker_id=row[6],
+        task=row[16],
+        queue=row[17],
+        attempts=count_of(row[18]),
+        worker=row[7],
+        host=row[8],
+        progress=progress_of(row[9]),
+        checkpoint_age=None if row[10] is None else now - row[10],
+        cause=cause_of(row[11]),
+        began=bool(row[15]),
+    )
+
+
+def close_orphans(cursor: Cursor, now: float, decided: Sequence[Transition]) -> list[Transition]:
+    """Apply what was decided to those that are still the same attempt; return these, as they
+    were applied: a cancel request that came after the decision has turned it."""
+    return [_as_applied(cursor, one) for one in decided if apply(cursor, now, [one])]
+
+
+def _as_applied(cursor: Cursor, decided: Transition) -> Transition:
+    state = State(cursor.execute(_RECLAIM["state"], (decided.job_id,)).fetchone()[0])
+    if state is decided.state:
+        return decided
+    return msgspec.structs.replace(decided, state=state, delay=0.0)

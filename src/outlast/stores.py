@@ -1,0 +1,252 @@
+"""Where an application's jobs live: its URL, and a store for whoever asks.
+
+A store is opened at first use and belongs to one event loop in one process: an asyncpg
+connection cannot be used from another loop, and nothing of the kind survives a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from outlast.config import resolve_url, resolve_wakeup
+from outlast.credentials import redacted
+from outlast.errors import UsageError
+from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
+from outlast.store.values import Enqueued, NewJob
+from outlast.sync import hop
+
+if TYPE_CHECKING:
+    from outlast.wakeup.messenger import Messenger
+
+R = TypeVar("R")
+
+CONNECTIONS = 4  # to PostgreSQL, at most, per event loop
+FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
+
+
+class _Opened(msgspec.Struct):
+    """A store of one event loop: what opens it, its life, which ends with the loop's, and the store
+    itself once somebody has waited for it: most calls find it there."""
+
+    opening: asyncio.Task[Store]
+    life: AsyncGenerator[Store]
+    store: Store | None = None
+
+    def failed(self) -> bool:
+        """Whether it could not be opened."""
+        done = self.opening.done()
+        return done and (self.opening.cancelled() or self.opening.exception() is not None)
+
+    async def close(self) -> None:
+        """Close it, on this loop."""
+        with suppress(Exception):
+            await self.opening
+        with suppress(Exception):
+            await self.life.aclose()
+
+
+class Home:
+    """The stores of one application, one for each event loop."""
+
+    def __init__(self, url: str | None, *, notify: bool = True, wakeup: str | None = None) -> None:
+        """``notify``: whether enqueuing wakes idle workers, where the store can do that.
+        ``wakeup``: the URL of a messenger that does it instead."""
+        self._url = None if url is None else resolve_url(url)
+        self.wakeup = wakeup
+        self._messengers: dict[asyncio.AbstractEventLoop, Messenger] = {}
+        self._notify = notify
+        self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
+        self._store_id: str | None = None
+        _homes.add(self)
+
+    @property
+    def url(self) -> str:
+        """The store's address; read from the environment at first use if none was given."""
+        if self._url is None:
+            self._url = resolve_url(None)
+        return self._url
+
+    def move(self, url: str) -> None:
+        """Use another store. UsageError once one has been opened."""
+        if self._stores:
+            raise UsageError(f"the application already uses {redacted(self.url)}")
+        self._url = resolve_url(url)
+
+    async def store(self) -> Store:
+        """Return the open store of the running loop."""
+        loop = asyncio.get_running_loop()
+        opened = self._stores.get(loop)
+        if opened is not None and opened.store is not None:
+            return opened.store
+        if opened is None or opened.failed():
+            life = self._life()
+            opened = self._stores[loop] = _Opened(loop.create_task(_first(life)), life)
+            await self._close_where(lambda other: other.is_closed())
+        store = await asyncio.shield(opened.opening)
+        opened.store = store
+        return store
+
+    async def ask(self, verb: Callable[[Store], Awaitable[R]]) -> R:
+        """Return what ``verb(store)`` returns; works with and without a running loop."""
+
+        async def there() -> R:
+            return await verb(await self.store())
+
+        return await hop(there)
+
+    async def store_id(self) -> str:
+        """Return the id of the store's schema."""
+        if self._store_id is None:
+            self._store_id = await self.ask(lambda store: store.store_id())
+        return self._store_id
+
+    async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
+        """Store jobs in their order, all or none, at most ENQUEUE_MAX: here, or in the caller's
+        transaction on ``connection``."""
+        if connection is None:
+            return await hop(lambda: self._enqueue_here(batch))
+        from outlast.store.foreign.connection import checked
+
+        foreign = await checked(connection, await self.store_id(), notify=self._notifies())
+        return await foreign.enqueue(batch)
+
+    async def enqueue_many(
+        self,
+        jobs: Sequence[NewJob],
+        take: Callable[[list[Enqueued]], None],
+        connection: object = None,
+    ) -> None:
+        """Store any number of jobs in their order, in batches, one after the other.
+
+        ``take`` is given what was stored, batch after batch in their order.
+        """
+        batches = list(_batches(jobs))
+        if connection is None:
+            await hop(lambda: self._enqueue_in_turn(batches, take))
+            return
+        for batch in batches:
+            take(await self.enqueue(batch, connection))
+
+    async def _enqueue_in_turn(
+        self, batches: Sequence[Sequence[NewJob]], take: Callable[[list[Enqueued]], None]
+    ) -> None:
+        """Store batches. What the loop is asked to call soon, it calls when the next one is on its
+        way, so ``take`` works while the store does, often on another processor."""
+        stored: list[list[Enqueued]] = []
+
+        def catch_up() -> None:
+            while stored:
+                take(stored.pop(0))
+
+        for batch in batches:
+            asyncio.get_running_loop().call_soon(catch_up)
+            stored.append(await self._enqueue_here(batch))
+        catch_up()
+
+    async def _enqueue_here(self, batch: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs, and once that is committed tell the messenger, if there is one."""
+        store = await self.store()
+        stored = await store.enqueue(batch)
+        messengers = self._messengers  # mostly there are none
+        messenger = messengers.get(asyncio.get_running_loop()) if messengers else None
+        if messenger is not None:
+            from outlast.wakeup.notice import notices_of
+
+            await messenger.announce(notices_of(batch, stored))
+        return stored
+
+    async def close(self) -> None:
+        """Close the stores of this process, each on its own loop. They open again when needed."""
+        await hop(lambda: self._close_where(lambda _: True))
+        self._store_id = None
+
+    async def _close_where(self, wanted: Callable[[asyncio.AbstractEventLoop], bool]) -> None:
+        for loop in [loop for loop in self._stores if wanted(loop)]:
+            opened = self._stores.pop(loop, None)
+            if opened is not None:
+                await _close_on(loop, opened)
+
+    async def _life(self) -> AsyncGenerator[Store]:
+        """Yield a store until it is closed: by ``close``, or by ``asyncio.run`` at its end, which
+        closes all generators of its loop."""
+        from outlast.store import open_store
+
+        store = open_store(self.url, **self._settings())
+        loop = asyncio.get_running_loop()
+        try:
+            await store.open()
+            await self._open_messenger(loop, store)
+            yield store
+        finally:
+            messenger = self._messengers.pop(loop, None)
+            if messenger is not None:
+                await messenger.close()
+            await store.close()
+
+    async def _open_messenger(self, loop: asyncio.AbstractEventLoop, store: Store) -> None:
+        wakeup = resolve_wakeup(self.wakeup)
+        if wakeup is not None:
+            from outlast.wakeup import open_messenger
+
+            messenger = open_messenger(wakeup, self.url, await store.store_id())
+            await messenger.start()
+            self._messengers[loop] = messenger
+
+    def _notifies(self) -> bool:
+        return self._notify and resolve_wakeup(self.wakeup) is None
+
+    def _settings(self) -> dict[str, Any]:
+        if self.url.startswith("sqlite:"):
+            return {}
+        return {"notify": self._notifies(), "connections": CONNECTIONS}
+
+    def forget(self) -> None:
+        """Start anew in a child process, without touching what belongs to the parent."""
+        _inherited.append((self._stores, self._messengers))
+        self._stores, self._messengers = {}, {}
+
+
+def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """Cut jobs into what goes in one statement each: bounded in number and in bytes."""
+    begin = size = 0
+    for at, job in enumerate(jobs):
+        size += len(job.args)
+        if at > begin and (at - begin == ENQUEUE_MAX or size > ENQUEUE_BYTES):
+            yield jobs[begin:at]
+            begin, size = at, len(job.args)
+    if jobs:
+        yield jobs[begin:]
+
+
+async def _first(life: AsyncGenerator[Store]) -> Store:
+    return await anext(life)
+
+
+async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
+    """Close a store on its own loop; as well as can be done where that loop is gone."""
+    if loop is asyncio.get_running_loop():
+        await opened.close()
+    elif loop.is_running():
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(opened.close(), loop))
+    elif opened.opening.done():
+        with suppress(Exception):
+            await asyncio.wait_for(opened.life.aclose(), FAREWELL_SECONDS)
+
+
+_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def _forget_after_fork() -> None:
+    for home in list(_homes):
+        home.forget()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

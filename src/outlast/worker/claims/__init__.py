@@ -1,0 +1,10 @@
+"""What a worker claims, holds and hands in.
+
+exchange.py     the hot path: hand in what ended and claim what is next, in one round trip
+ledger.py       every token from its claim to the store's answer about its end
+prefetch.py     attempts that are claimed before there is a slot for them
+exclusive.py    empties the worker for a job that must have it to itself
+checkpoints.py  checkpoints and progress on their way to the store, many in one trip
+trip_bytes.py   how many bytes one exchange may carry, found by trying
+dead_jobs.py    reports each job that died, once
+"""

@@ -1,0 +1,149 @@
+"""Checkpoints and progress on their way to the store, many in one trip.
+
+A checkpoint is answered only when the store has it. Progress is only the latest word: it is
+written a few times a second at most, and at last just before the end of its attempt is handed in,
+since the store refuses it afterwards. No end waits long for that: losing it costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from itertools import accumulate
+
+from outlast.errors import BadData, text_of
+from outlast.events import emit
+from outlast.runner.protocol import Reported, Saved, Saving
+from outlast.store.protocol import Store
+from outlast.store.values import TRIP_BYTES, Answer, Report, Save
+from outlast.worker.claims.ledger import Ledger, Running
+from outlast.worker.runners.process import RunnerProcess
+
+SAVES_MAX = 200
+FLUSH_SECONDS = 0.5  # between two writes of progress
+LAST_SECONDS = 1.0  # that an end waits for the last words of its attempt to be written
+BUSY_PAUSE_SECONDS = 0.05
+REJECTED = "rejected"  # said to a runner whose checkpoint the store cannot take
+
+Reply = Callable[[str], None]
+
+
+class Savings:
+    """The duty that writes checkpoints at once and progress now and then."""
+
+    name = "savings"
+
+    def __init__(self, store: Store, ledger: Ledger, *, on_pending: Callable[[], None]) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._on_pending = on_pending
+        self._saves: list[tuple[Save, Reply]] = []
+        self._reports: dict[int, Report] = {}
+        self._writing = asyncio.Lock()  # held while reports are under way
+        self._closed = False
+
+    def save(self, runner: RunnerProcess, running: Running, frame: Saving) -> None:
+        """Save a runner's checkpoint; the runner is answered with the frame's number."""
+        save = Save(running.claimed.job_id, frame.token, frame.number, frame.value)
+        self.add(save, lambda answer: runner.send(Saved(frame.seq, answer)))
+
+    def report(self, running: Running, frame: Reported) -> None:
+        """Note progress, to be written soon."""
+        kept = self._ledger.noted_progress(frame.token, frame.progress)
+        report = Report(running.claimed.job_id, frame.token, kept)
+        self._reports[frame.token] = report
+
+    def add(self, save: Save, reply: Reply) -> None:
+        """Save a checkpoint; ``reply`` hears the answer's word."""
+        if self._closed:
+            reply(str(Answer.REFUSED))
+            return
+        self._saves.append((save, reply))
+        self._on_pending()
+
+    def close(self) -> None:
+        """Refuse what waits and what comes: nobody writes it any more. In process, attempts that
+        cannot be killed would wait for an answer for ever."""
+        self._closed = True
+        saves, self._saves = self._saves, []
+        for _, reply in saves:
+            reply(str(Answer.REFUSED))
+
+    async def run_once(self) -> float:
+        """Write what is pending: each save, then the latest progress.
+
+        A save whose row is locked waits behind the others, and holds nothing up.
+        """
+        waiting = len(self._saves)
+        while waiting > 0:
+            batch = self._saves[: self._fitting(min(waiting, SAVES_MAX))]
+            waiting -= len(batch)
+            busy = await self._save(batch)
+            self._saves = [*self._saves[len(batch) :], *busy]
+        if self._reports:
+            await self._report_running()
+        return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
+
+    async def _report_running(self) -> None:
+        held = self._ledger.held()  # the last words of those that have ended go with their ends
+        self._reports = {token: one for token, one in self._reports.items() if token in held}
+        await self._report(self._ledger.running.keys())
+
+    def _fitting(self, count: int) -> int:
+        """Return how many of the first saves go in one trip: at least one."""
+        sizes = accumulate(len(save.value) for save, _ in self._saves[:count])
+        return max(1, sum(size <= TRIP_BYTES for size in sizes))
+
+    async def _save(self, batch: list[tuple[Save, Reply]]) -> list[tuple[Save, Reply]]:
+        wanted = [save for save, _ in batch if save.token in self._ledger.running]
+        answers = dict(zip(wanted, await self._answers(wanted), strict=True))
+        busy = []
+        for save, reply in batch:
+            answer = answers.get(save, Answer.REFUSED)  # its attempt has ended meanwhile
+            if answer is Answer.BUSY:
+                busy.append((save, reply))
+                continue
+            if answer in (Answer.ACCEPTED, Answer.ALREADY):
+                self._ledger.noted_save(save.token, save.value)
+            reply(str(answer))
+        return busy
+
+    async def _answers(self, saves: list[Save]) -> list[Answer | str]:
+        if not saves:
+            return []
+        try:
+            return list(await self._store.checkpoint(saves))
+        except BadData:
+            return await self._one_by_one(saves)
+
+    async def _one_by_one(self, saves: list[Save]) -> list[Answer | str]:
+        answers: list[Answer | str] = []
+        for save in saves:
+            try:
+                answers += await self._store.checkpoint([save])
+            except BadData:
+                answers.append(REJECTED)
+        return answers
+
+    async def report_last(self, tokens: Iterable[int]) -> None:
+        """Write what these attempts, whose ends are to be handed in, have said last."""
+        if not (self._reports or self._writing.locked()):
+            return
+        with suppress(Exception):  # whatever it is: the end matters more, and finds out by itself
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._report(set(tokens))
+
+    async def _report(self, tokens: AbstractSet[int]) -> None:
+        """Write the reports of these attempts."""
+        async with self._writing:
+            reports = {token: self._reports.pop(token) for token in tokens & self._reports.keys()}
+            try:
+                if reports:
+                    await self._store.progress(list(reports.values()))
+            except BadData as error:
+                emit("progress_rejected", error=text_of(error))
+            except BaseException:
+                self._reports = {**reports, **self._reports}
+                raise

@@ -1,0 +1,58 @@
+"""Tells of each job that has died, once, by the worker whose word on it the store has taken.
+
+A job dies by an end that its own worker hands in, or by a reaper's decision on what a worker left
+behind. What an operator gives up (``outlast dead discard``) is no news to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from outlast.events import emit
+from outlast.model.job import State
+from outlast.model.lifecycle import Transition
+from outlast.store.protocol import Store
+from outlast.store.values import Orphan
+
+MESSAGE_MAX = 300  # characters
+
+
+def tell_dead(transition: Transition, *, task: str, queue: str, attempts: int) -> None:
+    """Tell that a job has died by this transition. ``attempts``: how many it has had."""
+    emit(
+        "job_dead",
+        job_id=transition.job_id,
+        token=transition.token,
+        task=task,
+        queue=queue,
+        kind=transition.outcome,
+        message=said_by(transition),
+        attempts=attempts,
+    )
+
+
+def said_by(transition: Transition) -> str:
+    """Return the first line of what is known of an end, for an event."""
+    crash = transition.crash
+    text = crash.message if crash is not None and crash.message else transition.message
+    return text.strip().partition("\n")[0][:MESSAGE_MAX]
+
+
+async def reclaim_and_tell(
+    store: Store,
+    decide: Callable[[Orphan], Transition],
+    only: Collection[tuple[int, int]] | None = None,
+) -> list[Transition]:
+    """``store.reclaim``, and tell of those jobs that have died of it."""
+    orphans: dict[int, Orphan] = {}
+
+    def noting(orphan: Orphan) -> Transition:
+        orphans[orphan.facts.token] = orphan
+        return decide(orphan)
+
+    applied = await store.reclaim(noting, only=only)
+    for transition in applied:
+        if transition.state is State.DEAD:
+            orphan = orphans[transition.token]
+            tell_dead(transition, task=orphan.task, queue=orphan.queue, attempts=orphan.attempts)
+    return applied

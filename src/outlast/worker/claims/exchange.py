@@ -1,0 +1,347 @@
+"""The hot path: hand in what ended, take what can run next, in one round trip.
+
+Outcomes that end while an exchange is under way pile up and ride on the next one. When a trip
+breaks off, its outcome is unknown: the connection is dropped, the epoch raised (which waits for
+a server that is still busy with the old trip), the ends handed in again, and every own job that
+this worker never heard of is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.errors import StoreError, StoreUnavailable
+from outlast.events import emit
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import ALONE_IN_RUNNER
+from outlast.model.lease import LOOK_SECONDS
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
+from outlast.store.bisect import exchange_bisecting
+from outlast.store.protocol import OUTCOMES_MAX, Store
+from outlast.store.values import TRIP_BYTES, Answer, Claimed, Exchanged, Look, Room, WorkerRef
+from outlast.wakeup.inbox import Inbox
+from outlast.worker.base import Pool
+from outlast.worker.claims.exclusive import Alone
+from outlast.worker.claims.ledger import Ledger, Running
+from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
+from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
+
+T = TypeVar("T")
+
+BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
+RELAXED = 10.0  # times as long between two looks while a messenger says what is new
+TOLD = 5.0  # times as long where the reaper's looks do
+RECONCILE_SECONDS = 30.0  # between two reconciliations, where no reply has been lost
+LEFT_OPEN_SECONDS = 60.0  # then the transaction of an attempt that has ended was forgotten
+
+
+class Holder(Protocol):
+    """Who the exchange works for: the worker's registration and its right to claim."""
+
+    me: WorkerRef
+
+    def may_claim(self) -> bool:
+        """Whether new jobs may be taken: registered, trusted, not draining."""
+        ...
+
+    async def reconnect(self) -> bool:
+        """Raise the epoch of the registration. False: the lease is lost."""
+        ...
+
+
+class LastWords(Protocol):
+    """Where the reports of attempts wait to be written."""
+
+    async def report_last(self, tokens: Iterable[int]) -> None:
+        """Write what these attempts have said last: once they have ended, it would be refused."""
+        ...
+
+
+class Exchange:
+    """The duty that empties the ledger into the store and fills the pool from it."""
+
+    name = "exchange"
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        pool: Pool,
+        holder: Holder,
+        savings: LastWords,
+        *,
+        clock: Clock,
+        poll: float,
+        look_every: float,
+        reconcile_every: float,
+        patience: float,
+        inbox: Inbox | None = None,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._pool = pool
+        self._holder = holder
+        self._savings = savings
+        self._clock = clock
+        self._poll = poll
+        self._inbox = inbox or Inbox()
+        self._look_at = clock.boot()
+        self._has_messenger = inbox is not None
+        self._drawn: int | None = None  # the last position that a look has shown
+        self._look_every = look_every
+        self._reconcile_every = reconcile_every
+        self._patience = patience
+        self._bytes = TripBytes(patience)
+        self._broken = False
+        self._reconciled_at = self._looked_at = clock.boot()
+        self._superseded: set[int] = set()  # asked to stop, to be killed at the next look
+        self._hint = False
+        self.gathering = False  # ends that come now wait for the next trip
+        self._asked_at = clock.boot() - poll
+        self._alone = Alone(ledger, clock, pool.alone_from)
+
+    def hint(self) -> None:
+        """Note that new work may exist: the next run looks even if it is early."""
+        self._hint = True
+
+    def shown(self, look: Look) -> bool:
+        """Take in a look of the reaper's; return whether it shows work that is new, or falls due
+        before the next one. Where a messenger tells of work, that is left to it."""
+        if self._has_messenger or look.drawn is None:
+            return False
+        due = look.next_due is not None and look.next_due <= LOOK_SECONDS
+        self._hint = self._hint or due or look.drawn != self._drawn
+        self._drawn = look.drawn
+        return self._hint
+
+    async def run_once(self) -> float:
+        """Do one trip if there is anything to hand in or room to fill."""
+        self.gathering = False
+        self._pool.give_back_late()
+        pause = await self._look()
+        return min(pause, WAIT_SECONDS_MAX) if self._pool.waiting() else pause
+
+    async def _look(self) -> float:
+        if self._broken:
+            await self._reconnect()
+        await self._look_for_superseded()
+        ended = [] if self._bytes.doubts else self._ledger.take(OUTCOMES_MAX, self._bytes.most)
+        alone = self._bytes.is_alone(ended)
+        rooms = [] if alone else self._rooms(ended)
+        if not (ended or rooms or self._bytes.doubts):
+            if not self._is_at_ease():
+                self._inbox.refuse()
+                self._inbox.offer(0)
+            await self._reconcile_when_due()
+            return min(self._poll, self._look_every)
+        asked_as = self._holder.me
+        reply = await self._trip(ended, rooms)
+        self._hint = self._hint or alone  # nothing was asked for beside it
+        try:
+            return await self._took(ended, rooms, reply, asked_as)
+        except BaseException:
+            self._broken = True  # a reply that was not taken in to its end is as good as lost
+            raise
+
+    def _gather(self) -> float:
+        """Return how long ends may gather before the next trip; they do not shorten that."""
+        pause = 0.0 if len(self._ledger.ended) >= OUTCOMES_MAX else self._pool.linger()
+        self.gathering = pause > 0
+        return pause
+
+    def _rooms(self, ended: list[Transition]) -> list[Room]:
+        if not self._holder.may_claim() or (self._is_at_ease() and not ended):
+            return []
+        rooms = self._alone.rooms(
+            lambda: self._pool.rooms(len(self._ledger.ended)), self._pool.room_alone
+        )
+        only_suspects = all(room.solo == ALONE_IN_RUNNER for room in rooms)
+        if only_suspects and not (ended or self._alone.asked or self._is_time_for_suspects()):
+            return []  # a full worker does not follow each hint of ordinary work
+        return rooms
+
+    def _is_at_ease(self) -> bool:
+        """Whether a look can wait: whatever is new would be told by the messenger."""
+        return self._inbox.healthy and not self._hint and self._clock.boot() < self._look_at
+
+    def _is_time_for_suspects(self) -> bool:
+        return self._clock.boot() - self._asked_at >= self._poll
+
+    async def _trip(self, ended: list[Transition], rooms: list[Room]) -> Exchanged:
+        self._hint = False
+        self._asked_at = self._look_at = self._clock.boot()
+        rooms = [self._bounded(room) for room in self._inbox.named(rooms)]
+        try:
+            await self._savings.report_last(each.token for each in ended)
+            async with asyncio.timeout(self._patience):
+                reply = await exchange_bisecting(
+                    self._store, self._holder.me, ended, rooms, self._ledger.reject
+                )
+        except TimeoutError:
+            self._timed_out(ended)
+            raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
+        except BaseException:
+            self._broke(ended)
+            raise
+        carried = max(size_of_claimed(reply.claimed), size_of_all(ended))
+        self._bytes.went(carried, self._clock.boot() - self._asked_at)
+        return reply
+
+    def _bounded(self, room: Room) -> Room:
+        most = self._bytes.most
+        return room if most == TRIP_BYTES else msgspec.structs.replace(room, bytes_max=most)
+
+    def _timed_out(self, ended: list[Transition]) -> None:
+        if self._bytes.timed_out(ended):
+            words = f"{size_of(ended[0]):,} bytes did not reach the store in {self._patience:g} s"
+            ended = [self._ledger.reject(ended[0], words)]
+        self._broke(ended)
+
+    def _broke(self, ended: list[Transition]) -> None:
+        self._broken = True
+        self._bytes.broke()
+        self._inbox.settle(answered=False)
+        self._ledger.give_back(ended)
+
+    async def _took(
+        self, ended: list[Transition], rooms: list[Room], reply: Exchanged, asked_as: WorkerRef
+    ) -> float:
+        self._ledger.answered(ended, reply.answers)
+        self._inbox.settle(answered=True, claimed=reply.claimed)
+        self._close_what_was_left_open()
+        self._start(reply.claimed, asked_as)
+        for _, token in reply.cancels:
+            self._pool.stop(token, "cancel")
+        if not reply.valid and self._holder.may_claim():
+            self._broken = True
+            return 0.0
+        again = self._alone.heard(rooms, reply)
+        if not reply.claimed:
+            await self._reconcile_when_due()
+        return 0.0 if again else self._pause(rooms, reply)
+
+    def _close_what_was_left_open(self) -> None:
+        """End the runner whose attempt has ended with its own transaction open, which keeps the
+        row locked: the database closes what the process has left."""
+        for transition, seconds in self._ledger.left_open(LEFT_OPEN_SECONDS):
+            emit(
+                "transaction_left_open",
+                job_id=transition.job_id,
+                token=transition.token,
+                pid=transition.pid,
+                seconds=round(seconds, 3),
+            )
+            if transition.pid is not None:
+                self._pool.kill_process(transition.pid, "transaction_left_open")
+
+    def _start(self, claimed: list[Claimed], asked_as: WorkerRef) -> None:
+        """Start what was claimed; give back what may not begin any more."""
+        attempts = self._ledger.claim(claimed)
+        starts = _sound(self._still_to_start(attempts, asked_as))
+        self._pool.place(starts)
+        if len(starts) < len(attempts):
+            for running in attempts:
+                if running not in starts:
+                    self._ledger.end(running.token, _unbegun(running.claimed))
+        self._ledger.tell_begun()
+
+    def _still_to_start(self, attempts: list[Running], asked_as: WorkerRef) -> list[Running]:
+        """Return none if the right to them ended while the reply came. One with a timeout begins
+        within the patience, also if this process was stopped meanwhile: its deadline on the row
+        counts from the claim, and reapers allow for no more
+        (``worker/maintenance/deadlines.py``)."""
+        if not self._holder.may_claim() or self._holder.me != asked_as:
+            return []
+        if self._clock.boot() - self._asked_at <= self._patience:
+            return attempts
+        return [each for each in attempts if each.claimed.policy.timeout is None]
+
+    def _pause(self, rooms: list[Room], reply: Exchanged) -> float:
+        if Answer.BUSY in reply.answers:
+            return BUSY_PAUSE_SECONDS
+        asked = sum(room.limit for room in rooms if not room.solo)
+        ordinary = sum(not each.solo for each in reply.claimed)
+        self._inbox.offer(asked - ordinary)
+        if self._hint or self._ledger.ended or reply.cut or (asked and ordinary >= asked):
+            return self._gather()
+        poll = self._poll * self._ease()
+        due = poll if reply.next_due is None else min(poll, reply.next_due)
+        if rooms:  # else nobody has looked, and the messenger was offered none
+            self._look_at += due
+        if self._ledger.running or self._inbox.healthy:  # superseded, or a messenger falls silent
+            due = min(due, self._look_every)
+        return max(0.001, due)
+
+    def _ease(self) -> float:
+        """Return how much rarer than usual trips without a hint may be."""
+        if self._inbox.healthy:
+            return RELAXED
+        return 1.0 if self._drawn is None else TOLD
+
+    async def _reconcile_when_due(self) -> None:
+        if self._clock.boot() - self._reconciled_at >= self._reconcile_every:
+            await self._reconcile()
+
+    async def _reconcile(self) -> None:
+        released = await self._guarded(self._store.reconcile(self._holder.me, self._ledger.held()))
+        self._reconciled_at = self._clock.boot()
+        for job_id, token in released:
+            emit("claim_reconciled", job_id=job_id, token=token)
+        self._hint = self._hint or bool(released)
+
+    async def _look_for_superseded(self) -> None:
+        """The loser stops: what somebody else has closed is asked to stop, at the next look killed.
+
+        Not left to the watchdog: others close an attempt because it is stuck.
+        """
+        if self._clock.boot() - self._looked_at < self._look_every:
+            return
+        self._looked_at = self._clock.boot()
+        held = [(each.claimed.job_id, each.token) for each in self._ledger.running.values()]
+        lost = await self._guarded(self._store.superseded(held)) if held else []
+        for token in lost:
+            running = self._ledger.running.get(token)
+            if token in self._superseded:
+                self._pool.kill(token)
+            elif running is not None:
+                emit("attempt_superseded", job_id=running.claimed.job_id, token=token)
+                self._pool.stop(token, "lease_lost")
+        self._superseded = set(lost)
+
+    async def _reconnect(self) -> None:
+        await self._store.drop_connections()
+        if await self._guarded(self._holder.reconnect()):
+            await self._reconcile()
+        self._broken = False
+
+    async def _guarded(self, call: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._patience):
+                return await call
+        except TimeoutError:
+            self._broken = True
+            raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
+        except StoreError:
+            self._broken = True
+            raise
+
+
+def _sound(attempts: list[Running]) -> list[Running]:
+    """Return those whose rows can be read: the others would run under limits not their own."""
+    if all(each.claimed.malformed is None for each in attempts):
+        return attempts
+    return [each for each in attempts if each.claimed.malformed is None]
+
+
+def _unbegun(claimed: Claimed) -> Outcome:
+    """Return the end of an attempt that does not begin: it goes back, but for one whose row cannot
+    be read. No release can run that one, so it is dead, with the reason, until it is mended."""
+    if claimed.malformed is None:
+        return Outcome(kind=OutcomeKind.RELEASED)
+    crash = Crash(kind=CrashKind.UNDECODABLE, message=claimed.malformed)
+    return Outcome(kind=OutcomeKind.DEAD, crash=crash, message=claimed.malformed)

@@ -1,0 +1,73 @@
+"""Makes a worker empty for a job that must have it to itself, and keeps it so while that runs.
+
+An idle worker takes such a job at once. A busy one, when told that one is due, takes nothing else
+for a moment, so that a stream of short jobs cannot starve it; where something has run for longer
+than such a moment it does not try, because it would be idle for nothing. So with hours-long jobs in
+every worker it waits for the first quiet moment of any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outlast.clock import Clock
+from outlast.store.values import Exchanged, Room
+from outlast.worker.claims.ledger import Ledger
+
+TURN_SECONDS = 10.0  # in which a busy worker takes nothing, to become empty
+TURN_EVERY_SECONDS = 60.0  # at most
+VAIN_SECONDS = 1.0  # after the job was not there: another worker has it
+
+
+class Alone:
+    """What an exchange may ask for; ``least`` is the smallest ``solo`` that needs the worker."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, least: int) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._least = least
+        self._waiting = 0
+        self.asked = False  # the last rooms were that for a job alone
+        self._turn_until = self._next_turn_at = self._vain_until = clock.boot()
+
+    def rooms(
+        self, usual: Callable[[], list[Room]], alone: Callable[[int], Room | None]
+    ) -> list[Room]:
+        """Return the rooms to ask for now: the usual ones, the one for a job alone, or none."""
+        self.asked = False
+        if self._is_taken():
+            return []
+        if self.wanted() and (room := alone(self._waiting)):
+            self.asked = True
+            return [room]
+        if self._waiting and not self._ledger.is_empty() and self._clock.boot() < self._turn_until:
+            return []
+        return usual()
+
+    def wanted(self) -> bool:
+        """Whether the worker is empty and a job waits to have it to itself."""
+        free = self._ledger.is_empty() and self._clock.boot() >= self._vain_until
+        return bool(self._waiting) and free
+
+    def heard(self, rooms: list[Room], reply: Exchanged) -> bool:
+        """Note what a trip with these rooms has told. True: another one is worth while at once."""
+        if self.asked:
+            self._waiting = 0
+            self._vain_until = self._clock.boot() + VAIN_SECONDS
+            return not reply.claimed
+        if rooms:
+            self._waiting = reply.solo_waiting if reply.solo_waiting >= self._least else 0
+            if self._waiting:
+                self._begin_turn()
+        return self.wanted()
+
+    def _begin_turn(self) -> None:
+        now = self._clock.boot()
+        started = (running.started_at for running in self._ledger.running.values())
+        if now >= self._next_turn_at and all(now - at < TURN_SECONDS for at in started):
+            self._turn_until = now + TURN_SECONDS
+            self._next_turn_at = now + TURN_EVERY_SECONDS
+
+    def _is_taken(self) -> bool:
+        running = self._ledger.running
+        return len(running) == 1 and next(iter(running.values())).claimed.solo >= self._least

@@ -1,0 +1,379 @@
+"""What this worker holds: every token from its claim to the store's answer about its end.
+
+Only once its end was answered is a slot free for more claims; until then the token is held, so
+that no reconciliation gives the job away.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+from itertools import accumulate, islice
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.credentials import hide_logins
+from outlast.events import emit, heard
+from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean, hiding, redacted
+from outlast.model.job import SHELL_TASK, JobFacts, State
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.runner.protocol import End
+from outlast.runner.stacks import line_of, own_first
+from outlast.store.values import Answer, Claimed
+from outlast.worker.claims.dead_jobs import said_by, tell_dead
+from outlast.worker.claims.trip_bytes import size_of, size_of_all
+
+MESSAGE_MAX = 2_000
+# looked up for every job: by way of its class, it takes Python 3.11 0.3 us
+_COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
+_DEAD = State.DEAD
+
+
+class Running(msgspec.Struct, eq=False, gc=False):
+    """An attempt that this worker runs. Times are on the worker's boot clock, in seconds."""
+
+    claimed: Claimed
+    token: int  # its fencing token
+    started_at: float
+    last_sign_at: float
+    losses: int
+    checkpoint: str | None
+    pid: int | None = None
+    release: str | None = None  # of the application in its runner
+    python: str | None = None
+    progress: Progress | None = None
+    saved_at: float | None = None
+    blocked: float = 0.0  # seconds that another has kept it from running: not its own
+    stack: str = ""  # where it stood when it reached a limit
+    output: list[str] | None = None  # its last lines, where it has ended badly
+    stop_reason: str | None = None
+    stopped_at: float | None = None
+
+    def facts(self) -> JobFacts:
+        """Return what the decision about this attempt needs."""
+        claimed = self.claimed
+        return JobFacts(
+            job_id=claimed.job_id,
+            token=claimed.token,
+            failures=claimed.failures,
+            losses=self.losses,
+            policy=claimed.policy,
+            cancel_requested=self.stop_reason == "cancel",
+            solo=claimed.solo,
+            incident=claimed.incident,
+            cohort=claimed.cohort,
+        )
+
+
+def begun(claimed: Claimed, now: float) -> Running:
+    """Return an attempt as it begins."""
+    return Running(claimed, claimed.token, now, now, claimed.losses, claimed.checkpoint)
+
+
+class Ledger:
+    """Tokens from claim to answer, and the ends that wait to be handed in, in their order."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        on_end: Callable[[], None],
+        worker: str = "",
+        host: str = "",
+        release: str | None = None,
+        redact: Sequence[str] = (),
+        hide_secrets: Callable[[str], str] = hide_logins,
+    ) -> None:
+        self._clock = clock
+        self._on_end = on_end
+        self.worker = worker
+        self.host = host
+        self.release = release
+        self._hide_patterns = hiding(redact)
+        self._hide_secrets = hide_secrets
+        self.running: dict[int, Running] = {}
+        self.ended: deque[Transition] = deque()
+        self._handed_in: dict[int, Transition] = {}
+        self._unanswered: dict[int, Running] = {}  # attempts that have ended
+        self._in_transaction: set[int] = set()  # tokens of ends after a ``complete_in``
+        self._unknown: dict[int, float] = {}  # of these, whose end is not known: since when
+        self._rejected: dict[int, Transition] = {}  # what was handed in in an end's stead
+        self._busy_since: dict[int, float] = {}
+        self._untold: list[Claimed] = []  # attempts that nobody was told of yet
+        self.token_seen = 0
+
+    def held(self) -> set[int]:
+        """Return every token whose end the store has not answered."""
+        return {*self.running, *self._handed_in, *(each.token for each in self.ended)}
+
+    def job_of(self, token: int) -> tuple[int, str] | None:
+        """Return id and task of the job that this token is a running attempt of."""
+        running = self.running.get(token)
+        return None if running is None else (running.claimed.job_id, running.claimed.task)
+
+    def is_empty(self) -> bool:
+        """Whether nothing is held."""
+        return not (self.running or self.ended or self._handed_in)
+
+    def claim(self, claimed: Sequence[Claimed]) -> list[Running]:
+        """Take in jobs that the store has given to this worker. That they have begun is told with
+        ``tell_begun``, at the latest before the first end: they are to begin first."""
+        now = self._clock.boot()
+        attempts = [begun(each, now) for each in claimed]
+        self.running.update([(running.token, running) for running in attempts])
+        self.token_seen = max([self.token_seen, *(running.token for running in attempts)])
+        self._untold += claimed
+        return attempts
+
+    def tell_begun(self) -> None:
+        """Tell of the attempts that were claimed since the last call."""
+        claimed, self._untold = self._untold, []
+        for each in claimed[: heard("attempt_started", len(claimed))]:
+            emit(
+                "attempt_started",
+                job_id=each.job_id,
+                token=each.token,
+                task=each.task,
+                number=each.number,
+            )
+
+    def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> None:
+        """Note how an attempt ended; the first word counts, later ones are dropped."""
+        self.end_all([End(token, outcome, completed_in)])
+
+    def end_all(self, ends: Iterable[End]) -> None:
+        """Note how attempts ended."""
+        if self._untold:
+            self.tell_begun()
+        ended = [each for end in ends if (each := self._end(end)) is not None]
+        now = self._clock.boot()
+        known = [each for each in ended if each[0].token not in self._unknown]
+        for running, transition in known[: heard("attempt_ended", len(known))]:
+            self._tell_end(running, transition, now)
+        failed = [each for each in known if each[1].crash is not None]
+        for running, transition in failed[: heard("attempt_failed", len(failed))]:
+            _tell_failed(running, transition)
+        if ended:
+            self._on_end()
+
+    def _end(self, end: End) -> tuple[Running, Transition] | None:
+        token, outcome = end.token, end.outcome
+        running = self.running.pop(token, None)
+        if running is None:
+            return None
+        if end.completed_in:
+            self._in_transaction.add(token)
+            if outcome.kind is _COMPLETED:
+                outcome = _to_be_checked(outcome)
+                self._unknown[token] = self._clock.boot()
+        if outcome.kind is not _COMPLETED or outcome.message:
+            outcome = self._with_evidence(running, outcome)
+            if outcome.kind is _COMPLETED and heard("result_mismatched", 1):
+                _tell_mismatch(running, outcome.message)
+        transition = decide(running.facts(), outcome, self._clock.random)
+        self._unanswered[token] = running
+        self.ended.append(transition)
+        return running, transition
+
+    def _tell_checked(self, running: Running, transition: Transition, answer: Answer) -> None:
+        """Tell of an end that only the store's answer has decided."""
+        ended_at = self._unknown.pop(transition.token)
+        if answer is Answer.ALREADY:
+            transition = msgspec.structs.replace(
+                transition, outcome=_COMPLETED.value, state=State.COMPLETED
+            )
+        if heard("attempt_ended", 1):
+            self._tell_end(running, transition, ended_at)
+        if transition.state is not State.COMPLETED and heard("attempt_failed", 1):
+            _tell_failed(running, transition)
+
+    def _tell_end(self, running: Running, transition: Transition, ended_at: float) -> None:
+        emit(
+            "attempt_ended",
+            job_id=transition.job_id,
+            token=transition.token,
+            task=running.claimed.task,
+            outcome=transition.outcome,
+            state=str(transition.state),
+            seconds=round(ended_at - running.started_at, 3),
+        )
+
+    def _tell_dead(self, running: Running, transition: Transition, answer: Answer) -> None:
+        """Tell of a job that this end has ended, unless the store has not taken it."""
+        completed_itself = answer is Answer.ALREADY and transition.token in self._unknown
+        if transition.state is not _DEAD or answer is _REFUSED or completed_itself:
+            return
+        claimed = running.claimed
+        tell_dead(transition, task=claimed.task, queue=claimed.queue, attempts=claimed.number)
+
+    def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
+        """Return the oldest ends, to be handed in, at least one and at most so many bytes of them;
+        each must be answered or given back."""
+        batch = list(islice(self.ended, limit))
+        if bytes_max is not None and size_of_all(batch) > bytes_max:
+            sizes = accumulate(map(size_of, batch))
+            del batch[max(1, sum(size <= bytes_max for size in sizes)) :]
+        for _ in batch:
+            self.ended.popleft()
+        self._handed_in.update({each.token: each for each in batch})
+        return batch
+
+    def give_back(self, batch: list[Transition]) -> None:
+        """Take back ends whose hand-in broke off: they are handed in again, first."""
+        for transition in reversed(batch):
+            if self._handed_in.pop(transition.token, None) is not None:
+                self.ended.appendleft(transition)
+
+    def answered(self, ended: Sequence[Transition], answers: Sequence[Answer]) -> None:
+        """Note the store's answers. ``busy`` ends are handed in again."""
+        for transition, answer in zip(ended, answers, strict=True):
+            token = transition.token
+            self._handed_in.pop(token, None)
+            if answer is _BUSY:
+                self._busy_since.setdefault(token, self._clock.boot())
+                self.ended.append(transition)
+                continue
+            running = self._unanswered.pop(token, None)
+            if running is not None and (transition.state is _DEAD or self._rejected):
+                self._tell_dead(running, self._rejected.pop(token, transition), answer)
+            if self._busy_since or self._in_transaction:  # of most attempts there are none
+                self._busy_since.pop(token, None)
+                self._in_transaction.discard(token)
+                if running is not None and token in self._unknown:
+                    self._tell_checked(running, transition, answer)
+            if answer is _REFUSED:
+                emit("attempt_refused", job_id=transition.job_id, token=token)
+
+    def left_open(self, seconds: float) -> list[tuple[Transition, float]]:
+        """Return the ends after a ``complete_in`` that have been ``busy`` for that long, with
+        their seconds; each again only after as long again."""
+        if not self._in_transaction:
+            return []
+        now, since = self._clock.boot(), self._busy_since
+        late = [
+            (transition, now - since[transition.token])
+            for transition in self.ended
+            if transition.token in self._in_transaction
+            and now - since.get(transition.token, now) >= seconds
+        ]
+        since.update((transition.token, now) for transition, _ in late)
+        return late
+
+    def reject(
+        self, transition: Transition, message: str = "the store refused the result"
+    ) -> Transition:
+        """Return the end of an attempt whose result or report the store would not take."""
+        emit("result_rejected", job_id=transition.job_id, token=transition.token)
+        crash = Crash(kind=CrashKind.REJECTED_RESULT, message=message)
+        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, pid=transition.pid)
+        decided = decide(self._unanswered[transition.token].facts(), outcome, self._clock.random)
+        self._rejected[transition.token] = decided
+        return decided
+
+    def noted_save(self, token: int, value: str) -> None:
+        """Note an accepted checkpoint: one that differs from the last forgives losses."""
+        running = self.running.get(token)
+        if running is None:
+            return
+        running.saved_at = running.last_sign_at = self._clock.boot()
+        if value != running.checkpoint:
+            running.checkpoint = value
+            running.losses = 0
+
+    def noted_progress(self, token: int, progress: Progress) -> Progress:
+        """Note what the attempt last said; return it as it is to be kept, which is redacted."""
+        hide = self._hide_patterns
+        stage, message = progress.stage and hide(progress.stage), progress.message
+        kept = msgspec.structs.replace(progress, stage=stage, message=message and hide(message))
+        running = self.running.get(token)
+        if running is not None:
+            running.progress = kept
+            running.last_sign_at = self._clock.boot()
+        return kept
+
+    def _hide(self, text: str) -> str:
+        return self._hide_patterns(self._hide_secrets(text))
+
+    def _with_evidence(self, running: Running, outcome: Outcome) -> Outcome:
+        outcome = msgspec.structs.replace(
+            outcome, pid=running.pid, message=clean(self._hide(outcome.message), MESSAGE_MAX)
+        )
+        if outcome.kind is OutcomeKind.COMPLETED or outcome.crash is None:
+            return outcome
+        age = None if running.saved_at is None else self._clock.boot() - running.saved_at
+        crash = msgspec.structs.replace(
+            outcome.crash,
+            progress=running.progress,
+            checkpoint_age_seconds=age,
+            output=outcome.crash.output or running.output or [],
+            worker=self.worker,
+            host=self.host,
+            pid=running.pid,
+            release=running.release or self.release,
+            python=running.python or platform.python_version(),
+            outlast=_own_version(),
+        )
+        if running.claimed.task == SHELL_TASK:
+            crash = msgspec.structs.replace(crash, stacks=None)  # of our own code, which waits
+        elif crash.kind in LIMITS:
+            crash = _with_line(crash, running)
+        return msgspec.structs.replace(outcome, crash=bounded(redacted(crash, self._hide)))
+
+
+def _tell_mismatch(running: Running, error: str) -> None:
+    claimed = running.claimed
+    emit(
+        "result_mismatched",
+        job_id=claimed.job_id,
+        token=running.token,
+        task=claimed.task,
+        error=error,
+    )
+
+
+def _tell_failed(running: Running, transition: Transition) -> None:
+    emit(
+        "attempt_failed",
+        job_id=transition.job_id,
+        token=transition.token,
+        task=running.claimed.task,
+        kind=transition.outcome,
+        message=said_by(transition),
+        state=str(transition.state),
+    )
+
+
+def _with_line(crash: Crash, running: Running) -> Crash:
+    """Return the report of a limit with the stacks, the attempt's own first, and its line."""
+    stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
+    line = line_of(stacks, running.token)
+    message = f"{crash.message}; it stood at {line}" if line else crash.message
+    return msgspec.structs.replace(crash, stacks=stacks or None, message=message)
+
+
+@functools.cache
+def _own_version() -> str | None:
+    try:
+        return metadata.version("outlast")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return None
+
+
+def _to_be_checked(outcome: Outcome) -> Outcome:
+    """Turn "I completed in my own transaction" into an end that the store checks.
+
+    If the job is completed by this token, the store answers ``already``; if the transaction is
+    still open, ``busy``; otherwise it was never committed, and this failure stands. What a task
+    raised after ``complete_in`` needs no check: its transaction was most likely rolled back by
+    it, and if not, the end is refused.
+    """
+    message = "complete_in was called, but its transaction was not committed"
+    return Outcome(
+        kind=OutcomeKind.CRASHED,
+        crash=Crash(kind=CrashKind.COMPLETION_NOT_COMMITTED, message=message),
+        message=outcome.message,
+    )

@@ -1,0 +1,169 @@
+"""The heartbeat: a thread, a loop and a connection of its own.
+
+Nothing that happens on the worker's main loop can delay a beat; but a main loop that has stopped
+turning must not be kept alive by its own heartbeat either: when it has not turned for half a
+lease, beats stop, and the lease ends as it would for a dead worker.
+
+With each beat the lock file is locked again, should a task in this process have unlocked it: a lock
+that is free is the proof of a death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable
+
+from outlast.clock import Clock
+from outlast.errors import describe
+from outlast.events import emit
+from outlast.model.lease import LeaseTerms
+from outlast.store.lockfile import LockFile
+from outlast.store.protocol import Store
+from outlast.store.values import Beat, Failing, WorkerRef
+from outlast.worker.condition import Trouble
+
+RETRY_SECONDS_MAX = 0.5
+PAUSE_SECONDS_MIN = 0.05  # between the end of a beat and the next
+
+
+class Heartbeat:
+    """Renews the lease of ``me`` and reports each beat to ``on_beat``, on the main loop."""
+
+    name = "heartbeat"
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Store]],
+        me: WorkerRef,
+        terms: LeaseTerms,
+        *,
+        clock: Clock,
+        on_beat: Callable[[float, WorkerRef, Beat], None],
+        lock: LockFile | None = None,
+    ) -> None:
+        self.me = me
+        self._lock = lock
+        self._open_store = open_store
+        self._terms = terms
+        self._clock = clock
+        self._on_beat = on_beat
+        self._store: Store | None = None
+        self._main = asyncio.get_running_loop()
+        self._main_turned_at = clock.boot()
+        self._failing = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._nudged: asyncio.Event | None = None
+        self._stopping = False
+        self.trouble: Trouble | None = None  # what the row is to say; set by the main loop
+        self._told: tuple[int, Trouble | None] = (0, None)
+
+    def registered(self, me: WorkerRef) -> None:
+        """Beat for this registration from now on. Said by the main loop, so that turns."""
+        self.me = me
+        self._main_turned()
+
+    def start(self) -> None:
+        """Begin beating, on a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name="outlast-heartbeat", daemon=True)
+        self._thread.start()
+
+    def nudge(self) -> None:
+        """Beat now: something waits to be told with the answer. From any thread."""
+        loop, nudged = self._loop, self._nudged
+        if loop is not None and nudged is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(nudged.set)
+
+    async def stop(self) -> None:
+        """Stop beating and wait for the thread."""
+        self._stopping = True
+        self.nudge()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, 10.0)
+
+    async def run_once(self) -> float:
+        """Beat once; return the seconds until the next beat.
+
+        They count from the asking of this one: a short lease bears one slow or lost beat only if
+        the next is not late as well.
+        """
+        asked_at = self._clock.boot()
+        if self._lock is not None:
+            self._lock.hold()
+        pause = await self._beat(asked_at)
+        return max(PAUSE_SECONDS_MIN, pause - (self._clock.boot() - asked_at))
+
+    async def _beat(self, asked_at: float) -> float:
+        if not self._main_turns():
+            return min(RETRY_SECONDS_MAX, self._terms.heartbeat)
+        me = self.me
+        try:
+            async with asyncio.timeout(self._terms.lease / 3):
+                beat = await (await self._connected()).heartbeat(me)
+        except Exception as error:  # whatever it is: a thread that ended would never beat again
+            return await self._missed(error)
+        if self._failing:
+            self._failing = False
+            emit("store_recovered", duty=self.name)
+        self._tell_main(self._on_beat, asked_at, me, beat)
+        await self._tell_trouble(me)
+        return self._terms.heartbeat
+
+    async def _tell_trouble(self, me: WorkerRef) -> None:
+        """Write to the row what has changed. It may fail: then it is tried with the next beat."""
+        trouble = self.trouble
+        told = self._told[1] if self._told[0] == me.worker_id else None
+        if trouble == told or self._store is None:
+            return
+        failing = None
+        if trouble is not None:
+            failing = Failing(trouble.duty, trouble.error, self._clock.boot() - trouble.since)
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(self._terms.heartbeat):
+                await self._store.tell_failing(me, failing)
+                self._told = me.worker_id, trouble
+
+    def _main_turns(self) -> bool:
+        self._tell_main(self._main_turned)
+        return self._clock.boot() - self._main_turned_at < self._terms.lease / 2
+
+    def _main_turned(self) -> None:
+        self._main_turned_at = self._clock.boot()
+
+    def _tell_main(self, call: Callable[..., None], *args: object) -> None:
+        try:
+            self._main.call_soon_threadsafe(call, *args)
+        except RuntimeError:  # the main loop is closed: this process ends
+            self._stopping = True
+
+    async def _connected(self) -> Store:
+        if self._store is None:
+            self._store = await self._open_store()
+        return self._store
+
+    async def _missed(self, error: BaseException) -> float:
+        if not self._failing:
+            self._failing = True
+            emit("store_unavailable", duty=self.name, error=describe(error))
+        if self._store is not None:
+            with contextlib.suppress(Exception):
+                await self._store.drop_connections()
+        return min(RETRY_SECONDS_MAX, self._terms.heartbeat)
+
+    def _run(self) -> None:
+        asyncio.run(self._beat_until_stopped())
+
+    async def _beat_until_stopped(self) -> None:
+        self._loop, self._nudged = asyncio.get_running_loop(), asyncio.Event()
+        while not self._stopping:
+            self._nudged.clear()
+            pause = await self.run_once()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._nudged.wait()
+            except TimeoutError:
+                pass
+        if self._store is not None:
+            await self._store.close()

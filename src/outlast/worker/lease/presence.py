@@ -1,0 +1,107 @@
+"""Keeps a worker's presence: taken at each registration, proved now and then, taken back at once.
+
+Each look of the reaper shows whether the lock is there, and the end of its session is told at once:
+so a proof of its own is only needed to see that it is still this session's.
+
+Presence can only make others faster to believe in a death. So whatever keeps it from being held
+costs the worker nothing but that: it says so on its row, where nobody judges by it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from outlast.clock import Clock
+from outlast.errors import StoreError, text_of
+from outlast.events import emit
+from outlast.model.lease import LeaseTerms
+from outlast.model.lease import Presence as Seen
+from outlast.store.presence import PresenceLock
+from outlast.store.protocol import Store
+from outlast.store.values import WorkerRef, WorkerSeen
+
+RETRY_SECONDS = 0.25
+OFF_AFTER_SECONDS = 1.0  # a session that has just ended may keep the lock for an instant
+PROVE_BEATS = 10  # heartbeats between two proofs
+TELL_SECONDS = 1.0  # for the row: the lock may be had again meanwhile
+
+
+class Presence:
+    """The duty that holds the lock of whatever registration ``me`` returns."""
+
+    name = "presence"
+
+    def __init__(
+        self,
+        lock: PresenceLock,
+        store: Store,
+        me: Callable[[], WorkerRef],
+        terms: LeaseTerms,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._lock = lock
+        self._store = store
+        self._me = me
+        self._terms = terms
+        self._clock = clock
+        self._worker_id = 0
+        self._held = False
+        self._lacking_since: float | None = None
+        self._told: str | None = None
+
+    async def run_once(self) -> float:
+        """Take or prove the lock; return the seconds until the next time."""
+        me = self._me()
+        if me.worker_id != self._worker_id:
+            await self._begin(me)
+        reason = await self._why_not(me)
+        if reason is None:
+            return self._holds(me)
+        return await self._lacks(me, reason)
+
+    def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
+        """Whether the own row in a look contradicts what is believed here."""
+        own = [each for each in workers if each.worker_id == self._worker_id]
+        return self._held and any(each.presence is not Seen.HELD for each in own)
+
+    async def _begin(self, me: WorkerRef) -> None:
+        """Let go of the lock of an earlier registration: each has its own."""
+        await self._lock.release()
+        self._worker_id, self._held = me.worker_id, False
+        self._lacking_since = self._told = None
+
+    async def _why_not(self, me: WorkerRef) -> str | None:
+        try:
+            return await self._lock.hold(me)
+        except StoreError as error:
+            return text_of(error)
+
+    def _holds(self, me: WorkerRef) -> float:
+        if not self._held:
+            self._held = True
+            emit("presence_taken", worker_id=me.worker_id)
+        self._lacking_since = self._told = None
+        return PROVE_BEATS * self._terms.heartbeat
+
+    async def _lacks(self, me: WorkerRef, reason: str) -> float:
+        self._held = False
+        now = self._clock.boot()
+        if self._lacking_since is None:
+            self._lacking_since = now
+        if now - self._lacking_since < OFF_AFTER_SECONDS:
+            return RETRY_SECONDS
+        if reason != self._told and await self._tell(me, reason):
+            self._told = reason
+            emit("presence_off", worker_id=me.worker_id, reason=reason)
+        return RETRY_SECONDS if self._told is None else self._terms.heartbeat
+
+    async def _tell(self, me: WorkerRef, reason: str) -> bool:
+        """Say on the row that there is no presence; return whether the store was there."""
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(TELL_SECONDS):
+                await self._store.presence_off(me, reason)
+            return True
+        return False

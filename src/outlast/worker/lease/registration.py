@@ -1,0 +1,288 @@
+"""A worker's registration and the lease on it: taken, renewed, lost, and taken anew.
+
+The lease is trusted only inside the window of ``model.lease.Trust``. When that window closes,
+or the store says that the lease is lost, every attempt is stopped and then killed; what they
+still say is handed in and refused wherever somebody else took over. Only when nothing runs any
+more does the worker register anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.errors import StoreError, StoreUnavailable, describe, text_of
+from outlast.events import emit
+from outlast.model.lease import PATIENCE_SECONDS_MAX, LeaseTerms, Trust
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerStatus
+from outlast.store.values import Beat, NewWorker, WorkerRef
+from outlast.worker.base import KILL_SECONDS, Pool
+from outlast.worker.claims.ledger import Ledger
+from outlast.worker.condition import GIVE_UP_SECONDS
+from outlast.worker.lease.isolation import Isolation
+
+STOP_GRACE_SECONDS = 2.0  # for attempts that are asked to stop
+LEAVE_SECONDS = 5.0  # for the last ends to be handed in
+REVIVE_PAUSE_SECONDS = 0.2
+LOST = "the store says that it is lost"
+
+
+class Registration:
+    """The row of one worker, and its right to run what it has claimed. ``attach`` a pool first.
+
+    ``on_stands`` is called with each new row or epoch, ``on_back`` when work may be taken again;
+    ``on_refused`` with an error by which the store has refused a new row for minutes, and for how
+    many seconds; ``hand_in`` hands the store what has ended. ``hold_until`` says until when runners
+    may live. It is also the duty that writes the known tasks to the row.
+    """
+
+    name = "registration"
+
+    def __init__(
+        self,
+        new: NewWorker,
+        terms: LeaseTerms,
+        *,
+        store: Store,
+        ledger: Ledger,
+        clock: Clock,
+        hold_until: Callable[[float], None],
+        on_stands: Callable[[], None],
+        on_back: Callable[[], None],
+        hand_in: Callable[[], Awaitable[None]],
+        on_refused: Callable[[Exception, float], None],
+    ) -> None:
+        self._new = new
+        self._store = store
+        self._ledger = ledger
+        self._clock = clock
+        self._hold_until = hold_until
+        self._on_stands = on_stands
+        self._on_back = on_back
+        self._hand_in = hand_in
+        self._on_refused = on_refused
+        self._refused_at: float | None = None  # since then the store refuses a new row
+        self.me = WorkerRef(0, 0)
+        self.terms = terms
+        self.trust = Trust(terms, clock.boot())
+        self.draining = False
+        self.has_left = True  # no row in the store says that this worker lives
+        self._fenced = False
+        self._isolation = Isolation(ledger, keep=False)
+        self._registering = asyncio.Lock()
+        self._reviving: asyncio.Task[None] | None = None
+        self._asked: NewWorker | None = None  # a registration whose answer is unknown
+        self._announced: tuple[list[str], dict[str, list[str]]] = ([], {})
+
+    def attach(self, pool: Pool) -> None:
+        """Register what this pool serves, and rule over its attempts."""
+        self._pool = pool
+
+    def may_claim(self) -> bool:
+        """Whether new jobs may be taken."""
+        return not (self.draining or self._fenced) and self.trusted()
+
+    def trusted(self) -> bool:
+        """Whether attempts may go on under the present lease."""
+        return not self._fenced and self.trust.holds(self._clock.boot())
+
+    async def reconnect(self) -> bool:
+        """Raise the epoch of the registration. False: the lease is lost."""
+        async with self._registering:
+            if self._fenced:
+                return False
+            me = await self._store.reconnect(self.me, self._ledger.token_seen)
+            if me is None:
+                self.lose(LOST, STOP_GRACE_SECONDS)
+                return False
+            self._stands(me)  # no beat, and so no more trust: only a beat is seen by others
+            return True
+
+    async def register(self) -> None:
+        """Make a row for this worker; raises what the store raises."""
+        asked_at = self._clock.boot()
+        new = self._asked = self._asked or self._to_ask(asked_at)
+        self.has_left = False
+        registered = await self._store.register(new)
+        self._asked = self._refused_at = None
+        # from now on a row of this instance that is not our own may be that of a successor
+        self._new = msgspec.structs.replace(self._new, succeeds=False)
+        self._announced = new.tasks, new.lacks
+        self._stands(WorkerRef(registered.worker_id, registered.epoch, registered.registration))
+        self.trust = Trust(self.terms, asked_at)
+        self._hold_until(self.trust.kill_at)
+        emit(
+            "worker_registered",
+            worker=new.name,
+            worker_id=registered.worker_id,
+            replaced=registered.replaced,
+        )
+
+    def _to_ask(self, now: float) -> NewWorker:
+        """Return a registration under a key of its own. It is asked for again as it is while its
+        answer is unknown: else the row that was made without our knowing would live beside ours."""
+        who = self._new
+        return msgspec.structs.replace(
+            who,
+            tasks=self._pool.tasks(),
+            lacks=self._pool.lacks(),
+            token_seen=self._ledger.token_seen,
+            registration=f"{who.name}/{who.boot_id}/{who.pid}/{now:.9f}/{self.me.worker_id}",
+        )
+
+    async def run_once(self) -> None:
+        """Write the known tasks to the row, if they have changed."""
+        known = tasks, lacks = self._pool.tasks(), self._pool.lacks()
+        if (tasks or lacks) and known != self._announced:
+            await self._store.announce(self.me, tasks, lacks)
+            self._announced = known
+
+    def _stands(self, me: WorkerRef) -> None:
+        self.me = me
+        self._pool.registered(me.worker_id)
+        self._on_stands()
+
+    def heard(self, asked_at: float, me: WorkerRef, beat: Beat) -> bool:
+        """Take the answer to a beat that was asked at that boot time; return whether it renewed."""
+        if (me.worker_id, me.registration) != (self.me.worker_id, self.me.registration):
+            return False
+        if self._fenced:
+            self._isolation.heard(asked_at, renewed=beat.renewed)
+            return False
+        if not beat.renewed:
+            self.lose(LOST, STOP_GRACE_SECONDS)
+            return False
+        self.trust.renewed(asked_at)
+        if self.trusted():
+            self._hold_until(self.trust.kill_at)
+        return True
+
+    def lose(self, why: str, grace: float = math.inf, *, keep: bool = False) -> None:
+        """Stop every attempt, kill those that go on, then register anew.
+
+        They get ``grace`` seconds to stop, and never longer than the lease was trusted for: where
+        the store says that the lease is lost, somebody else may run them already. With ``keep``,
+        attempts that may be done twice go on, and with them this registration, until the store
+        says whether it still stands.
+        """
+        if self._fenced:
+            return
+        self._fenced = True
+        emit(
+            "lease_lost", worker_id=self.me.worker_id, reason=why, running=len(self._ledger.running)
+        )
+        self._pool.give_back("lease_lost")
+        self._isolation = Isolation(self._ledger, keep=keep)
+        for token in self._isolation.others():
+            self._pool.stop(token, "lease_lost")
+        kill_at = min(self.trust.kill_at, self._clock.boot() + grace)
+        if self._isolation.kept():  # before the end of the tether, which spares nobody
+            kill_at = min(kill_at, (self.trust.stop_at + self.trust.kill_at) / 2)
+        self._reviving = asyncio.create_task(self._revive(kill_at), name="outlast-revive")
+
+    async def _revive(self, kill_at: float) -> None:
+        await self._end_all_but_kept(kill_at)
+        self._hold_until(math.inf)  # idle runners harm nobody, however long the store is away
+        if self._isolation.kept():
+            if await self._still_stands():
+                return
+            await self._end_all_but_kept(self._clock.boot() + STOP_GRACE_SECONDS)
+        while not (await self._told_ends() and await self._came_back()):
+            await self._clock.sleep(REVIVE_PAUSE_SECONDS)
+        self._on_back()
+
+    async def _end_all_but_kept(self, kill_at: float) -> None:
+        while self._isolation.others() and self._clock.boot() < kill_at:
+            await self._clock.sleep(0.01)
+        self._pool.kill_all("lease_lost", spare=self._isolation.kept())
+        given_up_at = self._clock.boot() + KILL_SECONDS
+        while others := self._isolation.others():
+            if self._clock.boot() >= given_up_at:  # as in a system call that does not return
+                self._pool.give_up(others)
+                return
+            await self._clock.sleep(0.01)
+
+    async def _still_stands(self) -> bool:
+        """Wait for a beat that is answered. If the lease still stands, nobody has taken anything
+        over: go on under it, trusting from that beat. Else stop what was kept, too."""
+        asked_at = await self._isolation.answer(self._clock.boot())
+        if asked_at is None:
+            self._isolation.keep = False
+            for token in self._isolation.others():
+                self._pool.stop(token, "lease_lost")
+            return False
+        self.trust = Trust(self.terms, asked_at)
+        self._hold_until(self.trust.kill_at)
+        self._fenced = False
+        emit("lease_kept", worker_id=self.me.worker_id, running=len(self._ledger.running))
+        self._on_back()
+        return True
+
+    async def _told_ends(self) -> bool:
+        """Hand in, while the old row still stands, what ended before the lease was lost.
+
+        Once that row says ``stopped``, whoever looks calls its jobs orphans, and what was done
+        would be done again. Return whether the store is there at all.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS_MAX):
+                await self._store.observe()
+        except Exception as error:
+            await self._failed_to_come_back(error)
+            return False
+        await self._hand_in()
+        return True
+
+    async def _came_back(self) -> bool:
+        try:
+            async with self._registering, asyncio.timeout(PATIENCE_SECONDS_MAX):
+                # the old row must not stay alive beside the new one: its lock file is the same
+                await self._store.set_status(self.me, WorkerStatus.STOPPED)
+                await self.register()
+        except Exception as error:
+            await self._failed_to_come_back(error)
+            return False
+        self._fenced = False
+        return True
+
+    async def _failed_to_come_back(self, error: Exception) -> None:
+        """Get ready to try again, whatever it was: else the worker would stay fenced for ever."""
+        if isinstance(error, (StoreUnavailable, TimeoutError)):
+            self._refused_at = None
+        else:
+            self._note_refusal(error)
+        with contextlib.suppress(Exception):
+            await self._store.drop_connections()
+
+    def _note_refusal(self, error: Exception) -> None:
+        now = self._clock.boot()
+        if self._refused_at is None:
+            self._refused_at = now
+            emit("duty_failed", duty="registration", error=describe(error))
+        if now - self._refused_at >= GIVE_UP_SECONDS:
+            self._on_refused(error, now - self._refused_at)
+
+    def stop_coming_back(self) -> None:
+        """Stay as it is, should the lease be lost: the worker leaves."""
+        if self._reviving is not None:
+            self._reviving.cancel()
+
+    async def leave(self) -> None:
+        """Say on the row that the worker has stopped."""
+        self.has_left = await self.set_status(WorkerStatus.STOPPED)
+
+    async def set_status(self, status: WorkerStatus) -> bool:
+        """Say on the row what the worker does; return whether the store has answered."""
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._store.set_status(self.me, status)
+        except (StoreError, TimeoutError) as error:
+            emit("store_unavailable", duty="status", error=text_of(error))
+            return False
+        return True

@@ -1,0 +1,106 @@
+"""What a worker says to its messenger: jobs that others should look at, and signs of its own life.
+
+Without a messenger there is nobody to tell, and each of these does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from outlast.clock import Clock
+from outlast.model.job import State
+from outlast.model.lease import DeathCause
+from outlast.model.lifecycle import Transition
+from outlast.store.protocol import Store
+from outlast.store.unannounced import Line
+from outlast.store.values import NewWorker, WorkerRef, WorkerSeen
+from outlast.wakeup.base import Wakeup
+from outlast.wakeup.inbox import Inbox
+from outlast.wakeup.messenger import Messenger
+from outlast.worker.maintenance.sweeper import Passed, Sweeper, WakeupTeller
+from outlast.worker.service import Duty
+
+FAREWELL_SECONDS = 1.0
+
+
+class Herald:
+    """The messenger of one worker, if its wake-up is one."""
+
+    def __init__(
+        self,
+        wakeup: Wakeup | None,
+        store: Store,
+        new: NewWorker,
+        me: Callable[[], WorkerRef],
+        *,
+        poll: float,
+        clock: Clock,
+    ) -> None:
+        self._wakeup = wakeup
+        self._store = store
+        self._new = new
+        self._me = me
+        self._messenger = wakeup if isinstance(wakeup, Messenger) else None
+        self.sweeper: Sweeper | None = None
+        self.passed: Passed | None = None
+        if self._messenger is not None and isinstance(store, Line):
+            self.sweeper = Sweeper(store, self._messenger, poll=poll, clock=clock)
+            if self._messenger.inbox is not None:
+                self.passed = Passed(store, self._messenger.inbox, me)
+
+    @property
+    def inbox(self) -> Inbox | None:
+        """Where the names of jobs come in."""
+        return None if self._messenger is None else self._messenger.inbox
+
+    def serve(self, tasks: Callable[[], Sequence[str]]) -> None:
+        """Take messages about these tasks; those about others go on to other workers."""
+        if self._messenger is not None:
+            self._messenger.knows = lambda task: task in tasks()
+
+    def duties(self) -> Iterator[Duty]:
+        """Return what has to be done again and again."""
+        if self._wakeup is not None:
+            yield WakeupTeller(self._wakeup, self._store, self._me)
+        if self.sweeper is not None:
+            yield self.sweeper
+        if self.passed is not None:
+            yield self.passed
+
+    def reclaimed(self, applied: Sequence[Transition]) -> None:
+        """Announce, with the next sweep, what was taken from dead workers and may run at once."""
+        for each in applied:
+            if self.sweeper is not None and each.state is State.QUEUED and each.delay <= 0:
+                self.sweeper.cleared(each.job_id, each.message)
+
+    def reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
+        """Tell watchers of a worker that was found gone."""
+        if self._messenger is not None:
+            self._messenger.tell(
+                "deactivated",
+                worker=gone.name,
+                worker_id=gone.worker_id,
+                host=gone.host,
+                cause=cause.value,
+                age=gone.age,
+            )
+
+    def tell(self, topic: str, **facts: object) -> None:
+        """Tell watchers of this worker."""
+        if self._messenger is not None:
+            mine = {"worker": self._new.name, "worker_id": self._me().worker_id}
+            self._messenger.tell(topic, **mine, host=self._new.host, pid=self._new.pid, **facts)
+
+    async def leave(self) -> None:
+        """Announce what was handed back at the end, say goodbye, and close."""
+        if self._messenger is None:
+            return
+        self.tell("stopped")
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                if self.sweeper is not None:
+                    await self.sweeper.sweep(grace=0.0)
+                await self._messenger.all_told()
+        await self._messenger.close()

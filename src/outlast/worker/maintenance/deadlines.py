@@ -1,0 +1,98 @@
+"""Ends attempts that are far above their timeout, whoever runs them; each worker does so for all.
+
+An attempt's own worker ends it at its timeout. Should that worker's watchdog be stuck while its
+heart beats, nobody would: so the row carries a hard deadline, and any worker closes the attempt a
+while after it, by its token. The worker that ran it finds that out and ends it
+(``worker/claims/exchange.py``).
+
+Three things keep this from a healthy attempt.
+
+- The hard deadline is the claim plus the timeout, but an attempt's clock starts when it begins. A
+  worker gives back what begins later than its patience (``worker/claims/exchange.py``) and the
+  longest wait for a slot (``worker/claims/prefetch.py``) after it asked for it: so much is allowed
+  on top.
+- A worker that was stopped could neither end the attempt nor hand in its end. It must have been
+  seen to beat without a pause for as long as the slack, all of it after the limit. One that does
+  not beat is left to the rules of the lease.
+- The store's clock is believed only while it runs in step with this process's own
+  (``model.lease.SteadyClock``): a step of it ends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from outlast.clock import Clock
+from outlast.events import emit
+from outlast.model.crash import CrashKind
+from outlast.model.lease import Beating, SteadyClock, patience
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.store.protocol import Store
+from outlast.store.values import Late, Look, Orphan, WorkerSeen
+from outlast.worker.claims.dead_jobs import reclaim_and_tell
+from outlast.worker.claims.prefetch import TURN_SECONDS
+
+SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, go first
+SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
+
+
+class Deadlines:
+    """The part of the reaper that closes what is overdue; ``on_reclaimed`` hears of it."""
+
+    def __init__(self, store: Store, on_reclaimed: Callable[[], None], *, clock: Clock) -> None:
+        self._store = store
+        self._on_reclaimed = on_reclaimed
+        self._clock = clock
+        self._steady = SteadyClock()
+        self._beating = Beating()
+
+    def forget(self) -> None:
+        """Start anew: a look has failed."""
+        self._steady.forget()
+        self._beating.forget()
+
+    async def take(self, look: Look) -> None:
+        """Take in a look with a slack of SLACK_SECONDS; close what is certainly overdue."""
+        now = self._clock.boot()
+        self._steady.look(now, look.now)
+        self._beating.look(now, [worker.sign() for worker in look.workers])
+        if not look.overdue:
+            return
+        seen = await self._store.overdue(SLACK_SECONDS)
+        workers = {worker.worker_id: worker for worker in look.workers}
+        due = [
+            (late.job_id, late.token)
+            for late in seen
+            if late.worker_id in workers and self._is_due(late, workers[late.worker_id])
+        ]
+        if due:
+            self._tell(await reclaim_and_tell(self._store, self._decide, only=due))
+
+    def _is_due(self, late: Late, worker: WorkerSeen) -> bool:
+        if late.policy.timeout is None:
+            return False
+        slack = max(SLACK_SECONDS, SLACK_BEATS * worker.heartbeat)
+        above = late.policy.cancel_grace + patience(worker.lease) + TURN_SECONDS + slack
+        unseen = self._clock.boot() - self._beating.last_beat(worker.worker_id, after=slack)
+        return late.seconds - unseen >= above and self._steady.covers(late.policy.timeout + above)
+
+    def _decide(self, orphan: Orphan) -> Transition:
+        message = (
+            f"timeout: far above its limit of {orphan.facts.policy.timeout:g} s, and its own worker"
+            f" ({orphan.worker or orphan.worker_id}) has not ended it"
+        )
+        crash = orphan.crash(CrashKind.TIMEOUT, message)
+        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
+        return decide(orphan.facts, outcome, self._clock.random)
+
+    def _tell(self, closed: list[Transition]) -> None:
+        for transition in closed:
+            emit(
+                "attempt_overdue",
+                job_id=transition.job_id,
+                token=transition.token,
+                state=transition.state.value,
+                reason=transition.message,
+            )
+        if closed:
+            self._on_reclaimed()

@@ -1,0 +1,47 @@
+"""Deletes what ended long ago, a batch at a time, each bounded in rows and about in time."""
+
+from __future__ import annotations
+
+from outlast.clock import Clock
+from outlast.events import emit
+from outlast.store.protocol import PRUNE_MAX, Store
+
+PRUNE_SECONDS = 60.0
+PRUNE_FIRST = 100  # rows of the first batch
+BATCH_SECONDS = 0.25  # that a batch may take: the reaper waits for it
+
+
+class Pruner:
+    """The duty that keeps the tables small. Dead jobs are kept: an operator decides."""
+
+    name = "pruner"
+
+    def __init__(
+        self, store: Store, *, keep_jobs: float, keep_workers: float, clock: Clock
+    ) -> None:
+        self._store = store
+        self._keep_jobs = keep_jobs
+        self._keep_workers = keep_workers
+        self._clock = clock
+        self._limit = PRUNE_FIRST
+
+    async def run_once(self) -> float:
+        """Delete one batch; come back at once while there is more."""
+        began_at = self._clock.boot()
+        gone = await self._store.prune(
+            jobs_older_than=self._keep_jobs,
+            workers_older_than=self._keep_workers,
+            limit=self._limit,
+        )
+        more = gone >= self._limit
+        self._suit(self._clock.boot() - began_at, more=more)
+        if gone:
+            emit("jobs_pruned", rows=gone)
+        return 0.1 if more else PRUNE_SECONDS
+
+    def _suit(self, seconds: float, *, more: bool) -> None:
+        """Make batches smaller that take long, as of large rows; larger ones where it is quick."""
+        if seconds > BATCH_SECONDS:
+            self._limit = max(1, self._limit // 2)
+        elif more:
+            self._limit = min(PRUNE_MAX, 2 * self._limit)

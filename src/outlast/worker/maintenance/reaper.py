@@ -1,0 +1,245 @@
+"""Finds workers that are gone and gives their jobs back. Every worker does this for all.
+
+Two proofs: the host-local lock file is free (the kernel released it when the last process that
+held it died), or the presence in the database is gone, with no beat for longer than one is due.
+And the observer's rule (the beat counter stood still for that worker's own lease, on this
+process's own clock). A look that fails makes the observer start anew, and so does one that another
+incarnation of the database answers: an outage of the store never counts as silence of a worker, nor
+does the loss of beats that a failover takes back.
+
+What a look leads to is tried one by one, and what fails stops nothing else and forgets nothing: a
+row that stays locked delays the rescue of no other worker's jobs.
+
+One statement a look tells of all this at once, and whether there are orphans at all and attempts
+past their hard deadline (``worker/maintenance/deadlines.py``): only where there are does anything
+more follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.errors import StoreError, text_of
+from outlast.events import emit
+from outlast.model.crash import CrashKind
+from outlast.model.lease import LOOK_FRACTION, LOOK_SECONDS, DeathCause, Observer, PresenceObserver
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.store import lockfile
+from outlast.store.lockfile import Probe, probe
+from outlast.store.protocol import ORPHANS_MAX, Store
+from outlast.store.values import Look, Orphan, WorkerSeen
+from outlast.worker.claims.dead_jobs import reclaim_and_tell
+from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines
+
+TELL_AGAIN_SECONDS = 60.0  # of a worker that still cannot be reaped
+UNKNOWN = "it is no longer registered as alive"
+
+
+class Failing:
+    """Which workers cannot be reaped, and when that is worth a line: with the second failure in a
+    row (a row may be held for an instant), and then once in TELL_AGAIN_SECONDS."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tell_at: dict[int, float] = {}
+
+    def is_news(self, worker_id: int) -> bool:
+        """Note a failure; return whether it is to be told."""
+        now = self._clock.boot()
+        before = self._tell_at.setdefault(worker_id, now)
+        if before == now or now < before:
+            return False
+        self._tell_at[worker_id] = now + TELL_AGAIN_SECONDS
+        return True
+
+    def ended(self, worker_id: int) -> None:
+        """Note that it does not fail."""
+        self._tell_at.pop(worker_id, None)
+
+    def keep(self, worker_ids: Iterable[int]) -> None:
+        """Forget all but these."""
+        self._tell_at = {each: self._tell_at[each] for each in worker_ids if each in self._tell_at}
+
+
+class Reaper:
+    """The duty that cleans up after workers that are gone; ``on_reclaimed`` hears of what."""
+
+    name = "reaper"
+
+    def __init__(
+        self,
+        store: Store,
+        own_id: Callable[[], int],
+        on_reclaimed: Callable[[list[Transition]], None],
+        *,
+        clock: Clock,
+        on_reaped: Callable[[WorkerSeen, DeathCause], None] = lambda gone, cause: None,
+        on_look: Callable[[Look], None] = lambda look: None,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        self._on_reaped = on_reaped
+        self._on_look = on_look
+        self._deadlines = deadlines
+        self._store = store
+        self._own_id = own_id
+        self._on_reclaimed = on_reclaimed
+        self._clock = clock
+        self._observer = Observer()
+        self._presence = PresenceObserver()
+        self._incarnation: str | None = None  # of the database that the last look has shown
+        self._failing = Failing(clock)
+        self._first = True  # nothing has been reconciled yet
+
+    async def run_once(self) -> float:
+        """Look at every worker once, reap those that are gone, reclaim what they held."""
+        asked_at = self._clock.boot()
+        look = await self._look()
+        reaped = await self._reap(look.workers, asked_at)
+        failed = [
+            error
+            for error in (await self._rescued(look, reaped), await self._closed(look))
+            if error is not None
+        ]
+        self._on_look(look)
+        if failed:
+            raise failed[0]
+        soon = self._presence.pause or LOOK_SECONDS
+        return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
+
+    async def _look(self) -> Look:
+        try:
+            look = await self._store.observe(SLACK_SECONDS)
+        except StoreError:
+            self._forget()
+            raise
+        if look.incarnation != self._incarnation:
+            self._forget()
+            self._incarnation = look.incarnation
+        return look
+
+    async def _rescued(self, look: Look, reaped: int) -> StoreError | None:
+        try:
+            if reaped or look.orphans or self._first:
+                await self._reconcile()
+        except StoreError as error:
+            return error
+        return None
+
+    async def _closed(self, look: Look) -> StoreError | None:
+        try:
+            if self._deadlines is not None:
+                await self._deadlines.take(look)
+        except StoreError as error:
+            return error
+        return None
+
+    def _forget(self) -> None:
+        self._observer.forget()
+        self._presence.forget()
+        if self._deadlines is not None:
+            self._deadlines.forget()
+
+    async def _reap(self, seen: list[WorkerSeen], asked_at: float) -> int:
+        now = self._clock.boot()
+        others = [each for each in seen if each.worker_id != self._own_id()]
+        self._failing.keep(each.worker_id for each in others)
+        signs = [each.sign() for each in others]
+        silent = {sign.worker_id for sign in self._observer.look(now, signs)}
+        absent = {sign.worker_id for sign in self._presence.look(asked_at, now, signs)}
+        count = 0
+        for each in others:
+            cause = self._cause_of_death(each, silent, absent)
+            if cause and await self._is_reaped(_as_found(each, cause), cause):
+                count += 1
+                _tell_reaped(each, cause)
+                self._on_reaped(each, cause)
+                if cause is DeathCause.LOCK_FILE:
+                    lockfile.remove(each.lock_path, each.lock_device, each.lock_inode)
+        if count:
+            emit("workers_deactivated", count=count)
+        return count
+
+    async def _is_reaped(self, gone: WorkerSeen, cause: DeathCause) -> bool:
+        """Try once. What fails is tried again with the next look, and keeps no other from it."""
+        try:
+            reaped = await self._store.reap(gone, cause)
+        except StoreError as error:
+            if self._failing.is_news(gone.worker_id):
+                said = text_of(error)
+                emit("reap_failed", worker=gone.name, worker_id=gone.worker_id, error=said)
+            return False
+        self._failing.ended(gone.worker_id)
+        return reaped
+
+    @staticmethod
+    def _cause_of_death(each: WorkerSeen, silent: set[int], absent: set[int]) -> DeathCause | None:
+        lock = probe(each.lock_path, each.lock_device, each.lock_inode, each.boot_id)
+        if lock is Probe.FREE:
+            return DeathCause.LOCK_FILE
+        if each.worker_id in absent and lock is not Probe.HELD:  # held: its processes are here
+            return DeathCause.PRESENCE
+        return DeathCause.SILENCE if each.worker_id in silent else None
+
+    async def _reconcile(self) -> None:
+        """Reclaim; the first time this is what the worker finds at its start."""
+        count = await self._reclaim()
+        if self._first:
+            self._first = False
+            emit("reconciliation_complete", orphaned_count=count)
+
+    async def _reclaim(self) -> int:
+        count = 0
+        while True:
+            applied = await reclaim_and_tell(self._store, self._decide)
+            count += len(applied)
+            if applied and self._first:
+                emit("orphaned_jobs_detected", count=len(applied))
+            elif applied:
+                emit("stale_jobs_detected", count=len(applied))
+            for transition in applied:
+                emit(
+                    "job_reenqueued",
+                    job_id=transition.job_id,
+                    token=transition.token,
+                    state=transition.state.value,
+                    reason=transition.message,
+                )
+            if applied:
+                self._on_reclaimed(applied)
+            if len(applied) < ORPHANS_MAX:
+                return count
+
+    def _decide(self, orphan: Orphan) -> Transition:
+        why = UNKNOWN if orphan.cause is None else orphan.cause.sentence
+        message = f"worker {orphan.worker or orphan.worker_id} is gone: {why}"
+        if not orphan.began:
+            idle = Outcome(kind=OutcomeKind.RELEASED, message=f"{message}; it ran none of this")
+            return decide(orphan.facts, idle, self._clock.random)
+        outcome = Outcome(
+            kind=OutcomeKind.CRASHED,
+            crash=orphan.crash(CrashKind.LOST_WORKER, message),
+            message=message,
+            proven=orphan.cause is not None and orphan.cause.proven,
+        )
+        return decide(orphan.facts, outcome, self._clock.random)
+
+
+def _as_found(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:
+    """Return it with what its lock file says of its attempts, once nobody can write there."""
+    if cause is not DeathCause.LOCK_FILE:
+        return gone
+    begun = lockfile.read_begun(gone.lock_path, gone.lock_device, gone.lock_inode)
+    return msgspec.structs.replace(gone, begun=begun)
+
+
+def _tell_reaped(gone: WorkerSeen, cause: DeathCause) -> None:
+    emit(
+        "worker_reaped",
+        worker=gone.name,
+        worker_id=gone.worker_id,
+        cause=cause.value,
+        age=gone.age,
+    )

@@ -1,0 +1,136 @@
+"""Announces what waits unannounced: the other half of a messenger that may lose anything.
+
+A message can be lost after the commit, a job be stored by a transaction of the user's own, which
+nobody publishes for, or fall due; a stream can be deleted. So the workers together look, once in
+a poll interval however many they are, at what has waited for a while, and publish it again.
+The store has the last word as ever; what is announced in vain is acknowledged and forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from outlast.clock import Clock
+from outlast.events import emit
+from outlast.store.protocol import Store
+from outlast.store.unannounced import Line, Unannounced, Waiting
+from outlast.store.values import WorkerRef
+from outlast.wakeup.base import Wakeup
+from outlast.wakeup.inbox import Inbox
+from outlast.wakeup.messenger import Messenger
+from outlast.wakeup.notice import Notice, can_carry, notice_of
+
+GRACE_SECONDS = 1.0  # for the notice of whoever has enqueued
+SWEEP_MAX = 100  # jobs of a queue in one sweep: the first of its line
+REPEAT_SECONDS = 5.0  # a job is announced again after twice this time, and each time in twice
+LOOK_SECONDS = 1.0  # at the health of the wake-up, and at what messages named in vain
+PAUSE_MIN, PAUSE_MAX = 0.01, 60.0
+TOLD_MAX = 10_000  # attempts that were told to run elsewhere and are remembered
+
+
+class Sweeper:
+    """The duty that publishes what nobody has taken, and what was taken from dead workers."""
+
+    name = "sweeper"
+
+    def __init__(self, store: Line, messenger: Messenger, *, poll: float, clock: Clock) -> None:
+        self._store = store
+        self._messenger = messenger
+        self._poll = poll
+        self._clock = clock
+        self._cleared: dict[int, str] = {}
+
+    def cleared(self, job_id: int, reason: str) -> None:
+        """Note a job that was taken from a dead worker: announced by the next sweep, with why."""
+        self._cleared[job_id] = reason
+
+    async def run_once(self) -> float:
+        """Sweep once; return the seconds until this worker's next turn."""
+        if not self._messenger.health.good:
+            return self._poll
+        found = await self.sweep(0.0 if self._cleared else GRACE_SECONDS)
+        turn = self._poll * max(1, found.workers) * (0.5 + self._clock.random())
+        due = math.inf if found.next_due is None else found.next_due
+        return max(PAUSE_MIN, min(turn, due, PAUSE_MAX))
+
+    async def sweep(self, grace: float) -> Waiting:
+        """Announce what has waited for ``grace`` seconds; return what was found."""
+        cleared, self._cleared = self._cleared, {}
+        found = await self._store.waiting(grace, SWEEP_MAX)
+        sound = filter(can_carry, found.jobs)
+        notices = [self._notice(job, cleared.get(job.job_id)) for job in sound]
+        await self._messenger.announce(notices)
+        return found
+
+    @staticmethod
+    def _notice(job: Unannounced, reason: str | None) -> Notice:
+        return notice_of(job, reason, repeat_of(job.seconds))
+
+
+def repeat_of(seconds: float) -> int:
+    """Return the how-manieth announcement is due after so many seconds of waiting: more and more
+    rarely, so that a long line costs the messenger little. All workers agree on it, and so the
+    messenger drops what several of them publish."""
+    return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))
+
+
+class Passed:
+    """The duty that tells of messages whose job another worker runs.
+
+    It asks the store afterwards, for all of them at once, so that claims pay nothing for it. An
+    attempt is told once, however many messages name its job: anyone may have written them.
+    """
+
+    name = "passed"
+
+    def __init__(self, store: Line, inbox: Inbox, me: Callable[[], WorkerRef]) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._me = me
+        self._told: dict[int, None] = {}
+
+    async def run_once(self) -> float:
+        """Tell of each, where there are any."""
+        passed = self._inbox.passed_over()
+        if passed:
+            for job_id, token, worker, number in await self._store.elsewhere(self._me(), passed):
+                if not self._is_news(token):
+                    continue
+                emit(
+                    "job_skipped_active_elsewhere",
+                    job_id=job_id,
+                    token=token,
+                    worker=worker,
+                    worker_id=number,
+                )
+        return LOOK_SECONDS
+
+    def _is_news(self, token: int) -> bool:
+        if token in self._told:
+            return False
+        self._told[token] = None
+        if len(self._told) > TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        return True
+
+
+class WakeupTeller:
+    """The duty that writes to the worker's row whether its wake-ups come."""
+
+    name = "wakeup"
+
+    def __init__(self, wakeup: Wakeup, store: Store, me: Callable[[], WorkerRef]) -> None:
+        self._wakeup = wakeup
+        self._store = store
+        self._me = me
+        self._told = (0, "")
+
+    async def run_once(self) -> float:
+        """Write it, if it has changed."""
+        me = self._me()
+        now = me.worker_id, str(self._wakeup.health)
+        if now != self._told and self._wakeup.health.known:
+            await self._store.tell_wakeup(me, now[1])
+            self._told = now
+        return LOOK_SECONDS

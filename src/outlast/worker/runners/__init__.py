@@ -1,0 +1,19 @@
+"""The processes that run attempts, as their worker sees them.
+
+pool.py            starts attempts, stops them, and takes their ends
+supervisor.py      how many runners there are: their start, replacement and end
+assignment.py      which runner takes which attempt
+process.py         one runner: spawned, spoken with, killed, its death understood
+startup.py         watches runners until they have imported the application
+exits.py           from the way a runner ended to the outcome of each attempt in it
+watchdog.py        the limits of each attempt, and stops that are not obeyed
+waits.py           notices slots that are all held by attempts that wait for other jobs
+responsiveness.py  whether a runner's event loop turns, and which attempt blocks it
+recycling.py       replaces a runner above max_rss or max_jobs_per_runner
+memory.py          the kernel's counters: this worker's cgroup, and /proc
+tags.py            which tasks this worker may serve, by its tags
+tether.py          the worker's end of the tether
+pipes.py           the reading end of a pipe, closed once
+printed.py         whose the lines are that a runner wrote
+output.py          passes on what runners write, without waiting for its reader
+"""

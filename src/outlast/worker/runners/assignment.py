@@ -1,0 +1,196 @@
+"""Which runner takes what: ordinary attempts share the pool's runners, suspects get the spare one.
+
+Plain functions have a runner to themselves, async tasks share. A cohort of suspects takes the idle
+runner that is ready beyond the pool's size, so that it waits for nobody: the longest of jobs
+cannot starve it. That runner takes nobody else until the cohort has ended, and no more than one
+cohort runs at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
+from outlast.store.protocol import CLAIMS_MAX
+from outlast.store.values import Room
+from outlast.worker.claims.ledger import Running
+from outlast.worker.runners.process import RunnerProcess
+
+Plan = dict[RunnerProcess, list[Running]]
+
+
+class Placing:
+    """The rules of one pool, for any list of its runners."""
+
+    def __init__(self, *, size: int, concurrency: int, queues: list[str]) -> None:
+        self._size = size
+        self._concurrency = concurrency
+        self._queues = queues
+        self._cohort: RunnerProcess | None = None
+        self._emptied: RunnerProcess | None = None  # for a plain function that waits
+
+    def active(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
+        """Return those that take ordinary work: who is at work stays, a late one waits."""
+        return self._fit(runners)[: self._size]
+
+    def of_suspects(self, runners: Sequence[RunnerProcess]) -> RunnerProcess | None:
+        """Return the runner in which suspects run now."""
+        runner = self._cohort
+        return runner if runner is not None and runner in runners and runner.tokens else None
+
+    def rooms(
+        self,
+        runners: Sequence[RunnerProcess],
+        unanswered: int,
+        alone: int = 0,
+        shared: int = 0,
+        part: int = CLAIMS_MAX,
+    ) -> list[Room]:
+        """Return what fits: idle runners take anything, the others only what shares. ``alone`` and
+        ``shared`` more of each kind may wait for a place; of what shares no more than ``part``."""
+        fit = self._fit(runners)
+        active = fit[: self._size]
+        own = _own(active)
+        sharing = {name for runner in active for name in runner.tasks} - own
+        idle, slots = self._free(active, own)
+        to_share = min(slots + shared, unanswered + part)
+        rooms = [(own | sharing, idle), (own, alone), (sharing, to_share)]
+        ordinary = [
+            Room(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
+            for tasks, limit in (rooms if own else rooms[2:])
+            if tasks and limit > unanswered
+        ]
+        if self.of_suspects(runners) is None:
+            ordinary += self._room_for_suspects(fit[self._size :])
+        return ordinary
+
+    def free(self, runners: Sequence[RunnerProcess]) -> tuple[int, int]:
+        """Return how many runners are idle, and how many more attempts could share one."""
+        active = self.active(runners)
+        return self._free(active, _own(active))
+
+    def _free(self, active: Sequence[RunnerProcess], own: set[str]) -> tuple[int, int]:
+        slots = (
+            self._concurrency - len(runner.tokens)
+            for runner in active
+            if not runner.exclusive and (runner.tokens or not own) and runner is not self._emptied
+        )
+        return sum(not runner.tokens for runner in active), sum(slots)
+
+    def places_to_share(self, runners: Sequence[RunnerProcess]) -> int:
+        """Return how many attempts could share a runner with others, idle runners included."""
+        open_ = (
+            runner
+            for runner in self.active(runners)
+            if not runner.exclusive and runner is not self._emptied
+        )
+        return sum(self._concurrency - len(runner.tokens) for runner in open_)
+
+    def crowds_out(self, runners: Sequence[RunnerProcess]) -> bool:
+        """Whether async tasks leave no runner to plain functions: none is idle or runs one."""
+        active = self.active(runners)
+        return bool(_own(active)) and all(each.tokens and not each.exclusive for each in active)
+
+    def empty_one(self, runners: Sequence[RunnerProcess], *, wanted: bool) -> bool:
+        """Keep the runner with the fewest attempts from taking more that share, until it is idle;
+        or do so no longer. Return whether one is being emptied."""
+        if not wanted:
+            self._emptied = None
+        elif self.crowds_out(runners) and self._emptied not in self.active(runners):
+            self._emptied = self.emptiest(runners)
+        return self._emptied is not None
+
+    def emptiest(self, runners: Sequence[RunnerProcess]) -> RunnerProcess:
+        """Return the runner at work with the fewest attempts; there has to be one."""
+        return min(self.active(runners), key=lambda runner: len(runner.tokens))
+
+    def has_own_runner(self, runners: Sequence[RunnerProcess], task: str) -> bool | None:
+        """Whether attempts of this task have a runner to themselves; None: nobody knows it."""
+        active = self.active(runners)
+        if not any(task in runner.tasks for runner in active):
+            return None
+        return task in _own(active)
+
+    def room_alone(self, runners: Sequence[RunnerProcess]) -> Room | None:
+        """Return the room for one job that must have the worker to itself."""
+        tasks = {name for runner in self.active(runners) for name in runner.tasks}
+        return Room(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
+
+    def place(self, runners: Sequence[RunnerProcess], attempts: Sequence[Running]) -> Plan:
+        """Give attempts to runners, which hold their tokens from now on; some may fit nowhere."""
+        suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
+        others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
+        plan: Plan = {}
+        active = self.active(runners)
+        own = _own(active)
+        if own:
+            others.sort(key=lambda each: each.claimed.task not in own)
+        if len(active) == 1 and not own:
+            self._fill(plan, active[0], others)
+        else:
+            for running in others:
+                self._put(plan, self._choose(active, own, running.claimed.task), running)
+        if suspects:
+            self._cohort = next(
+                (each for each in self._fit(runners)[::-1] if not each.tokens), None
+            )
+        for running in suspects:
+            self._put(plan, self._cohort, running)
+        return plan
+
+    def _fill(self, plan: Plan, runner: RunnerProcess, attempts: Sequence[Running]) -> None:
+        """Give attempts that share to the one runner there is, as far as it has places."""
+        if not runner.exclusive and runner is not self._emptied:
+            known = [each for each in attempts if each.claimed.task in runner.tasks]
+            its = known[: max(0, self._concurrency - len(runner.tokens))]
+            runner.tokens.update([running.token for running in its])
+            if its:
+                plan[runner] = its
+
+    @staticmethod
+    def _put(plan: Plan, runner: RunnerProcess | None, running: Running) -> None:
+        if runner is not None and (alone := runner.tasks.get(running.claimed.task)) is not None:
+            runner.tokens.add(running.claimed.token)
+            runner.exclusive = runner.exclusive or alone
+            plan.setdefault(runner, []).append(running)
+
+    def _room_for_suspects(self, spare: Sequence[RunnerProcess]) -> list[Room]:
+        if not spare or not spare[0].tasks:
+            return []
+        limit = min(self._concurrency, CLAIMS_MAX)
+        return [Room(sorted(spare[0].tasks), limit, self._queues, ALONE_IN_RUNNER)]
+
+    def _fit(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
+        cohort = self.of_suspects(runners)
+        ready = [
+            each
+            for each in runners
+            if each.ready
+            and each is not cohort
+            and not (each.kill_reason or each.retiring or each.gone)
+        ]
+        return sorted(ready, key=lambda runner: not runner.tokens)
+
+    def _choose(
+        self, active: Sequence[RunnerProcess], own: set[str], task: str
+    ) -> RunnerProcess | None:
+        if task in own:
+            idle = (runner for runner in active if task in runner.tasks and not runner.tokens)
+            return next(idle, None)
+        open_ = [
+            runner
+            for runner in active
+            if not runner.exclusive
+            and len(runner.tokens) < self._concurrency
+            and task in runner.tasks
+            and runner is not self._emptied
+        ]
+        if not open_[1:]:  # no choice
+            return next(iter(open_), None)
+        order = max if own else min  # packed: idle runners are kept for plain functions
+        return order(open_, key=lambda runner: len(runner.tokens))
+
+
+def _own(active: Sequence[RunnerProcess]) -> set[str]:
+    """Return the tasks that have their runner to themselves."""
+    return {name for runner in active for name, alone in runner.tasks.items() if alone}

@@ -1,0 +1,121 @@
+"""From the way a runner died to the end of each attempt that ran in it.
+
+Alone in its runner, the attempt is the culprit and is charged. With neighbours nobody can be sure
+which one it was: all are bystanders, uncharged but counted as losses. All of them are suspects, or
+the one alone that the stack of the death names (model/suspects.py). What the worker killed itself
+ends by the reason of the kill, and its neighbours are released. A runner is deaf to the signals
+that ask a process to end; one that user code has given its hearing back and that was then reached
+by such a signal was interrupted from outside: nobody did it, and it is counted as a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from outlast.model.crash import LIMITS, Crash, CrashKind
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.model.suspects import Suspicion, suspicions
+from outlast.runner.stacks import current_attempt
+from outlast.worker.claims.ledger import Running
+from outlast.worker.runners.process import Death
+from outlast.worker.runners.recycling import MAX_RSS, said
+from outlast.worker.runners.responsiveness import UNANSWERED
+
+SUPERSEDED = "superseded"  # why a runner is killed: one of its attempts is no longer current
+_ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
+_FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"}  # raised by what runs
+_OWN_DOING = {None, "bad_frame", MAX_RSS}  # kills, or none, of which the attempt is the cause
+
+
+def outcome_of(
+    running: Running,
+    death: Death,
+    neighbours: list[int],
+    *,
+    suspicion: Suspicion | None = None,
+    killed_for: str | None,
+    trusted: bool,
+    draining: bool,
+) -> Outcome:
+    """Return how this attempt ended, given how its runner died."""
+    if killed_for == "lease_lost" or not trusted:
+        return crashed(CrashKind.LOST_LEASE, "the worker's lease ended", death, neighbours)
+    if running.stop_reason is not None and killed_for is not None:
+        return stopped(running, death, neighbours)
+    if killed_for == UNANSWERED:
+        return crashed(CrashKind.BYSTANDER, "its runner did not answer", death, neighbours)
+    if killed_for not in _OWN_DOING or (draining and death.signal and not death.memory):
+        return Outcome(kind=OutcomeKind.RELEASED, message=f"its runner was ended ({killed_for})")
+    how = f"died of {death.signal}" if death.signal else f"exited with {death.exit_code}"
+    if death.signal is None and death.exit_code is None:
+        how = "ended, and its exit status is not known"
+    if death.complaint:
+        how = f"was killed: it sent {death.complaint}"
+    if death.memory:
+        how = f"{how} {said(death.memory)}"
+    if neighbours or (death.signal in _ASKED_TO_END and killed_for is None):
+        ended = crashed(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
+        return msgspec.structs.replace(ended, suspicion=suspicion)
+    kind = CrashKind.SIGNALLED if death.signal and not death.complaint else CrashKind.EXITED
+    kind = CrashKind.OUT_OF_MEMORY if death.memory else kind
+    return crashed(kind, f"the runner {how}", death, neighbours)
+
+
+def suspicions_of(attempts: Sequence[Running], death: Death) -> dict[int, Suspicion]:
+    """Return who is suspected of the death of the runner that these attempts were in.
+
+    The stack of the current thread is evidence where a fault has raised the signal. Where somebody
+    outside has asked the runner to end, nobody is suspected who was not before.
+    """
+    if death.signal in _ASKED_TO_END:
+        claims = [running.claimed for running in attempts]
+        return {
+            one.token: Suspicion(one.incident, one.cohort)
+            for one in claims
+            if one.incident is not None and one.cohort is not None
+        }
+    named = current_attempt(death.stacks) if death.signal in _FAULTS else None
+    return suspicions({each.token: each.claimed.incident for each in attempts}, named)
+
+
+def stopped(running: Running, death: Death | None, neighbours: list[int]) -> Outcome:
+    """Return the end of an attempt that was told to stop and had to be ended."""
+    reason = running.stop_reason or "drain"
+    if reason in LIMITS:
+        policy, kind = running.claimed.policy, CrashKind(reason)
+        limit, words = {
+            CrashKind.TIMEOUT: (policy.timeout, "did not stop when asked"),
+            CrashKind.STALLED: (policy.stall_timeout, "did not stop when asked"),
+            CrashKind.UNRESPONSIVE: (policy.unresponsive_timeout, "blocked its runner's loop"),
+        }[kind]
+        over = "" if limit is None else f"above its limit of {limit:g} s, and "
+        return crashed(kind, f"{reason}: {over}{words}", death, neighbours)
+    if reason == "lease_lost":
+        return crashed(CrashKind.LOST_LEASE, "somebody else has closed it", death, neighbours)
+    if reason == "cancel":
+        return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled; did not stop when asked")
+    return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")
+
+
+def crashed(
+    kind: CrashKind, message: str, death: Death | None = None, neighbours: list[int] | None = None
+) -> Outcome:
+    """Return a crashed outcome with the evidence of the process's death."""
+    if death is None:
+        crash = Crash(kind=kind, message=message)
+    else:
+        crash = Crash(
+            kind=kind,
+            message=message,
+            exit_code=death.exit_code,
+            signal=death.signal,
+            rss_peak_bytes=death.rss_peak_bytes,
+            cpu_seconds=death.cpu_seconds,
+            memory=death.memory,
+            stacks=death.stacks or None,
+            output=death.output,
+            neighbours=neighbours or [],
+        )
+    return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)

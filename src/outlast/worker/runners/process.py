@@ -1,0 +1,368 @@
+"""One runner, as its worker sees it: spawned, spoken with, killed, and its death understood.
+
+A death is told only when nothing of the runner is left: the process was waited for, its session
+is empty, and every frame and line that it had written was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.errors import FrameError, text_of
+from outlast.events import emit
+from outlast.model.crash import TEXT_MAX, MemoryEvidence
+from outlast.runner.protocol import (
+    TO_WORKER,
+    Configure,
+    Quit,
+    Run,
+    ToRunner,
+    ToWorker,
+    Unpacker,
+    pack,
+)
+from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
+from outlast.runner.tether import groups_of, kill_group
+from outlast.worker.runners.pipes import Pipe
+from outlast.worker.runners.printed import Printed
+
+GROUP_EMPTY_SECONDS = 10.0
+DRAIN_PIPES_SECONDS = 0.5
+STACKS_SECONDS = 0.2
+STACKS_BYTES_MAX = 4 * TEXT_MAX  # kept until it is known which of them are to be shown
+FEW = 2  # attempts in a frame
+QUIT_SECONDS = 3.0  # for a runner's lifespan to end
+OOM_SCORE_ABOVE = 500  # its worker's
+OOM_SCORE_MAX = 1000
+
+
+class Death(msgspec.Struct, frozen=True):
+    """How a runner's process ended, and the evidence that it left."""
+
+    pid: int
+    exit_code: int | None
+    signal: str | None
+    rss_peak_bytes: int
+    cpu_seconds: float
+    stacks: str
+    output: list[str]
+    complaint: str | None = None
+    memory: MemoryEvidence | None = None
+
+
+class _Frames(asyncio.Protocol):
+    """Hands on what comes on the socket; ``ended`` is set at its end."""
+
+    def __init__(self, sink: Callable[[bytes], None]) -> None:
+        self._sink = sink
+        self.ended = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self._sink(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+
+
+class RunnerProcess:
+    """A child process that runs attempts. ``pid`` is also its process group and its session."""
+
+    def __init__(
+        self,
+        settings: RunnerSettings,
+        *,
+        clock: Clock,
+        on_frame: Callable[[RunnerProcess, ToWorker], None],
+        on_death: Callable[[RunnerProcess, Death], None],
+        on_output: Callable[[int, bytes, int | None], None],
+        on_failure: Callable[[BaseException], None],
+        shared_fds: tuple[int, ...] = (),
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._on_frame = on_frame
+        self._on_death = on_death
+        self._on_output = on_output
+        self._on_failure = on_failure
+        self._shared_fds = shared_fds
+        self._unpacker = Unpacker(TO_WORKER)
+        self._stacks = bytearray()
+        self._asked_at = float("-inf")
+        self._complaint: str | None = None
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []  # frames
+        self._ending: asyncio.Task[None] | None = None
+        self.pid = 0
+        self.ready = False
+        self.tasks: dict[str, bool] = {}
+        self.lacks: dict[str, list[str]] = {}
+        self.release: str | None = None
+        self.python: str | None = None
+        self.tokens: set[int] = set()
+        self._printed = Printed(lambda: self.tokens, clock)
+        self.exclusive = False
+        self.taken = 0  # attempts, since its birth
+        self.rss = 0  # bytes of its process group, when last looked at
+        self.retiring: str | None = None  # why it takes no more attempts
+        self.quit_at: float | None = None
+        self.kill_reason: str | None = None
+        self.born_at = clock.boot()
+
+    async def start(self) -> None:
+        """Spawn the process and listen to it. Raises OSError, or RuntimeError where no
+        thread can be had, if it cannot be spawned; nothing of it is left then."""
+        ours, theirs = socket.socketpair()
+        stacks_read, stacks_write = os.pipe()
+        output_read, output_write = os.pipe()
+        try:
+            self._spawn(theirs.fileno(), stacks_write, output_write)
+            self._go_first()
+        except BaseException:
+            ours.close()
+            os.close(stacks_read)
+            os.close(output_read)
+            raise
+        finally:
+            theirs.close()
+            os.close(stacks_write)
+            os.close(output_write)
+        ours.setblocking(False)
+        self._stacks_pipe = Pipe(stacks_read, self._on_stacks)
+        self._output = Pipe(output_read, self._on_lines)
+        try:
+            await self._listen(ours)
+            self._wait_on_thread()
+        except BaseException:  # no thread can be had: nobody would know of this process
+            self._abandon(ours)
+            raise
+
+    def _abandon(self, sock: socket.socket) -> None:
+        kill_group(self.pid)
+        self._process.wait()
+        sock.close() if self._transport is None else self._transport.abort()
+        self._stacks_pipe.close()
+        self._output.close()
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has died or hung up, also while its death is not told yet: what is sent to
+        it now is never read."""
+        hung_up = self._transport is None or self._transport.is_closing()
+        return hung_up or self._ending is not None
+
+    def send(self, frame: ToRunner) -> None:
+        """Send a frame, with the loop's next turn; one to a dead runner goes nowhere.
+
+        Not at once: what wakes the runner takes the processor from whoever wakes it, who has the
+        store to ask first. But a few attempts are all that there was: nobody is asked next, and
+        they go at once. Raises FrameError for one that is too large.
+        """
+        if self._transport is not None and not self._transport.is_closing():
+            self._unsent.append(pack(frame))
+            if isinstance(frame, Run) and len(frame.attempts) <= FEW:
+                self._flush()
+            elif len(self._unsent) == 1:
+                asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        data, self._unsent = b"".join(self._unsent), []
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def quit(self) -> None:
+        """Let an idle runner leave its lifespan and exit."""
+        self.send(Quit())
+
+    def kill(self, reason: str | None = None) -> None:
+        """Kill the runner and its process group, unless it has died already. Other groups of its
+        session follow as its death is told."""
+        if self._ending is None:
+            self.kill_reason = self.kill_reason or reason
+            kill_group(self.pid)
+
+    def ask_stacks(self) -> None:
+        """Ask for the stacks of all threads: ``faulthandler`` obeys also while C holds the GIL.
+
+        They come in place of older ones.
+        """
+        now = self._clock.boot()
+        if self._ending is None and now - self._asked_at >= STACKS_SECONDS:
+            self._asked_at = now
+            self._stacks.clear()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, STACKS_SIGNAL)
+
+    def stacks(self) -> str:
+        """Return the stacks that have come, also those that the loop has not read yet."""
+        self._stacks_pipe.drain()
+        return self._stacks.decode(errors="replace")
+
+    async def kill_with_stacks(self) -> None:
+        """Ask for the stacks, then kill."""
+        await self.ask_for_stacks()
+        self.kill()
+
+    async def ask_for_stacks(self) -> str:
+        """Return the stacks of all threads; a process that is gone, or stopped, says nothing."""
+        self.ask_stacks()
+        await self._clock.sleep(STACKS_SECONDS)
+        return self.stacks()
+
+    def _spawn(self, sock: int, stacks: int, output: int) -> None:
+        self._settings = msgspec.structs.replace(self._settings, stacks=stacks)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "outlast.runner.main", str(sock)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(sock, stacks, *self._shared_fds),
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+    def _go_first(self) -> None:
+        """Have the kernel, when memory ends, take the runner before its worker.
+
+        The worker sees to that, as a runner that still loads its interpreter is one already: while
+        the memory of the first that was killed is not free yet, the kernel kills once more.
+        """
+        score = Path(f"/proc/{self.pid}/oom_score_adj")
+        with contextlib.suppress(OSError, ValueError):  # not Linux; or it has died already
+            inherited = int(score.read_text())
+            score.write_text(str(min(OOM_SCORE_MAX, inherited + OOM_SCORE_ABOVE)))
+
+    async def _listen(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self._frames = _Frames(self._on_data)
+        self._transport, _ = await loop.create_connection(lambda: self._frames, sock=sock)
+        self._transport.write(pack(Configure(self._settings)))
+
+    def _on_data(self, data: bytes) -> None:
+        self._output.drain()  # what was written before a frame is read before it
+        if self._complaint is not None:
+            return
+        try:
+            for frame in self._unpacker.feed(data):
+                self._on_frame(self, frame)
+        except Exception as error:  # a frame that cannot be read, or not be obeyed
+            self._complaint = text_of(error) if isinstance(error, FrameError) else repr(error)
+            emit("frame_rejected", pid=self.pid, error=self._complaint)
+            self.kill("bad_frame")
+
+    def _on_stacks(self, data: bytes) -> None:
+        self._stacks += data
+        del self._stacks[:-STACKS_BYTES_MAX]
+
+    def _on_lines(self, data: bytes) -> None:
+        for token, text in self._printed.take(data):
+            self._on_output(self.pid, text, token)
+
+    def lines_of(self, token: int, since: float) -> list[str]:
+        """Return the last lines that an attempt has written, which has begun at ``since``."""
+        return self._printed.lines_of(token, since)
+
+    def forget(self, tokens: Collection[int]) -> None:
+        """Forget what these attempts have written: they have ended."""
+        for token in self._printed.forget(tokens):
+            self._on_output(self.pid, b"\n", token)  # what others write begins on a line of its own
+
+    def _wait_on_thread(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def wait() -> None:
+            status, usage = self._waited_for()
+            try:
+                loop.call_soon_threadsafe(self._exited, status, usage)
+            except RuntimeError:  # the loop is closed: the worker is past caring
+                return
+
+        threading.Thread(target=wait, name=f"outlast-wait-{self.pid}", daemon=True).start()
+
+    def _waited_for(self) -> tuple[int | None, Any]:
+        """Return status and usage of the process that has ended; None where they cannot be had, as
+        when something else in this process has waited for it. That is a death all the same."""
+        try:
+            _, status, usage = os.wait4(self.pid, 0)
+        except OSError as error:
+            emit("runner_not_waited_for", pid=self.pid, error=text_of(error))
+            self._process.returncode = 0  # or Popen would wait for it, too
+            return None, None
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        return status, usage
+
+    def _exited(self, status: int | None, usage: Any) -> None:
+        self._ending = asyncio.create_task(self._wind_up(status, usage))
+        self._ending.add_done_callback(self._wound_up)
+
+    def _wound_up(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(error)  # its attempts would be held for ever: the worker must end
+
+    async def _wind_up(self, status: int | None, usage: Any) -> None:
+        await self._empty_session()
+        try:
+            async with asyncio.timeout(DRAIN_PIPES_SECONDS):
+                for each in (self._frames, self._stacks_pipe, self._output):
+                    await each.ended.wait()
+        except TimeoutError:
+            pass  # an escaped child holds a pipe open: what it writes is not ours
+        death = self._death(status, usage)
+        if self._transport is not None:
+            self._transport.close()
+        self._stacks_pipe.close()
+        self._output.close()
+        self._on_death(self, death)
+
+    async def _empty_session(self) -> None:
+        deadline = self._clock.boot() + GROUP_EMPTY_SECONDS
+        while (groups := self._groups()) is None or groups:
+            if self._clock.boot() >= deadline:  # killed as they are, they run none of our code
+                emit("runner_unkillable", pid=self.pid, attempts=len(self.tokens))
+                return
+            for pgid in groups or ():
+                kill_group(pgid)
+            await self._clock.sleep(0.01)
+
+    def _groups(self) -> set[int] | None:
+        """Return the groups of its session that have a process left; None if that cannot be seen,
+        as while this process has no descriptor to look with."""
+        try:
+            return groups_of({self.pid})
+        except OSError:
+            return None
+
+    def _death(self, status: int | None, usage: Any) -> Death:
+        for token in self._printed.unfinished():
+            self._on_output(self.pid, b"\n", token)
+        code = None if status is None else os.waitstatus_to_exitcode(status)
+        unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss
+        return Death(
+            pid=self.pid,
+            exit_code=code if code is None or code >= 0 else None,
+            signal=_signal_name(-code) if code is not None and code < 0 else None,
+            rss_peak_bytes=0 if usage is None else usage.ru_maxrss * unit,
+            cpu_seconds=0 if usage is None else round(usage.ru_utime + usage.ru_stime, 3),
+            stacks=self.stacks(),
+            output=self._printed.all.lines(),
+            complaint=self._complaint,
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

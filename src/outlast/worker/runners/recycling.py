@@ -1,0 +1,148 @@
+"""What wears a runner out: the attempts that it has run, and the memory that it has taken.
+
+Above a limit a runner *retires*: it takes no more attempts, the spare steps in, and it leaves
+once it is empty. A long job does not hold its replacement up, since only runners that take work
+count for the pool's size. Far above the limit of memory it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from outlast.clock import Clock
+from outlast.events import emit
+from outlast.model.crash import MemoryEvidence
+from outlast.text import size
+from outlast.worker.runners.memory import Cgroup, OomWatch, resident, resident_of
+from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
+
+MAX_RSS, MAX_JOBS = "max_rss", "max_jobs_per_runner"  # why a runner was recycled or killed
+LOOK_SECONDS = 1.0
+FAR_ABOVE = 1.5  # times max_rss: it is killed
+RETIRING_PER_RUNNER = 2  # above that many retiring ones, worn runners go on taking work
+
+
+class Wear:
+    """Judges a pool's runners by their limits; ``size`` is the pool's."""
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        clock: Clock,
+        max_rss: int | None = None,
+        max_jobs: int | None = None,
+        cgroup: Cgroup | None = None,
+        read: Callable[[], dict[int, int]] = resident,
+    ) -> None:
+        self._size = size
+        self._clock = clock
+        self._max_rss = max_rss
+        self._max_jobs = max_jobs
+        self._oom = OomWatch(cgroup, clock)
+        self._read = read
+        self._next_look_at = clock.boot()
+
+    def missing(self, runners: Sequence[RunnerProcess], beside: int = 0) -> bool:
+        """Whether another runner has to be born: only those that take work count, and as many as
+        are wanted ``beside`` the pool's size and its spare."""
+        return sum(each.retiring is None for each in runners) < self._size + 1 + beside
+
+    async def look(
+        self, runners: Sequence[RunnerProcess], kill: Callable[[RunnerProcess, str], None]
+    ) -> float | None:
+        """Look at counters and memory, once a second; return the seconds until the next look."""
+        if self._oom.cgroup is None and self._max_rss is None and self._max_jobs is None:
+            return None
+        if self._clock.boot() >= self._next_look_at:
+            self._next_look_at = self._clock.boot() + LOOK_SECONDS
+            self._oom.look()
+            await self._weigh(runners, kill)
+            for runner in runners:
+                self.let_go(runner)
+        return max(0.0, self._next_look_at - self._clock.boot())
+
+    async def _weigh(
+        self, runners: Sequence[RunnerProcess], kill: Callable[[RunnerProcess, str], None]
+    ) -> None:
+        if self._max_rss is None:
+            return
+        sizes = await asyncio.to_thread(self._read)  # hundreds of small files
+        for runner in runners:
+            runner.rss = sizes.get(runner.pid, 0)
+            if runner.tokens and runner.rss > self._max_rss * FAR_ABOVE:
+                kill(runner, MAX_RSS)
+
+    def retire(self, runners: Sequence[RunnerProcess]) -> bool:
+        """Retire what is worn out; return whether any was.
+
+        For its attempts a runner retires only when a spare is ready, so that there is always
+        somebody to take work; one that has run nothing yet is not worn, however large it is.
+        """
+        retired = False
+        for runner in runners:
+            reason = self._reason(runner, runners)
+            if reason is not None:
+                self._retire(runner, reason)
+                retired = True
+        return retired
+
+    def _reason(self, runner: RunnerProcess, runners: Sequence[RunnerProcess]) -> str | None:
+        retiring = sum(each.retiring is not None for each in runners)
+        if runner.retiring or not runner.taken or retiring >= RETIRING_PER_RUNNER * self._size:
+            return None
+        if self._max_rss is not None and runner.rss > self._max_rss:
+            return MAX_RSS
+        if self._max_jobs is not None and runner.taken >= self._max_jobs:
+            fit = sum(each.ready and each.retiring is None and not each.gone for each in runners)
+            return MAX_JOBS if fit > self._size else None
+        return None
+
+    def _retire(self, runner: RunnerProcess, reason: str) -> None:
+        runner.retiring = reason
+        rss = runner.rss or resident_of(runner.pid)
+        emit("runner_recycled", pid=runner.pid, reason=reason, rss=rss, attempts=runner.taken)
+        self.let_go(runner)
+
+    def let_go(self, runner: RunnerProcess) -> None:
+        """Ask a retiring runner to leave once it is empty; kill it if it does not."""
+        if runner.retiring is None or runner.tokens:
+            return
+        if runner.quit_at is None:
+            runner.quit_at = self._clock.boot()
+            runner.quit()
+        elif self._clock.boot() - runner.quit_at >= QUIT_SECONDS:
+            runner.kill("recycled")
+
+    def at_rest(self, runner: RunnerProcess) -> str | None:
+        """Return a complaint if a runner is above the limit before it has run anything."""
+        taken = 0 if self._max_rss is None else resident_of(runner.pid)
+        if self._max_rss is None or taken <= self._max_rss:
+            return None
+        return (
+            f"max_rss is {size(self._max_rss)}, but a runner with this application takes"
+            f" {size(taken)} before its first attempt: set --max-rss well above that"
+        )
+
+    def explained(self, runner: RunnerProcess, death: Death) -> MemoryEvidence | None:
+        """Return what there is to say of memory about this death."""
+        if runner.kill_reason == MAX_RSS and self._max_rss is not None:
+            limit = int(self._max_rss * FAR_ABOVE)
+            return MemoryEvidence(source=MAX_RSS, rss_bytes=runner.rss, limit_bytes=limit)
+        return self._oom.explain(death) if runner.kill_reason is None else None
+
+
+def _shown(count: int | None) -> str:
+    return "unknown" if count is None else size(count)
+
+
+def said(memory: MemoryEvidence) -> str:
+    """Return the evidence as half a sentence, to follow how a runner died."""
+    if memory.source == MAX_RSS:
+        return f"with {_shown(memory.rss_bytes)}, above its {_shown(memory.limit_bytes)}"
+    return (
+        "while the kernel killed for want of memory in its cgroup"
+        f" (kills {memory.oom_kills_before} to {memory.oom_kills_after},"
+        f" limit: {_shown(memory.limit_bytes)})"
+    )

@@ -1,0 +1,163 @@
+"""Whether a runner's event loop turns, and which attempt keeps it from turning.
+
+Each runner with work is asked about once a second, and answers from its loop. No answer proves
+nothing by itself: a busy machine is slow, too. It is told after a while, with the stack; and it
+decides whose limit has passed: while a loop stands still, time passes only for the attempt that
+holds it, and whoever waits behind is not to blame (``worker/runners/watchdog.py``).
+"""
+
+from __future__ import annotations
+
+from outlast.clock import Clock
+from outlast.events import emit
+from outlast.runner.protocol import Ping
+from outlast.runner.stacks import current_attempt, line_of
+from outlast.worker.claims.ledger import Ledger
+from outlast.worker.runners.process import RunnerProcess
+
+PING_SECONDS = 1.0
+BLOCKED_SECONDS = 5.0  # without an answer: told, with the stack
+STEP_SECONDS_MAX = 0.5  # that one look can count: a worker that slept has heard no answers
+STACKS_SECONDS_MAX = 2.0  # for stacks to come; a stopped process shows none
+FRESH_SECONDS = 1.0  # what stacks say about the blocker is asked anew after this
+CREDIT_SECONDS_MAX = 5.0  # that a blocked neighbour gets in all: well below a reaper's slack
+UNANSWERED = "unanswered"
+
+
+class Pulse:
+    """One runner's. ``silent``: seconds, as seen by looks, that a ping was not answered."""
+
+    def __init__(self, runner: RunnerProcess, ledger: Ledger, clock: Clock) -> None:
+        self._runner = runner
+        self._ledger = ledger
+        self._clock = clock
+        self._seq = 0
+        self._asking = False
+        self._asked_at = self._turned_at = self._looked_at = float("-inf")
+        self._told = False
+        self._stacks_asked_at: float | None = None
+        self._named_at: float | None = None
+        self._size = -1
+        self.stacks = ""
+        self.named: int | None = None
+        self.silent = 0.0
+
+    @property
+    def ending(self) -> bool:
+        """Whether the runner dies or is dead: its death will tell what becomes of its attempts."""
+        return self._runner.gone or self._runner.kill_reason is not None
+
+    def look(self) -> None:
+        """Count the silence, ask if it is time, tell of a loop that stands."""
+        now = self._clock.boot()
+        if self._asking:
+            self.silent += min(max(0.0, now - self._looked_at), STEP_SECONDS_MAX)
+        self._looked_at = now
+        if now - self._asked_at >= PING_SECONDS:
+            self.ping()
+        if self.silent >= BLOCKED_SECONDS and not self._told and self.knows_blocker():
+            self.tell()
+
+    def ping(self) -> None:
+        """Ask for an answer now, unless one is awaited."""
+        if not self._asking:
+            self._seq += 1
+            self._asking, self._asked_at = True, self._clock.boot()
+            self._looked_at = self._asked_at
+            self._runner.send(Ping(self._seq))
+
+    def answered(self, seq: int) -> None:
+        """Take an answer: the loop has turned since its ping was sent."""
+        if not self._asking or seq != self._seq:
+            return
+        self._turned_at = self._asked_at
+        if self._told:
+            emit("loop_unblocked", pid=self._runner.pid, seconds=round(self.silent, 3))
+        if self._named_at is not None:
+            self._credit()
+        self._asking = self._told = False
+        self.silent = 0.0
+        self._stacks_asked_at = self._named_at = self.named = None
+
+    def turned_since(self, when: float) -> bool:
+        """Whether the loop has certainly turned since then, on the boot clock."""
+        return self._turned_at >= when
+
+    def knows_blocker(self) -> bool:
+        """Whether it is known, freshly, who blocks the loop: ``named``, None for nobody.
+
+        If not, stacks are asked for: look again soon.
+        """
+        now = self._clock.boot()
+        if self._named_at is not None and now - self._named_at < FRESH_SECONDS:
+            return True
+        if self._stacks_asked_at is None:
+            self._stacks_asked_at, self._size = now, -1
+            self._runner.ask_stacks()
+            return False
+        stacks = self._runner.stacks()
+        came = bool(stacks) and len(stacks) == self._size
+        self._size = len(stacks)
+        if not came and now - self._stacks_asked_at < STACKS_SECONDS_MAX:
+            return False
+        self.stacks, self.named = stacks, self._blocker(stacks)
+        self._stacks_asked_at, self._named_at = None, now
+        return True
+
+    def tell(self) -> None:
+        """Say once which line blocks the loop."""
+        if self._told:
+            return
+        self._told = True
+        running = None if self.named is None else self._ledger.running.get(self.named)
+        emit(
+            "loop_blocked",
+            pid=self._runner.pid,
+            seconds=round(self.silent, 3),
+            job_id=None if running is None else running.claimed.job_id,
+            token=self.named,
+            line=None if self.named is None else line_of(self.stacks, self.named),
+            stack=self.stacks,
+        )
+
+    def give_up(self) -> None:
+        """Kill the runner: it does not answer, and nobody can be named."""
+        self._runner.kill(UNANSWERED)
+
+    def _blocker(self, stacks: str) -> int | None:
+        tokens = self._runner.tokens
+        if len(tokens) == 1:  # also where the stack cannot tell: C code in a thread has the GIL
+            return next(iter(tokens))
+        token = current_attempt(stacks)
+        return token if token in tokens else None
+
+    def _credit(self) -> None:
+        for token in self._runner.tokens - {self.named}:
+            running = self._ledger.running.get(token)
+            if running is not None:
+                running.blocked = min(CREDIT_SECONDS_MAX, running.blocked + self.silent)
+
+
+class Pulses:
+    """The pulses of all runners that have work."""
+
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._of: dict[int, Pulse] = {}  # by pid
+
+    def look(self, runners: list[RunnerProcess]) -> None:
+        """Look at all runners once."""
+        self._of = {runner.pid: self.of(runner) for runner in runners if runner.tokens}
+        for pulse in self._of.values():
+            if not pulse.ending:
+                pulse.look()
+
+    def of(self, runner: RunnerProcess) -> Pulse:
+        """Return the runner's pulse."""
+        return self._of.get(runner.pid) or Pulse(runner, self._ledger, self._clock)
+
+    def answered(self, runner: RunnerProcess, seq: int) -> None:
+        """Take a runner's answer."""
+        if (pulse := self._of.get(runner.pid)) is not None:
+            pulse.answered(seq)

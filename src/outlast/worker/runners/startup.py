@@ -1,0 +1,42 @@
+"""Watches runners until they have imported the application and entered its lifespan.
+
+What hangs there hangs before there is an attempt, so that no limit of a task can end it: a
+runner that is late is told, with the line at which it stands, and one that is very late is
+killed, so that the next one, after the back-off of births, may be luckier.
+"""
+
+from __future__ import annotations
+
+from outlast.clock import Clock
+from outlast.events import emit
+from outlast.worker.runners.process import RunnerProcess
+
+LOOK_SECONDS = 1.0
+SLOW_SECONDS = 60.0  # above it, a birth is told
+BIRTH_SECONDS_MAX = 300.0  # above it, it is ended
+TOO_LATE = "birth"  # what such a runner is killed for
+
+
+class Births:
+    """Judges runners that are not ready yet."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told: set[int] = set()  # pids
+
+    async def look(self, runners: list[RunnerProcess]) -> float | None:
+        """Look at all runners once; return the seconds until the next look (None: all are born)."""
+        unborn = [runner for runner in runners if not (runner.ready or runner.kill_reason)]
+        self._told &= {runner.pid for runner in unborn}
+        for runner in unborn:
+            await self._judge(runner)
+        return LOOK_SECONDS if unborn else None
+
+    async def _judge(self, runner: RunnerProcess) -> None:
+        age = self._clock.boot() - runner.born_at
+        if age >= BIRTH_SECONDS_MAX:
+            runner.kill(TOO_LATE)
+        elif age >= SLOW_SECONDS and runner.pid not in self._told:
+            self._told.add(runner.pid)
+            stacks = await runner.ask_for_stacks()
+            emit("runner_slow", pid=runner.pid, seconds=round(age, 3), stacks=stacks)

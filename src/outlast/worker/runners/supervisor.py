@@ -1,0 +1,234 @@
+"""The lives of a pool's runners: born, found worn, killed, and mourned.
+
+A fixed number of them is kept, and a warm spare, which replaces a dead one or runs suspects. What
+they run is the pool's business; here it is only known that somebody has work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.errors import ApplicationError, FrameError
+from outlast.events import emit
+from outlast.model.crash import LIMITS
+from outlast.runner.protocol import Broken, Hello, ToWorker
+from outlast.worker.base import KILL_SECONDS
+from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
+from outlast.worker.runners.recycling import Wear
+from outlast.worker.runners.startup import BIRTH_SECONDS_MAX, TOO_LATE, Births
+from outlast.worker.runners.tags import split_by_tags
+
+BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
+# of work without a death comes the spare: its birth takes 0.3 s of a core
+SPARE_AFTER_SECONDS = 2.0
+
+UNKILLABLE = "unkillable"  # why nothing is given to a runner that was killed and goes on
+
+
+class Lives:
+    """The runners that there are, and whether more are wanted.
+
+    ``beside``: how many are wanted on top of the pool's size and the spare. ``on_frame`` hears what
+    runners say, ``on_death`` that one is gone, while its attempts are still to be ended;
+    ``on_change`` that there is more or less to give work to; ``on_broken`` that no runner can
+    start; ``on_group`` of each process group as it comes and goes.
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., RunnerProcess],
+        *,
+        size: int,
+        tags: Collection[str],
+        clock: Clock,
+        wear: Wear,
+        beside: Callable[[], int],
+        draining: Callable[[], bool],
+        on_frame: Callable[[RunnerProcess, ToWorker], None],
+        on_death: Callable[[RunnerProcess, Death], None],
+        on_change: Callable[[], None],
+        on_broken: Callable[[ApplicationError], None],
+        on_group: Callable[[int, bool], None],
+    ) -> None:
+        self._make = make
+        self._size = size
+        self._tags = tags
+        self._clock = clock
+        self._wear = wear
+        self._beside = beside
+        self._draining = draining
+        self._on_frame = on_frame
+        self._on_death = on_death
+        self._on_change = on_change
+        self._on_broken = on_broken
+        self._on_group = on_group
+        self._births = Births(clock)
+        self._broken: dict[int, str] = {}  # what runners said that could not start, by pid
+        self._births_failed = 0
+        self._next_birth_at = 0.0
+        self._ever_ready = False
+        self._spare_at = 0.0  # when the spare may be born, once a runner was ready
+        self._killings: set[asyncio.Task[None]] = set()
+        self.runners: list[RunnerProcess] = []  # always this list: the pool looks at it, too
+        self.closing = False
+
+    # -- their number --------------------------------------------------------------------------
+
+    async def look(self) -> float | None:
+        """Spawn what is missing, one spare included; look after the unborn and the worn. Return
+        the seconds until the next look; None: until something happens."""
+        pauses = [
+            await self._fill(),
+            await self._births.look(self.runners),
+            await self._wear.look(self.runners, self.kill),
+        ]
+        self.retire_worn()
+        return min((pause for pause in pauses if pause is not None), default=None)
+
+    async def _fill(self) -> float | None:
+        while not (self.closing or self._draining()) and self._is_missing_one():
+            is_spare = not self._wear.missing(self.runners, -1)
+            wait = max(self._next_birth_at, is_spare * self._spare_at) - self._clock.boot()
+            if wait > 0:
+                return wait
+            await self._spawn()
+        return None
+
+    def _is_missing_one(self) -> bool:
+        """At the start the spare comes last: it must not take its time from those that work first,
+        nor from their first work, unless one of them has died."""
+        if not self._ever_ready and len(self.runners) >= self._size:
+            return False
+        return self._wear.missing(self.runners, self._beside())
+
+    def retire_worn(self) -> None:
+        """Retire those that are worn out, unless nobody would step in."""
+        if not (self.closing or self._draining()) and self._wear.retire(self.runners):
+            self._on_change()
+
+    # -- births --------------------------------------------------------------------------------
+
+    async def _spawn(self) -> None:
+        runner = self._make(on_frame=self._on_frame, on_death=self._died)
+        await runner.start()
+        self.runners.append(runner)
+        self._on_group(runner.pid, True)
+        emit("runner_started", pid=runner.pid)
+
+    def greeted(self, runner: RunnerProcess, frame: Hello) -> None:
+        """Take a runner as ready, with the tasks that it announces. Raises FrameError for a name
+        that no store can hold: each exchange that asks for it would be refused."""
+        if any("\x00" in text for info in frame.tasks for text in (info.name, *info.requires)):
+            raise FrameError("a frame with a NUL in the name of a task")
+        if not self._ever_ready and (complaint := self._wear.at_rest(runner)):
+            self._on_broken(ApplicationError(complaint))
+            return
+        runner.ready = True
+        runner.tasks, runner.lacks = split_by_tags(frame.tasks, self._tags)
+        runner.release, runner.python = frame.release, frame.python
+        self._births_failed = 0
+        if not self._ever_ready:
+            self._ever_ready = True
+            self._spare_at = self._clock.boot() + SPARE_AFTER_SECONDS
+        emit(
+            "runner_ready",
+            pid=runner.pid,
+            seconds=round(self._clock.boot() - runner.born_at, 3),
+        )
+        self._on_change()
+        self.retire_worn()
+
+    def could_not_start(self, runner: RunnerProcess, frame: Broken) -> None:
+        """Note why, for when it has died."""
+        self._broken[runner.pid] = f"{frame.message}\n{frame.traceback}".rstrip()
+
+    def _failed_birth(self, death: Death, complaint: str | None, killed_for: str | None) -> None:
+        if self.closing:
+            return
+        message = complaint or _died_at_birth(death, killed_for)
+        if not self._ever_ready and complaint:
+            emit("application_failed", error=message)
+            self._on_broken(ApplicationError(message))
+            return
+        self._births_failed += 1
+        pause = min(BIRTH_BACKOFF_MAX, BIRTH_BACKOFF_FIRST * 2.0 ** (self._births_failed - 1))
+        self._next_birth_at = self._clock.boot() + pause
+        emit("runner_restart_delayed", seconds=pause, error=message)
+
+    # -- deaths --------------------------------------------------------------------------------
+
+    def kill(self, runner: RunnerProcess, reason: str) -> None:
+        """Kill a runner, with the stacks of its threads; the first reason stays."""
+        if runner.kill_reason is None and not runner.gone:
+            runner.kill_reason = reason
+            if reason in LIMITS:  # its stacks are here already
+                runner.kill()
+                return
+            self._killings.add(task := asyncio.create_task(runner.kill_with_stacks()))
+            task.add_done_callback(self._killings.discard)
+
+    def _died(self, runner: RunnerProcess, death: Death) -> None:
+        self.runners.remove(runner)
+        self._spare_at = 0.0
+        self._on_group(runner.pid, False)
+        asked = self.closing or runner.quit_at is not None
+        death = msgspec.structs.replace(death, memory=self._wear.explained(runner, death))
+        emit(
+            "runner_stopped" if asked and death.exit_code == 0 else "runner_died",
+            pid=death.pid,
+            exit_code=death.exit_code,
+            signal=death.signal,
+            attempts=len(runner.tokens),
+            killed_for=runner.kill_reason,
+        )
+        complaint = self._broken.pop(runner.pid, None)
+        if not runner.ready:
+            self._failed_birth(death, complaint, runner.kill_reason)
+        self._on_death(runner, death)
+        self._on_change()
+
+    def give_up(self, tokens: Collection[int]) -> None:
+        """Wait no longer for killed runners with these attempts: others are born in their places.
+
+        Killed as they are, they run none of our code; their attempts are held until they are gone.
+        """
+        for runner in self.runners:
+            if runner.kill_reason is not None and not runner.tokens.isdisjoint(tokens):
+                _tell_unkillable(runner)
+                runner.retiring = UNKILLABLE
+        self._on_change()
+
+    async def close(self) -> None:
+        """Let idle runners leave; kill those that do not, and wait until all are gone.
+
+        One that cannot be killed is left behind, with its attempts: a worker has to end.
+        """
+        self.closing = True
+        for runner in self.runners:
+            runner.quit() if runner.ready and not runner.tokens else runner.kill("stop")
+        deadline = self._clock.boot() + QUIT_SECONDS
+        while self.runners and self._clock.boot() < deadline + KILL_SECONDS:
+            if self._clock.boot() >= deadline:
+                for runner in self.runners:
+                    runner.kill("stop")
+            await self._clock.sleep(0.01)
+        for runner in self.runners:
+            _tell_unkillable(runner)
+            self._on_group(runner.pid, False)
+
+
+def _tell_unkillable(runner: RunnerProcess) -> None:
+    if runner.retiring != UNKILLABLE:
+        emit("runner_unkillable", pid=runner.pid, attempts=len(runner.tokens))
+
+
+def _died_at_birth(death: Death, killed_for: str | None) -> str:
+    how = death.signal or f"exit code {death.exit_code}"
+    if killed_for == TOO_LATE:
+        how = f"killed: it was not after {BIRTH_SECONDS_MAX:g} s"
+    tail = "\n".join(death.output[-5:])
+    return f"a runner died before it was ready ({how})\n{tail}".rstrip()

@@ -1,0 +1,15 @@
+"""What only PostgreSQL does, with the fixtures of the conformance suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.conftest import hands, other_store, session, store, watcher
+
+__all__ = ["hands", "other_store", "session", "store", "watcher"]
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """An empty store: only PostgreSQL."""
+    return pg_url

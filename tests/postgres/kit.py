@@ -1,0 +1,39 @@
+"""What tests with real concurrent sessions on PostgreSQL share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from outlast.clock import SYSTEM
+from outlast.store.postgres.claim_floors import Lanes
+from outlast.store.postgres.exchange import room_columns
+from outlast.store.postgres.statements import sql
+from outlast.store.values import Room
+from tests.conformance.kit import TASK, Hands
+
+
+async def blocked(watcher: Any, count: int = 1) -> None:
+    """Return once that many sessions of this database wait for a lock."""
+    waiting = """SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+    async with asyncio.timeout(10):
+        while await watcher.fetchval(waiting) < count:
+            await asyncio.sleep(0.01)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
+    rooms = room_columns([Room([TASK], limit)])
+    me = hands.me
+    lanes, _ = Lanes(SYSTEM).ask()
+    ends = ("{}", "{}", "{}", None)
+    more = (*rooms, *lanes, None, None, False, 500, 10**9, 1000, me.registration, "")
+    reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more)
+    assert len(reply) == limit + 1

@@ -1,0 +1,218 @@
+"""PostgreSQL whose administrator works on the tables of Outlast while workers run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.errors import BadData, NotPermitted
+from outlast.model.crash import CrashKind
+from outlast.model.lifecycle import Transition
+from outlast.store.bisect import exchange_bisecting
+from outlast.store.environment import PostgresFacts
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import Answer, Purpose
+from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job
+from tests.postgres.kit import blocked
+from tests.servers import PostgresServer
+
+ROLE = "outlast_guarded"
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+# -- a table that is rewritten (VACUUM FULL, CLUSTER, ALTER TABLE)
+
+
+async def test_a_worker_beats_while_the_jobs_are_rewritten(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await enqueued(store)
+    held = await hands.claim_one()
+    await store.cancel([held.job_id])
+    async with session.transaction():
+        await session.execute("LOCK TABLE outlast_jobs IN ACCESS EXCLUSIVE MODE")
+        await store.request_drain([hands.me.worker_id])
+        async with asyncio.timeout(10):
+            beat = await store.heartbeat(hands.me)
+        assert (beat.renewed, beat.cancels, beat.drain) == (True, [], True)
+    assert (await store.heartbeat(hands.me)).cancels == [(held.job_id, held.token)]
+
+
+async def test_a_worker_beats_while_a_rewrite_of_the_jobs_waits_for_somebody(
+    store: PostgresStore, hands: Hands, session: Any, other_session: Any, watcher: Any
+) -> None:
+    async with session.transaction():
+        await session.execute("SELECT count(*) FROM outlast_jobs")
+        rewriting = asyncio.create_task(other_session.execute("VACUUM FULL outlast_jobs"))
+        await blocked(watcher)
+        async with asyncio.timeout(10):
+            assert (await store.heartbeat(hands.me)).renewed
+    await rewriting
+
+
+@pytest.fixture
+async def other_session(pg_url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(pg_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "VACUUM FULL outlast_jobs; VACUUM FULL outlast_workers",
+        "CLUSTER outlast_jobs USING outlast_jobs_pkey",
+        "REINDEX TABLE outlast_jobs; REINDEX TABLE outlast_workers; REINDEX TABLE outlast_attempts",
+        "ALTER TABLE outlast_jobs ADD COLUMN IF NOT EXISTS head text DEFAULT 'x'",
+        "ALTER TABLE outlast_workers ADD COLUMN IF NOT EXISTS job_id bigint DEFAULT 1",
+        "CREATE INDEX IF NOT EXISTS mine ON outlast_jobs (state, token)",
+    ],
+)
+async def test_work_on_the_tables_loses_and_doubles_nothing(
+    work: str, store: PostgresStore, session: Any
+) -> None:
+    ids = await enqueued(store, *[job(args=f"[{n}]") for n in range(60)])
+    stores = [PostgresStore(store.url, connections=2) for _ in range(3)]
+    busy = True
+
+    async def administers() -> None:
+        while busy:
+            for statement in work.split("; "):
+                with contextlib.suppress(asyncpg.DeadlockDetectedError):  # a REINDEX may lose
+                    await session.execute(statement)
+
+    async def works(name: str, each: PostgresStore) -> list[int]:
+        hands, done = await Hands.on(each, name), []
+        while claimed := await hands.claim(4) or await hands.claim(4):
+            assert (await each.heartbeat(hands.me)).renewed
+            answers = await hands.hand_in(*map(ended, claimed))
+            assert set(answers) == {Answer.ACCEPTED}
+            done += [one.job_id for one in claimed]
+        return done
+
+    administering = asyncio.create_task(administers())
+    done = await asyncio.gather(*(works(f"w{n}", each) for n, each in enumerate(stores)))
+    busy = False
+    await administering
+    assert sorted(one for each in done for one in each) == ids
+    for mine in stores:
+        await mine.close()
+
+
+# -- what tables and database are
+
+
+async def test_tables_that_a_crash_empties_are_named(store: PostgresStore, session: Any) -> None:
+    facts = await store.inspector.surroundings()
+    assert isinstance(facts, PostgresFacts)
+    assert (facts.unlogged, facts.encoding) == ([], "UTF8")
+    await session.execute("ALTER TABLE outlast_jobs SET UNLOGGED")
+    facts = await store.inspector.surroundings()
+    assert isinstance(facts, PostgresFacts)
+    assert facts.unlogged == ["outlast_jobs"]
+
+
+@pytest.fixture
+def latin_url(pg_server: PostgresServer) -> Iterator[str]:
+    name = "outlast_latin"
+    options = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    pg_server.sql(f"CREATE DATABASE {name} {options}")
+    yield pg_server.url(name)
+    pg_server.drop_database(name)
+
+
+async def test_a_text_that_the_database_cannot_take_is_bad_data_and_stops_nothing_else(
+    latin_url: str,
+) -> None:
+    store = PostgresStore(latin_url)
+    await store.open()
+    hands = await Hands.on(store)
+    await enqueued(store, job(args='"\u00fc"'), job())
+    with pytest.raises(BadData):
+        await enqueued(store, job(args='"\u20ac"'))
+    first, second = await hands.claim(2)
+    assert first.args == '"\u00fc"'
+    good, bad = ended(first, result='"\u00fc"'), ended(second, result='"\u20ac"')
+
+    def reject(_: Transition) -> Transition:
+        return crashed(second, CrashKind.REJECTED_RESULT)
+
+    reply = await exchange_bisecting(store, hands.me, [good, bad], [], reject)
+    assert reply.answers == [Answer.ACCEPTED] * 2
+    facts = await store.inspector.surroundings()
+    assert isinstance(facts, PostgresFacts)
+    assert facts.encoding == "LATIN1"
+    await store.close()
+
+
+# -- row security
+
+
+@pytest.fixture
+async def guarded(pg_url: str, store: PostgresStore, session: Any) -> AsyncIterator[PostgresStore]:
+    """A store under a role of its own, which owns nothing."""
+    await session.execute(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE} LOGIN")
+    await store.grant(ROLE, Purpose.WORKER)
+    guarded = PostgresStore(f"postgresql://{ROLE}@{pg_url.partition('@')[2]}")
+    await guarded.open()
+    yield guarded
+    await guarded.close()
+    await session.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
+
+
+async def test_rows_that_are_hidden_by_row_security_are_not_taken_for_missing(
+    guarded: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await enqueued(hands.store)
+    held = await hands.claim_one()
+    await session.execute("ALTER TABLE outlast_workers ENABLE ROW LEVEL SECURITY")
+    reclaimed = []
+    with pytest.raises(NotPermitted, match="row-level security"):
+        await guarded.observe()
+    with pytest.raises(NotPermitted, match="row-level security"):
+        reclaimed = await guarded.reclaim(lambda orphan: pytest.fail(f"robbed {orphan}"))
+    assert reclaimed == []
+    assert await hands.hand_in(ended(held)) == [Answer.ACCEPTED]
+
+
+# -- a dump that is restored
+
+
+async def test_a_token_from_before_a_restored_dump_is_not_drawn_again(
+    store: PostgresStore, pg_server: PostgresServer, tmp_path: Path
+) -> None:
+    first, second = await Hands.on(store, "first"), await Hands.on(store, "second")
+    await enqueued(store)
+    dump = tmp_path / "dump"
+
+    async def run(program: str, *options: str) -> None:
+        command = [str(pg_server.bin / program), *options]
+        await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
+
+    await run("pg_dump", "--format=custom", f"--file={dump}", store.url)
+    lost = await first.claim_one()
+    await run("pg_restore", "--clean", "--single-transaction", f"--dbname={store.url}", str(dump))
+
+    async def claims() -> Any:
+        reply = await second.exchange(limit=1)
+        if not reply.valid and (me := await store.reconnect(second.me, 0)) is not None:
+            second.me = me
+        return reply.claimed
+
+    (again,) = await eventually(claims)
+    assert again.job_id == lost.job_id
+    assert again.token > lost.token
+    assert await first.hand_in(ended(lost)) == [Answer.REFUSED]
+    assert await second.hand_in(ended(again)) == [Answer.ACCEPTED]

@@ -1,0 +1,354 @@
+"""A claim on PostgreSQL reads the line from remembered floors, and loses nothing by it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.crash import Charge
+from outlast.model.job import State
+from outlast.model.lifecycle import Transition
+from outlast.store.postgres import claim_floors
+from outlast.store.postgres.claim_floors import (
+    DEAR_SECONDS,
+    FULL_SECONDS,
+    FULL_SECONDS_MAX,
+    FULL_SHARE,
+    KEEP_SECONDS,
+    LAG_SECONDS,
+    Below,
+    Lanes,
+)
+from outlast.store.postgres.store import PostgresStore, enqueue_on
+from outlast.store.values import Claimed, NewJob, NewWorker, Room, WorkerRef
+from outlast.testing import ManualClock
+from tests.postgres.entries_kit import entries_read
+
+LANE = "outlast_jobs_lane"
+
+
+class Line:
+    """A store with a clock of its own, a worker on it, and what it claims."""
+
+    def __init__(self, store: PostgresStore, clock: ManualClock, me: WorkerRef) -> None:
+        self.store, self.clock, self.me = store, clock, me
+
+    async def add(self, *jobs: NewJob) -> list[int]:
+        return [one.job_id for one in await self.store.enqueue(jobs)]
+
+    async def take(self, limit: int = 100, tasks: str = "t u") -> list[int]:
+        """Claim, and complete at once."""
+        reply = await self.store.exchange(self.me, [], [Room(tasks.split(), limit)])
+        await self.store.exchange(self.me, [completed(each) for each in reply.claimed], [])
+        return [each.job_id for each in reply.claimed]
+
+    async def settle(self) -> None:
+        """Let floors rise to what was claimed, without a look without floors."""
+        self.clock.advance(LAG_SECONDS)
+
+
+def completed(claimed: Claimed) -> Transition:
+    return Transition(
+        job_id=claimed.job_id,
+        token=claimed.token,
+        state=State.COMPLETED,
+        outcome="completed",
+        charge=Charge.NONE,
+        failures=0,
+        losses=0,
+    )
+
+
+@pytest.fixture
+async def line(pg_url: str) -> AsyncIterator[Line]:
+    clock = ManualClock(boot=0.0)
+    store = PostgresStore(pg_url, clock=clock)
+    await store.open()
+    new = NewWorker(name="w", host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.0)
+    yield Line(store, clock, await store.register(new))
+    await store.close()
+
+
+async def test_what_commits_behind_the_floor_is_found_by_the_next_look_without_floors(
+    line: Line, pg_url: str
+) -> None:
+    other = await asyncpg.connect(pg_url)
+    late = other.transaction()
+    await late.start()
+    (held,) = await enqueue_on(other, [NewJob(task="t")])
+    await line.add(*[NewJob(task="t")] * 10)
+    assert len(await line.take()) == 10
+    await line.settle()
+    await late.commit()
+    await other.close()
+    assert await line.take() == [], "it stands below the floor"
+    line.clock.advance(FULL_SECONDS)
+    assert await line.take() == [held.job_id]
+
+
+async def test_a_large_transaction_that_commits_late_is_worked_off_without_pauses(
+    line: Line, pg_url: str
+) -> None:
+    other = await asyncpg.connect(pg_url)
+    late = other.transaction()
+    await late.start()
+    held = await enqueue_on(other, [NewJob(task="t")] * 30)
+    await line.add(*[NewJob(task="t")] * 10)
+    assert len(await line.take()) == 10
+    await line.settle()
+    await late.commit()
+    await other.close()
+    line.clock.advance(FULL_SECONDS)
+    taken = [await line.take(10) for _ in range(3)]
+    assert [job_id for ids in taken for job_id in ids] == [one.job_id for one in held]
+
+
+async def test_what_commits_a_moment_late_is_found_at_once(line: Line, pg_url: str) -> None:
+    other = await asyncpg.connect(pg_url)
+    late = other.transaction()
+    await late.start()
+    (held,) = await enqueue_on(other, [NewJob(task="t")])
+    await line.add(*[NewJob(task="t")] * 10)
+    assert len(await line.take()) == 10
+    await late.commit()
+    await other.close()
+    assert await line.take() == [held.job_id], "floors lag behind what was claimed"
+
+
+async def test_a_new_lane_is_found_at_once_wherever_it_is(line: Line) -> None:
+    await line.add(NewJob(task="t", queue="m"), NewJob(task="u", queue="m"))
+    assert len(await line.take()) == 2
+    await line.settle()
+    jobs = [
+        NewJob(task=task, queue=queue, priority=priority)
+        for queue in ("a", "m", "z", "ä")
+        for task in ("t", "u")
+        for priority in (-100, 0, 100)
+    ]
+    ids = await line.add(*jobs)
+    assert sorted(await line.take()) == ids
+
+
+async def test_priority_goes_before_position_whatever_is_known(line: Line) -> None:
+    await line.add(*[NewJob(task="t")] * 5)
+    assert len(await line.take(2)) == 2
+    await line.settle()
+    (urgent,) = await line.add(NewJob(task="u", priority=7))
+    (most,) = await line.add(NewJob(task="t", priority=9))
+    assert (await line.take(2)) == [most, urgent]
+    assert len(await line.take()) == 3
+
+
+@pytest.mark.parametrize("held", [39, 40, 45, 60])
+async def test_what_others_hold_at_the_head_of_several_lanes_hides_nothing_behind_it(
+    line: Line, session: asyncpg.Connection, held: int
+) -> None:
+    """The heads of lanes are merged, four times as many as wanted: others may hold all of them."""
+    jobs = [NewJob(task=task) for _ in range(40) for task in ("t", "u")]
+    ids = await line.add(NewJob(task="u", priority=-1), *jobs, NewJob(task="u", priority=1))
+    first, last, ids = ids[-1], ids[0], ids[1:-1]
+    async with session.transaction():
+        await session.fetch(
+            "SELECT id FROM outlast_jobs WHERE id = ANY ($1::bigint[]) FOR UPDATE", ids[:held]
+        )
+        taken = await line.take(10)
+    assert taken[0] == first, "priority goes before position"
+    assert len({*taken}) == 10
+    assert {*taken} <= {first, *ids[held:]}
+    assert {*await line.take(100)} == {last, *ids} - {*taken}
+
+
+async def test_what_goes_back_to_the_queue_stands_above_the_floor(line: Line) -> None:
+    (job,) = await line.add(NewJob(task="t"))
+    await line.add(*[NewJob(task="t")] * 5)
+    (claimed,) = (await line.store.exchange(line.me, [], [Room(["t"], 1)])).claimed
+    assert len(await line.take()) == 5
+    await line.settle()
+    again = Transition(
+        job_id=job,
+        token=claimed.token,
+        state=State.QUEUED,
+        outcome="released",
+        charge=Charge.NONE,
+        failures=0,
+        losses=0,
+    )
+    await line.store.exchange(line.me, [again], [])
+    assert await line.take() == [job]
+
+
+async def test_dead_rows_that_no_vacuum_may_take_are_not_walked_over(
+    line: Line, pg_url: str
+) -> None:
+    """A transaction that is held open keeps all that was claimed in the index."""
+    holder = await asyncpg.connect(pg_url)
+    await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await holder.fetch("SELECT count(*) FROM outlast_jobs")
+    await line.add(*[NewJob(task="t")] * 2_000)
+    for _ in range(4):
+        assert len(await line.take(500)) == 500
+        await line.settle()
+    await line.add(*[NewJob(task="t")] * 10)
+    before = await entries_read(line.store, LANE)
+    assert len(await line.take()) == 10
+    assert await entries_read(line.store, LANE) - before < 1_000
+    await holder.close()
+
+
+async def test_a_look_without_floors_walks_over_dead_rows_once(line: Line, pg_url: str) -> None:
+    holder = await asyncpg.connect(pg_url)
+    await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await holder.fetch("SELECT count(*) FROM outlast_jobs")
+    await line.add(*[NewJob(task="t")] * 2_000)
+    for _ in range(4):
+        assert len(await line.take(500)) == 500
+    await line.add(*[NewJob(task="t")] * 10)
+    line.clock.advance(FULL_SECONDS)
+    before = await entries_read(line.store, LANE)
+    assert len(await line.take()) == 10
+    assert 2_000 < await entries_read(line.store, LANE) - before < 3_000
+    await holder.close()
+
+
+async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_back_in_parts(
+    line: Line, pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a transaction that is held open it may take longer than a statement may."""
+    monkeypatch.setattr(claim_floors, "PART", 300)
+    other = await asyncpg.connect(pg_url)
+    await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    (held,) = await enqueue_on(other, [NewJob(task="t")])
+    await line.add(*[NewJob(task="t")] * 1_000)
+    for _ in range(2):
+        assert len(await line.take(500)) == 500
+        await line.settle()
+    fetch = line.store._exchange._fetch
+
+    async def too_long(verb: str, *values: Any) -> Any:
+        if verb == "exchange" and values[16] is not None and values[16] - values[15] > 300:
+            raise StoreUnavailable("canceling statement due to statement timeout")
+        return await fetch(verb, *values)
+
+    monkeypatch.setattr(line.store._exchange, "_fetch", too_long)
+    line.clock.advance(FULL_SECONDS)
+    with pytest.raises(StoreUnavailable):
+        await line.take()
+    await line.store.drop_connections()
+    (new,) = await line.add(NewJob(task="t"))
+    before = await entries_read(line.store, LANE)
+    assert await line.take() == [new]
+    assert await entries_read(line.store, LANE) - before < 300
+    await other.execute("COMMIT")
+    await other.close()
+    late: list[int] = []
+    for _ in range(20):
+        line.clock.advance(FULL_SECONDS)
+        with suppress(StoreUnavailable):  # a part that has grown too large is tried smaller
+            late += await line.take()
+    assert late == [held.job_id]
+
+
+@pytest.mark.parametrize("alive", [0, 5])
+async def test_a_new_client_learns_where_others_read_the_line(
+    line: Line, pg_url: str, session: asyncpg.Connection, alive: int
+) -> None:
+    """It would walk over all that is dead, each time where nothing is alive to be seen."""
+    await session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await session.fetch("SELECT count(*) FROM outlast_jobs")
+    await line.add(*[NewJob(task=task) for _ in range(1_000) for task in ("t", "u")])
+    for _ in range(4):
+        assert len(await line.take(500)) == 500
+        await line.settle()
+    line.clock.advance(KEEP_SECONDS)
+    assert await line.take() == []
+    ids = await line.add(*[NewJob(task="t")] * alive)
+    fresh = PostgresStore(pg_url, clock=line.clock)
+    await fresh.open()
+    await entries_read(line.store, LANE)  # each session tells of its own
+    before = await entries_read(fresh, LANE)
+    claimed = (await fresh.exchange(line.me, [], [Room(["t", "u"], 9)])).claimed
+    read = await entries_read(fresh, LANE) - before
+    await fresh.close()
+    assert [each.job_id for each in claimed] == ids
+    assert read < 200
+    await session.execute("COMMIT")
+
+
+async def test_what_others_have_kept_is_believed_in_their_incarnation_alone(line: Line) -> None:
+    lanes = Lanes(line.clock)
+    assert lanes.is_new
+    lanes.learn("b", ['{"incarnation":"a","lanes":[["q","t",0,9]]}', "?", "[]"])
+    assert (lanes._lanes, lanes.is_new) == ({}, False)
+    lanes.learn("b", [f'{{"incarnation":"b","lanes":[["q","t",0,{n}]]}}' for n in (8, 9, 7)])
+    assert lanes._lanes["q", "t", 0].floor == 9
+    lanes.seen("c")
+    assert (lanes._lanes, lanes.is_new) == ({}, True)
+
+
+async def test_in_another_incarnation_of_the_database_nothing_is_known(
+    line: Line, session: asyncpg.Connection
+) -> None:
+    """After a failover positions may have stepped back, behind the floors."""
+    ids = await line.add(*[NewJob(task="t")] * 20)
+    assert len(await line.take(10)) == 10
+    await line.settle()
+    await session.execute("UPDATE outlast_jobs SET position = id - 11 WHERE position IS NOT NULL")
+    await session.execute("UPDATE outlast_incarnation SET id = gen_random_uuid()")
+    assert await line.take() == [], "they stand below the floor, and the client has not heard of it"
+    assert await line.take() == ids[10:]
+
+
+def test_a_client_that_knows_too_many_lanes_keeps_those_out_of_which_most_was_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_floors, "LANES_MAX", 4)
+    lanes = Lanes(ManualClock(boot=0.0))
+    four = [("a", "u", 0), ("b", "t", 2), ("b", "t", 1), ("c", "t", 0)]
+    lanes.remember([(*key, 7) for key in four], [(four[n], 7) for n in (0, 0, 0, 1, 2, 2, 3)])
+    assert lanes._columns == ['{"b","b","c","a"}', '{"t","t","t","u"}', "{1,2,0,0}"]
+    assert lanes.after == "c", "the queue of what was claimed last"
+    lanes.remember([("q", "t", 9, 7)], [])
+    assert list(lanes._lanes) == [("b", "t", 1), ("a", "u", 0)]
+
+
+def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:
+    clock = ManualClock(boot=0.0)
+    below = Below(clock)
+    below.looked((0, 9), 0.2, late=0)
+    assert below.due_at == 0.2 * FULL_SHARE
+    below.looked((0, 9), 0.0, late=0)
+    assert below.due_at == FULL_SECONDS
+    below.looked((0, 9), 9e9, late=0)
+    assert below.due_at == FULL_SECONDS_MAX
+    below.looked((0, 9), 9e9, late=1)
+    assert below.due_at == 0.0, "there may be more"
+
+
+def test_a_look_that_is_dear_is_taken_in_parts_until_all_of_it_is_quick() -> None:
+    below = Below(ManualClock(boot=0.0))
+    parts = []
+    for seconds in (DEAR_SECONDS, 0.1, 0.01, 0.01, 0.01, 0.01, *[0.01] * 9):
+        parts.append(below.part(1_000_000))
+        below.looked(parts[-1], seconds, late=0)
+    assert parts[:5] == [
+        (0, 1_000_000),
+        (900_000, 1_000_000),
+        (800_000, 900_000),
+        (600_000, 800_000),
+        (200_000, 600_000),
+    ]
+    assert parts[5:7] == [(0, 200_000), (0, 1_000_000)]
+
+
+def test_after_a_failure_parts_are_small_and_none_is_left_out() -> None:
+    below = Below(ManualClock(boot=0.0))
+    below.failed(below.part(1_000_000))
+    assert below.part(2_000_000) == (900_000, 1_000_000)
+    below.looked((900_000, 1_000_000), 0.0, late=0)
+    below.failed(below.part(2_000_000))
+    assert below.part(2_000_000) == (800_000, 900_000)

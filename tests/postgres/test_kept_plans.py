@@ -1,0 +1,114 @@
+"""Sessions that keep plans, on PostgreSQL: who runs on them, and that nothing else does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from outlast.store.postgres.pool import Connections, Settings
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import NewJob, Room, WorkerRef
+
+KEPT, ANEW = "force_generic_plan", "force_custom_plan"
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+@pytest.fixture
+async def two(pg_url: str) -> AsyncIterator[Connections]:
+    """At most two connections."""
+    connections = Connections(Settings(url=pg_url, connections=2))
+    yield connections
+    await connections.close()
+
+
+async def plans(connection: Any) -> str:
+    """Return what the session does about plans."""
+    return str(await connection.fetchval("SHOW plan_cache_mode"))
+
+
+async def test_plans_are_kept_only_for_who_asks_for_it(two: Connections) -> None:
+    for keeps_plans, mode in ((True, KEPT), (False, ANEW)) * 2:
+        async with two.use(keeps_plans=keeps_plans) as connection:
+            assert await plans(connection) == mode
+    assert {len(idle) for idle in two.stock().idle.values()} == {1}
+
+
+async def test_who_needs_new_plans_gets_no_session_that_keeps_them(two: Connections) -> None:
+    async with contextlib.AsyncExitStack() as both:
+        held = [await both.enter_async_context(two.use(keeps_plans=True)) for _ in range(2)]
+        assert [await plans(connection) for connection in held] == [KEPT, KEPT]
+    async with two.use() as connection:
+        assert await plans(connection) == ANEW
+    assert sum(connection.is_closed() for connection in held) == 1
+
+
+async def test_who_can_do_without_kept_plans_does_so_where_none_is_to_spare(
+    two: Connections,
+) -> None:
+    async with two.use():
+        async with two.use() as other:
+            pass
+        async with two.use(keeps_plans=True) as connection:
+            assert connection is other
+            assert await plans(connection) == ANEW
+
+
+async def test_plans_are_kept_again_after_an_overlap_of_two_who_need_new_ones(
+    two: Connections,
+) -> None:
+    async with contextlib.AsyncExitStack() as both:
+        held = [await both.enter_async_context(two.use()) for _ in range(2)]
+    async with two.use(keeps_plans=True) as connection:
+        assert await plans(connection) == KEPT
+    assert sum(connection.is_closed() for connection in held) == 1
+    assert [len(idle) for idle in two.stock().idle.values()] == [1, 1]
+
+
+async def test_a_single_connection_plans_anew(pg_url: str) -> None:
+    one = Connections(Settings(url=pg_url))
+    async with one.use(keeps_plans=True) as connection:
+        assert await plans(connection) == ANEW
+    await one.close()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return what comes to hold, for each connection that is lent, whether it may keep plans."""
+    asked = []
+    use = Connections.use
+
+    def spied(self: Connections, *, keeps_plans: bool = False, **more: Any) -> Any:
+        asked.append(keeps_plans)
+        return use(self, keeps_plans=keeps_plans, **more)
+
+    monkeypatch.setattr(Connections, "use", spied)
+    return asked
+
+
+async def test_only_the_look_for_a_key_needs_new_plans(
+    pg_url: str, store: PostgresStore, asked: list[bool]
+) -> None:
+    plain = NewJob(task="t")
+    await store.enqueue([plain])
+    await store.enqueue([plain, NewJob(task="other")])
+    await store.enqueue([NewJob(task="t", key="k")])
+    assert asked == [True, True, True]
+    await store.enqueue([NewJob(task="t", key="k")])
+    assert asked[3:] == [True, False]
+
+
+async def test_the_exchange_is_planned_once_and_nothing_else_of_a_worker(
+    pg_url: str, store: PostgresStore, asked: list[bool]
+) -> None:
+    for _ in range(2):  # the first one learns of the line, too
+        await store.exchange(WorkerRef(1, 1), [], [Room(["t"], 1, [])])
+    await store.observe()
+    assert asked == [True, True, True, False]

@@ -1,0 +1,334 @@
+"""The statements of the hot path find their rows by index among 100,000 finished jobs.
+
+The plans are those of the very statements that ran: ``auto_explain`` reports each one, also those
+inside of functions, to the session that ran it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+
+from outlast.model.crash import Charge, Crash, CrashKind, Progress
+from outlast.model.job import State
+from outlast.model.lifecycle import Transition
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import Claimed, NewJob, NewWorker, Orphan, Report, Room, Save, WorkerRef
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.xdist_group("plans")  # one pair of filled databases for all of them
+
+FINISHED = 100_000
+WIDE = 1_000  # a scan that reads more rows than this is not by index, whatever it is called
+
+FINISHED_JOBS = """
+INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
+                          started_at, ended_at, result, key)
+SELECT 't', 'default', 'completed', now(), now(), '{{}}', 1, nextval('outlast_token_seq'), now(),
+       now(), '1', 'old' || n
+FROM generate_series(1, {finished}) n;
+INSERT INTO outlast_attempts (token, job_id, number, outcome, charge, started_at, ended_at)
+SELECT nextval('outlast_token_seq'), n, 1, 'error', 'failure', now(), now()
+FROM generate_series(1, {finished}) n"""
+
+UNSERVABLE = """
+INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, priority, position)
+SELECT 'unknown', 'mixed', now(), now(), '{}', 50, nextval('outlast_position_seq')
+FROM generate_series(1, 20000) n"""
+
+
+SUSPECTS = """
+INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, solo, incident, cohort)
+SELECT CASE WHEN n % 10 = 0 THEN 't' ELSE 'unknown' || n % 3 END, 'suspects' || n % 2,
+       now(), now(), '{}', 1 + (n % 50 = 0)::integer, n / 100, n / 10
+FROM generate_series(1, 1000) n"""
+
+
+@pytest.fixture(scope="module", params=["stale", "fresh"])
+def full_url(request: pytest.FixtureRequest, pg_server: PostgresServer) -> Iterator[str]:
+    """A store with 100,000 finished jobs. Stale: the statistics say that all jobs wait."""
+    name = f"outlast_plans_{request.param}"
+    url = pg_server.create_database(name)
+    asyncio.run(fill(url, fresh=request.param == "fresh"))
+    yield url
+    pg_server.drop_database(name)
+
+
+async def fill(url: str, *, fresh: bool, finished: int = FINISHED) -> None:
+    store = PostgresStore(url)
+    await store.open()
+    await store.enqueue([NewJob(task="t") for _ in range(2_000)])
+    await store.close()
+    connection = await asyncpg.connect(url)
+    for table in ("jobs", "attempts", "workers", "refusals"):
+        await connection.execute(f"ALTER TABLE outlast_{table} SET (autovacuum_enabled = false)")
+    await connection.execute(
+        "ANALYZE; DELETE FROM outlast_jobs; " + FINISHED_JOBS.format(finished=finished)
+    )
+    if fresh:
+        await connection.execute("ANALYZE")
+    await connection.close()
+
+
+class Session:
+    """A store whose one connection reports its plans, and a worker on it."""
+
+    def __init__(self, store: PostgresStore, connection: Any) -> None:
+        self.store = store
+        self.plans: list[dict[str, Any]] = []
+        connection.add_log_listener(self._heard)
+
+    def _heard(self, _connection: Any, message: Any) -> None:
+        if "plan:\n" in message.message:
+            self.plans.append(json.loads(message.message.split("plan:\n", 1)[1]))
+
+    async def claim(self, me: WorkerRef, limit: int) -> list[Claimed]:
+        return (await self.store.exchange(me, [], [Room(["t"], limit)])).claimed
+
+    async def settled(self) -> list[dict[str, Any]]:
+        """Return all scans so far, once the server's reports have arrived."""
+        await self.store.observe()
+        return [node for plan in self.plans for node in nodes(plan["Plan"])]
+
+
+@asynccontextmanager
+async def session(url: str) -> AsyncIterator[Session]:
+    store = PostgresStore(url)
+    async with store._connections.use() as connection:
+        await connection.execute(
+            "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;"
+            "SET auto_explain.log_nested_statements = on; SET auto_explain.log_level = notice;"
+            "SET auto_explain.log_format = json; SET auto_explain.log_analyze = on"
+        )
+        found = Session(store, connection)
+    yield found
+    await store.close()
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+def worker(name: str) -> NewWorker:
+    return NewWorker(name=name, host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.0)
+
+
+def ended(claimed: Claimed, state: State, outcome: str) -> Transition:
+    return Transition(
+        job_id=claimed.job_id,
+        token=claimed.token,
+        state=state,
+        outcome=outcome,
+        charge=Charge.NONE,
+        failures=0,
+        losses=0,
+        result="1" if state is State.COMPLETED else None,
+    )
+
+
+def lost(orphan: Orphan) -> Transition:
+    facts = orphan.facts
+    return Transition(
+        job_id=facts.job_id,
+        token=facts.token,
+        state=State.DEAD,
+        outcome="lost_worker",
+        charge=Charge.LOSS,
+        failures=0,
+        losses=1,
+        crash=Crash(kind=CrashKind.LOST_WORKER),
+    )
+
+
+def by_index(scans: list[dict[str, Any]], most: int = WIDE) -> set[str]:
+    """Assert that no scan reads a large table as a whole; return the indexes that were used."""
+    assert scans
+    for node in scans:
+        table = node.get("Relation Name")
+        if table in {"outlast_jobs", "outlast_attempts"}:
+            assert node["Node Type"] != "Seq Scan", json.dumps(node)
+        rows = node.get("Actual Rows", 0) + node.get("Rows Removed by Filter", 0)
+        assert rows <= (most if str(table).startswith("outlast") else WIDE), json.dumps(
+            node, indent=1
+        )
+    return {node["Index Name"] for node in scans if "Index Name" in node}
+
+
+async def test_an_exchange_finds_everything_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("exchange"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(120)])
+        await s.store.enqueue([NewJob(task="t", delay=0.001), NewJob(task="t", delay=60)])
+        held = await s.claim(me, 100)
+        completed = [ended(each, State.COMPLETED, "completed") for each in held[:90]]
+        again = [ended(each, State.QUEUED, "error") for each in held[90:]]
+        await s.store.exchange(me, completed + again, [Room(["t"], 10, ["default"])])
+        late = await s.store.exchange(me, completed, [Room(["t"], 100)])
+        assert set(late.answers) == {"already"}
+        used = by_index(await s.settled())
+        assert {"outlast_jobs_lane", "outlast_jobs_due", "outlast_jobs_pkey"} <= used
+        assert "outlast_jobs_cancel" in used or "outlast_jobs_worker" in used
+
+
+async def test_what_was_superseded_is_found_by_index(pg_server: PostgresServer) -> None:
+    """Also in a table that is small enough for a plan to read it as a whole, for each attempt."""
+    url = pg_server.create_database("outlast_plans_superseded")
+    await fill(url, fresh=False, finished=12_000)
+    async with session(url) as s:
+        me = await s.store.register(worker("superseded"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(50)])
+        held = [(each.job_id, each.token) for each in await s.claim(me, 50)]
+        lost = [(held[0][0], held[0][1] - 1), *((-n, n) for n in range(1, 900))]
+        s.plans.clear()
+        assert await s.store.superseded([*held, *lost]) == [token for _, token in lost]
+        assert by_index(await s.settled()) >= {"outlast_jobs_pkey"}
+    pg_server.drop_database("outlast_plans_superseded")
+
+
+async def test_jobs_that_nobody_knows_are_not_read_by_a_claim(full_url: str) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("unservable"))
+        async with s.store._connections.use() as connection:
+            await connection.execute(UNSERVABLE)
+        s.plans.clear()
+        own = [NewJob(task=f"u{n % 3}", queue="mixed", priority=n % 2) for n in range(30)]
+        made = await s.store.enqueue(own)
+        rooms = [Room(["u0", "u1", "u2"], 20)]
+        claimed = (await s.store.exchange(me, [], rooms)).claimed
+        ids = [one.job_id for one in made]
+        assert [each.job_id for each in claimed] == (ids[1::2] + ids[::2])[:20]
+        assert "outlast_jobs_lane" in by_index(await s.settled())
+        s.plans.clear()  # what messages name, and what waits unannounced: by the heads of the lanes
+        left = [one for one in ids if one not in {each.job_id for each in claimed}]
+        assert (
+            await s.store.exchange(me, [], [Room(["u0"], 5, ["other"], named=left)])
+        ).claimed == []
+        assert (await s.store.exchange(me, [], [Room(["u0"], 5, named=left)])).claimed != []
+        first = [one for one in (await s.store.waiting(0.0, 5)).jobs if one.queue == "mixed"]
+        assert [one.task for one in first] == ["unknown"] * 5
+        assert "outlast_jobs_lane" in by_index(await s.settled())
+        await s.store.reconcile(me, [])
+
+
+async def test_a_thousand_suspects_slow_no_ordinary_claim_and_are_found_by_index(
+    full_url: str,
+) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("suspects"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(20)])
+        async with s.store._connections.use() as connection:
+            await connection.execute(SUSPECTS)
+        s.plans.clear()
+        reply = await s.store.exchange(me, [], [Room(["t"], 10)])
+        assert (len(reply.claimed), reply.solo_waiting) == (10, 2)
+        by_index(scans := await s.settled(), most=100)
+        assert [one for one in scans if one.get("Index Name") == "outlast_jobs_suspect"]
+        s.plans.clear()
+        (culprit,) = (await s.store.exchange(me, [], [Room(["t"], 10, solo=1)])).claimed
+        (alone,) = (await s.store.exchange(me, [], [Room(["t"], 1, solo=2)])).claimed
+        assert (culprit.solo, alone.solo) == (1, 2)
+        end = msgspec.structs.replace(
+            ended(culprit, State.QUEUED, "signalled"), solo=1, clears=culprit.incident
+        )
+        await s.store.exchange(me, [end], [Room(["unknown"], 10, solo=1)])
+        used = by_index(await s.settled(), most=300)
+        assert {"outlast_jobs_suspect", "outlast_jobs_incident"} <= used
+        await s.store.reconcile(me, [])
+        async with s.store._connections.use() as connection:
+            await connection.execute("DELETE FROM outlast_jobs WHERE queue LIKE 'suspects%'")
+
+
+async def test_reconciling_and_beating_find_own_jobs_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("reconcile"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(20)])
+        held = await s.claim(me, 20)
+        await s.store.cancel([held[0].job_id])
+        assert (await s.store.heartbeat(me)).cancels
+        assert len(await s.store.reconcile(me, [])) == len(held)
+        used = by_index(await s.settled())
+        assert used & {"outlast_jobs_worker", "outlast_jobs_cancel"}
+
+
+async def test_reaping_and_reclaiming_find_orphans_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("reap"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(20)])
+        held = await s.claim(me, 20)
+        for seen in (await s.store.observe()).workers:
+            await s.store.reap(seen)
+        closed = {each.token for each in await s.store.reclaim(lost)}
+        assert {each.token for each in held} <= closed
+        assert "outlast_jobs_worker" in by_index(await s.settled())
+
+
+async def test_saving_and_reporting_find_their_rows_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        me = await s.store.register(worker("save"))
+        await s.store.enqueue([NewJob(task="t") for _ in range(5)])
+        held = await s.claim(me, 5)
+        saves = [Save(each.job_id, each.token, 1, "{}") for each in held]
+        assert set(await s.store.checkpoint(saves)) == {"accepted"}
+        reports = [Report(each.job_id, each.token, Progress(fraction=0.5)) for each in held]
+        assert set(await s.store.progress(reports)) == {"accepted"}
+        assert "outlast_jobs_pkey" in by_index(await s.settled())
+        await s.store.reconcile(me, [])
+
+
+async def test_enqueuing_with_a_key_finds_the_holder_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        first = await s.store.enqueue([NewJob(task="t", key="k")])
+        again = await s.store.enqueue([NewJob(task="t", key="k"), NewJob(task="t")])
+        assert again[0].job_id == first[0].job_id
+        assert "outlast_jobs_key" in by_index(await s.settled())
+
+
+async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(pg_url: str) -> None:
+    store = PostgresStore(pg_url)
+    await store.open()
+    async with session(pg_url) as s:
+        me = await s.store.register(worker("early"))
+        for _ in range(8):  # prepared statements keep a plan after a few runs
+            await s.store.enqueue([NewJob(task="t", key="k")])
+            for each in await s.claim(me, 1):
+                await s.store.exchange(me, [ended(each, State.COMPLETED, "completed")], [])
+            await s.store.heartbeat(me)
+            await s.store.reclaim(lost)
+        async with store._connections.use() as connection:
+            await connection.execute(FINISHED_JOBS.format(finished=20_000))
+        s.plans.clear()
+        await s.store.enqueue([NewJob(task="t", key="k"), NewJob(task="t", key="k")])
+        (each,) = await s.claim(me, 1)
+        await s.store.heartbeat(me)
+        await s.store.exchange(me, [ended(each, State.QUEUED, "error")], [])
+        await s.store.reclaim(lost)
+        by_index(await s.settled())
+    await store.close()
+
+
+async def test_what_people_look_at_is_counted_by_index(full_url: str) -> None:
+    """`outlast why` and `outlast stats`: whatever the statistics say, and nothing is sorted out
+    of what an index could not tell."""
+    async with session(full_url) as s:
+        await s.store.enqueue([NewJob(task="t") for _ in range(20)])
+        (made,) = await s.store.enqueue([NewJob(task="t", key="looked at", delay=60)])
+        await s.settled()
+        s.plans.clear()
+        assert await s.store.inspector.place(made.job_id) is not None
+        await s.store.inspector.figures()
+        jobs = [one for one in await s.settled() if one.get("Relation Name") == "outlast_jobs"]
+        assert len(jobs) > 10
+        for node in jobs:
+            assert node["Node Type"] in {"Index Scan", "Index Only Scan"}, json.dumps(node)
+            assert node.get("Rows Removed by Filter", 0) <= WIDE, json.dumps(node)
+        used = {node["Index Name"] for node in jobs}
+        assert {"outlast_jobs_lane", "outlast_jobs_ended_at"} <= used

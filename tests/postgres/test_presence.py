@@ -1,0 +1,362 @@
+"""Presence on a real PostgreSQL: taken, proved, seen by others, and gone with its session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.lease import DeathCause, Presence
+from outlast.store.postgres.presence import PostgresPresence
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.rows import WorkerRow, WorkerStatus
+from outlast.store.values import WorkerSeen
+from tests.conformance.kit import Hands, eventually
+from tests.pgbouncer import PgBouncerServer
+from tests.servers import PostgresServer
+
+POOLED = "a pooler or proxy stands between"
+OTHER_INCARNATION = "UPDATE outlast_workers SET presence = '1.0/00000001'"
+Make = Callable[..., PostgresPresence]
+
+
+@pytest.fixture
+async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(pg_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def make(pg_url: str) -> AsyncIterator[Make]:
+    """Locks, all of which are let go at the end."""
+    made: list[PostgresPresence] = []
+
+    def one(url: str = pg_url) -> PostgresPresence:
+        made.append(PostgresPresence(url, patience=10.0))
+        return made[-1]
+
+    yield one
+    for lock in made:
+        await lock.release()
+
+
+async def seen(hands: Hands) -> Presence:
+    return (await hands.seen()).presence
+
+
+async def absent(hands: Hands) -> WorkerSeen:
+    """Wait until the server has ended the session that held the lock; return that look."""
+
+    async def look() -> WorkerSeen | None:
+        one = await hands.seen()
+        return one if one.presence is Presence.ABSENT else None
+
+    found: WorkerSeen = await eventually(look, 10.0)
+    return found
+
+
+async def row_of(hands: Hands) -> WorkerRow:
+    rows = await hands.store.inspector.workers()
+    return next(row for row in rows if row.id == hands.me.worker_id)
+
+
+async def end_session(session: Any) -> None:
+    await session.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'outlast presence' AND datname = current_database()"
+    )
+
+
+# ------------------------------------------------------------------------- held or not
+
+
+async def test_whoever_never_had_it_is_unknown(store: PostgresStore, hands: Hands) -> None:
+    assert await seen(hands) is Presence.UNKNOWN
+
+
+async def test_it_is_held_until_its_session_ends(hands: Hands, make: Make) -> None:
+    lock = make()
+    assert await lock.hold(hands.me) is None
+    assert await seen(hands) is Presence.HELD
+    assert (await row_of(hands)).presence is not None
+    await lock.release()
+    await absent(hands)
+    assert await lock.hold(hands.me) is None
+    assert await seen(hands) is Presence.HELD
+
+
+async def test_it_is_proved_in_the_same_session_as_often_as_one_likes(
+    hands: Hands, make: Make, session: Any
+) -> None:
+    lock = make()
+    for _ in range(3):
+        assert await lock.hold(hands.me) is None
+    count = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+    assert await session.fetchval(count) == 1
+    assert await seen(hands) is Presence.HELD
+
+
+async def test_somebody_else_s_session_keeps_it(hands: Hands, make: Make) -> None:
+    assert await make().hold(hands.me) is None
+    assert await make().hold(hands.me) == "an earlier session still has the lock"
+
+
+async def test_a_terminated_session_is_told_of_and_the_lock_is_taken_back(
+    hands: Hands, make: Make, session: Any
+) -> None:
+    lock, lost = make(), asyncio.Event()
+    lock.on_lost = lost.set
+    await lock.hold(hands.me)
+    await end_session(session)
+    await asyncio.wait_for(lost.wait(), 10.0)
+    await absent(hands)
+
+    async def taken_back() -> bool:
+        return await lock.hold(hands.me) is None
+
+    await eventually(taken_back, 10.0)
+    assert await seen(hands) is Presence.HELD
+
+
+async def test_a_session_that_ends_while_it_is_asked_is_an_error_and_then_a_new_one(
+    hands: Hands, make: Make, session: Any
+) -> None:
+    lock = make()
+    await lock.hold(hands.me)
+    async with session.transaction():
+        await session.execute("LOCK TABLE outlast_workers")
+        await session.execute("UPDATE outlast_workers SET presence = NULL")
+        proving = asyncio.create_task(lock.hold(hands.me))
+        await eventually(lambda: _is_blocked(session), 10.0)
+        await end_session(session)
+        with pytest.raises(StoreUnavailable):
+            await proving
+    assert await lock.hold(hands.me) is None
+
+
+async def _is_blocked(session: Any) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    return bool(await session.fetchval(query))
+
+
+async def test_two_schemas_in_one_database_do_not_collide(
+    pg_url: str, make: Make, session: Any
+) -> None:
+    hands: list[Hands] = []
+    for name in ("one", "two"):
+        await session.execute(f"CREATE SCHEMA {name}")
+        store = PostgresStore(f"{pg_url}?options=-csearch_path%3D{name}")
+        await store.open()
+        hands.append(await Hands.on(store))
+    assert hands[0].me.worker_id == hands[1].me.worker_id
+    locks = [make(each.store.url) for each in hands]
+    for lock, each in zip(locks, hands, strict=True):
+        assert await lock.hold(each.me) is None
+    await locks[0].release()
+    await absent(hands[0])
+    assert await seen(hands[1]) is Presence.HELD
+    for each in hands:
+        await each.store.close()
+
+
+async def test_workers_do_not_collide(store: PostgresStore, make: Make) -> None:
+    hands = [await Hands.on(store, f"w{n}") for n in range(5)]
+    locks = [make() for _ in hands]
+    for lock, each in zip(locks, hands, strict=True):
+        assert await lock.hold(each.me) is None
+    await locks[2].release()
+    await absent(hands[2])
+    held = [await seen(each) is Presence.HELD for each in hands]
+    assert held == [True, True, False, True, True]
+
+
+async def test_an_ordinary_role_may_take_it_and_look(
+    pg_url: str, pg_server: PostgresServer, store: PostgresStore, make: Make
+) -> None:
+    hands = await Hands.on(store)
+    pg_server.sql(
+        "DROP ROLE IF EXISTS plain; CREATE ROLE plain LOGIN;"
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO plain;"
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO plain",
+        pg_url.rsplit("/", 1)[1],
+    )
+    url = pg_url.replace("postgres@", "plain@")
+    assert await make(url).hold(hands.me) is None
+    plain = PostgresStore(url)
+    (look,) = (await plain.observe()).workers
+    assert look.presence is Presence.HELD
+    assert look.incarnation is not None
+    await plain.close()
+    pg_server.sql("DROP OWNED BY plain; DROP ROLE plain", pg_url.rsplit("/", 1)[1])
+
+
+# -------------------------------------------------------------------------- incarnation
+
+
+async def test_under_another_incarnation_nobody_is_absent(
+    hands: Hands, make: Make, session: Any
+) -> None:
+    lock = make()
+    await lock.hold(hands.me)
+    await session.execute(OTHER_INCARNATION)
+    assert await seen(hands) is Presence.UNKNOWN
+    await lock.release()
+    assert await seen(hands) is Presence.UNKNOWN
+
+
+async def test_a_proof_writes_the_present_incarnation(
+    hands: Hands, make: Make, session: Any
+) -> None:
+    lock = make()
+    await lock.hold(hands.me)
+    before = (await hands.seen()).incarnation
+    await session.execute(OTHER_INCARNATION)
+    await lock.hold(hands.me)
+    assert (await hands.seen()).incarnation == before
+    assert await seen(hands) is Presence.HELD
+
+
+ANEW: dict[str, Callable[[PostgresServer], None]] = {
+    "stopped": lambda server: server.restart("fast"),
+    "crashed": lambda server: server.restart("immediate"),
+    "lost a process": lambda server: server.lose_a_process(),
+}
+
+
+@pytest.mark.parametrize("start_anew", ANEW.values(), ids=ANEW)
+async def test_a_server_that_was_started_anew_is_another_incarnation(
+    make: Make, start_anew: Callable[[PostgresServer], None]
+) -> None:
+    with PostgresServer() as server:
+        store = PostgresStore(server.create_database("again"))
+        await store.open()
+        hands = await Hands.on(store)
+        lock = make(store.url)
+        await lock.hold(hands.me)
+        before = (await hands.seen()).incarnation
+        start_anew(server)
+        await store.drop_connections()
+        assert await seen(hands) is Presence.UNKNOWN, "and not absent, though nobody holds it"
+
+        async def taken() -> bool:
+            try:
+                return await lock.hold(hands.me) is None
+            except StoreUnavailable:
+                return False
+
+        await eventually(taken, 20.0)
+        assert await seen(hands) is Presence.HELD
+        assert (await hands.seen()).incarnation != before
+        await lock.release()
+        await store.close()
+
+
+# --------------------------------------------------------------------------------- reap
+
+
+async def test_for_want_of_presence_nobody_is_reaped_who_has_taken_it_back(
+    hands: Hands, make: Make
+) -> None:
+    lock = make()
+    await lock.hold(hands.me)
+    await lock.release()
+    gone = await absent(hands)
+    await lock.hold(hands.me)
+    assert not await hands.store.reap(gone, DeathCause.PRESENCE)
+    assert (await row_of(hands)).status is WorkerStatus.ACTIVE
+    assert await hands.store.reap(gone, DeathCause.SILENCE), "the other causes do not ask for it"
+
+
+@pytest.mark.parametrize("change", [OTHER_INCARNATION, "UPDATE outlast_workers SET presence=NULL"])
+async def test_for_want_of_presence_nobody_is_reaped_by_another_incarnation_or_without_any(
+    hands: Hands, make: Make, session: Any, change: str
+) -> None:
+    lock = make()
+    await lock.hold(hands.me)
+    await lock.release()
+    gone = await absent(hands)
+    await session.execute(change)
+    assert not await hands.store.reap(gone, DeathCause.PRESENCE)
+    assert (await row_of(hands)).status is WorkerStatus.ACTIVE
+
+
+async def test_a_reap_that_comes_again_after_an_exchange_looks_at_the_lock_again(
+    hands: Hands, make: Make, session: Any
+) -> None:
+    lock = make()
+    await lock.hold(hands.me)
+    await lock.release()
+    gone = await absent(hands)
+    async with session.transaction():
+        await session.execute("SELECT FROM outlast_workers FOR KEY SHARE")  # as an exchange
+        with pytest.raises(StoreUnavailable, match="holds its row"):
+            await hands.store.reap(gone, DeathCause.PRESENCE)
+        assert await lock.hold(hands.me) is None
+    assert not await hands.store.reap(gone, DeathCause.PRESENCE)
+
+
+async def test_whoever_is_absent_still_is_reaped(hands: Hands, make: Make) -> None:
+    lock = make()
+    await lock.hold(hands.me)
+    await lock.release()
+    assert await hands.store.reap(await absent(hands), DeathCause.PRESENCE)
+    assert (await row_of(hands)).cause == DeathCause.PRESENCE
+
+
+# -------------------------------------------------------------------------- why it is off
+
+
+async def test_why_it_is_off_is_on_the_row_until_it_is_taken(hands: Hands, make: Make) -> None:
+    lock = make()
+    await lock.hold(hands.me)
+    await hands.store.presence_off(hands.me, "for a test")
+    row = await row_of(hands)
+    assert (row.presence, row.presence_off) == (None, "for a test")
+    assert await seen(hands) is Presence.UNKNOWN
+    await lock.hold(hands.me)
+    row = await row_of(hands)
+    assert row.presence is not None
+    assert row.presence_off is None
+
+
+@pytest.mark.pgbouncer
+async def test_behind_a_quiet_pooler_it_is_not_taken(
+    pgbouncer: PgBouncerServer, pg_url: str, hands: Hands, make: Make, session: Any
+) -> None:
+    lock = make(pgbouncer.through(pg_url))
+    for _ in range(3):
+        assert await lock.hold(hands.me) == POOLED
+    assert await session.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+    assert await seen(hands) is Presence.UNKNOWN
+
+
+async def test_on_a_unix_socket_it_is_taken_too(
+    pg_url: str, pg_server: PostgresServer, hands: Hands, make: Make
+) -> None:
+    database = pg_url.rsplit("/", 1)[1]
+    local = f"postgresql://postgres@/{database}?host={pg_server.folder}&port={pg_server.port}"
+    assert await make(local).hold(hands.me) is None
+    assert await seen(hands) is Presence.HELD
+
+
+@pytest.mark.pgbouncer
+@pytest.mark.parametrize("onwards", ["tcp", "unix"])
+async def test_behind_a_pooler_on_a_unix_socket_it_is_not_taken(
+    pg_url: str,
+    pg_server: PostgresServer,
+    pgbouncer: PgBouncerServer,
+    hands: Hands,
+    make: Make,
+    onwards: str,
+) -> None:
+    database = pg_url.rsplit("/", 1)[1]
+    socket = f"postgresql://postgres@/{database}?host={pg_server.folder}&port={pg_server.port}"
+    upstream = socket if onwards == "unix" else pg_url
+    with PgBouncerServer(upstream, settings={"unix_socket_dir": "/tmp"}) as pooler:
+        local = f"postgresql://postgres@/{database}?host=/tmp&port={pooler.port}"
+        assert await make(local).hold(hands.me) == POOLED

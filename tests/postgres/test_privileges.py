@@ -1,0 +1,297 @@
+"""Least privilege: what is granted is enough for every statement, and what is missing is said."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from importlib import resources
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
+from outlast.model.crash import Progress
+from outlast.store.postgres import enqueue, exchange, privileges, schema, strangers
+from outlast.store.postgres import inspector as postgres_inspector
+from outlast.store.postgres import presence as postgres_presence
+from outlast.store.postgres import session as postgres_session
+from outlast.store.postgres import store as postgres
+from outlast.store.postgres.presence import PostgresPresence
+from outlast.store.postgres.statements import sql
+from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, WorkerStatus
+from outlast.store.values import Purpose, Report, Save
+from outlast.wakeup import postgres as wakeup
+from outlast.wakeup.postgres import PostgresWakeup
+from tests.conformance.kit import (
+    TASK,
+    Hands,
+    crashed,
+    ended,
+    enqueued,
+    eventually,
+    job,
+    lost_worker,
+    new_worker,
+)
+
+ROLE = "outlast_least"
+BY_THE_OWNER = {
+    "schema_lock",
+    "schema_lock_holders",
+    "schema_record",
+}  # statements of `outlast migrate` itself
+ROOMS = (
+    postgres, enqueue, exchange, postgres_inspector, postgres_presence,
+    privileges, schema, postgres_session, strangers, wakeup,
+)  # fmt: skip
+
+
+@pytest.fixture
+async def role(pg_url: str, session: Any) -> AsyncIterator[str]:
+    """The address of an empty schema for a role that may do nothing there yet."""
+    owner = PostgresStore(pg_url)
+    await owner.open()
+    await owner.close()
+    # as a careful administrator has it: nothing comes by being in PUBLIC
+    await session.execute(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE} LOGIN")
+    await session.execute(
+        "REVOKE ALL ON SCHEMA public FROM PUBLIC; REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public"
+        " FROM PUBLIC"
+    )
+    yield f"postgresql://{ROLE}@{pg_url.partition('@')[2]}"
+    await session.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
+
+
+async def granted(pg_url: str, purpose: Purpose = Purpose.WORKER) -> list[str]:
+    owner = PostgresStore(pg_url)
+    try:
+        return await owner.grant(ROLE, purpose)
+    finally:
+        await owner.close()
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of the statements that are used in the test."""
+    names: set[str] = set()
+
+    def noting(verb: str, real: Any = sql) -> str:
+        names.add(verb)
+        return str(real(verb))
+
+    for room in ROOMS:
+        monkeypatch.setattr(room, "sql", noting)
+    return names
+
+
+async def test_a_worker_role_may_run_every_statement(
+    pg_url: str, role: str, used: set[str], session: Any
+) -> None:
+    assert await granted(pg_url)
+    await session.execute("DELETE FROM outlast_incarnation")  # as a crash does
+    store = PostgresStore(role)
+    await store.open()
+    await _all_of_a_worker(store)
+    await _reap_beside(store, session)
+    await _all_of_an_operator(store)
+    await _all_of_a_reader(store)
+    await store.close()
+    await _beside(role)
+    statements = {
+        each.name.removesuffix(".sql")
+        for each in resources.files("outlast.store").joinpath("postgres", "sql").iterdir()
+        if not each.name.startswith("migration_")
+    }
+    assert statements - used == BY_THE_OWNER
+
+
+async def _reap_beside(store: PostgresStore, session: Any) -> None:
+    hands = await Hands.on(store, "held")
+    async with session.transaction():
+        await session.execute("SELECT FROM outlast_workers FOR KEY SHARE")
+        with pytest.raises(StoreUnavailable, match="holds its row"):
+            await store.reap(await hands.seen())
+    await hands.vanish()
+
+
+async def _all_of_a_worker(store: PostgresStore) -> None:
+    hands = await Hands.on(store, token_seen=1_000)
+    other = await Hands.on(store, "w2", instance="i", registration="r")
+    alike = [job(), job()]
+    await store.enqueue([job(), job(delay=60), job(task="other")])
+    await store.enqueue(alike)
+    await store.enqueue([job()])
+    for _ in range(2):
+        await store.enqueue([job(key="k")])
+        await store.enqueue([job(key="k"), job(key="l")])
+    claimed = await hands.claim()
+    first, second, third, *_ = claimed
+    await store.checkpoint([Save(first.job_id, first.token, 1, "1")])
+    await store.progress([Report(first.job_id, first.token, Progress(fraction=0.5))])
+    await hands.exchange(ended(first), crashed(second), limit=1)
+    await hands.exchange(ended(first), crashed(second))  # both are refused or answered again
+    await store.checkpoint([Save(second.job_id, second.token, 2, "2")])
+    first_me = hands.me
+    await store._exchange._fetch("keep_lanes", first_me.worker_id, "", first_me.registration)
+    await store.heartbeat(hands.me)
+    await store.announce(hands.me, [TASK], {})
+    await store.presence_off(hands.me, "why")
+    await store.tell_wakeup(hands.me, "poll")
+    await store.tell_failing(hands.me, None)
+    await store.waiting(0.0, 10)
+    await store.elsewhere(other.me, [third.job_id])
+    await store.superseded([(third.job_id, third.token)])
+    await store.overdue(0.0)
+    me = await store.reconnect(hands.me, 2_000)
+    assert me is not None
+    await store.reconcile(me, [third.token])
+    await store.reclaim(lost_worker, only=[(third.job_id, third.token)])
+    await Hands(store, me).claim(1)
+    await Hands(store, me).vanish()
+    assert await store.reclaim(lost_worker)
+    await store.set_status(other.me, WorkerStatus.STOPPED)
+    await store.raise_tokens(9_000)
+
+
+async def _all_of_an_operator(store: PostgresStore) -> None:
+    last = await Hands.on(store, "w3")
+    rows = await store.inspector.jobs(JobFilter())
+    await store.cancel([row.id for row in rows])
+    await store.requeue([row.id for row in rows])
+    await store.discard([row.id for row in rows])
+    await store.request_drain([last.me.worker_id])
+    await store.cancel([row.id for row in rows])
+    await store.prune(jobs_older_than=-1, workers_older_than=-1)
+    await store.migrations()
+
+
+async def _all_of_a_reader(store: PostgresStore) -> None:
+    (job_id,) = await enqueued(store)
+    inspector = store.inspector
+    await inspector.job(job_id)
+    await inspector.jobs(JobFilter())
+    await inspector.attempts(job_id)
+    await inspector.workers()
+    await inspector.refusals()
+    await inspector.place(job_id)
+    await inspector.figures()
+    await inspector.surroundings()
+    await inspector.known_tasks()
+    await inspector.held()
+    await inspector.history()
+    await inspector.counts()
+    await store.store_id()
+
+
+async def _beside(role: str) -> None:
+    """What works on connections of its own: presence, wake-ups, a task's own transaction."""
+    store = PostgresStore(role)
+    hands = await Hands.on(store, "w4")
+    presence = PostgresPresence(role, patience=10.0)
+    assert await presence.hold(hands.me) is None
+    await presence.release()
+    listening = PostgresWakeup(role)
+    heard = asyncio.Event()
+    await listening.start(lambda _payload: heard.set())
+    async with asyncio.timeout(30.0):
+        await heard.wait()
+    await listening.close()
+    own = await asyncpg.connect(role)
+    async with own.transaction():
+        await enqueue_on(own, [job()])
+        claimed = await eventually(lambda: hands.claim(1))
+        await complete_on(own, claimed[0].job_id, claimed[0].token, "null")
+    await postgres.store_id_on(own)
+    await own.fetch("SELECT * FROM outlast_history")
+    await own.close()
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("revoked", "told"),
+    [
+        ("UPDATE ON SEQUENCE outlast_token_seq", "UPDATE ON SEQUENCE outlast_token_seq"),
+        ("DELETE ON outlast_attempts", "DELETE ON TABLE outlast_attempts"),
+        ("EXECUTE ON FUNCTION outlast_raise_tokens_v1", "outlast_raise_tokens_v1"),
+    ],
+)
+async def test_a_worker_that_lacks_a_privilege_does_not_begin(
+    pg_url: str, role: str, session: Any, revoked: str, told: str
+) -> None:
+    await granted(pg_url)
+    await session.execute(f"REVOKE {revoked} FROM {ROLE}")
+    store = PostgresStore(role)
+    await store.open()
+    with pytest.raises(NotPermitted, match=told) as failed:
+        await store.register(new_worker())
+    assert "outlast migrate --grant" in str(failed.value)
+    assert await store.inspector.workers() == []
+    assert any(told in each for each in await granted(pg_url))
+    await store.register(new_worker())
+    await store.close()
+
+
+async def test_granting_twice_grants_nothing_more(pg_url: str, role: str) -> None:
+    assert "UPDATE ON SEQUENCE outlast_token_seq" in await granted(pg_url)
+    assert await granted(pg_url) == []
+
+
+async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
+    pg_url: str, role: str, session: Any
+) -> None:
+    await granted(pg_url, Purpose.ENQUEUE)
+    store: Store = PostgresStore(role)
+    await store.open()
+    await store.enqueue([job(), job(delay=60), job(key="k")])
+    await store.enqueue([job(), job()])
+    for _ in range(2):
+        await store.enqueue([job(key="k"), job(key="l")])
+        await store.enqueue([job(key="l")])
+    rows = await store.inspector.jobs(JobFilter())
+    assert await store.inspector.job(rows[0].id) == rows[0]
+    assert await store.inspector.attempts(rows[0].id) == []
+    with pytest.raises(NotPermitted):
+        await store.cancel([rows[0].id])
+    with pytest.raises(NotPermitted):
+        await store.register(new_worker())
+    with pytest.raises(NotPermitted):
+        await store.discard([rows[0].id])
+    await store.close()
+
+
+async def test_granting_needs_a_role_and_the_right_to_grant(pg_url: str, role: str) -> None:
+    owner = PostgresStore(pg_url)
+    with pytest.raises(ConfigError, match="no role 'outlast_nobody'"):
+        await owner.grant("outlast_nobody", Purpose.WORKER)
+    await owner.close()
+    await granted(pg_url, Purpose.ENQUEUE)
+    itself = PostgresStore(role)
+    with pytest.raises(NotPermitted):
+        await itself.grant(ROLE, Purpose.WORKER)
+    await itself.close()
+
+
+async def test_a_file_has_no_roles(sqlite_url: str) -> None:
+    from outlast.store import open_store
+
+    store = open_store(sqlite_url)
+    await store.open()
+    with pytest.raises(ConfigError, match="no roles"):
+        await store.grant("app", Purpose.WORKER)
+    await store.close()
+
+
+async def test_every_table_and_sequence_is_in_the_lists(pg_url: str, session: Any) -> None:
+    """A later one is not forgotten: it is granted, or left out on purpose."""
+    owner = PostgresStore(pg_url)
+    await owner.open()
+    await owner.close()
+    found = await session.fetch(
+        "SELECT relname FROM pg_class WHERE relname LIKE 'outlast\\_%' AND relkind IN ('r','v','S')"
+    )
+    named = set(privileges._NEEDED[Purpose.WORKER])
+    drawn_by_the_table = {"outlast_workers_id_seq", "outlast_refusals_id_seq"}
+    assert {row["relname"] for row in found} - drawn_by_the_table == named

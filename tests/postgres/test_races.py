@@ -1,0 +1,422 @@
+"""Real concurrent sessions on PostgreSQL, each race held open at its worst moment.
+
+A test takes one side of a race by hand, in a transaction of its own on a raw connection, waits
+until the server says that the other side is blocked (or has passed), and lets go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import resources
+from random import Random
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.job import State
+from outlast.store.postgres.statements import sql
+from outlast.store.postgres.store import PostgresStore, complete_on
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
+from outlast.store.values import Answer, Cancelled, Room
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
+from tests.postgres.kit import blocked, exchange_on, until
+
+DEADLOCK_SECONDS = 30.0
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+async def state_of(store: Store, job_id: int) -> State:
+    row = await store.inspector.job(job_id)
+    assert row is not None
+    return row.state
+
+
+# -- a claim whose reply is lost
+
+
+async def test_a_claim_committed_after_its_client_died_is_released_by_reconciling(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    (job_id,) = await enqueued(store)
+    doomed = PostgresStore(store.url)
+    hold = session.transaction()
+    await hold.start()
+    await session.fetch(
+        sql("reconnect"), hands.me.worker_id, None
+    )  # the exchange will wait for this
+    claiming = asyncio.create_task(doomed.exchange(hands.me, [], [Room([TASK], 1)]))
+    await blocked(watcher)
+    claiming.cancel()  # the socket is torn, the server goes on
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    await hold.rollback()
+
+    await until(lambda: _is(store, job_id, State.RUNNING))
+    assert (await hands.exchange(limit=1)).claimed == []  # nobody will ever run it, so far
+
+    again = await store.reconnect(hands.me, 0)
+    assert again is not None
+    assert [each[0] for each in await store.reconcile(again, [])] == [job_id]
+    claimed = await Hands(store, again).claim_one()
+    assert (claimed.job_id, claimed.number) == (job_id, 2)
+    await doomed.close()
+
+
+async def _is(store: Store, job_id: int, state: State) -> bool:
+    return await state_of(store, job_id) is state
+
+
+async def test_a_terminated_connection_is_unavailable_once_and_then_replaced(
+    store: PostgresStore, session: Any
+) -> None:
+    await session.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    with pytest.raises(StoreUnavailable):
+        await store.observe()
+    assert (await store.observe()).workers == []
+
+
+# -- claims that race the end of their worker's authority
+
+
+@pytest.mark.parametrize("verb", ["reconnect", "reap", "stop"])
+async def test_an_exchange_that_waits_for_the_end_of_its_epoch_claims_nothing(
+    verb: str, store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    (job_id,) = await enqueued(store)
+    arguments = {
+        "reconnect": (sql("reconnect"), hands.me.worker_id, None),
+        "reap": (sql("reap"), hands.me.worker_id, 0, "silence", None),
+        "stop": (sql("set_status"), hands.me.worker_id, "stopped", None),
+    }[verb]
+    async with session.transaction():
+        assert await session.fetch(*arguments)
+        claiming = asyncio.create_task(hands.exchange(limit=1))
+        await blocked(watcher)
+    reply = await claiming
+    assert (reply.valid, reply.claimed) == (False, [])
+    assert await state_of(store, job_id) is State.QUEUED
+
+
+async def test_a_reconnect_waits_for_the_exchange_under_way_and_then_sees_its_claims(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    (job_id,) = await enqueued(store)
+    async with session.transaction():
+        await exchange_on(session, hands, limit=1)
+        reconnecting = asyncio.create_task(store.reconnect(hands.me, 0))
+        await blocked(watcher)
+    again = await reconnecting
+    assert again is not None
+    assert [each[0] for each in await store.reconcile(again, [])] == [job_id]
+
+
+async def test_a_reap_comes_after_the_exchange_under_way_whose_claims_become_orphans(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    (job_id,) = await enqueued(store)
+    seen = await hands.seen()
+    async with session.transaction():
+        await exchange_on(session, hands, limit=1)
+        with pytest.raises(StoreUnavailable, match="another session of worker w1 holds its row"):
+            await store.reap(seen)
+    assert await store.reap(seen)
+    assert [end.job_id for end in await store.reclaim(lost_worker)] == [job_id]
+
+
+async def test_a_beat_that_commits_before_the_reap_keeps_the_worker_alive(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    seen = await hands.seen()
+    async with session.transaction():
+        await session.fetch(sql("heartbeat"), hands.me.worker_id, None)
+        with pytest.raises(StoreUnavailable):
+            await store.reap(seen)
+    assert not await store.reap(seen)
+    assert (await store.heartbeat(hands.me)).renewed
+
+
+async def test_a_beat_that_waits_for_the_reap_is_not_renewed(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    async with session.transaction():
+        await session.fetch(sql("reap"), hands.me.worker_id, 0, "silence", None)
+        beating = asyncio.create_task(store.heartbeat(hands.me))
+        await blocked(watcher)
+    assert not (await beating).renewed
+
+
+async def test_a_beat_does_not_wait_for_an_exchange(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await enqueued(store)
+    async with session.transaction():
+        await exchange_on(session, hands, limit=1)
+        async with asyncio.timeout(5):
+            assert (await store.heartbeat(hands.me)).renewed
+
+
+# -- the stale reap: three sessions
+
+LISTED = "INTO v_ids, v_tokens FROM orphan o;"
+PAUSE = "PERFORM pg_advisory_xact_lock_shared(42);"
+
+NAIVE = """
+SELECT j.id AS job_id, j.token
+FROM (SELECT pg_advisory_xact_lock_shared(42)::text OFFSET 0) p CROSS JOIN outlast_jobs j
+WHERE j.state = 'running' AND NOT EXISTS (
+    SELECT FROM outlast_workers w WHERE w.id = j.worker_id AND w.status IN ('active', 'draining'))
+FOR NO KEY UPDATE OF j SKIP LOCKED"""
+
+
+async def pause_between_list_and_lock(session: Any) -> None:
+    """Make the function as it is in the migration wait for lock 42 after it made its list."""
+    folder = resources.files("outlast.store").joinpath("postgres", "sql")
+    text = folder.joinpath("migration_0004_orphans.sql").read_text()
+    start = text.index("CREATE FUNCTION outlast_orphans_v1")
+    function = text[start : text.index("$$;", start) + 3]
+    assert function.count(LISTED) == 1
+    paused = function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+    await session.execute(paused.replace(LISTED, f"{LISTED} {PAUSE}"))
+
+
+async def take_over(store: PostgresStore) -> tuple[int, int]:
+    """Another reaper gives the job back, and a worker that is new claims it."""
+    other = PostgresStore(store.url)
+    assert len(await other.reclaim(lost_worker)) == 1
+    await other.close()
+    claimed = await (await Hands.on(store, "w2")).claim_one()
+    return claimed.job_id, claimed.token
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_stale_reap_leaves_the_new_owner_untouched(
+    guarded: bool, store: PostgresStore, hands: Hands, session: Any, watcher: Any, pg_url: str
+) -> None:
+    """With the naive statement the same schedule robs the new owner: the schedule is right."""
+    await enqueued(store)
+    await hands.claim_one()
+    await hands.vanish()
+    original = await watcher.fetchval("SELECT pg_get_functiondef('outlast_orphans_v1'::regproc)")
+    await pause_between_list_and_lock(session)
+    slow = await asyncpg.connect(pg_url)
+    await session.execute("SELECT pg_advisory_lock(42)")
+    statement = (sql("orphans"), 10) if guarded else (NAIVE,)
+    stale = asyncio.create_task(slow.fetch(*statement))
+    await blocked(watcher)
+    await session.execute(original)  # others run the function as it is
+    new_owner = await take_over(store)
+    await session.execute("SELECT pg_advisory_unlock(42)")
+    found = [(row["job_id"], row["token"]) for row in await stale]
+    await slow.close()
+    assert found == ([] if guarded else [new_owner])
+
+
+# -- rows that somebody holds
+
+
+async def test_an_open_complete_in_is_busy_and_delays_nobody_else(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await enqueued(store, *[job() for _ in range(4)])
+    held, *others = await hands.claim(3)
+    async with session.transaction():
+        assert await complete_on(session, held.job_id, held.token, "1")
+        async with asyncio.timeout(5):
+            reply = await hands.exchange(*map(ended, [held, *others]), limit=2)
+            again = await hands.exchange(ended(held), limit=1)
+    assert reply.answers == [Answer.BUSY, Answer.ACCEPTED, Answer.ACCEPTED]
+    assert len(reply.claimed) == 1  # the busy one still takes a slot
+    assert (again.answers, again.claimed) == ([Answer.BUSY], [])
+    assert await hands.hand_in(ended(held)) == [Answer.ALREADY]
+
+
+async def test_a_complete_in_that_waited_for_the_loss_of_its_token_is_stale(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any, pg_url: str
+) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    await hands.vanish()
+    other = await asyncpg.connect(pg_url)
+    async with session.transaction():
+        (orphan,) = await session.fetch(sql("orphans"), 1)
+        completing = asyncio.create_task(complete_on(other, claimed.job_id, claimed.token, "1"))
+        await blocked(watcher)
+        await session.execute(
+            "SELECT * FROM outlast_close_v1(json_build_array(json_build_object("
+            "'job_id', $1::bigint, 'token', $2::bigint, 'state', 'queued', 'outcome',"
+            "'lost_worker', 'charge', 'loss', 'failures', 0, 'losses', 1))::text, false)",
+            orphan["job_id"],
+            orphan["token"],
+        )
+    assert await completing is False
+    await other.close()
+    assert await state_of(store, claimed.job_id) is State.QUEUED
+
+
+async def test_a_cancel_that_waits_for_a_completion_comes_too_late(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    (job_id,) = await enqueued(store)
+    claimed = await hands.claim_one()
+    async with session.transaction():
+        await complete_on(session, job_id, claimed.token, "1")
+        cancelling = asyncio.create_task(store.cancel([job_id]))
+        await blocked(watcher)
+    assert await cancelling == {job_id: Cancelled.ENDED}
+
+
+async def test_bulk_cancels_and_exchanges_do_not_deadlock(
+    store: PostgresStore, hands: Hands
+) -> None:
+    ids = await enqueued(store, *[job() for _ in range(300)])
+    stores = [PostgresStore(store.url) for _ in range(4)]
+
+    async def cancel(each: PostgresStore, seed: int) -> None:
+        shuffled = list(ids)
+        Random(seed).shuffle(shuffled)
+        for start in range(0, 300, 60):
+            await each.cancel(shuffled[start : start + 60])
+
+    async def drain(each: PostgresStore, name: str) -> None:
+        worker = await Hands.on(each, name)
+        claimed = await worker.claim(7)
+        while claimed:
+            reply = await worker.exchange(*map(ended, claimed), limit=7)
+            assert Answer.REFUSED not in reply.answers
+            busy = [c for c, a in zip(claimed, reply.answers, strict=True) if a is Answer.BUSY]
+            claimed = busy + reply.claimed
+
+    async with asyncio.timeout(DEADLOCK_SECONDS):
+        await asyncio.gather(
+            *[cancel(each, seed) for seed, each in enumerate(stores[:2])],
+            *[drain(each, f"d{n}") for n, each in enumerate(stores[2:])],
+        )
+    rows = await store.inspector.jobs(JobFilter(limit=500))
+    assert {row.state for row in rows} <= {State.COMPLETED, State.CANCELLED}
+    for each in stores:
+        await each.close()
+
+
+# -- many at once
+
+
+@pytest.mark.parametrize("unknown", [0, 1])
+async def test_workers_that_drain_together_never_claim_a_job_twice(
+    unknown: int, store: PostgresStore
+) -> None:
+    """Also where a job that nobody knows stands in the line, which is then read another way."""
+    await enqueued(store, job(), *[job(task="unknown", priority=9)] * unknown)
+    ids = [1, *await enqueued(store, *[job() for _ in range(400)])]
+    seen: list[tuple[int, int]] = []
+
+    async def drain(name: str) -> None:
+        each = PostgresStore(store.url)
+        worker = await Hands.on(each, name)
+        while claimed := await worker.claim(9) or await worker.claim(9):
+            seen.extend((c.job_id, c.token) for c in claimed)
+            assert set(await worker.hand_in(*map(ended, claimed))) == {Answer.ACCEPTED}
+        await each.close()
+
+    await asyncio.gather(*[drain(f"w{n}") for n in range(5)])
+    assert sorted(job_id for job_id, _ in seen) == sorted(ids)
+    assert len({token for _, token in seen}) == len(ids)
+
+
+async def test_two_reapers_reap_once_and_reclaim_each_orphan_once(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await enqueued(store, *[job() for _ in range(20)])
+    claimed = await hands.claim(20)
+    seen = await hands.seen()
+    others = [PostgresStore(store.url) for _ in range(4)]
+    reaped = await asyncio.gather(*[each.reap(seen) for each in others], return_exceptions=True)
+    assert reaped.count(True) == 1
+    closed = await asyncio.gather(*[each.reclaim(lost_worker) for each in others])
+    tokens = [end.token for batch in closed for end in batch]
+    assert sorted(tokens) == sorted(c.token for c in claimed)
+    for each in others:
+        await each.close()
+
+
+async def test_enqueuing_one_key_at_once_makes_one_job(store: PostgresStore) -> None:
+    others = [PostgresStore(store.url) for _ in range(8)]
+    made = await asyncio.gather(*[each.enqueue([job(key="k")]) for each in others])
+    assert sum(one.created for (one,) in made) == 1
+    assert len({one.job_id for (one,) in made}) == 1
+    for each in others:
+        await each.close()
+
+
+async def test_batches_with_the_same_keys_in_any_order_do_not_deadlock(
+    store: PostgresStore,
+) -> None:
+    keys = [f"k{n}" for n in range(60)]
+    others = [PostgresStore(store.url) for _ in range(4)]
+
+    async def enqueue(each: PostgresStore, seed: int) -> list[int]:
+        shuffled = list(keys)
+        Random(seed).shuffle(shuffled)
+        made = await each.enqueue([job(key=key) for key in shuffled])
+        return sorted(one.job_id for one in made)
+
+    async with asyncio.timeout(DEADLOCK_SECONDS):
+        ids = await asyncio.gather(*[enqueue(each, n) for n, each in enumerate(others)])
+    assert all(each == ids[0] for each in ids)
+    for each in others:
+        await each.close()
+
+
+async def test_a_key_whose_job_ends_meanwhile_makes_a_new_job(
+    store: PostgresStore, hands: Hands
+) -> None:
+    """Enqueue and completion of one key at once: each enqueue returns a job of that key."""
+    other = PostgresStore(store.url)
+    ids: set[int] = set()
+
+    async def finish() -> None:
+        for _ in range(60):
+            for claimed in await hands.claim(5):
+                assert await hands.hand_in(ended(claimed)) == [Answer.ACCEPTED]
+
+    async def enqueue() -> None:
+        for _ in range(60):
+            ids.update(await enqueued(other, job(key="k"), job()))
+
+    await asyncio.gather(finish(), enqueue())
+    for job_id in ids:
+        assert await store.inspector.job(job_id) is not None
+    await other.close()
+
+
+async def test_an_enqueue_neither_locks_nor_waits_for_the_running_holder_of_its_key(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    (first,) = await enqueued(store, job(key="k"))
+    claimed = await hands.claim_one()
+    async with session.transaction():
+        await session.fetch("SELECT 1 FROM outlast_jobs WHERE id = $1 FOR UPDATE", claimed.job_id)
+        async with asyncio.timeout(5):
+            (again,) = await store.enqueue([job(key="k")])
+    assert (again.job_id, again.created) == (first, False)
+
+
+async def test_migrators_at_once_apply_each_step_once(bare_pg_url: str) -> None:
+    stores = [PostgresStore(bare_pg_url) for _ in range(4)]
+    await asyncio.gather(*[each.open() for each in stores])
+    steps = await stores[0].migrations()
+    assert all(step.applied_at is not None for step in steps)
+    assert await stores[1].migrate() == []
+    assert len({await each.store_id() for each in stores}) == 1
+    for each in stores:
+        await each.close()

@@ -1,0 +1,72 @@
+"""A row that changes after an exchange saw it and before it locks it is found where it is then."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from outlast.model.job import State
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import Answer
+from tests.conformance.kit import Hands, ended, enqueued, job
+
+WAITING = """SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+PAUSED = "(SELECT pg_advisory_xact_lock_shared(42)::text OFFSET 0) p CROSS JOIN "
+SEEN_BY = {
+    "completion": ("0003_exchange", "outlast_exchange_v1", "unnest(p_done_ids, p_done_tokens, p"),
+    "claim": (
+        "0002_ends",
+        "outlast_next_in_turn_v1",
+        "outlast_jobs j\n              WHERE j.queue = p_queues[1] AND j.task = p_tasks[1]",
+    ),
+    "claim of several queues": (
+        "0002_ends",
+        "outlast_next_in_turn_v1",
+        "unnest(p_queues, p_tasks, p_ranks, p_floors) AS t",
+    ),
+}
+QUEUES = {"claim of several queues": ["a", "b"]}
+
+
+async def pause_between_snapshot_and_lock(session: Any, what: str) -> None:
+    """Make the function as it is in the migration wait for lock 42 within the statement."""
+    migration, name, source = SEEN_BY[what]
+    folder = resources.files("outlast.store").joinpath("postgres", "sql")
+    text = folder.joinpath(f"migration_{migration}.sql").read_text()
+    start = text.index(f"CREATE FUNCTION {name}")
+    function = text[start : text.index("$$;", start) + 3]
+    assert function.count(source) == 1
+    paused = function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+    await session.execute(paused.replace(source, PAUSED + source))
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+@pytest.mark.parametrize("what", SEEN_BY)
+async def test_a_row_that_changes_between_snapshot_and_lock_is_found_where_it_is_then(
+    what: str, store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    queues = QUEUES.get(what, ["a"])
+    await enqueued(store, *[job(queue=queue) for queue in queues])
+    ends = [ended(await hands.claim_one())] if what == "completion" else []
+    await pause_between_snapshot_and_lock(session, what)
+    await session.execute("SELECT pg_advisory_lock(42)")
+    exchange = asyncio.create_task(hands.exchange(*ends, limit=len(queues)))
+    async with asyncio.timeout(60):
+        while await session.fetchval(WAITING) < 1:
+            await asyncio.sleep(0.01)
+    await session.execute("UPDATE outlast_jobs SET progress = 'other'")
+    await session.execute("SELECT pg_advisory_unlock(42)")
+    reply = await exchange
+    assert reply.answers == [Answer.ACCEPTED for _ in ends]
+    assert len(reply.claimed) == (0 if ends else len(queues))
+    state = State.COMPLETED if ends else State.RUNNING
+    assert await session.fetch("SELECT DISTINCT state FROM outlast_jobs") == [(state.value,)]

@@ -1,0 +1,211 @@
+"""PostgreSQL whose role or database is set to something else than our statements rest on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.job import State
+from outlast.store.postgres.pool import RETRIES, Collision, Connections, Settings
+from outlast.store.postgres.presence import PostgresPresence
+from outlast.store.postgres.session import settings_of
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import Cancelled
+from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.postgres.kit import blocked
+
+DIFFERENT = {
+    "default_transaction_isolation": "serializable",
+    "statement_timeout": "7s",
+    "lock_timeout": "7s",
+    "idle_in_transaction_session_timeout": "7s",
+    "idle_session_timeout": "7s",
+    "tcp_user_timeout": "7s",
+    "plan_cache_mode": "auto",
+    "jit": "on",
+    "enable_indexscan": "off",
+    "enable_indexonlyscan": "off",
+    "enable_nestloop": "off",
+    "enable_tidscan": "off",
+    "array_nulls": "off",
+}
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+async def set_database(session: Any, **settings: str) -> None:
+    """Let new sessions of this database begin with these settings."""
+    name = await session.fetchval("SELECT current_database()")
+    for key, value in settings.items():
+        await session.execute(f"""ALTER DATABASE "{name}" SET {key} = '{value}'""")
+
+
+@pytest.fixture(params=[False, True], ids=["direct", "pooled"])
+async def connections(
+    request: pytest.FixtureRequest, pg_url: str, session: Any
+) -> AsyncIterator[Connections]:
+    """Connections to a database that is set differently, with and without a pooler between."""
+    await set_database(session, **DIFFERENT)
+    settings = Settings(url=pg_url, statement_timeout=5.0, pooler=request.param)
+    connections = Connections(settings)
+    yield connections
+    await connections.close()
+
+
+async def test_each_statement_runs_under_our_own_settings(connections: Connections) -> None:
+    async with connections.use() as connection:
+        shown = dict(await connection.fetch("SELECT name, setting FROM pg_settings"))
+    ours = settings_of(5.0, keeps_plans=False)
+    assert {name: shown[name] for name in ours} == ours
+    assert shown["transaction_isolation"] == "read committed"
+    assert set(DIFFERENT) <= {*ours, "default_transaction_isolation"}, "each is looked at"
+
+
+async def test_behind_a_pooler_nothing_of_it_is_left_in_the_session(
+    pg_url: str, session: Any
+) -> None:
+    await set_database(session, **DIFFERENT)
+    connections = Connections(Settings(url=pg_url, statement_timeout=5.0, pooler=True))
+    async with connections.use() as connection:
+        await connection.fetch("SELECT 1")
+    shown = dict(await connection.fetch("SELECT name, setting FROM pg_settings"))
+    left = {name: shown[name] for name in DIFFERENT}
+    assert left == {name: value.replace("7s", "7000") for name, value in DIFFERENT.items()}
+    await connections.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+async def test_a_call_is_one_statement_and_behind_a_pooler_a_transaction_of_one(
+    pooled: bool, pg_url: str, store: PostgresStore
+) -> None:
+    mine = PostgresStore(pg_url, pooler=pooled)
+    hands = await Hands.on(mine)
+    await hands.claim(1)  # the first one learns of the line, too
+    said: list[str] = []
+    (connection,) = mine._connections.stock().idle[False]
+    connection.add_query_logger(lambda record: said.append(record.query.split()[-1]))
+    for call in (lambda: hands.claim(1), lambda: mine.heartbeat(hands.me), mine.observe):
+        said.clear()
+        await call()
+        await asyncio.sleep(0)  # the driver tells in the loop's next turn
+        assert len(said) == (3 if pooled else 1)
+    await mine.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+async def test_workers_of_one_queue_are_not_in_each_other_s_way(
+    level: str, pooled: bool, pg_url: str, store: PostgresStore, session: Any
+) -> None:
+    await set_database(session, default_transaction_isolation=level)
+    await enqueued(store, *[job() for _ in range(200)])
+    stores = [PostgresStore(pg_url, pooler=pooled) for _ in range(5)]
+
+    async def works(name: str, each: PostgresStore) -> int:
+        hands, done = await Hands.on(each, name), 0
+        while claimed := await hands.claim(5) or await hands.claim(5):
+            done += len(await hands.hand_in(*map(ended, claimed)))
+            await each.heartbeat(hands.me)
+        return done
+
+    names = (f"w{n}" for n in range(len(stores)))
+    assert sum(await asyncio.gather(*map(works, names, stores))) == 200
+    assert await store.inspector.counts() == {("default", State.COMPLETED): 200}
+    for each in stores:
+        await each.close()
+
+
+async def test_a_database_that_is_set_read_only_is_left_so_and_named(
+    pg_url: str, store: PostgresStore, session: Any
+) -> None:
+    await set_database(session, default_transaction_read_only="on")
+    other = PostgresStore(pg_url)
+    with pytest.raises(StoreUnavailable, match="the database is read-only"):
+        await enqueued(other)
+    await other.close()
+
+
+# -- what has collided with another transaction
+
+
+@pytest.mark.parametrize("kind", ["serialization_failure", "deadlock_detected"])
+async def test_what_was_rolled_back_in_favour_of_another_is_done_again(
+    kind: str, connections: Connections
+) -> None:
+    tries: list[Any] = []
+
+    async def twice_in_vain(connection: Any) -> int:
+        tries.append(connection)
+        if len(tries) <= 2:
+            await connection.execute(f"DO $$ BEGIN RAISE {kind}; END $$")
+        return len(tries)
+
+    assert await connections.run(twice_in_vain) == 3
+    assert len({id(each) for each in tries}) == 1, "its connection is as good as before"
+
+
+async def test_what_collides_each_time_is_unavailable(connections: Connections) -> None:
+    tries: list[int] = []
+
+    async def in_vain(connection: Any) -> None:
+        tries.append(1)
+        await connection.execute("DO $$ BEGIN RAISE serialization_failure; END $$")
+
+    with pytest.raises(Collision):
+        await connections.run(in_vain)
+    assert len(tries) == RETRIES + 1
+
+
+async def test_a_cancel_that_meets_a_user_s_transaction_in_a_deadlock_is_done_again(
+    pg_url: str, store: PostgresStore, session: Any, watcher: Any
+) -> None:
+    first, second = await enqueued(store, job(), job())
+    await set_database(session, deadlock_timeout="3s")  # it is the cancel that finds the deadlock
+    await session.execute("SET deadlock_timeout = '60s'")
+    mine = PostgresStore(pg_url)
+    lock = "SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE"
+    async with session.transaction():
+        await session.execute(lock, second)
+        cancelling = asyncio.create_task(mine.cancel([first, second]))
+        await blocked(watcher)
+        await session.execute(lock, first)  # waits for the cancel, which waits for this
+    assert set((await cancelling).values()) == {Cancelled.CANCELLED}
+    await mine.close()
+
+
+# -- who waits for whom
+
+
+async def test_a_worker_s_own_trips_and_all_others_wait_for_none_of_each_other(
+    pg_url: str, store: PostgresStore, session: Any, watcher: Any
+) -> None:
+    mine = PostgresStore(pg_url, connections=2, reserved=1)
+    hands = await Hands.on(mine)
+    async with session.transaction():
+        await session.execute("SELECT FROM outlast_workers FOR UPDATE")
+        claiming = asyncio.create_task(hands.claim(1))
+        again = asyncio.create_task(mine.reconnect(hands.me, 0))
+        await blocked(watcher)
+        async with asyncio.timeout(10):
+            assert len((await mine.observe()).workers) == 1
+            assert not await mine.prune(jobs_older_than=0, workers_older_than=0)
+    await asyncio.gather(claiming, again)
+    async with mine._connections.use(), asyncio.timeout(10):
+        assert await hands.claim(1) == []
+    stock = mine._connections.stock()
+    assert sum(map(len, stock.idle.values())) <= 2
+    await mine.close()
+
+
+def test_the_transaction_of_a_presence_is_bounded_too(pg_url: str) -> None:
+    presence = PostgresPresence(pg_url, patience=2.0)
+    for bound in ("idle_in_transaction_session_timeout", "tcp_user_timeout"):
+        assert f"SET LOCAL {bound} = '2000'" in presence._begin(None)

@@ -1,0 +1,130 @@
+"""PostgreSQL whose synchronous standby is away: leases go on, while jobs wait for the standby."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.job import State
+from outlast.store.postgres.presence import PostgresPresence
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.rows import WorkerStatus
+from tests.conformance.kit import Hands, enqueued, eventually, job
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.xdist_group("standby away")  # one server for all of them
+
+PATIENCE = 20.0  # seconds; a commit that waits for the standby waits for ever
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server of its own, whose standbys the tests name."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def store(server: PostgresServer) -> AsyncIterator[PostgresStore]:
+    server.drop_database("standby_away")
+    store = PostgresStore(server.create_database("standby_away"), connections=2)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def session(store: PostgresStore) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(store.url)
+    yield connection
+    await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def standby_away(session: Any) -> AsyncIterator[None]:
+    """Let commits wait for a standby that there is not."""
+    await _name_standby(session, "gone")
+    try:
+        yield
+    finally:
+        await _name_standby(session, "")
+
+
+async def _name_standby(session: Any, name: str) -> None:
+    await session.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+    await session.execute("SELECT pg_reload_conf()")
+    await eventually(lambda: _is_set(session, name))
+
+
+async def _is_set(session: Any, name: str) -> bool:
+    return bool(await session.fetchval("SHOW synchronous_standby_names") == name)
+
+
+Verb = Callable[[Hands], Awaitable[Any]]
+
+
+async def _hold(hands: Hands) -> None:
+    lock = PostgresPresence(hands.store.url, patience=PATIENCE)
+    assert await lock.hold(hands.me) is None
+    await lock.release()
+
+
+async def _drain(hands: Hands) -> None:
+    assert await hands.store.request_drain([hands.me.worker_id])
+
+
+VERBS: dict[str, Verb] = {
+    "heartbeat": lambda hands: hands.store.heartbeat(hands.me),
+    "announce": lambda hands: hands.store.announce(hands.me, ["a"], {}),
+    "tell_wakeup": lambda hands: hands.store.tell_wakeup(hands.me, "notify"),
+    "presence": _hold,
+    "presence_off": lambda hands: hands.store.presence_off(hands.me, "for a test"),
+    "request_drain": _drain,
+    "reconnect": lambda hands: hands.store.reconnect(hands.me, 0),
+    "draining": lambda hands: hands.store.set_status(hands.me, WorkerStatus.DRAINING),
+    "reap": lambda hands: hands.vanish(),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_what_is_said_on_a_worker_s_row_waits_for_no_standby(
+    verb: str, store: PostgresStore, session: Any
+) -> None:
+    hands = await Hands.on(store)
+    async with standby_away(session), asyncio.timeout(PATIENCE):
+        await VERBS[verb](hands)
+
+
+async def test_a_worker_beats_beside_an_exchange_that_waits_for_the_standby(
+    store: PostgresStore, session: Any
+) -> None:
+    hands = await Hands.on(store)
+    await enqueued(store, job(), job())
+    async with standby_away(session):
+        claiming = asyncio.create_task(hands.claim(1))
+        assert await eventually(lambda: session.fetchval(WAITS))
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(3):
+                assert (await store.heartbeat(hands.me)).renewed
+        with pytest.raises(StoreUnavailable, match="holds its row"):
+            await store.reap(await hands.seen())
+        assert not claiming.done(), "a claim is as lasting as the store is set to be"
+        assert await store.inspector.counts() == {("default", State.QUEUED): 2}
+    assert len(await claiming) == 1
+
+
+async def test_who_wants_less_gets_no_more(store: PostgresStore, session: Any) -> None:
+    hands = await Hands.on(store)
+    async with session.transaction():
+        await session.execute("SET LOCAL synchronous_commit = off")
+        await session.execute("UPDATE outlast_workers SET wakeup = 'x'")
+        assert await session.fetchval("SHOW synchronous_commit") == "off"
+    assert await session.fetchval("SHOW synchronous_commit") == "on"
+    assert (await store.heartbeat(hands.me)).renewed

@@ -1,0 +1,494 @@
+"""What only PostgreSQL has: roles, schemas, foreign connections, NOTIFY, errors of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from unittest.mock import AsyncMock
+from urllib.parse import quote
+
+import asyncpg
+import msgspec
+import pytest
+
+from outlast.errors import BadData, ConfigError, SchemaMismatch, StoreUnavailable
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import State
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.suspects import Suspicion
+from outlast.store.bisect import exchange_bisecting
+from outlast.store.postgres.pool import Connections, Settings
+from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
+from outlast.store.protocol import Store
+from outlast.store.values import Answer, NewJob, Room
+from outlast.wakeup import postgres as postgres_wakeup
+from outlast.wakeup.postgres import PostgresWakeup
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+from tests.pgbouncer import PgBouncerServer
+from tests.unit.worker.worker_kit import heard_fields
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+# -- errors
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x", "mysql://h/d", "host=h"])
+def test_another_url_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ConfigError, match="postgresql://"):
+        PostgresStore(url)
+
+
+async def test_a_server_that_is_not_there_is_unavailable_and_its_password_not_shown() -> None:
+    store = PostgresStore("postgresql://me:secret@127.0.0.1:1/none", connect_timeout=2.0)
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.open()
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_database_without_tables_asks_for_migrate(bare_pg_url: str) -> None:
+    store = PostgresStore(bare_pg_url)
+    with pytest.raises(SchemaMismatch, match="outlast migrate"):
+        await store.enqueue([job()])
+    with pytest.raises(SchemaMismatch, match="outlast migrate"):
+        await store.inspector.job(1)
+    assert {step.applied_at for step in await store.migrations()} == {None}
+    await store.close()
+
+
+async def test_a_statement_that_takes_too_long_is_unavailable(
+    pg_url: str, store: PostgresStore, session: Any
+) -> None:
+    hasty = PostgresStore(pg_url, statement_timeout=1.0)
+    async with session.transaction():
+        await session.execute("LOCK TABLE outlast_workers")
+        with pytest.raises(StoreUnavailable):
+            await hasty.observe()
+    assert (await hasty.observe()).workers == []
+    await hasty.close()
+
+
+async def test_a_look_tells_when_a_job_that_is_in_no_line_falls_due(
+    store: PostgresStore, hands: Hands
+) -> None:
+    async def next_due() -> float | None:
+        return (await store.observe()).next_due
+
+    await enqueued(store)
+    assert await next_due() is None, "what stands in the line was notified"
+    await enqueued(store, job(delay=3600.0), job(delay=60.0, queue="other"))
+    assert await next_due() == pytest.approx(60.0, abs=30.0)
+    await enqueued(store, job(delay=0.001))
+    late = await next_due()
+    assert late is not None
+    assert late < 1.0
+    await hands.claim()
+    assert await next_due() == pytest.approx(60.0, abs=30.0)
+
+
+async def test_a_look_tells_that_something_has_joined_a_line(
+    store: PostgresStore, hands: Hands
+) -> None:
+    async def drawn() -> int:
+        return (await store.observe()).drawn or 0
+
+    before = await drawn()
+    await enqueued(store, job(delay=3600.0))
+    assert await drawn() == before
+    await enqueued(store)
+    assert (joined := await drawn()) > before
+    await hands.hand_in(crashed(await hands.claim_one(), delay=0.0))
+    assert await drawn() > joined
+
+
+async def test_a_look_tells_of_suspects_as_if_they_were_due(
+    store: PostgresStore, hands: Hands
+) -> None:
+    (job_id,) = await enqueued(store)
+    claimed = await hands.claim_one()
+    await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER, suspicion=Suspicion(1, 1)))
+    assert (await store.observe()).next_due == 0.0
+    await store.cancel([job_id])
+    assert (await store.observe()).next_due is None
+
+
+async def test_a_cancelled_caller_hears_of_it_though_its_connection_is_gone(pg_url: str) -> None:
+    """The rollback fails, and its error takes the cancellation's place on the way out."""
+    connections = Connections(Settings(url=pg_url))
+    lent = asyncio.Event()
+
+    async def caller() -> None:
+        async with connections.use() as connection, connection.transaction():
+            connection.terminate()
+            lent.set()
+            await asyncio.Event().wait()
+
+    calling = asyncio.create_task(caller())
+    await lent.wait()
+    calling.cancel()
+    await asyncio.wait([calling])
+    assert calling.cancelled()
+
+
+async def test_closing_survives_a_connection_whose_session_the_server_is_just_ending(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver has read the server's last word, but not the end of the stream yet."""
+    connections = Connections(Settings(url=pg_url))
+    async with connections.use() as connection:
+        pass
+    error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2)")
+    monkeypatch.setattr(type(connection), "close", AsyncMock(side_effect=error))
+    await connections.close()
+    assert connection.is_closed()
+
+
+async def test_a_role_that_may_not_create_tables_works_where_they_are(
+    bare_pg_url: str, bare_session: Any
+) -> None:
+    session = bare_session
+    await session.execute("DROP ROLE IF EXISTS outlast_plain; CREATE ROLE outlast_plain LOGIN")
+    address = bare_pg_url.partition("@")[2]
+    plain = PostgresStore(f"postgresql://outlast_plain@{address}")
+    with pytest.raises(SchemaMismatch, match="may create tables"):
+        await plain.open()
+    owner = PostgresStore(bare_pg_url)
+    await owner.open()
+    await session.execute(
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO outlast_plain;"
+        "GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO outlast_plain"
+    )
+    await plain.open()
+    hands = await Hands.on(plain, token_seen=100)
+    await enqueued(plain)
+    claimed = await hands.claim_one()
+    assert claimed.token > 100
+    assert await hands.hand_in(ended(claimed)) == [Answer.ACCEPTED]
+    await plain.close()
+    await owner.close()
+    await session.execute("DROP OWNED BY outlast_plain; DROP ROLE outlast_plain")
+
+
+async def test_the_search_path_of_the_url_decides_which_schema(
+    bare_pg_url: str, bare_session: Any
+) -> None:
+    await bare_session.execute("CREATE SCHEMA one; CREATE SCHEMA two")
+    stores = [
+        PostgresStore(f"{bare_pg_url}?options={quote(f'-c search_path={name}')}")
+        for name in ("one", "two")
+    ]
+    for each in stores:
+        await each.open()
+    assert await stores[0].store_id() != await stores[1].store_id()
+    await enqueued(stores[0])
+    assert (await stores[1].inspector.counts(), len(await stores[0].inspector.counts())) == ({}, 1)
+    for each in stores:
+        await each.close()
+
+
+async def test_tables_of_somebody_else_are_left_alone(bare_pg_url: str, bare_session: Any) -> None:
+    await bare_session.execute("CREATE TABLE outlast_jobs (id int)")
+    store = PostgresStore(bare_pg_url)
+    with pytest.raises(SchemaMismatch, match="not made by this program"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_store_behind_a_pooler_keeps_nothing_in_the_session(pg_url: str) -> None:
+    store = PostgresStore(pg_url, pooler=True)
+    await store.open()
+    hands = await Hands.on(store)
+    await enqueued(store)
+    assert await hands.hand_in(ended(await hands.claim_one())) == [Answer.ACCEPTED]
+    async with store._connections.use() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements") <= 1
+    await store.close()
+
+
+@pytest.mark.pgbouncer
+async def test_a_store_finds_out_by_itself_that_it_is_behind_a_pooler(
+    pg_url: str, pgbouncer: PgBouncerServer
+) -> None:
+    """Many at once share a few sessions, and each of their statements finds its own."""
+    with PgBouncerServer(pg_url, settings={"default_pool_size": "2"}) as pooler:
+        store = PostgresStore(pooler.through(pg_url), connections=8)
+        await store.open()
+        await enqueued(store, *[job() for _ in range(40)])
+        workers = [await Hands.on(store, f"w{n}") for n in range(8)]
+
+        async def works(hands: Hands) -> int:
+            done = 0
+            while claimed := await hands.claim(1):
+                done += len(await hands.hand_in(*map(ended, claimed)))
+                for _ in range(5):  # statements of many kinds meet in each session
+                    await asyncio.gather(store.heartbeat(hands.me), store.observe(), hands.claim(0))
+            return done
+
+        assert sum(await asyncio.gather(*map(works, workers))) == 40
+        assert await store.inspector.counts() == {("default", State.COMPLETED): 40}
+        await store.close()
+
+
+def test_a_store_serves_several_event_loops_in_turn(pg_url: str) -> None:
+    store = PostgresStore(pg_url)
+
+    async def once() -> int:
+        await store.open()
+        (job_id,) = await enqueued(store)
+        await store.close()
+        return job_id
+
+    assert [asyncio.run(once()) for _ in range(3)] == [1, 2, 3]
+
+
+# -- bad data
+
+
+def rejected(transition: Transition) -> Transition:
+    crash = Crash(kind=CrashKind.REJECTED_RESULT)
+    return Transition(
+        job_id=transition.job_id,
+        token=transition.token,
+        state=State.DEAD,
+        outcome=crash.kind.value,
+        charge=transition.charge,
+        failures=1,
+        losses=0,
+        crash=crash,
+    )
+
+
+@pytest.mark.parametrize("bad", ["\x00", "\ud800"])
+async def test_a_bad_result_is_found_in_its_batch_and_ends_its_own_job_only(
+    bad: str, store: Store, hands: Hands
+) -> None:
+    await enqueued(store, *[job() for _ in range(12)])
+    claimed = await hands.claim(10)
+    ends = [ended(each, result='"fine"') for each in claimed]
+    ends[3] = ended(claimed[3], result=bad)
+    ends[7] = crashed(claimed[7])
+    with pytest.raises(BadData):
+        await hands.hand_in(*ends)
+    reply = await exchange_bisecting(store, hands.me, ends, [Room([TASK], 5)], rejected)
+    assert reply.answers == [Answer.ACCEPTED] * 10
+    assert len(reply.claimed) >= 2
+    (attempt,) = await store.inspector.attempts(claimed[3].job_id)
+    assert attempt.outcome == "rejected_result"
+    for each in (claimed[0], claimed[9]):
+        row = await store.inspector.job(each.job_id)
+        assert row is not None
+        assert row.state is State.COMPLETED
+
+
+async def test_a_bad_room_blames_no_result(store: Store, hands: Hands) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    with pytest.raises(BadData):
+        await exchange_bisecting(store, hands.me, [ended(claimed)], [Room(["\x00"], 5)], rejected)
+    row = await store.inspector.job(claimed.job_id)
+    assert row is not None
+    assert row.state is State.COMPLETED
+
+
+# -- connections of the caller's own
+
+
+async def test_a_job_enqueued_in_a_transaction_exists_when_that_commits(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    assert await store_id_on(session) == await store.store_id()
+    async with session.transaction():
+        (made,) = await enqueue_on(session, [job()])
+        assert await hands.claim() == []
+    assert [each.job_id for each in await hands.claim()] == [made.job_id]
+
+
+async def test_a_rolled_back_enqueue_leaves_nothing(store: Store, session: Any) -> None:
+    transaction = session.transaction()
+    await transaction.start()
+    await enqueue_on(session, [job(key="k"), job()])
+    await transaction.rollback()
+    assert await store.inspector.counts() == {}
+
+
+async def test_a_stale_completion_says_so_and_leaves_the_transaction_usable(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    await enqueued(store)
+    claimed = await hands.claim_one()
+    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+    async with session.transaction():
+        assert not await complete_on(session, claimed.job_id, claimed.token, "1")
+        assert await session.fetchval("SELECT 1") == 1
+
+
+async def test_a_foreign_database_has_no_store_id_and_the_transaction_lives(
+    bare_session: Any,
+) -> None:
+    async with bare_session.transaction():
+        assert await store_id_on(bare_session) is None
+        assert await bare_session.fetchval("SELECT 1") == 1
+
+
+# -- wake-ups
+
+
+END_LISTENER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'outlast wakeup' AND datname = current_database()"""
+
+
+class Heard:
+    """Collects what a wake-up says."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, word: str) -> None:
+        self.words.append(word)
+        self._news.set()
+
+    async def hears(self, word: str) -> None:
+        async with asyncio.timeout(10):
+            while word not in self.words:
+                self._news.clear()
+                await self._news.wait()
+
+
+@pytest.fixture
+async def heard(pg_url: str, store: Store) -> AsyncIterator[Heard]:
+    heard = Heard()
+    wakeup = PostgresWakeup(pg_url)
+    await wakeup.start(heard)
+    await heard.hears("")  # listening
+    assert wakeup.health.good
+    heard.words.clear()
+    yield heard
+    await wakeup.close()
+    await wakeup.close()
+
+
+async def test_an_enqueue_wakes_once_per_queue(store: Store, heard: Heard) -> None:
+    await store.enqueue([*[NewJob(task="t", queue="a")] * 5, NewJob(task="t", queue="b", delay=60)])
+    await store.enqueue([NewJob(task="t", queue="end", key="k")])
+    await heard.hears("queue:end")
+    assert heard.words == ["queue:a", "queue:end"]
+
+
+async def test_a_store_without_notify_wakes_nobody(store: Store, heard: Heard, pg_url: str) -> None:
+    silent = PostgresStore(pg_url, notify=False)
+    await silent.enqueue([NewJob(task="t", queue="a")])
+    await store.enqueue([NewJob(task="t", queue="end")])
+    await heard.hears("queue:end")
+    assert heard.words == ["queue:end"]
+    await silent.close()
+
+
+async def test_a_cancel_request_wakes_the_worker_that_runs_the_job(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    (job_id,) = await enqueued(store)
+    await hands.claim_one()
+    await store.cancel([job_id])
+    await heard.hears(f"cancel:{hands.me.worker_id}")
+
+
+async def test_a_request_to_drain_wakes_the_worker(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await store.request_drain([hands.me.worker_id])
+    await heard.hears(f"drain:{hands.me.worker_id}")
+
+
+async def test_no_name_of_a_queue_reads_as_a_request(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    names = [f"{kind}:{hands.me.worker_id}" for kind in ("cancel", "drain", "queue")]
+    told = []
+    for name in names:
+        new = NewJob(task="t", queue=name)
+        keyed = [msgspec.structs.replace(new, key=f"{name}/{number}") for number in range(3)]
+        late = msgspec.structs.replace(new, delay=60)
+        for batch in ([new], [new, new], [new, late], keyed[:1], keyed[1:]):  # a statement each
+            await store.enqueue(batch)
+            told.append(f"queue:{name}")
+    await store.enqueue([NewJob(task="t", queue="end")])
+    await heard.hears("queue:end")
+    assert heard.words == [*told, "queue:end"]
+
+
+async def test_a_job_given_back_wakes_unless_the_same_exchange_takes_it(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await enqueued(store, job(queue="q"))
+    await heard.hears("queue:q")
+    heard.words.clear()
+    reply = await hands.exchange(ended(await hands.claim_one(), OutcomeKind.RELEASED), limit=1)
+    assert len(reply.claimed) == 1
+    await hands.hand_in(ended(reply.claimed[0], OutcomeKind.RELEASED))
+    await store.enqueue([NewJob(task="t", queue="end")])
+    await heard.hears("queue:end")
+    assert heard.words == ["queue:q", "queue:end"]
+
+
+async def test_a_lost_listener_comes_back_and_looks_at_all(
+    store: Store, heard: Heard, session: Any
+) -> None:
+    await session.execute(END_LISTENER)
+    await heard.hears("")
+    await store.enqueue([NewJob(task="t", queue="after")])
+    await heard.hears("queue:after")
+
+
+async def test_a_listener_survives_a_connection_whose_session_the_server_is_just_ending(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, wakeup = Heard(), PostgresWakeup(pg_url)
+    error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2)")
+    failing = AsyncMock(side_effect=error)
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "add_listener", failing)
+        await wakeup.start(heard)
+        async with asyncio.timeout(30):
+            while not failing.called:
+                await asyncio.sleep(0.01)
+    await heard.hears("")
+    await wakeup.close()
+
+
+async def test_a_listener_that_fails_in_any_way_says_so_and_listens_again(
+    pg_url: str, store: Store, heard: Heard, monkeypatch: pytest.MonkeyPatch, session: Any
+) -> None:
+    """Such as by a certificate that was taken away. Its task must not end unheard."""
+    failing = AsyncMock(side_effect=ConfigError("the certificate is gone"))
+    with monkeypatch.context() as patch, heard_fields() as events:
+        patch.setattr(postgres_wakeup, "connect", failing)
+        await session.execute(END_LISTENER)
+        async with asyncio.timeout(30):
+            while not failing.called:
+                await asyncio.sleep(0.01)
+    assert [fields["kind"] for name, fields in events if name == "wakeup_lost"] == ["notify"]
+    await heard.hears("")
+
+
+async def test_suspects_that_can_run_wake_and_so_do_those_that_are_cleared(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await enqueued(store, job(queue="culprit"), job(queue="other"))
+    claimed = {one.queue: one for one in await hands.claim()}
+    suspicion = Suspicion(1, 1)
+    end = crashed(claimed["culprit"], CrashKind.BYSTANDER, suspicion=suspicion)
+    heard.words.clear()
+    await hands.hand_in(end)
+    await heard.hears("queue:culprit")
+    await hands.hand_in(crashed(claimed["other"], CrashKind.BYSTANDER, suspicion=suspicion))
+    (culprit,) = await hands.claim(solo=1, queues=["culprit"])
+    heard.words.clear()
+    await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED, delay=60.0))
+    await heard.hears("queue:other")
+    assert "queue:culprit" not in heard.words

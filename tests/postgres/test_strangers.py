@@ -1,0 +1,233 @@
+"""A database role without any rights on the tables: what it can take, see, and hold up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.clock import SYSTEM
+from outlast.errors import StoreUnavailable
+from outlast.model.lease import DeathCause, LeaseTerms, Presence
+from outlast.store.environment import PostgresFacts
+from outlast.store.postgres.presence import PostgresPresence
+from outlast.store.postgres.statements import sql
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import WorkerRef
+from outlast.worker.lease import presence as duty
+from tests.conformance.kit import Hands, enqueued, eventually, job
+from tests.postgres.kit import blocked
+from tests.servers import PostgresServer
+from tests.unit.worker.worker_kit import heard_fields
+
+STRANGER = "stranger"
+KEYS = """SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
+          WHERE locktype = 'advisory' AND granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+TAKE = "SELECT pg_advisory_lock($1)"
+MIGRATION_KEY = int.from_bytes(b"outlast", "big")
+
+
+@pytest.fixture
+def stranger_url(pg_url: str, pg_server: PostgresServer) -> Iterator[str]:
+    pg_server.sql(f"CREATE ROLE {STRANGER} LOGIN")
+    yield pg_url.replace("postgres@", f"{STRANGER}@")
+    pg_server.sql(f"DROP OWNED BY {STRANGER}; DROP ROLE {STRANGER}", pg_url.rpartition("/")[2])
+
+
+@pytest.fixture
+async def stranger(stranger_url: str) -> AsyncIterator[Any]:
+    """A session of the role that may do nothing but connect."""
+    connection = await _session(stranger_url)
+    yield connection
+    await connection.close()
+
+
+async def _session(url: str) -> Any:
+    return await asyncpg.connect(url, server_settings={"application_name": "a 'shell'"})
+
+
+@pytest.fixture
+async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(pg_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def lock(pg_url: str) -> AsyncIterator[PostgresPresence]:
+    lock = PostgresPresence(pg_url, patience=10.0)
+    yield lock
+    await lock.release()
+
+
+async def is_shown(hands: Hands, presence: Presence) -> bool:
+    return (await hands.seen()).presence is presence
+
+
+async def is_taken(lock: PostgresPresence, me: WorkerRef) -> bool:
+    return await lock.hold(me) is None
+
+
+async def robbed(hands: Hands, lock: PostgresPresence, stranger: Any) -> None:
+    """Let the stranger wait for the key that it sees, and have it as the worker's session ends."""
+    assert await lock.hold(hands.me) is None
+    (key,) = await stranger.fetchrow(KEYS)
+    waiting = asyncio.create_task(stranger.execute(TAKE, key))
+    watcher = await asyncpg.connect(hands.store.url)
+    await blocked(watcher)
+    await watcher.close()
+    await lock.release()
+    await asyncio.wait_for(waiting, 10.0)
+
+
+# ---------------------------------------------------------------------------- presence
+
+
+async def test_a_lock_that_a_stranger_takes_over_is_no_presence_of_the_dead(
+    hands: Hands, lock: PostgresPresence, stranger: Any
+) -> None:
+    await robbed(hands, lock, stranger)
+    gone = await hands.seen()
+    assert gone.presence is Presence.ABSENT
+    assert await hands.store.reap(gone, DeathCause.PRESENCE)
+
+
+async def test_a_lock_that_a_stranger_shares_out_is_none_either(
+    hands: Hands, lock: PostgresPresence, stranger: Any
+) -> None:
+    assert await lock.hold(hands.me) is None
+    (key,) = await stranger.fetchrow(KEYS)
+    await lock.release()
+    await stranger.execute("SELECT pg_advisory_lock_shared($1)", key)
+    await eventually(lambda: is_shown(hands, Presence.ABSENT), 10.0)
+
+
+async def test_a_worker_whose_key_is_taken_says_by_whom_and_is_judged_by_its_beats(
+    hands: Hands, lock: PostgresPresence, stranger: Any
+) -> None:
+    await robbed(hands, lock, stranger)
+    seen = await hands.seen()
+    keeper = duty.Presence(lock, hands.store, lambda: hands.me, LeaseTerms(), clock=SYSTEM)
+    with heard_fields() as events:
+        async with asyncio.timeout(20.0):
+            while not events:
+                await SYSTEM.sleep(min(0.05, await keeper.run_once()))
+    ((event, fields),) = events
+    assert event == "presence_off"
+    pid = stranger.get_server_pid()
+    assert f"the role {STRANGER} has taken its lock (process {pid}," in fields["reason"]
+    assert "pg_terminate_backend" in fields["reason"]
+    assert await is_shown(hands, Presence.UNKNOWN)
+    assert not await hands.store.reap(seen, DeathCause.PRESENCE)
+    assert (await hands.store.heartbeat(hands.me)).renewed
+    await stranger.close()
+    await eventually(lambda: is_taken(lock, hands.me), 10.0)
+    assert await is_shown(hands, Presence.HELD)
+
+
+async def test_a_worker_that_comes_back_on_a_new_session_is_present_at_once(
+    hands: Hands, lock: PostgresPresence, pg_url: str
+) -> None:
+    """Also before its row is written: the look sees the lock, whose role the row still names."""
+    assert await lock.hold(hands.me) is None
+    await lock.release()
+    gone = await hands.seen()
+    session = await asyncpg.connect(pg_url)
+    port = session._transport.get_extra_info("sockname")[1]
+    values = (hands.me.worker_id, hands.me.registration, port, session.get_server_pid())
+
+    async def has_it() -> bool:
+        return await session.fetchval(sql("presence_hold"), *values) is None
+
+    async with session.transaction():
+        await eventually(has_it, 10.0)
+        assert await is_shown(hands, Presence.HELD)
+    assert not await hands.store.reap(gone, DeathCause.PRESENCE)
+    await session.close()
+
+
+async def test_a_worker_that_is_late_under_an_id_given_again_takes_nobody_s_presence(
+    hands: Hands, lock: PostgresPresence, pg_url: str
+) -> None:
+    late = PostgresPresence(pg_url, patience=10.0)
+    await late.hold(WorkerRef(hands.me.worker_id, 1, "another registration"))
+    assert await is_shown(hands, Presence.UNKNOWN), "it has written nothing"
+    assert await lock.hold(hands.me) is None
+    await lock.release()
+    await eventually(lambda: is_shown(hands, Presence.ABSENT), 10.0)
+    await late.release()
+
+
+# --------------------------------------------------------------------------- migrations
+
+
+async def test_who_holds_the_lock_of_the_migrations_is_told_and_what_to_do(
+    bare_pg_url: str, stranger_url: str
+) -> None:
+    stranger = await _session(bare_pg_url.replace("postgres@", f"{STRANGER}@"))
+    await stranger.execute(TAKE, MIGRATION_KEY)
+    store = PostgresStore(bare_pg_url, statement_timeout=0.1)
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.open()
+    said = str(caught.value)
+    holder = f"process {stranger.get_server_pid()} of the role '{STRANGER}', application"
+    assert holder in said
+    assert "s ago)" in said
+    assert "pg_terminate_backend" in said
+    await stranger.close()
+    patient = PostgresStore(bare_pg_url)
+    await patient.open()
+    await patient.close()
+    await store.close()
+
+
+async def test_a_schema_that_is_there_needs_no_lock_to_be_used(
+    store: PostgresStore, pg_url: str, stranger: Any
+) -> None:
+    await stranger.execute(TAKE, MIGRATION_KEY)
+    other = PostgresStore(pg_url, statement_timeout=5.0)
+    await other.open()
+    assert len(await enqueued(other)) == 1
+    await other.close()
+
+
+# -------------------------------------------------------------------- what it hears and sees
+
+
+async def test_a_stranger_hears_names_of_queues_and_ids_of_workers_and_no_more(
+    store: PostgresStore, hands: Hands, stranger: Any
+) -> None:
+    heard: list[str] = []
+    await stranger.add_listener("outlast", lambda *said: heard.append(said[3]))
+    await enqueued(store, job(queue="payroll", args='"secret"', key="alice"))
+    (claimed,) = await hands.claim(1)
+    await store.cancel([claimed.job_id])
+    await store.request_drain([hands.me.worker_id])
+    last = f"drain:{hands.me.worker_id}"
+
+    async def has_heard_all() -> bool:
+        await stranger.execute("SELECT")
+        return last in heard
+
+    await eventually(has_heard_all, 10.0)
+    assert heard == ["queue:payroll", f"cancel:{hands.me.worker_id}", last]
+
+
+async def test_strangers_and_what_keeps_sessions_from_being_ended_are_shown(
+    store: PostgresStore, hands: Hands, lock: PostgresPresence, stranger: Any, session: Any
+) -> None:
+    await lock.hold(hands.me)
+    facts = await store.inspector.surroundings()
+    assert isinstance(facts, PostgresFacts)
+    assert STRANGER in facts.strangers
+    assert facts.worker_roles == ["postgres"]
+    assert facts.track_activities == "on"
+    await session.execute(f"GRANT SELECT ON outlast_jobs TO {STRANGER}")
+    facts = await store.inspector.surroundings()
+    assert isinstance(facts, PostgresFacts)
+    assert STRANGER not in facts.strangers

@@ -1,0 +1,160 @@
+"""A client that stops reading in the middle of a large reply, on PostgreSQL.
+
+Its session waits in the server to write on, with the transaction open and its worker's row held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.job import State
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.protocol import ORPHANS_MAX, Store
+from outlast.store.values import Cancelled
+from outlast.testing import ManualClock
+from outlast.worker.maintenance.reaper import Reaper
+from tests.conformance.kit import Hands, enqueued, eventually, job, lost_worker, reap
+from tests.postgres.kit import blocked
+from tests.servers import PostgresServer
+
+LARGE = 30  # jobs with large arguments: more than all buffers between the two hold
+WAITS = """SELECT count(*) FROM pg_stat_activity
+           WHERE datname = current_database() AND wait_event = 'ClientWrite'"""
+
+
+@pytest.fixture
+def store_url(pg_url: str) -> str:
+    """Only PostgreSQL."""
+    return pg_url
+
+
+def by_socket(url: str, server: PostgresServer) -> str:
+    """Return the address of the same database by way of the server's Unix socket."""
+    database = url.rpartition("/")[2]
+    return f"postgresql://postgres@/{database}?host={quote(str(server.folder))}&port={server.port}"
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def address(request: pytest.FixtureRequest, pg_url: str, pg_server: PostgresServer) -> str:
+    """How the client that stops reading has connected."""
+    return pg_url if request.param == "tcp" else by_socket(pg_url, pg_server)
+
+
+@contextlib.asynccontextmanager
+async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[Hands]:
+    """Give a worker that has stopped to read in the middle of the reply to a large claim."""
+    calm, store = PostgresStore(url), PostgresStore(url, **settings)
+    await calm.open()
+    await enqueued(calm, *[job(args='"' + "x" * 900_000 + '"') for _ in range(LARGE)])
+    hands = await Hands.on(store, "stuck")
+    await hands.claim(1, tasks=["none"])  # prepared, and learnt: what follows is one reply
+    for connection in store._connections.stock().idle[False]:
+        connection._transport.pause_reading()
+        connection._config = connection._config._replace(command_timeout=None)  # nor gives up
+    claiming = asyncio.create_task(hands.claim(LARGE, bytes_max=10**9))
+    try:
+        assert await eventually(lambda: session.fetchval(WAITS))
+        yield hands
+    finally:
+        claiming.cancel()
+        with contextlib.suppress(asyncio.CancelledError, StoreUnavailable):
+            await claiming
+        await store.close()
+        await calm.close()
+
+
+async def test_its_worker_is_reaped_all_the_same_and_its_claims_are_as_if_never_made(
+    address: str, store: Store, session: Any
+) -> None:
+    async with stuck_claim(address, session) as stuck:
+        gone = (await store.observe()).workers[0]
+        assert gone.worker_id == stuck.me.worker_id
+        with pytest.raises(StoreUnavailable, match="was ended, since its client does not read"):
+            await store.reap(gone)
+        assert await reap(store, gone)
+    assert await store.inspector.counts() == {("default", State.QUEUED): LARGE}
+    claimed = await (await Hands.on(store, "w2")).claim(LARGE, bytes_max=10**9)
+    assert len(claimed) == LARGE
+
+
+async def test_others_that_are_gone_are_reaped_in_the_same_look(store: Store, session: Any) -> None:
+    """Also while the session that holds a row is none that may be ended."""
+    gone = [await Hands.on(store, name) for name in ("a", "b", "c")]
+    clock = ManualClock(boot=0.0)
+    reaper = Reaper(store, lambda: 0, lambda applied: None, clock=clock)
+    async with session.transaction():
+        await session.execute(
+            "SELECT FROM outlast_workers WHERE id = $1 FOR KEY SHARE", gone[0].me.worker_id
+        )
+        for _ in range(5):
+            await reaper.run_once()
+            clock.advance(1.0)
+        assert await lost(store) == {"b", "c"}
+    await reaper.run_once()
+    assert await lost(store) == {"a", "b", "c"}
+
+
+async def lost(store: Store) -> set[str]:
+    return {row.name for row in await store.inspector.workers() if row.status == "lost"}
+
+
+async def test_a_session_that_does_anything_else_is_not_ended(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    seen = await hands.seen()
+    async with session.transaction():
+        await session.execute(
+            "SELECT FROM outlast_workers WHERE id = $1 FOR KEY SHARE", hands.me.worker_id
+        )
+        with pytest.raises(StoreUnavailable, match="holds its row"):
+            await store.reap(seen)
+        assert (await store.heartbeat(hands.me)).renewed
+    assert not await store.reap(seen), "it has beaten since"
+
+
+async def test_the_server_ends_it_by_itself_before_its_lease_is_over(
+    pg_url: str, store: Store, session: Any
+) -> None:
+    """The kernel's answer, where no reaper may end a session: on TCP only."""
+    async with stuck_claim(pg_url, session, statement_timeout=4.0):
+        await eventually(lambda: _none_waits(session), seconds=30.0)
+    assert await store.inspector.counts() == {("default", State.QUEUED): LARGE}
+
+
+async def _none_waits(session: Any) -> bool:
+    return not await session.fetchval(WAITS)
+
+
+async def test_orphans_whose_rows_are_held_do_not_hide_those_behind_them(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """A task's own transaction may outlive its worker, and its `complete_in` holds the row."""
+    await enqueued(store, *[job() for _ in range(ORPHANS_MAX + 20)])
+    claimed = await hands.claim(ORPHANS_MAX) + await hands.claim(20)
+    await hands.vanish()
+    async with session.transaction():
+        held = [each.job_id for each in claimed[:ORPHANS_MAX]]
+        await session.execute("SELECT FROM outlast_jobs WHERE id = ANY ($1) FOR UPDATE", held)
+        behind = {each.job_id for each in claimed[ORPHANS_MAX:]}
+        assert {end.job_id for end in await store.reclaim(lost_worker)} == behind
+    assert sorted(end.job_id for end in await store.reclaim(lost_worker)) == sorted(held)
+
+
+async def test_a_job_whose_row_is_held_keeps_no_other_from_being_cancelled(
+    store: Store, other_store: Store, session: Any, watcher: Any
+) -> None:
+    held, *others = await enqueued(store, *[job() for _ in range(3)])
+    async with session.transaction():
+        await session.execute("SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE", held)
+        cancelling = asyncio.create_task(store.cancel([held, *others]))
+        await blocked(watcher)
+        counts = await other_store.inspector.counts()
+        assert counts == {("default", State.CANCELLED): 2, ("default", State.QUEUED): 1}
+    assert await cancelling == dict.fromkeys((held, *others), Cancelled.CANCELLED)

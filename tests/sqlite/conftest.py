@@ -1,0 +1,15 @@
+"""What only SQLite does, with the fixtures of the conformance suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.conftest import hands, other_store, session, store, watcher
+
+__all__ = ["hands", "other_store", "session", "store", "watcher"]
+
+
+@pytest.fixture
+def store_url(sqlite_url: str) -> str:
+    """An empty store: only SQLite."""
+    return sqlite_url

@@ -1,0 +1,161 @@
+"""The exchange on SQLite: a constant number of statements, and each by the right index."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store.sqlite import exchange, schema, workers
+from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite.line import DUE_MAX, Turn
+from outlast.store.values import Answer, Claimed, Room, WorkerRef
+from tests.conformance.kit import TASK, ended, job, new_worker
+
+NOW = 1_000.0
+MANY = 300
+
+
+@pytest.fixture
+def cursor() -> Iterator[sqlite3.Cursor]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        cursor = connection.cursor()
+        schema.migrate(cursor, NOW)
+        sqlite_jobs.enqueue(cursor, NOW, [job() for _ in range(2 * MANY)])
+        yield cursor
+
+
+def registered(cursor: sqlite3.Cursor) -> WorkerRef:
+    return workers.register(cursor, NOW, new_worker())
+
+
+def claim(cursor: sqlite3.Cursor, me: WorkerRef, limit: int) -> list[Claimed]:
+    rooms = [Room(tasks=[TASK], limit=limit)]
+    return exchange.exchange(cursor, NOW, me, [], rooms).claimed
+
+
+def statements_of_a_trip(cursor: sqlite3.Cursor, me: WorkerRef, size: int) -> list[str]:
+    """Hand in so many and take as many; return the verbs of the statements in their order."""
+    ends = [ended(one, OutcomeKind.COMPLETED, result="1") for one in claim(cursor, me, size)]
+    seen: list[str] = []
+    cursor.connection.set_trace_callback(lambda text: seen.append(text.split(" ")[0]))
+    reply = exchange.exchange(cursor, NOW, me, ends, [Room(tasks=[TASK], limit=size)])
+    cursor.connection.set_trace_callback(None)
+    assert reply.answers == [Answer.ACCEPTED] * size
+    assert len(reply.claimed) == size
+    return seen
+
+
+def test_a_trip_takes_as_many_statements_for_one_job_as_for_many(cursor: sqlite3.Cursor) -> None:
+    me = registered(cursor)
+    assert statements_of_a_trip(cursor, me, 1) == statements_of_a_trip(cursor, me, MANY - 1)
+
+
+def test_enqueuing_takes_as_many_statements_for_one_job_as_for_many(
+    cursor: sqlite3.Cursor,
+) -> None:
+    seen: list[int] = []
+    for size in (1, MANY):
+        before = len(seen)
+        cursor.connection.set_trace_callback(lambda _: seen.append(1))
+        sqlite_jobs.enqueue(cursor, NOW, [job(args=str(n)) for n in range(size)])
+        cursor.connection.set_trace_callback(None)
+        assert len(seen) - before == 2
+
+
+def test_many_long_arguments_go_in_several_texts(
+    cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_jobs, "TEXT_MAX", 100)
+    texts = [f'"{n:030}"' for n in range(20)]
+    texts_seen: list[str] = []
+    cursor.connection.set_trace_callback(texts_seen.append)
+    made = sqlite_jobs.enqueue(cursor, NOW, [job(args=text) for text in texts])
+    cursor.connection.set_trace_callback(None)
+    assert max(map(len, texts_seen)) < 1_000
+    rows = cursor.execute(
+        "SELECT args FROM outlast_jobs WHERE id >= ? ORDER BY position", (made[0].job_id,)
+    ).fetchall()
+    assert [row[0] for row in rows] == texts
+
+
+def plan(cursor: sqlite3.Cursor, name: str) -> str:
+    text = exchange._SQL[name]
+    values = {"now": NOW, "results": "{}", "worker_id": 1, "token": 1, "ids": "[]"}
+    values |= {"lanes": f'[["default", "{TASK}"]]', "most": 1, "long": 1}
+    rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
+    return "; ".join(row[3] for row in rows)
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
+def test_rows_are_found_one_by_one_and_the_line_by_its_index(
+    cursor: sqlite3.Cursor, analyzed: bool
+) -> None:
+    claim(cursor, registered(cursor), MANY)
+    if analyzed:
+        cursor.execute("ANALYZE")
+    for name in ("complete", "claim"):
+        assert plan(cursor, name).endswith("SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"), name
+    lanes = plan(cursor, "first_of_lanes")
+    assert "SEARCH n USING COVERING INDEX outlast_jobs_line (task=? AND queue=?)" in lanes
+    assert "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)" in lanes
+    assert "TEMP B-TREE" not in lanes
+
+
+def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **room: Any) -> int:
+    """Claim jobs of the queue "mine" or of those that the room names; return how many steps of
+    SQLite's machine that took."""
+    sqlite_jobs.enqueue(cursor, NOW, [job(queue="mine") for _ in range(limit)])
+    count = [0]
+
+    def counts() -> None:
+        count[0] += 1
+
+    cursor.connection.set_progress_handler(counts, 1)
+    rooms = [Room(tasks=[TASK], limit=limit, **room)]
+    reply = exchange.exchange(cursor, NOW, me, [], rooms, turn=Turn())
+    cursor.connection.set_progress_handler(None, 1)
+    assert len(reply.claimed) == limit
+    return count[0]
+
+
+CROWDS: dict[str, dict[str, Any]] = {
+    "scheduled": {"delay": 1_000.0},
+    "of an unknown task": {"task": "unknown"},
+    "due": {},
+}
+
+
+@pytest.mark.parametrize("queues", [[], ["mine"]], ids=["all-queues", "one-queue"])
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_a_claim_costs_the_same_beside_few_queues_and_beside_many(
+    cursor: sqlite3.Cursor, crowd: str, queues: list[str]
+) -> None:
+    cursor.execute("DELETE FROM outlast_jobs")
+    me = registered(cursor)
+    costs = []
+    for first, last in ((0, 50), (50, 5_000)):
+        jobs = [job(queue=f"q{n}", **CROWDS[crowd]) for n in range(first, last)]
+        sqlite_jobs.enqueue(cursor, NOW, jobs)
+        costs.append(steps(cursor, me, queues=queues))
+    assert costs[1] < 1.2 * costs[0]
+
+
+def test_scheduled_jobs_of_many_queues_fall_due_in_bounded_parts_and_delay_no_other(
+    cursor: sqlite3.Cursor,
+) -> None:
+    cursor.execute("DELETE FROM outlast_jobs")
+    me = registered(cursor)
+    crowd = [job(queue=f"q{n}", task="unknown", delay=1.0) for n in range(3 * DUE_MAX)]
+    sqlite_jobs.enqueue(cursor, NOW - 10.0, crowd)
+    first, second = (steps(cursor, me) for _ in range(2))
+    assert second < 1.2 * first
+    for left in (DUE_MAX, 0):
+        scheduled = "SELECT count(*) FROM outlast_jobs WHERE state = 'queued' AND position IS NULL"
+        assert cursor.execute(scheduled).fetchone()[0] == left
+        reply = exchange.exchange(cursor, NOW, me, [], [Room(tasks=[TASK], limit=1)])
+        assert (reply.claimed, reply.next_due) == ([], 0.0 if left > DUE_MAX else None)

@@ -1,0 +1,160 @@
+"""The file is deleted or replaced under those that have it open: they notice, and write to one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from outlast.clock import SYSTEM
+from outlast.errors import StoreUnavailable
+from outlast.store.sqlite import jobs
+from outlast.store.sqlite.store import SqliteStore
+from outlast.store.values import Answer, Room
+from outlast.wakeup.sqlite import SqliteWakeup
+from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, new_worker
+
+GONE = "was deleted, or another file has taken its place"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(f"sqlite:///{path}")
+    await store.open()
+    yield store
+    await store.close()
+
+
+def deleted(path: Path, *beside: str) -> None:
+    for each in beside or ("", "-wal", "-shm"):
+        Path(f"{path}{each}").unlink()
+
+
+async def replaced(path: Path) -> None:
+    """Let another file take its place in one step, as ``mv`` does."""
+    other = SqliteStore(f"sqlite:///{path}.new")
+    await other.open()
+    await other.close()
+    deleted(path, "-wal", "-shm")
+    Path(f"{path}.new").replace(path)
+
+
+def jobs_in(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT count(*) FROM outlast_jobs").fetchone()[0])
+
+
+CALLS: dict[str, Callable[[Hands], Awaitable[object]]] = {
+    "enqueue": lambda hands: hands.store.enqueue([job()]),
+    "exchange": lambda hands: hands.store.exchange(hands.me, [], [Room([TASK], 1)]),
+    "heartbeat": lambda hands: hands.store.heartbeat(hands.me),
+    "observe": lambda hands: hands.store.observe(),
+    "read": lambda hands: hands.store.inspector.workers(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_no_call_goes_to_a_file_that_was_deleted(
+    path: Path, store: SqliteStore, call: str
+) -> None:
+    hands = await Hands.on(store)
+    deleted(path)
+    for said in (GONE, "does not exist", "does not exist"):
+        with pytest.raises(StoreUnavailable, match=said):
+            await CALLS[call](hands)
+    assert list(path.parent.glob(f"{path.name}*")) == []
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_no_call_goes_to_a_file_that_was_replaced_and_the_next_goes_to_the_new_one(
+    path: Path, store: SqliteStore, call: str
+) -> None:
+    hands = await Hands.on(store)
+    with closing(sqlite3.connect(path)) as old:
+        assert jobs_in(old) == 0
+        await replaced(path)
+        with pytest.raises(StoreUnavailable, match=GONE):
+            await CALLS[call](hands)
+        await CALLS[call](hands)
+        await enqueued(store)
+        assert jobs_in(old) == 0
+    with closing(sqlite3.connect(path)) as new:
+        assert jobs_in(new) == 1 + (call == "enqueue")
+
+
+async def test_what_was_committed_as_the_file_went_away_is_not_called_accepted(
+    path: Path, store: SqliteStore
+) -> None:
+    def enqueue_as_it_goes(cursor: sqlite3.Cursor, now: float) -> None:
+        jobs.enqueue(cursor, now, [job()])
+        deleted(path)
+
+    with pytest.raises(StoreUnavailable, match=f"{GONE}: what was written last may be lost"):
+        await store._connection.write(enqueue_as_it_goes)
+
+
+async def test_a_worker_has_lost_its_lease_in_the_new_file(path: Path, store: SqliteStore) -> None:
+    """Also where another one registers first, under the same id."""
+    old = await store.register(new_worker("old", registration="old/1"))
+    await replaced(path)
+    fresh = SqliteStore(store.url)
+    new = await fresh.register(new_worker("new", registration="new/1"))
+    assert new.worker_id == old.worker_id
+    with pytest.raises(StoreUnavailable, match=GONE):
+        await store.heartbeat(old)
+    assert not (await store.heartbeat(old)).renewed
+    assert await store.reconnect(old, 0) is None
+    assert (await fresh.heartbeat(new)).renewed
+    await fresh.close()
+
+
+async def test_tokens_of_the_time_after_the_backup_are_not_drawn_again(
+    path: Path, store: SqliteStore
+) -> None:
+    """A worker that has seen none of them is the first in the file that was restored."""
+    loser = Hands(store, await store.register(new_worker("loser", registration="l")))
+    other = SqliteStore(store.url)
+    await other.open()
+    await enqueued(store)
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(f"{path}.b")) as copy:
+        source.backup(copy)
+    lost = await loser.claim_one()
+    deleted(path, "-wal", "-shm")
+    Path(f"{path}.b").replace(path)
+
+    with pytest.raises(StoreUnavailable, match=GONE):
+        await other.observe()
+    fresh = await Hands.on(other, "fresh")
+    again = await fresh.claim_one()
+    assert again.job_id == lost.job_id
+    assert again.token > lost.token
+    with pytest.raises(StoreUnavailable, match=GONE):
+        await loser.hand_in(ended(lost))
+    assert await loser.hand_in(ended(lost)) == [Answer.REFUSED]
+    assert await fresh.hand_in(ended(again)) == [Answer.ACCEPTED]
+    await other.close()
+
+
+async def test_wake_ups_follow_to_the_new_file(path: Path, store: SqliteStore) -> None:
+    heard: list[str] = []
+    wakeup = SqliteWakeup(store.url, SYSTEM)
+    await wakeup.start(heard.append)
+
+    async def woken() -> bool:
+        await enqueued(fresh)
+        return bool(heard)
+
+    try:
+        await replaced(path)
+        fresh = SqliteStore(store.url)
+        await eventually(woken, 30.0)
+    finally:
+        await wakeup.close()
+    await fresh.close()

@@ -1,0 +1,142 @@
+"""Texts that a stranger has put into the store, or into an error, never reach a terminal raw."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from outlast.cli.logs import text_renderer
+from outlast.cli.page import Dossier, Page
+from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
+from outlast.cli.wait import _end
+from outlast.insight.why import Situation, why
+from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
+from outlast.model.job import SHELL_TASK, State
+from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.statistics import Place
+from tests.unit.insight.test_why import NOW, RELEASED, job, worker
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x00\x08bad"
+RAW = set("\x1b\x07\x9b\u202e\x00\x08\r")
+
+
+def hostile(row: Any, **more: Any) -> Any:
+    """Return a row with EVIL in each field that may hold a text, whatever it means."""
+    names = {
+        field.name: EVIL
+        for field in msgspec.structs.fields(row)
+        if field.type in (str, str | None) and field.name not in more
+    }
+    return msgspec.structs.replace(row, **names | more)
+
+
+CRASH = hostile(
+    Crash(
+        kind=CrashKind.ERROR,
+        output=[EVIL],
+        exit_code=1,
+        progress=Progress(0.5, EVIL, EVIL),
+        memory=hostile(MemoryEvidence(source="cgroup"), source="cgroup"),
+        release="x",
+    )
+)
+ATTEMPTS: list[AttemptRow] = [
+    hostile(RELEASED, crash=CRASH, number=number, charge=charge, repeats=3, dropped=0)
+    for number, charge in ((1, "failure"), (2, "none"), (3, EVIL))
+]
+REFUSALS: list[RefusalRow] = [hostile(RefusalRow(job_id=7, token=1, verb="x", at=NOW, late_by=1.0))]
+WORKER: WorkerRow = hostile(
+    worker(), queues=[EVIL], tasks=[EVIL], tags=[EVIL], lacks={EVIL: [EVIL]}
+)
+
+
+def job_in(state: State) -> StoredJob:
+    ended = NOW if state in {State.COMPLETED, State.DEAD, State.CANCELLED} else None
+    row: StoredJob = hostile(
+        job(attempt_count=3, token=9, state=state, worker_id=1, started_at=NOW, ended_at=ended),
+        args=f'{{"{EVIL}": 1',
+        progress=Progress(0.5, EVIL, EVIL),
+    )
+    return row
+
+
+def shown(draw: Any) -> str:
+    out = Console(file=io.StringIO(), highlight=False, markup=False, width=240)
+    draw(out)
+    text: str = out.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+@pytest.mark.parametrize("state", State)
+def test_the_page_of_a_job_and_the_lists_show_escapes_and_send_none(state: State) -> None:
+    row = job_in(state)
+    for attempts in (ATTEMPTS, ATTEMPTS[:2], ATTEMPTS[:1]):
+        dossier = Dossier(row, attempts, REFUSALS, set(), NOW, [WORKER])
+        text = shown(page_of(dossier))
+        assert "\\x1b" in text
+        assert not RAW & set(text)
+    refused = {EVIL: 3}
+    gone = msgspec.structs.replace(WORKER, status=WorkerStatus.LOST, stopped_at=NOW)
+    for draw in (
+        lambda out: out.print(jobs_table(out, [row], {EVIL}, NOW)),
+        lambda out: out.print(dead_table(out, [(row, EVIL)], NOW)),
+        lambda out: out.print(workers_table(out, [WORKER], refused, NOW)),
+        lambda out: out.print(gone_table(out, [gone], refused, NOW)),
+    ):
+        assert not RAW & set(shown(draw))
+
+
+def page_of(dossier: Dossier) -> Any:
+    return lambda out: Page(out, dossier).write()
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_why_shows_escapes_and_sends_none(state: State, count: int) -> None:
+    for row in (job_in(state), msgspec.structs.replace(job_in(state), solo=1, waiting=True)):
+        for workers in ([], [WORKER], [msgspec.structs.replace(WORKER, tasks=[row.task])]):
+            about = Situation(
+                row=row, attempts=ATTEMPTS[:count], workers=workers, place=Place(), now=NOW
+            )
+            answer = why(about)
+            assert not RAW & set(" ".join([*answer.sentences, *answer.moves]))
+
+
+DEEP = "[" * 5_000
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP, '{"argv": ' + DEEP, '{"output": 7}', '{"output": [7]}', "[]"]
+)
+def test_a_row_that_cannot_be_read_is_shown_as_it_is_and_hides_no_other(text: str) -> None:
+    """One of them would take the list of jobs away from everyone."""
+    row = msgspec.structs.replace(job_in(State.COMPLETED), args=text, result=text)
+    command = msgspec.structs.replace(row, task=SHELL_TASK)
+    rows = [row, command, job_in(State.QUEUED)]
+    listed = shown(lambda out: out.print(jobs_table(out, rows, set(), NOW)))
+    assert listed.count("completed") == 2
+    assert text[:8] in shown(page_of(Dossier(row, [], [], set(), NOW)))
+    assert _end(command, []).output == []
+
+
+@pytest.mark.parametrize("colors", [False, True])
+def test_a_log_of_texts_shows_the_escapes_of_what_it_tells(colors: bool) -> None:
+    told = {
+        "event": f"warning: {EVIL}",
+        "level": "warning",
+        "message": EVIL,
+        EVIL: 1,
+        "names": [EVIL],
+    }
+    text = text_renderer(colors=colors)(dict(told))
+    own = {"\x1b"} if colors else set()
+    assert not (RAW - own) & set(text)
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+    assert "a\n  traceback" in text_renderer(colors=colors)(
+        {"event": "x", "stack": "a\n  traceback"}
+    )

@@ -1,0 +1,74 @@
+"""The short facts of a crash report, as ``outlast job ID`` shows them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from outlast.cli.page import GAP, evidence, timeline
+from outlast.cli.show import when
+from outlast.model.crash import Crash, CrashKind, MemoryEvidence
+from outlast.store.rows import AttemptRow
+from tests.unit.insight.test_why import NOW, job, running
+
+MIB = 1024 * 1024
+ATTEMPT = AttemptRow(
+    job_id=1, token=1, number=1, outcome="", charge="failure", started_at=0.0, ended_at=1.0
+)
+
+
+def facts(**fields: object) -> dict[str, str]:
+    crash = Crash(kind=CrashKind.OUT_OF_MEMORY, **fields)  # type: ignore[arg-type]
+    return dict(evidence(crash, ATTEMPT))
+
+
+def test_the_kernel_s_kill_is_shown_with_its_figures_and_not_as_proof():
+    seen = MemoryEvidence(
+        source="cgroup",
+        limit_bytes=250 * MIB,
+        peak_bytes=249 * MIB,
+        oom_kills_before=3,
+        oom_kills_after=4,
+        cgroup="/sys/fs/cgroup/pod",
+    )
+    assert facts(memory=seen)["memory"] == (
+        "the kernel has killed in its cgroup /sys/fs/cgroup/pod: 3 times before, 4 after;"
+        " limit 250 MiB, peak 249 MiB (evidence, not proof: the cgroup is shared)"
+    )
+
+
+def test_the_kill_of_its_worker_is_shown_with_its_figures():
+    seen = MemoryEvidence(source="max_rss", rss_bytes=310 * MIB, limit_bytes=300 * MIB)
+    shown = "its runner had 310 MiB; limit 300 MiB; killed by its worker"
+    assert facts(memory=seen)["memory"] == shown
+
+
+def test_what_is_not_known_is_left_out():
+    seen = MemoryEvidence(source="cgroup", oom_kills_before=0, oom_kills_after=1)
+    assert "limit" not in facts(memory=seen)["memory"]
+    assert "memory" not in facts()
+
+
+def test_the_versions_are_those_of_the_application_python_and_outlast():
+    assert facts(release="2026.1", python="3.12.1", outlast="0.1.0")["versions"] == (
+        "2026.1, Python 3.12.1, Outlast 0.1.0"
+    )
+
+
+def test_attempts_that_are_not_kept_are_told_as_a_number_between_those_that_are():
+    numbers = [1, 2, 1_983, 1_984, 2_000]
+    kept = [msgspec.structs.replace(ATTEMPT, number=number, token=number) for number in numbers]
+    shown = timeline(job(attempt_count=2_001, token=2_001), kept, 10.0)
+    assert [(entry[0], str(entry[2])) for entry in shown if entry[0] == GAP] == [
+        (GAP, "1,980 more"),
+        (GAP, "15 more"),
+    ]
+    assert [entry[0] for entry in shown if entry[0] != GAP] == [str(number) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "for a moment"), (32.0, "for 32 s"), (250.0, "for 4 min")]
+)
+def test_how_long_a_job_runs_is_said_in_words(seconds: float, words: str) -> None:
+    row = running(started_at=NOW - seconds)
+    assert when(row, NOW) == words

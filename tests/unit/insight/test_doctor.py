@@ -1,0 +1,385 @@
+"""The checks of ``outlast doctor``: what each finds, and that it is content with what is well."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlast.errors import SchemaMismatch
+from outlast.insight.doctor import (
+    Application,
+    Exposure,
+    Facts,
+    Finding,
+    Locks,
+    Messenger,
+    doctor_document,
+    examine,
+    locks_of,
+    look_at,
+)
+from outlast.store.environment import PostgresFacts, SqliteFacts
+from outlast.store.migrations import Applied, Step, check_usable
+from outlast.store.rows import Held, WorkerStatus
+from outlast.store.statistics import Figures, Lane, Number, Undecodable
+from tests.unit.insight.test_why import NOW, worker
+
+SERVER = PostgresFacts(
+    version=160_004,
+    clock=NOW + 3,
+    fsync="on",
+    synchronous_commit="on",
+    full_page_writes="on",
+    autovacuum="on",
+    pooled=False,
+    standby=False,
+    connections=12,
+    connections_max=97,
+    prepared=0,
+    two_phase=False,
+    notify_queue=0.0,
+    not_vacuumed=[],
+    role="shop",
+    oldest_transaction=1.0,
+)
+FILE = SqliteFacts(
+    version="3.53.0",
+    faults=[],
+    path="/srv/jobs.db",
+    journal_mode="wal",
+    synchronous=2,
+    writable=True,
+    free_bytes=50 * 1024**3,
+    wal_bytes=0,
+)
+FIGURES = Figures(
+    now=NOW,
+    lanes=[Lane(queue="q", task="render", number=2, oldest=NOW)],
+    waiting=[],
+    running=[Number("q", 1)],
+    suspects=[],
+    dead=[],
+    ended=[],
+)
+LEFT_BEHIND = Undecodable(queue="q", task="old", number=2, repeats=37, release="2026.1")
+WELL = Facts(
+    place="postgresql://db/shop",
+    now=NOW,
+    locks=Locks(path="/run/outlast", mode=0o755),
+    surroundings=SERVER,
+    workers=[worker()],
+    figures=FIGURES,
+    application=Application(spec="shop:app", tasks=["render"]),
+)
+
+
+def facts(**changes: Any) -> Facts:
+    return msgspec.structs.replace(WELL, **changes)
+
+
+def server(**changes: Any) -> Facts:
+    return facts(surroundings=msgspec.structs.replace(SERVER, **changes))
+
+
+def file(**changes: Any) -> Facts:
+    return facts(surroundings=msgspec.structs.replace(FILE, **changes))
+
+
+def lane(task: str, queue: str = "q") -> Facts:
+    other = Lane(queue=queue, task=task, number=7, oldest=NOW)
+    return facts(figures=msgspec.structs.replace(FIGURES, lanes=[other]), application=None)
+
+
+def locks(**changes: Any) -> Facts:
+    return facts(locks=msgspec.structs.replace(WELL.locks, **changes))
+
+
+def exposed(**changes: Any) -> Facts:
+    return facts(exposure=Exposure(**changes))
+
+
+NATS = Messenger(place="nats.example:4222", secured=False, login=True)
+OTHERS = {"/srv/jobs.db": "alice"}
+FAILING = facts(workers=[worker(failing="exchange: NotPermitted: no", failing_since=NOW - 60)])
+LOST = worker(2, status=WorkerStatus.LOST, stopped_at=NOW - 60)
+CASES: list[tuple[Facts, str, str, str]] = [
+    (file(open_to={"/srv/jobs.db": 0o644}), "warning", "private", "Every user of this machine can"),
+    (file(open_to={"/srv/jobs.db": 0o644, "/srv/jobs.db-locks": 0o2770}), "warning", "private",
+     "locks on /srv/jobs.db (0644)."),
+    (file(open_to={"/srv/jobs.db": 0o660}), "hint", "private", "group"),
+    (file(open_to={"/srv/jobs.db": 0o644}, owners=OTHERS), "warning", "private", "(0644)"),
+    (file(directory_mode=0o777), "warning", "replaceable", "mode 0777"),
+    (facts(error="PostgreSQL: refused", surroundings=None), "problem", "store", "refused"),
+    (facts(error="no file x.db\ngive --url", surroundings=None), "problem", "store", "x.db."),
+    (facts(mismatch="it lacks 0007"), "problem", "schema", "0007"),
+    (server(track_activities="off"), "warning", "stuck_sessions", "track_activities is off"),
+    (server(worker_roles=["a", "b"]), "warning", "stuck_sessions", "several roles (a, b)"),
+    (server(strangers=["guest"]), "hint", "strangers", "may connect (guest)"),
+    (server(version=130_011), "problem", "version", "13.11"),
+    (server(standby=True), "problem", "standby", "no writes"),
+    (server(lacking=["UPDATE ON SEQUENCE s"]), "warning", "privileges", "UPDATE ON SEQUENCE s"),
+    (server(open_schemas=["public"]), "warning", "open_schema", "in the schema public"),
+    (facts(denied="permission denied", surroundings=None), "problem", "privileges", "denied"),
+    (server(superuser=True, owner=True), "warning", "role", "shop is a superuser"),
+    (server(owner=True), "hint", "role", "any task can change the tables"),
+    (server(fsync="off"), "problem", "fsync", "destroy"),
+    (server(full_page_writes="off"), "warning", "full_page_writes", "half written"),
+    (server(synchronous_commit="off"), "warning", "synchronous_commit", "last moment"),
+    (server(pooled=True), "warning", "pooler", "pooler stands between"),
+    (server(connections=80), "warning", "connections", "80 of 97"),
+    (server(connections=94), "problem", "connections", "at most 5 of them by the 1 live"),
+    (server(autovacuum="off"), "warning", "autovacuum", "whole server"),
+    (server(unlogged=["outlast_jobs"]), "problem", "unlogged", "outlast_jobs is unlogged"),
+    (server(encoding="LATIN1"), "warning", "encoding", "LATIN1"),
+    (server(not_vacuumed=["outlast_jobs"]), "warning", "autovacuum", "outlast_jobs"),
+    (server(oldest_transaction=3_000.0), "warning", "long_transaction", "50 min"),
+    (server(prepared=2, oldest_prepared=61.0), "warning", "prepared_transactions", "2 prepared"),
+    (server(two_phase=True), "hint", "two_phase", "refuses to prepare"),
+    (server(notify_queue=0.75), "warning", "notify_queue", "75%"),
+    (file(faults=["SQLite 3.40.1 has a fault"]), "warning", "sqlite_library", "3.40.1"),
+    (file(journal_mode="delete"), "problem", "durability", "'delete' mode"),
+    (file(synchronous=1), "problem", "durability", "below FULL"),
+    (file(network="nfs4"), "problem", "file_system", "nfs4"),
+    (file(writable=False, synchronous=None), "problem", "writable", "may not write"),
+    (file(free_bytes=500 * 1024**2), "warning", "disk", "500 MiB"),
+    (file(free_bytes=5 * 1024**2), "problem", "disk", "5.0 MiB"),
+    (file(wal_bytes=1024**3), "warning", "wal", "1.0 GiB"),
+    (facts(workers=[]), "problem", "workers", "jobs wait"),
+    (facts(workers=[], figures=None), "warning", "workers", "No worker is alive."),
+    (facts(workers=[worker(), worker(2, heartbeat_at=0)]), "warning", "silent_workers", "W-2"),
+    (facts(workers=[worker(), LOST]), "warning", "lost_workers", "1 worker were lost: W-2"),
+    (facts(workers=[worker(release="1"), worker(2, release="2")]), "hint", "releases", "1, 2"),
+    (facts(workers=[worker(presence_off="a pooler")]), "warning", "presence", "a pooler"),
+    (facts(workers=[worker(wakeup="nats: OSError: refused")]), "warning", "wakeup", "refused"),
+    (facts(workers=[worker(wakeup="file; looks often: why")]), "hint", "wakeup", "often: why"),
+    (facts(workers=[worker(wakeup="nats: broken; gone")]), "warning", "wakeup", "broken; gone"),
+    (facts(workers=[worker(lock_free=True)]), "warning", "dead_workers", "so these are dead: W-1"),
+    (facts(workers=[worker(lock_free=True)]), "problem", "workers", "No worker is alive, and jobs"),
+    (facts(workers=[worker(), worker(2, unheard=61.0)]), "warning", "silent_workers", "W-2"),
+    (facts(held=[Held(12, 1, 14)]), "warning", "slots_held", "holds its slot: job 12 for job 14"),
+    (FAILING, "problem", "failing_duty", "No job is taken or handed in on W-1, for 1 min: NotPerm"),
+    (FAILING, "warning", "failing", "2 jobs of the task 'render'"),
+    (facts(workers=[worker(failing="reaper: RuntimeError: x", failing_since=NOW - 60)]), "warning",
+     "failing_duty", "A duty (reaper) fails on W-1, for 1 min: RuntimeError: x."),
+    (facts(workers=[worker(lease=6.0)]), "hint", "leases", "6.0 s"),
+    (facts(workers=[worker(lease=900.0)]), "hint", "leases", "15 min"),
+    (lane("mail"), "warning", "unservable", "7 jobs of the task 'mail'"),
+    (facts(workers=[worker(queues=["z"])]), "warning", "queue_not_served", "queue 'q'"),
+    (facts(workers=[worker(lacks={"render": ["gpu"]})]), "warning", "lacks_tags", "render"),
+    (facts(workers=[worker(drain_requested=True)]), "warning", "draining", "render"),
+    (facts(figures=msgspec.structs.replace(FIGURES, undecodable=[LEFT_BEHIND])), "warning",
+     "undecodable", "up to 37 times in a row, last by release 2026.1"),
+    (facts(malformed={7: "policy"}), "warning", "malformed_jobs", "1 dead job cannot be read (pol"),
+    (facts(malformed=dict.fromkeys(range(1, 9), "policy")), "warning", "malformed_jobs",
+     "1, 2, 3, 4, 5 and 3 more"),
+    (facts(workers=[worker(malformed="tasks, tags")]), "warning", "malformed_workers",
+     "rows of W-1 cannot be read: tasks, tags"),
+    (exposed(sslmode="prefer"), "warning", "tls", "sslmode=prefer goes in clear"),
+    (exposed(sslmode="disable", authority=True), "warning", "tls", "sslmode=disable goes in clear"),
+    (exposed(sslmode="require"), "hint", "tls", "believes any certificate"),
+    (exposed(messenger=NATS), "warning", "messenger_tls", "nats.example:4222), without TLS"),
+    (exposed(messenger=msgspec.structs.replace(NATS, login=False)), "hint", "messenger_tls", "has"),
+    (exposed(in_arguments=True), "warning", "secret_in_arguments", "every user"),
+    (exposed(keys={"/etc/nats.creds": 0o644}), "warning", "key_file", "/etc/nats.creds (0644)"),
+    (locks(mode=0o777, owner="alice"), "warning", "lock_directory", "a directory of alice"),
+    (locks(writable=False, owner="alice"), "warning", "lock_directory", "can make no lock file"),
+    (locks(network="nfs"), "problem", "lock_directory", "nfs"),
+    (locks(mode=0o777), "warning", "lock_directory", "Everybody"),
+    (locks(cleaned_by="tmp.conf: q /tmp 1777 root root 10d"), "hint", "lock_directory", "10d"),
+    (facts(kubernetes=True), "hint", "drain_timeout", "30 s"),
+    (facts(application=Application(spec="a:b", error="no module a")), "problem", "application",
+     "a:b does not import: no module a"),
+    (facts(application=Application(spec="a:b", tasks=["mail"])), "warning", "unknown_tasks",
+     "does not have: render"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "name", "words"),
+    CASES,
+    ids=[f"{number}-{case[2]}" for number, case in enumerate(CASES)],
+)
+def test_what_is_amiss_is_found_and_said_how_to_mend(
+    facts: Facts, level: str, name: str, words: str
+) -> None:
+    (found,) = (one for one in examine(facts) if one.name == name)
+    assert found.level == level
+    assert words in found.sentence
+    assert found.mend
+
+
+TABLE = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
+
+
+@pytest.mark.parametrize("name", sorted({case[2] for case in CASES}))
+def test_each_finding_is_in_the_docs(name: str) -> None:
+    (section,) = re.findall(
+        r"^## Is everything in order\?\n(.*?)^## ", TABLE, re.DOTALL | re.MULTILINE
+    )
+    assert f"`{name}`" in section
+
+
+@pytest.mark.parametrize(
+    "amiss",
+    [
+        file(open_to={"/srv/jobs.db": 0o666}, owners=OTHERS),
+        locks(mode=0o777, owner="alice"),
+        exposed(keys={"/srv/jobs.db": 0o644}, owners=OTHERS),
+    ],
+)
+def test_a_mode_of_a_strangers_file_is_not_to_be_changed_by_this_user(amiss: Facts) -> None:
+    (mend,) = (one.mend for one in examine(amiss) if one.level == "warning")
+    assert "chmod" not in mend.partition("as root")[0]
+    assert "alice" in mend or "OUTLAST_RUN_DIR" in mend
+
+
+def test_a_directory_where_all_may_write_and_none_may_delete_another_ones_file_is_well() -> None:
+    """As /tmp is: lock files are made for their user alone."""
+    (found,) = (one for one in examine(locks(mode=0o1777)) if one.name == "lock_directory")
+    assert found.level == "ok"
+
+
+@pytest.mark.parametrize("mode", ["verify-full", "verify-ca", "require"])
+def test_a_server_that_has_to_prove_itself_is_well(mode: str) -> None:
+    (found,) = (one for one in examine(exposed(sslmode=mode, authority=True)) if one.name == "tls")
+    assert found.level == "ok"
+
+
+def test_a_messenger_by_tls_is_well() -> None:
+    secured = msgspec.structs.replace(NATS, secured=True)
+    found = {one.name: one for one in examine(exposed(messenger=secured))}
+    assert found["messenger_tls"].level == "ok"
+
+
+ELSEWHERE = "postgresql://shop:secret@db.example:5432/shop"
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "mode"),
+    [
+        ("sqlite:///jobs.db", {}, None),
+        ("postgresql://shop@localhost/shop", {}, None),
+        ("postgresql://shop@127.0.0.1:5433/shop", {}, None),
+        ("postgresql://shop@[::1]:5433/shop", {}, None),
+        ("postgresql:///shop", {}, None),
+        ("postgresql:///shop?host=/run/postgresql", {}, None),
+        ("postgresql:///shop", {"PGHOST": "db.example"}, "prefer"),
+        ("postgresql:///shop?host=db.example", {}, "prefer"),
+        (ELSEWHERE, {}, "prefer"),
+        (ELSEWHERE, {"PGSSLMODE": "verify-full"}, "verify-full"),
+        (f"{ELSEWHERE}?sslmode=require", {"PGSSLMODE": "verify-full"}, "require"),
+        ("postgresql://shop@localhost,[2001:db8::1]:5432/shop", {}, "prefer"),
+    ],
+)
+def test_how_far_the_way_to_the_server_is_secured_is_in_url_and_environment(
+    url: str, environ: dict[str, str], mode: str | None
+) -> None:
+    assert look_at(url, None, [], environ).sslmode == mode
+
+
+@pytest.mark.parametrize(
+    ("wakeup", "found"),
+    [
+        (None, None),
+        ("nats://u:p@localhost:4222", None),
+        ("no messenger at all", None),
+        ("nats://u:p@nats.example", NATS),
+        ("tls://nats.example", Messenger(place="nats.example:4222", secured=True, login=False)),
+        ("amqp://127.0.0.1,mq.example?tls_ca=/ca.pem",
+         Messenger(place="127.0.0.1:5672,mq.example:5672", secured=True, login=False)),
+    ],
+)  # fmt: skip
+def test_how_far_the_way_to_the_messenger_is_secured_is_in_its_url(
+    wakeup: str | None, found: Messenger | None
+) -> None:
+    assert look_at("sqlite:///jobs.db", wakeup, [], {}).messenger == found
+
+
+def test_keys_that_others_can_read_and_a_password_among_the_arguments_are_found(
+    tmp_path: Path,
+) -> None:
+    wide, own = tmp_path / "wide.creds", tmp_path / "own.key"
+    for path, mode in ((wide, 0o644), (own, 0o600)):
+        path.touch()
+        path.chmod(mode)
+    found = look_at(f"{ELSEWHERE}?sslkey={own}", f"nats://h?creds={wide}", [ELSEWHERE], {})
+    assert found.keys == {str(wide): 0o644}
+    assert found.in_arguments
+    assert not look_at(ELSEWHERE, None, ["postgresql://shop@db.example/shop"], {}).in_arguments
+
+
+@pytest.mark.parametrize("well", [WELL, file(), facts(workers=[worker(), worker(2)])])
+def test_what_is_well_is_only_said_to_be(well: Facts) -> None:
+    assert {one.level for one in examine(well)} == {"ok"}
+    assert all(one.mend == "" for one in examine(well))
+
+
+def test_a_missing_privilege_is_not_mended_by_a_migration() -> None:
+    for amiss in (facts(denied="no", surroundings=None), server(lacking=["SELECT ON TABLE t"])):
+        (found,) = (one for one in examine(amiss) if one.name == "privileges")
+        assert "outlast migrate --grant" in found.mend
+        assert found.level == "problem" or found.mend.endswith("--grant shop.")
+        assert "schema" not in {one.name for one in examine(amiss) if one.level == "problem"}
+
+
+def test_only_a_schema_that_lacks_something_is_mended_by_a_migration() -> None:
+    steps = [Step(1, "core", "", "a", "0.1"), Step(2, "more", "", "b", "0.1")]
+    newer = Applied(3, "new", "c", "99.0", NOW)
+    others = Applied(1, "core", "another", "0.1", NOW)
+    behind = Applied(1, "core", "a", "0.1", NOW)
+    for row, helps in ((behind, True), (newer, False), (others, False)):
+        with pytest.raises(SchemaMismatch) as caught:
+            check_usable(steps, [row])
+        found = examine(facts(mismatch=str(caught.value), surroundings=None))
+        (amiss,) = (one for one in found if one.name == "schema")
+        assert ("Run `outlast migrate`" in amiss.mend) == helps
+        assert amiss.mend
+
+
+def test_the_clock_is_compared_with_the_moment_at_which_it_was_read() -> None:
+    slow = facts(now=NOW + 300, asked_at=NOW, workers=[])
+    (found,) = (one for one in examine(slow) if one.name == "clock")
+    assert "3.0 s ahead" in found.sentence
+
+
+def test_an_alias_is_a_name_of_a_task() -> None:
+    named = Application(spec="a:b", tasks=["draw"], aliases=["render"])
+    assert "unknown_tasks" not in {one.name for one in examine(facts(application=named))}
+
+
+def test_of_a_store_that_does_not_answer_only_this_machine_is_told() -> None:
+    found = examine(Facts(place="p", now=NOW, locks=WELL.locks, error="down"))
+    assert [one.name for one in found] == ["store", "lock_directory"]
+
+
+def test_the_document_has_stable_names() -> None:
+    found = examine(server(fsync="off"))
+    document = doctor_document("p", found)
+    assert set(document) == {"schema", "store", "problems", "findings"}
+    assert document["problems"] == 1
+    assert all(set(one) == set(Finding.__struct_fields__) for one in document["findings"])
+    json.dumps(document)
+
+
+def test_a_cleaner_of_temporary_files_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    (tmp_path / "tmp.conf").write_text(f"# tmp\nq {temporary} 1777 root root 10d\n")
+    (tmp_path / "x11.conf").write_text(f"D! {temporary}/.X11-unix 1777 root root 10d\n")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(temporary / "run"))
+    found = locks_of("postgresql://db/shop", [str(tmp_path)])
+    assert found.cleaned_by == f"{tmp_path / 'tmp.conf'}: q {temporary} 1777 root root 10d"
+    assert found.mode is None
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path))
+    assert locks_of("postgresql://db/shop", [str(tmp_path)]).cleaned_by is None
+    (tmp_path / "tmp.conf").write_text(f"q {temporary} 1777 root root -\n")
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(temporary / "run"))
+    assert locks_of("postgresql://db/shop", [str(tmp_path)]).cleaned_by is None

@@ -1,0 +1,231 @@
+"""What people and programs are shown: the names in these documents are a contract."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlast.insight.documents import job_document, jobs_document, phase_of, workers_document
+from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
+from outlast.model.job import Policy, State
+from outlast.store.rows import AttemptRow, StoredJob, WorkerRow, WorkerStatus
+
+ROW = StoredJob(
+    id=7,
+    task="mail",
+    queue="q",
+    state=State.RUNNING,
+    priority=5,
+    attempt_count=2,
+    failures=1,
+    losses=0,
+    token=71,
+    waiting=False,
+    args='{"to":"a\\u0000"}',
+    policy=Policy(),
+    run_at=0.0,
+    enqueued_at=0.5,
+    worker_id=3,
+    worker="w-2",
+    host="h",
+    key="k",
+    tenant="t",
+    started_at=1_893_456_000.25,
+    progress=Progress(0.4, "counting", "commit 400"),
+    checkpoint='{"commit":400}',
+)
+CLOSED = AttemptRow(
+    job_id=7,
+    token=70,
+    number=1,
+    outcome="signalled",
+    charge="failure",
+    started_at=1.0,
+    ended_at=2.0,
+    worker="w-1",
+    host="h",
+    pid=4711,
+    message="SIGKILL",
+    crash=Crash(kind=CrashKind.SIGNALLED, message="SIGKILL", signal="SIGKILL"),
+)
+
+
+def row(**changes: Any) -> StoredJob:
+    return msgspec.structs.replace(ROW, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "phase"),
+    [
+        ({"state": State.QUEUED, "failures": 0}, "queued"),
+        ({"state": State.QUEUED}, "queued"),
+        ({"state": State.QUEUED, "waiting": True}, "retrying"),
+        ({"state": State.QUEUED, "waiting": True, "failures": 0, "losses": 1}, "retrying"),
+        ({"state": State.QUEUED, "waiting": True, "failures": 0}, "scheduled"),
+        ({"state": State.QUEUED, "task": "unknown"}, "unservable"),
+        ({"state": State.QUEUED, "task": "unknown", "waiting": True}, "retrying"),
+        ({"state": State.QUEUED, "solo": 1}, "suspect"),
+        ({"state": State.QUEUED, "solo": 2, "waiting": True}, "suspect"),
+        ({"state": State.QUEUED, "solo": 1, "task": "unknown"}, "unservable"),
+        ({"solo": 1}, "running"),
+        ({"task": "unknown"}, "running"),
+        ({"state": State.DEAD}, "dead"),
+        ({"state": State.COMPLETED}, "completed"),
+        ({"state": State.CANCELLED}, "cancelled"),
+    ],
+    ids=str,
+)
+def test_a_phase_is_the_state_in_words_for_people(changes, phase):
+    assert phase_of(row(**changes), {"mail"}) == phase
+
+
+def test_without_the_known_tasks_nothing_is_called_unservable():
+    assert phase_of(row(state=State.QUEUED, task="unknown")) == "queued"
+
+
+def test_a_job_is_shown_with_all_that_the_contract_names():
+    document = job_document(ROW, [CLOSED], {"mail"})
+    assert next(iter(document)) == "schema"
+    assert document["schema"] == 1
+    assert set(document) >= {
+        "id",
+        "task",
+        "queue",
+        "state",
+        "phase",
+        "priority",
+        "attempt_count",
+        "failures",
+        "losses",
+        "token",
+        "worker",
+        "key",
+        "tenant",
+        "run_at",
+        "enqueued_at",
+        "started_at",
+        "ended_at",
+        "progress",
+        "checkpoint",
+        "args",
+        "result",
+        "error",
+        "attempts",
+    }
+    assert document["args"] == {"to": "a\x00"}
+    assert document["checkpoint"] == {"commit": 400}
+    said = {"fraction": 0.4, "stage": "counting", "message": "commit 400", "waits_for": None}
+    assert document["progress"] == said
+    assert document["started_at"] == "2030-01-01T00:00:00.250000+00:00"
+    assert document["ended_at"] is None
+    assert document["error"] == "signalled: SIGKILL"
+    json.dumps(document)
+
+
+def test_the_attempts_are_the_closed_ones_and_the_one_that_runs():
+    closed, running = job_document(ROW, [CLOSED])["attempts"]
+    names = [
+        "token",
+        "number",
+        "worker",
+        "host",
+        "pid",
+        "outcome",
+        "charged",
+        "started_at",
+        "ended_at",
+        "crash",
+    ]
+    assert set(closed) >= set(names)
+    assert set(closed) == set(running)
+    assert (closed["token"], closed["outcome"], closed["charged"]) == (70, "signalled", "failure")
+    assert closed["crash"] == {"kind": "signalled", "message": "SIGKILL", "signal": "SIGKILL"}
+    assert (running["token"], running["number"], running["worker"]) == (71, 2, "w-2")
+    assert (running["outcome"], running["charged"], running["crash"]) == ("running", None, None)
+
+
+def test_the_evidence_of_memory_is_shown_as_it_was_seen():
+    seen = MemoryEvidence(source="cgroup", oom_kills_before=0, oom_kills_after=1)
+    crash = Crash(kind=CrashKind.OUT_OF_MEMORY, memory=seen)
+    ended = msgspec.structs.replace(CLOSED, crash=crash)
+    (shown, _) = job_document(ROW, [ended])["attempts"]
+    told = {"source": "cgroup", "oom_kills_before": 0, "oom_kills_after": 1}
+    assert shown["crash"] == {"kind": "out_of_memory", "memory": told}
+
+
+def test_the_completing_attempt_is_shown_too():
+    done = row(state=State.COMPLETED, ended_at=3.0, result="[1]")
+    document = job_document(done, [CLOSED])
+    assert [attempt["outcome"] for attempt in document["attempts"]] == ["signalled", "completed"]
+    assert document["attempts"][1]["ended_at"] == "1970-01-01T00:00:03.000000+00:00"
+    assert document["result"] == [1]
+    assert document["error"] is None
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.DEAD, State.CANCELLED])
+def test_an_attempt_that_was_closed_is_not_shown_twice(state):
+    ended = row(state=state, token=70)
+    assert len(job_document(ended, [CLOSED])["attempts"]) == 1
+
+
+def test_a_job_that_never_ran_has_no_attempts_and_no_error():
+    fresh = row(state=State.QUEUED, token=None, attempt_count=0)
+    document = job_document(fresh, [])
+    assert (document["attempts"], document["error"]) == ([], None)
+
+
+def test_a_damaged_value_is_shown_as_it_is():
+    assert job_document(row(result="{broken"), [])["result"] == "{broken"
+
+
+def test_a_list_of_jobs_is_one_document_without_attempts():
+    document = jobs_document([ROW, row(id=6)], {"mail"})
+    assert document["schema"] == 1
+    assert [job["id"] for job in document["jobs"]] == [7, 6]
+    assert "attempts" not in document["jobs"][0]
+
+
+def test_workers_are_shown_with_all_that_the_contract_names():
+    worker = WorkerRow(
+        id=3,
+        name="w-2",
+        host="h",
+        pid=5,
+        status=WorkerStatus.DRAINING,
+        epoch=1,
+        beat=9,
+        heartbeat=2.0,
+        lease=60.0,
+        queues=[],
+        tasks=["mail"],
+        running=1,
+        started_at=0.0,
+        heartbeat_at=1.0,
+        lease_expires_at=61.0,
+        lock_path="/run/w-2.lock",
+    )
+    document = workers_document([worker], 2.0)
+    (shown,) = document["workers"]
+    assert set(shown) >= {
+        "id",
+        "name",
+        "host",
+        "pid",
+        "status",
+        "queues",
+        "tasks",
+        "running",
+        "heartbeat_at",
+        "lease_expires_at",
+        "started_at",
+        "presence",
+        "presence_off",
+        "wakeup",
+        "release",
+    }
+    assert (shown["status"], shown["presence"]) == ("draining", "lock_file")
+    assert shown["presence_off"] is None
+    json.dumps(document)

@@ -1,0 +1,239 @@
+"""The history checker: what it lets pass, and each thing that it must not let pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlast.insight.verify import RULES, Finding, document, findings_in, promise_of, verify
+from outlast.model.job import Policy, State
+from outlast.store.history import AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.rows import WorkerStatus
+
+
+def attempt(token: int, number: int, **more: Any) -> AttemptPast:
+    values: dict[str, Any] = {
+        "job_id": 1,
+        "token": token,
+        "number": number,
+        "outcome": "error",
+        "charge": "failure",
+        "started_at": float(token),
+        "ended_at": token + 0.5,
+        "has_crash": True,
+    }
+    return AttemptPast(**values | more)
+
+
+def completed(**more: Any) -> JobPast:
+    """Return a job that failed, was lost with its worker, and completed."""
+    values: dict[str, Any] = {
+        "id": 1,
+        "state": State.COMPLETED,
+        "attempt_count": 3,
+        "failures": 1,
+        "losses": 1,
+        "policy": Policy(),
+        "token": 9,
+        "started_at": 9.0,
+        "ended_at": 10.0,
+        "attempts": [attempt(2, 1), attempt(5, 2, outcome="lost_worker", charge="loss")],
+    }
+    return JobPast(**values | more)
+
+
+def running(**more: Any) -> JobPast:
+    values: dict[str, Any] = {"state": State.RUNNING, "ended_at": None, "worker_id": 4}
+    return completed(**values | {"worker_status": WorkerStatus.ACTIVE} | more)
+
+
+def dead(**more: Any) -> JobPast:
+    policy = Policy(retries=0, max_losses=0)
+    values: dict[str, Any] = {"state": State.DEAD, "attempt_count": 2, "token": 5, "policy": policy}
+    return completed(**values | more)
+
+
+def found(*jobs: JobPast, token_last: int = 100) -> list[Finding]:
+    page = HistoryPage(jobs=list(jobs), strays=[], token_last=token_last, next_after=None)
+    return list(findings_in(page))
+
+
+def snoozed(token: int, number: int, dropped: int = 0) -> AttemptPast:
+    values: dict[str, Any] = {"outcome": "snoozed", "charge": "none", "has_crash": False}
+    return attempt(token, number, dropped=dropped, **values)
+
+
+THINNED = completed(
+    attempt_count=9, failures=0, losses=0, token=30,
+    started_at=30.0, ended_at=31.0,
+    attempts=[snoozed(2, 1), snoozed(3, 2), snoozed(8, 7, 4), snoozed(9, 8, 4)],
+)  # fmt: skip
+
+
+HEALTHY = {
+    "the middle of many snoozes was dropped, and counted": THINNED,
+    "completed": completed(),
+    "running": running(),
+    "dead": dead(),
+    "dead, as its task said": dead(
+        policy=Policy(),
+        attempts=[attempt(2, 1), attempt(5, 2, outcome="dead", has_crash=False)],
+        failures=2,
+        losses=0,
+    ),
+    "never started": completed(
+        state=State.QUEUED, attempt_count=0, failures=0, losses=0, token=None, attempts=[],
+        started_at=None, ended_at=None,
+    ),
+    "requeued, its budgets fresh": completed(
+        state=State.QUEUED, attempt_count=2, failures=0, losses=0, token=5, started_at=None,
+        ended_at=None,
+    ),
+    "alone in a worker that died": completed(
+        attempts=[attempt(2, 1), attempt(5, 2, outcome="lost_worker")], failures=2, losses=0
+    ),
+    "a bystander whose losses are used up": completed(
+        attempts=[attempt(2, 1), attempt(5, 2, outcome="bystander", charge="none")],
+        failures=1, losses=0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_history_passes(name: str) -> None:
+    assert found(HEALTHY[name]) == []
+
+
+def with_attempts(*attempts: AttemptPast, **more: Any) -> JobPast:
+    return completed(attempts=list(attempts), **more)
+
+
+LOST = attempt(5, 2, outcome="lost_worker", charge="loss")
+
+VIOLATIONS: dict[str, tuple[str, Callable[[], JobPast]]] = {
+    "completed under a closed token": (
+        "one_accepted_end",
+        lambda: with_attempts(attempt(2, 1), attempt(9, 2, outcome="lost_worker", charge="loss")),
+    ),
+    "runs under a closed token": ("one_accepted_end", lambda: running(token=5)),
+    "a later attempt, a smaller token": (
+        "tokens_rise",
+        lambda: with_attempts(attempt(7, 1), LOST),
+    ),
+    "an attempt after the job's token": (
+        "tokens_rise",
+        lambda: completed(token=3, attempts=[attempt(2, 1), LOST]),
+    ),
+    "a token that was never drawn": ("tokens_rise", lambda: completed(token=101)),
+    "an attempt without evidence": (
+        "whole_evidence",
+        lambda: completed(attempts=[LOST], failures=0),
+    ),
+    "dropped, and not counted": (
+        "whole_evidence",
+        lambda: msgspec.structs.replace(
+            THINNED, attempts=[snoozed(2, 1), snoozed(3, 2), snoozed(9, 8, 4)]
+        ),
+    ),
+    "the first was dropped": (
+        "whole_evidence",
+        lambda: msgspec.structs.replace(THINNED, attempts=[snoozed(9, 8, 7)]),
+    ),
+    "the last was dropped": (
+        "whole_evidence",
+        lambda: msgspec.structs.replace(THINNED, attempts=[snoozed(2, 1), snoozed(8, 7, 6)]),
+    ),
+    "a charged attempt was dropped": (
+        "budgets",
+        lambda: msgspec.structs.replace(THINNED, failures=1),
+    ),
+    "evidence beyond the count": ("whole_evidence", lambda: completed(attempt_count=2)),
+    "a reason that is none": (
+        "known_reason",
+        lambda: with_attempts(attempt(2, 1, outcome="completed"), LOST),
+    ),
+    "a crash without a report": (
+        "known_reason",
+        lambda: with_attempts(attempt(2, 1, has_crash=False), LOST),
+    ),
+    "an innocent who was charged": (
+        "known_reason",
+        lambda: with_attempts(attempt(2, 1, outcome="released", has_crash=False), LOST),
+    ),
+    "an error that was not charged": (
+        "known_reason",
+        lambda: with_attempts(attempt(2, 1, charge="none"), LOST, failures=0),
+    ),
+    "failures out of nowhere": ("budgets", lambda: completed(failures=2)),
+    "losses out of nowhere": ("budgets", lambda: completed(losses=2)),
+    "alive beyond its budget": ("budgets", lambda: running(policy=Policy(retries=0))),
+    "dead within its budgets": ("dead_for_a_reason", lambda: dead(policy=Policy())),
+    "held after its end": ("held_by_a_live_worker", lambda: completed(worker_id=4)),
+    "ended without an end": ("ended_once", lambda: completed(ended_at=None)),
+    "an end though it runs": ("ended_once", lambda: running(ended_at=10.0)),
+}
+
+
+@pytest.mark.parametrize("name", VIOLATIONS)
+def test_a_violation_is_seen(name: str) -> None:
+    rule, broken = VIOLATIONS[name]
+    assert rule in {finding.rule for finding in found(broken()) if not finding.doubt}
+
+
+def test_every_rule_has_a_violation_or_a_doubt_here() -> None:
+    assert {rule for rule, _ in VIOLATIONS.values()} | {"one_holder"} == set(RULES)
+
+
+def test_what_only_a_clock_can_tell_is_a_doubt() -> None:
+    backwards = with_attempts(attempt(2, 1, ended_at=1.0), LOST)
+    overlapping = with_attempts(attempt(2, 1, ended_at=5.2), LOST)
+    into_the_last = with_attempts(attempt(2, 1), msgspec.structs.replace(LOST, ended_at=9.5))
+    for job in (backwards, overlapping, into_the_last):
+        (finding,) = found(job)
+        assert (finding.rule, finding.doubt) == ("one_holder", True)
+
+
+def test_an_orphan_is_a_doubt() -> None:
+    for status in (WorkerStatus.LOST, None):
+        (finding,) = found(running(worker_status=status))
+        assert (finding.rule, finding.doubt) == ("held_by_a_live_worker", True)
+
+
+def test_evidence_without_its_job_is_a_violation() -> None:
+    page = page_of([completed(attempts=[])], [*completed().attempts, attempt(3, 1, job_id=2)], 9, 5)
+    (finding,) = findings_in(page)
+    assert (finding.rule, finding.job_id) == ("evidence_of_a_job", 2)
+    assert promise_of(finding.rule).endswith(".")
+
+
+class Pages:
+    """An inspector that has pages only."""
+
+    def __init__(self, *pages: HistoryPage) -> None:
+        self.pages: dict[int | None, HistoryPage] = {0: pages[0]}
+        self.pages |= {page.next_after: later for page, later in pairwise(pages)}
+
+    async def history(self, after: int) -> HistoryPage:
+        return self.pages[after]
+
+
+async def test_all_pages_are_looked_at_until_there_is_enough_to_say() -> None:
+    broken = completed(token=101)
+    first = HistoryPage(jobs=[completed(), broken], strays=[], token_last=100, next_after=1)
+    last = HistoryPage(jobs=[broken], strays=[], token_last=100, next_after=None)
+    inspector: Any = Pages(first, last)
+    seen: list[int] = []
+    verified = await verify(inspector, on_page=lambda so_far: seen.append(so_far.jobs))
+    assert (verified.jobs, verified.attempts, seen) == (3, 6, [2, 3])
+    assert len(verified.violations) == 2
+    assert len((await verify(inspector, findings_max=1)).findings) == 1
+    assert document(verified)["violations"] == 2
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_says_what_it_promises(rule: str) -> None:
+    assert promise_of(rule).endswith(".")

@@ -1,0 +1,427 @@
+"""Why a job is where it is: every position once, and never an error whatever the rows hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from outlast.insight.why import POSITIONS, Answer, Situation, why, why_document
+from outlast.model.crash import Charge, Crash, CrashKind, Progress
+from outlast.model.job import Policy, State
+from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.statistics import COUNT_MAX, Place
+
+NOW = 1_893_456_000.0
+FAILED = AttemptRow(
+    job_id=7,
+    token=70,
+    number=1,
+    outcome="signalled",
+    charge=Charge.FAILURE,
+    started_at=NOW - 90,
+    ended_at=NOW - 60,
+    message="the runner was ended by SIGSEGV.",
+    crash=Crash(kind=CrashKind.SIGNALLED, neighbours=[7, 3]),
+)
+RELEASED = msgspec.structs.replace(
+    FAILED, token=71, number=2, outcome="released", charge=Charge.NONE, message="", crash=None
+)
+
+
+def job(**changes: Any) -> StoredJob:
+    row = StoredJob(
+        id=7,
+        task="render",
+        queue="slow",
+        state=State.QUEUED,
+        priority=0,
+        attempt_count=0,
+        failures=0,
+        losses=0,
+        token=None,
+        waiting=False,
+        args="{}",
+        policy=Policy(),
+        run_at=NOW - 30,
+        enqueued_at=NOW - 30,
+    )
+    return msgspec.structs.replace(row, **changes)
+
+
+def running(**changes: Any) -> StoredJob:
+    values = {"state": State.RUNNING, "attempt_count": 2, "token": 72, "worker_id": 1}
+    values |= {"worker": "W-1", "host": "h1", "started_at": NOW - 12}
+    return job(**(values | changes))
+
+
+def worker(number: int = 1, **changes: Any) -> WorkerRow:
+    row = WorkerRow(
+        id=number,
+        name=f"W-{number}",
+        host="h1",
+        pid=1,
+        status=WorkerStatus.ACTIVE,
+        epoch=1,
+        beat=1,
+        heartbeat=2.0,
+        lease=60.0,
+        queues=[],
+        tasks=["render"],
+        running=3,
+        started_at=NOW - 900,
+        heartbeat_at=NOW - 1,
+        lease_expires_at=NOW + 59,
+    )
+    return msgspec.structs.replace(row, **changes)
+
+
+def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Answer:
+    attempts, held = more.pop("attempts", []), more.pop("held", [])
+    place = Place(**more)
+    return why(
+        Situation(row=row, attempts=attempts, workers=workers, place=place, now=NOW, held=held)
+    )
+
+
+def said(answer: Answer) -> str:
+    return " ".join([*answer.sentences, "->", *answer.moves])
+
+
+UNDECODABLE = msgspec.structs.replace(
+    RELEASED, outcome="undecodable", message="no task render", repeats=37,
+    crash=Crash(kind=CrashKind.UNDECODABLE, release="2026.1"),
+)  # fmt: skip
+
+
+DEAD_ONE = worker(lock_free=True)
+REFUSED = worker(failing="exchange: NotPermitted: no UPDATE", failing_since=NOW - 90)
+CASES: list[tuple[str, Answer, list[str], int]] = [
+    (
+        "orphaned",
+        asked(running(), DEAD_ONE),
+        ["that worker is dead (its lock file on this machine is free)", "there is none: start one"],
+        0,
+    ),
+    ("orphaned", asked(running(), DEAD_ONE, worker(2)), ["One of worker W-2 gives it back"], 0),
+    ("no_workers", asked(job(), DEAD_ONE), ["the lock file of worker W-1 is free: dead"], 0),
+    (
+        "silent",
+        asked(running(), worker(unheard=61.0)),
+        ["nothing was heard of that worker for 1 min 1 s", "start one"],
+        0,
+    ),
+    (
+        "running",
+        asked(running(), worker(unheard=3.0, heartbeat_at=NOW - 9_000)),
+        ["heard of 3 s ago; its lease lasts 57 s more"],
+        0,
+    ),
+    (
+        "slots_held",
+        asked(job(), worker(running=2), held=[Held(12, 1, 14), Held(13, 1, 15)], due_here=3),
+        [
+            "All that runs there waits for other jobs and holds its slot: job 12 for job 14,",
+            "job 13 for job 15.",
+            "A task that enqueues the next step and returns",
+        ],
+        2,
+    ),
+    ("in_line", asked(job(), worker(running=2), held=[Held(12, 1, 14), Held(13, 1)]), ["It"], 0),
+    ("in_line", asked(job(), worker(running=2), held=[Held(12, 1, 14)]), ["It"], 0),
+    ("in_line", asked(job(), worker(running=1), worker(2), held=[Held(12, 1, 14)]), ["It"], 0),
+    (
+        "running",
+        asked(running(progress=Progress(waits_for=9)), worker()),
+        ["It waits for the result of job 9, and holds its slot."],
+        0,
+    ),
+    (
+        "failing",
+        asked(job(), REFUSED, worker(2, tasks=[]), due_alike=4),
+        [
+            "All that could take it fail at taking jobs: worker W-1.",
+            "Worker W-1 could hand in or take nothing for 1 min 30 s: NotPermitted: no UPDATE.",
+            "`outlast doctor`",
+        ],
+        3,
+    ),
+    ("in_line", asked(job(), REFUSED, worker(2)), ["Worker"], 0),
+    (
+        "running",
+        asked(running(), worker(failing="savings: StoreUnavailable: x", failing_since=NOW - 9)),
+        ["Worker W-1 could not do all its duties for 9.0 s: StoreUnavailable: x."],
+        0,
+    ),
+    (
+        "completed",
+        asked(job(state=State.COMPLETED, worker="W-1", started_at=NOW - 9, ended_at=NOW - 5)),
+        ["completed 5 s ago (2029-12-31 23:59:55 UTC) on worker W-1 after 4.0 s", "it is done"],
+        0,
+    ),
+    (
+        "cancelled",
+        asked(job(state=State.CANCELLED, ended_at=NOW - 5, attempt_count=1, checkpoint="1")),
+        ["after 1 attempt", "`outlast requeue 7`", "from its last checkpoint"],
+        0,
+    ),
+    (
+        "dead",
+        asked(
+            job(state=State.DEAD, ended_at=NOW, attempt_count=5, failures=4),
+            attempts=[FAILED, RELEASED],
+            dead_alike=3,
+        ),
+        ["failures is used up (4, 3 forgiven)", "Attempt 1 ended as signalled: the runner",
+         "`outlast requeue 7`", "from the start"],
+        2,
+    ),
+    (
+        "dead",
+        asked(job(state=State.DEAD, losses=11, key="k", attempt_count=11), key_holder=9),
+        ["budget of losses", "at a time unknown", "its key 'k' belongs to job 9"],
+        0,
+    ),
+    (
+        "dead",
+        asked(job(state=State.DEAD, attempt_count=1)),
+        ["it gave itself up"],
+        0,
+    ),
+    (
+        "scheduled",
+        asked(
+            job(attempt_count=37, waiting=True, run_at=NOW + 600), worker(), attempts=[UNDECODABLE]
+        ),
+        ["could not be decoded 37 times in a row, last by release 2026.1: no task render."],
+        0,
+    ),
+    (
+        "in_line",
+        asked(
+            job(attempt_count=1998), worker(),
+            attempts=[msgspec.structs.replace(RELEASED, outcome="snoozed", repeats=1998)],
+        ),
+        ["It was snoozed 1998 times in a row."],
+        0,
+    ),
+    (
+        "running",
+        asked(
+            running(
+                policy=Policy(timeout=60.0, stall_timeout=30.0),
+                hard_deadline=NOW + 48,
+                progress=Progress(0.4, "counting", "commit 400"),
+            ),
+            worker(),
+            beside=3,
+        ),
+        ["Attempt 2 (token 72) has been running for 12 s on worker W-1 (h1)", "heard of 1 s ago",
+         "its lease lasts 59 s more", "It last reported 40%, counting: commit 400.",
+         "Of its timeout of 1 min, 48 s are left.", "report or save for 30 s"],
+        2,
+    ),
+    ("running", asked(running(), worker(drain_requested=True)), ["no timeout", "is draining"], 0),
+    (
+        "stopping",
+        asked(running(cancel_requested=True), worker()),
+        ["asked to stop, and has not obeyed", "cancelled once it stops"],
+        0,
+    ),
+    (
+        "overdue",
+        asked(running(policy=Policy(timeout=5.0), hard_deadline=NOW - 7), worker()),
+        ["Its timeout of 5.0 s was over 7.0 s ago", "any other does"],
+        0,
+    ),
+    (
+        "silent",
+        asked(running(), worker(heartbeat_at=NOW - 70)),
+        ["nothing was heard of that worker for 1 min 10 s", "lease is 1 min", "there is none"],
+        0,
+    ),
+    (
+        "orphaned",
+        asked(running(), worker(status=WorkerStatus.LOST, stopped_at=NOW - 9, cause="lock free")),
+        ["worker is lost, as of 9 s ago (lock free)", "an orphan", "there is none: start one"],
+        0,
+    ),
+    ("orphaned", asked(running(), worker(2)), ["not known to the store", "worker W-2 gives it"], 0),
+    (
+        "scheduled",
+        asked(job(waiting=True, run_at=NOW + 90), worker(), waiting=5),
+        ["It is due in 1 min 30 s, at 2030-01-01 00:01:30 UTC.", "A worker takes it when"],
+        4,
+    ),
+    (
+        "scheduled",
+        asked(job(waiting=True, run_at=NOW + 90), waiting=1),
+        ["No worker is alive", "Start a worker"],
+        0,
+    ),
+    (
+        "retrying",
+        asked(
+            job(waiting=True, run_at=NOW + 4, failures=1, attempt_count=1),
+            worker(),
+            attempts=[FAILED],
+            retrying=2,
+        ),
+        ["Attempt 1 ended as signalled", "used 1 of 3 failures", "Attempt 2 is due in 4.0 s"],
+        1,
+    ),
+    (
+        "suspect",
+        asked(job(solo=1, losses=1), worker(), attempts=[FAILED], incident=[3, 5], suspects=3),
+        ["shared a process that died with jobs 3, 5, so it runs alone in a runner",
+         "has a runner to spare"],
+        2,
+    ),
+    (
+        "suspect",
+        asked(job(solo=2, waiting=True, run_at=NOW + 4), worker(), suspects=COUNT_MAX),
+        ["alone in a whole worker", "is due in 4.0 s"],
+        COUNT_MAX - 1,
+    ),
+    ("no_workers", asked(job(), worker(heartbeat_at=0), due=8), ["nothing was heard of worker"], 7),
+    (
+        "no_workers",
+        asked(job(), worker(status=WorkerStatus.STOPPED), due=1),
+        ["No worker is alive.", "knows the task 'render'"],
+        0,
+    ),
+    (
+        "unservable",
+        asked(job(), worker(tasks=["mail"]), worker(2, tasks=[]), due_alike=4, due_here=6),
+        ["No live worker knows the task 'render'; there is workers W-1, W-2.", "an alias"],
+        3,
+    ),
+    (
+        "lacks_tags",
+        asked(job(), worker(tasks=["mail"], lacks={"render": ["gpu"]}), due_alike=4),
+        ["No worker that knows the task 'render' has the tag 'gpu'", "Start a worker"],
+        3,
+    ),
+    (
+        "lacks_tags",
+        asked(job(), worker(lacks={"render": ["gpu", "eu"]})),
+        ["all of the tags 'eu', 'gpu'"],
+        0,
+    ),
+    (
+        "queue_not_served",
+        asked(job(), worker(queues=["fast"]), worker(2, tasks=[], queues=["slow"]), due_here=2),
+        ["No worker that knows the task 'render' serves the queue 'slow'; worker W-1 knows it.",
+         "--queues slow"],
+        1,
+    ),
+    (
+        "draining",
+        asked(job(), worker(status=WorkerStatus.DRAINING), worker(2, drain_requested=True)),
+        ["All that could take it are draining: workers W-1, W-2.", "The next worker"],
+        0,
+    ),
+    (
+        "in_line",
+        asked(job(), worker(), worker(2, running=1), before=41, due_here=50),
+        ["due for 30 s, with 41 jobs before it", "Workers W-1, W-2 can take it and run 4 attempts",
+         "after those before it"],
+        49,
+    ),
+    (
+        "in_line",
+        asked(job(), worker(queues=["slow"], running=1), before=COUNT_MAX),
+        ["10000 or more jobs before it", "Worker W-1 can take it and runs 1 attempt"],
+        0,
+    ),
+    ("in_line", asked(job(), worker()), ["nothing before it in its queue"], 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("position", "answer", "words", "others"),
+    CASES,
+    ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)],
+)
+def test_a_job_is_explained(position: str, answer: Answer, words: list[str], others: int) -> None:
+    assert answer.position == position
+    for each in words:
+        assert each in said(answer), said(answer)
+    assert answer.others == others
+    assert answer.sentences
+    assert answer.moves
+
+
+def test_every_position_is_shown_above() -> None:
+    assert {case[0] for case in CASES} == set(POSITIONS)
+
+
+def test_the_document_has_stable_names() -> None:
+    answer = asked(job(), worker(), due_here=COUNT_MAX + 1)
+    document = why_document(job(), answer)
+    assert set(document) == {
+        "schema", "id", "task", "queue", "state",
+        "position", "sentences", "moves", "others", "others_at_least",
+    }  # fmt: skip
+    assert (document["position"], document["others_at_least"]) == ("in_line", True)
+    json.dumps(document)
+
+
+TEXTS = st.text(max_size=30)
+TIMES = st.none() | st.floats(allow_nan=False)
+SOME = st.floats(allow_nan=False)
+NUMBERS = st.integers(min_value=0, max_value=COUNT_MAX)
+ROWS = st.builds(
+    job,
+    task=TEXTS,
+    queue=st.sampled_from(["slow", "fast"]),
+    state=st.sampled_from(State),
+    attempt_count=NUMBERS,
+    failures=NUMBERS,
+    losses=NUMBERS,
+    token=st.none() | NUMBERS,
+    waiting=st.booleans(),
+    run_at=SOME,
+    worker_id=st.none() | st.just(1),
+    worker=st.none() | TEXTS,
+    key=st.none() | TEXTS,
+    started_at=TIMES,
+    ended_at=TIMES,
+    hard_deadline=TIMES,
+    cancel_requested=st.booleans(),
+    progress=st.none() | st.builds(Progress, st.none() | st.floats(), st.none() | TEXTS, TEXTS),
+    solo=st.integers(0, 2),
+    policy=st.builds(Policy, timeout=TIMES, stall_timeout=TIMES),
+)
+WORKERS = st.builds(
+    worker,
+    status=st.sampled_from(WorkerStatus),
+    name=TEXTS,
+    queues=st.lists(st.sampled_from(["slow", "fast"]), max_size=2),
+    tasks=st.lists(TEXTS, max_size=2),
+    lacks=st.dictionaries(TEXTS, st.lists(TEXTS, max_size=2), max_size=2),
+    heartbeat_at=SOME,
+    lease=st.floats(min_value=0.1, max_value=1e9),
+    lease_expires_at=SOME,
+    stopped_at=TIMES,
+    cause=st.none() | TEXTS,
+    drain_requested=st.booleans(),
+)
+
+
+@settings(max_examples=200, deadline=None, phases=set(Phase) - {Phase.explain})
+@given(ROWS, st.lists(WORKERS, max_size=3), NUMBERS, st.sampled_from([[], [FAILED, RELEASED]]))
+def test_no_row_is_beyond_explanation(row, workers, number, attempts) -> None:
+    place = dict.fromkeys(Place.__struct_fields__[:9], number)
+    about = Situation(row=row, attempts=attempts, workers=workers, place=Place(**place), now=NOW)
+    answer = why(about)
+    assert answer.position in POSITIONS
+    assert answer.sentences
+    assert answer.moves
+    assert answer.others >= 0
+    assert not set("\x00\x1b\n\u202e") & set(said(answer))
+    json.dumps(why_document(row, answer))

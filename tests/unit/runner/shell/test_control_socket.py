@@ -1,0 +1,188 @@
+"""The door between a command and its runner: who may come in, and what is said to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError
+from outlast.model.crash import Progress
+from outlast.runner.shell import control_socket as module
+from outlast.runner.shell.control_socket import Checkpoint, Door, Report, ask
+from outlast.store.values import Answer
+from tests.unit.test_attempt import FakeLink, attempt_of
+
+TOKEN = 70
+SECONDS = 10.0
+
+
+@pytest.fixture
+def link() -> FakeLink:
+    return FakeLink()
+
+
+@pytest.fixture(params=["a name", "a file"])
+async def door(request, link, monkeypatch) -> AsyncIterator[Door]:
+    if request.param == "a file":
+        monkeypatch.setattr(sys, "platform", "darwin")
+    elif not sys.platform.startswith("linux"):
+        pytest.skip("only Linux has sockets without a file")
+    async with Door(attempt_of(link, max_payload=1000)) as opened:
+        yield opened
+
+
+async def say(door: Door, request: Checkpoint | Report) -> None:
+    await asyncio.to_thread(ask, door.address, request)
+
+
+async def test_a_checkpoint_is_saved_and_a_report_is_passed_on(door, link):
+    await say(door, Checkpoint(TOKEN, "page 4"))
+    await say(door, Report(TOKEN, 0.5, "half", "render"))
+    assert link.saves == [(1, TOKEN, 1, '"page 4"')]
+    assert link.reports == [Progress(fraction=0.5, message="half", stage="render")]
+
+
+async def test_who_names_another_token_is_too_late(door, link):
+    for request in (Checkpoint(TOKEN - 1, "x"), Report(TOKEN - 1, 0.5)):
+        with pytest.raises(LostLease, match="not the current one"):
+            await say(door, request)
+    assert (link.saves, link.reports) == ([], [])
+
+
+async def test_what_the_store_refuses_is_said(door, link):
+    link.answer = Answer.REFUSED
+    with pytest.raises(LostLease, match="token 70"):
+        await say(door, Checkpoint(TOKEN, "x"))
+    link.answer = Answer.BUSY
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await say(door, Checkpoint(TOKEN, "x"))
+    with pytest.raises(BadArguments, match="1000 are allowed"):
+        await say(door, Checkpoint(TOKEN, "x" * 2000))
+
+
+async def test_nobody_is_there_any_more(link):
+    async with Door(attempt_of(link)) as door:
+        address = door.address
+    with pytest.raises(StoreUnavailable, match="is gone"):
+        await asyncio.to_thread(ask, address, Checkpoint(TOKEN, "x"))
+
+
+async def test_a_file_goes_with_its_door(link, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    async with Door(attempt_of(link)) as door:
+        folder = Path(door.address).parent
+        assert folder.stat().st_mode & 0o077 == 0, "others cannot even look for it"
+    assert not folder.exists()
+
+
+DEEP = b'{"type":"Report","token":70,"x":' + b"[" * 5_000 + b"\n"
+
+
+@pytest.mark.parametrize(
+    "line", [b"nonsense\n", b"[]\n", b'{"type":"Drop"}\n', b"\xff\n", b"\n", DEEP]
+)
+async def test_what_is_not_understood_is_said_and_the_next_one_is_served(door, link, line):
+    assert b"not understood" in await asyncio.to_thread(exchange, door.address, line)
+    await say(door, Report(TOKEN, 1.0))
+    assert len(link.reports) == 1
+
+
+async def test_a_line_without_end_is_cut_off(door, link):
+    assert await asyncio.to_thread(exchange, door.address, b"x" * (module.REQUEST_MAX * 2)) == b""
+    await say(door, Report(TOKEN, 1.0))
+
+
+async def test_other_users_are_not_served(door, link, monkeypatch):
+    if not hasattr(socket, "SO_PEERCRED"):
+        pytest.skip("the folder's mode is what keeps them out")
+    monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+    monkeypatch.setattr(struct, "unpack", lambda *_: (1, 999, 999))
+    with pytest.raises(UsageError, match="own user"):
+        await say(door, Checkpoint(TOKEN, "x"))
+    assert link.saves == []
+
+
+def exchange(address: str, line: bytes) -> bytes:
+    """Send bytes; return all that comes back."""
+    with socket.socket(socket.AF_UNIX) as door:
+        door.connect(module._path(address))
+        try:
+            door.sendall(line)
+            return door.recv(65_536)
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
+
+
+@pytest.mark.parametrize("answer", [b"nonsense\n", b"[]\n", b"[" * 5_000 + b"\n", b"\xff\n"])
+async def test_an_answer_that_is_none_is_an_error_of_the_store(answer, tmp_path):
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer)
+        writer.close()
+
+    address = str(tmp_path / "door")
+    async with await asyncio.start_unix_server(answers, address):
+        with pytest.raises(StoreUnavailable, match="not understood"):
+            await asyncio.to_thread(ask, address, Report(TOKEN, 1.0))
+
+
+async def test_an_error_that_nobody_foresaw_is_told_as_one_of_the_store(door, link, monkeypatch):
+    monkeypatch.setattr(link, "save", lambda *_: 1 / 0)
+    with pytest.raises(StoreUnavailable, match="division"):
+        await say(door, Checkpoint(TOKEN, "x"))
+
+
+def test_errors_have_the_names_under_which_they_travel():
+    assert set(module._ERRORS) == {"LostLease", "UsageError", "BadArguments", "StoreUnavailable"}
+    assert module._ERRORS["UsageError"] is UsageError
+
+
+def heard_at(address: str, sent: bytes = b"") -> bytes:
+    """Return what is said to a caller that has sent no whole line."""
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(SECONDS)
+        door.connect(module._path(address))
+        with contextlib.suppress(BrokenPipeError):
+            door.sendall(sent)
+        with door.makefile("rb") as answer:
+            return answer.readline()
+
+
+async def test_of_another_user_not_a_byte_is_read(door, monkeypatch):
+    """Their connections, of two megabytes each, would end the runner for want of memory."""
+    monkeypatch.setattr(module, "_same_user", lambda peer: False)
+    read: list[bytes] = []
+    monkeypatch.setattr(module._Caller, "data_received", lambda self, data: read.append(data))
+    for sent in (b"", b"x" * 50_000):
+        assert b"own user" in await asyncio.to_thread(heard_at, door.address, sent)
+    assert read == []
+
+
+async def test_who_sends_nothing_is_cut_off(door, link, monkeypatch):
+    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.05)
+    assert await asyncio.to_thread(heard_at, door.address, b"half a li") == b""
+    await say(door, Report(TOKEN, 1.0))
+
+
+async def test_callers_at_once_are_bounded_and_the_next_is_told(door, link, monkeypatch):
+    monkeypatch.setattr(module, "CALLERS_MAX", 2)
+    waiting = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    for each in waiting:
+        each.connect(module._path(door.address))
+    while door._callers < 2:
+        await asyncio.sleep(0)
+    with pytest.raises(StoreUnavailable, match="ask again"):
+        await say(door, Report(TOKEN, 1.0))
+    for each in waiting:
+        each.close()
+    while door._callers:
+        await asyncio.sleep(0)
+    await say(door, Report(TOKEN, 1.0))

@@ -1,0 +1,74 @@
+"""The task that runs commands: what it tells them, and how it judges their ends."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from outlast.attempt import set_current
+from outlast.errors import Snooze
+from outlast.runner import main
+from outlast.runner.shell import task
+from outlast.runner.shell.command import CommandFailed
+from tests.unit.test_attempt import FakeLink, attempt_of
+
+
+@pytest.fixture(autouse=True)
+def _stdout_of_the_runner(capfd):
+    """What commands write goes to descriptor 1."""
+
+
+async def run(script: str, **options):
+    set_current(attempt_of(FakeLink(), **options))  # each test has a context of its own
+    return await task.command(["sh", "-c", script])
+
+
+def test_a_command_is_told_of_its_own_attempt_and_not_of_an_outer_one(monkeypatch):
+    monkeypatch.setenv("OUTLAST_CHECKPOINT", "of an outer job")
+    monkeypatch.setenv("OUTLAST_TOKEN", "1")
+    told = task.environment(attempt_of(FakeLink()), "@door")
+    assert "OUTLAST_CHECKPOINT" not in told
+    assert (told["OUTLAST_JOB_ID"], told["OUTLAST_TOKEN"]) == ("1", "70")
+    assert (told["OUTLAST_SOCKET"], told["OUTLAST_TENANT"]) == ("@door", "acme")
+    assert told["PATH"] == os.environ["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "text"),
+    [('"page 4"', "page 4"), ('{"page":4}', '{"page": 4}'), ("7", "7"), ('""', "")],
+)
+def test_a_checkpoint_is_handed_over_as_its_text(checkpoint, text):
+    told = task.environment(attempt_of(FakeLink(), checkpoint), "@door")
+    assert told["OUTLAST_CHECKPOINT"] == text
+
+
+async def test_an_end_is_judged_by_its_code():
+    assert await run("echo a; echo b") == {"exit_code": 0, "output": ["a", "b"]}
+    with pytest.raises(CommandFailed, match="exited with 3") as failed:
+        await run("echo a; exit 3")
+    assert (failed.value.exit_code, failed.value.output) == (3, ["a"])
+    with pytest.raises(CommandFailed, match="died of SIGSEGV") as failed:
+        await run("kill -SEGV $$")
+    assert (failed.value.exit_code, failed.value.signal) == (None, "SIGSEGV")
+
+
+async def test_a_command_that_says_not_now_waits_longer_each_time():
+    with pytest.raises(Snooze, match="exited with 75") as again:
+        await run("exit 75")  # at its third attempt
+    assert again.value.seconds == 8.0
+
+
+async def test_a_result_is_never_too_large_for_the_application():
+    """Control characters take six bytes of JSON each."""
+    result = await run(r"yes $(printf '\001\001\001') | head -n 1000", max_payload=1024)
+    assert 5 < len(result["output"]) < 50
+    assert result["output"][-1] == "\x01" * 3
+
+
+def test_a_runner_without_a_worker_kills_itself_last(monkeypatch):
+    kills: list[int] = []
+    monkeypatch.setattr(main, "kill_group", kills.append)
+    monkeypatch.setattr(main, "groups_of", lambda sids: {os.getpgrp(), 7})
+    main._end_with_worker()
+    assert kills == [7, os.getpgrp()]

@@ -1,0 +1,288 @@
+"""Work that was asked to stop and returns is not finished, unless it says so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.attempt import StopReason
+from outlast.model.crash import LIMITS, CrashKind
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.stacks import line_of
+from tests.unit.runner.test_execute import Bench, kind_of
+
+
+@pytest.fixture
+async def bench():
+    bench = Bench()
+    yield bench
+    bench.executor.close()
+
+
+STOPS = [
+    ("cancel", OutcomeKind.CANCELLED, None),
+    ("drain", OutcomeKind.RELEASED, None),
+    ("timeout", OutcomeKind.CRASHED, CrashKind.TIMEOUT),
+    ("stalled", OutcomeKind.CRASHED, CrashKind.STALLED),
+    ("unresponsive", OutcomeKind.CRASHED, CrashKind.UNRESPONSIVE),
+    ("lease_lost", OutcomeKind.CRASHED, CrashKind.LOST_LEASE),
+]
+
+
+@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
+async def test_a_coroutine_is_cancelled_and_ends_by_the_reason(bench, reason, kind, crash):
+    started = asyncio.Event()
+
+    @bench.app.task
+    async def waits() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    bench.start(waits)
+    await started.wait()
+    bench.executor.stop(1, reason)
+    outcome = (await bench.end()).outcome
+    assert (outcome.kind, kind_of(outcome)) == (kind, crash)
+    shown = [line_of(stack, token) for token, stack in bench.link.stacks]
+    assert len(shown) == (reason in LIMITS)  # at a limit it says where it stands
+    assert all(line is not None and line.endswith(" in waits") for line in shown)
+
+
+@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
+async def test_an_attempt_that_is_stopped_before_its_first_step_ends_as_well(
+    bench, reason, kind, crash
+):
+    """Start and stop may come in one read of the socket."""
+
+    @bench.app.task
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    bench.start(waits)
+    bench.executor.stop(1, reason)
+    outcome = (await bench.end()).outcome
+    assert (outcome.kind, kind_of(outcome)) == (kind, crash)
+
+
+@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
+async def test_a_plain_function_can_look_and_obey(bench, reason, kind, crash):
+    started, stopped = threading.Event(), threading.Event()
+
+    @bench.app.task
+    def looks() -> None:
+        started.set()
+        stopped.wait(10)
+        if outlast.current().stop_reason == StopReason(reason):
+            raise RuntimeError("I was told to stop")
+
+    bench.start(looks)
+    await asyncio.to_thread(started.wait, 10)
+    bench.executor.stop(1, reason)
+    stopped.set()
+    outcome = (await bench.end()).outcome
+    assert (outcome.kind, kind_of(outcome)) == (kind, crash)
+
+
+async def test_stopping_what_does_not_run_is_fine(bench):
+    bench.executor.stop(99, "cancel")
+
+
+# ------------------------------------------------------------------- returns once it was asked
+
+Body = Callable[[outlast.Attempt], Any]
+
+
+async def stopped_plain(bench: Bench, body: Body, reason: str) -> Outcome:
+    """Run a plain function whose ``body`` begins once it has been asked to stop."""
+    started, stopped = threading.Event(), threading.Event()
+
+    @bench.app.task(name="looks")
+    def looks() -> Any:
+        started.set()
+        stopped.wait(60)
+        return body(outlast.current())
+
+    bench.start(looks)
+    await asyncio.to_thread(started.wait, 60)
+    bench.executor.stop(1, reason)
+    stopped.set()
+    return (await bench.end()).outcome
+
+
+async def stopped_async(bench: Bench, body: Body, reason: str) -> Outcome:
+    """Run a coroutine that swallows its cancellation, and then ``body``."""
+    started = asyncio.Event()
+
+    @bench.app.task(name="swallows")
+    async def swallows() -> Any:
+        started.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return body(outlast.current())
+
+    bench.start(swallows)
+    await started.wait()
+    bench.executor.stop(1, reason)
+    return (await bench.end()).outcome
+
+
+def swallow(attempt: outlast.Attempt) -> str:
+    with contextlib.suppress(outlast.Stopped):
+        attempt.check()
+    return "a part"
+
+
+WAYS_TO_SEE: list[Body] = [
+    lambda attempt: "a part" if attempt.stopping else "all of it",
+    lambda attempt: "a part" if attempt.stop_reason else "all of it",
+    swallow,
+]
+
+
+@pytest.mark.parametrize("body", WAYS_TO_SEE, ids=["stopping", "stop_reason", "check"])
+@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
+async def test_a_plain_function_that_has_seen_the_stop_and_returns_is_not_finished(
+    bench, body, reason, kind, crash
+):
+    outcome = await stopped_plain(bench, body, reason)
+    assert (outcome.kind, kind_of(outcome), outcome.result) == (kind, crash, None)
+
+
+@pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
+async def test_a_coroutine_that_swallows_its_cancellation_is_not_finished(
+    bench, reason, kind, crash
+):
+    outcome = await stopped_async(bench, lambda _: "a part", reason)
+    assert (outcome.kind, kind_of(outcome), outcome.result) == (kind, crash, None)
+
+
+@pytest.mark.parametrize("stopped", [stopped_plain, stopped_async], ids=["plain", "async"])
+@pytest.mark.parametrize("reason", [each[0] for each in STOPS])
+async def test_it_is_finished_if_it_says_so(bench, stopped, reason):
+    def body(attempt: outlast.Attempt) -> str:
+        assert attempt.stopping
+        return attempt.finish("all of it")
+
+    outcome = await stopped(bench, body, reason)
+    assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, '"all of it"')
+
+
+@pytest.mark.parametrize("reason", [each[0] for each in STOPS])
+async def test_work_that_has_not_seen_the_stop_is_whole(bench, reason):
+    outcome = await stopped_plain(bench, lambda _: "all of it", reason)
+    assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, '"all of it"')
+
+
+async def test_a_coroutine_that_never_waits_again_has_not_seen_the_stop(bench):
+    @bench.app.task
+    async def at_once() -> str:
+        return "all of it"
+
+    bench.start(at_once)
+    bench.executor.stop(1, "drain")
+    assert (await bench.end()).outcome.result == '"all of it"'
+
+
+async def test_the_release_of_what_returned_says_how_to_finish(bench):
+    outcome = await stopped_async(bench, lambda _: "a part", "drain")
+    assert "attempt.finish" in outcome.message
+
+
+async def test_what_completed_itself_in_a_transaction_has_said_so(bench):
+    def body(attempt: outlast.Attempt) -> None:
+        assert attempt.stopping
+        attempt.completed_in = True
+
+    assert (await stopped_plain(bench, body, "drain")).kind is OutcomeKind.COMPLETED
+
+
+@pytest.mark.parametrize("reason", [each[0] for each in STOPS])
+async def test_only_a_cancelled_job_is_cancelled(bench, reason):
+    seen: list[bool] = []
+    outcome = await stopped_plain(bench, lambda attempt: seen.append(attempt.cancelled), reason)
+    assert seen == [reason == "cancel"]
+    obeyed = OutcomeKind.CANCELLED if seen[0] else OutcomeKind.COMPLETED
+    assert outcome.kind is obeyed, "to see that the job is not cancelled is to see no stop"
+
+
+async def test_check_passes_by_those_who_catch_exceptions(bench):
+    def body(attempt: outlast.Attempt) -> str:
+        with contextlib.suppress(Exception):
+            attempt.check()
+        return "a part"
+
+    outcome = await stopped_plain(bench, body, "drain")
+    assert (outcome.kind, outcome.message) == (OutcomeKind.RELEASED, "the worker is stopping")
+
+
+async def test_check_does_nothing_while_all_is_well_and_stopped_out_of_nowhere_is_an_error(bench):
+    @bench.app.task
+    async def works() -> str:
+        outlast.current().check()
+        return "all of it"
+
+    @bench.app.task
+    async def odd() -> None:
+        raise outlast.Stopped
+
+    assert (await bench.outcome(works)).kind is OutcomeKind.COMPLETED
+    assert kind_of(await bench.outcome(odd)) is CrashKind.ERROR
+
+
+# ------------------------------------------------------------------ decides once it was asked
+
+
+def raising(error: BaseException) -> Body:
+    def body(attempt: outlast.Attempt) -> None:
+        assert attempt.stopping
+        raise error
+
+    return body
+
+
+VERDICTS = [outlast.Cancel("why"), outlast.Dead("why"), outlast.Retry(after=7.0)]
+
+
+@pytest.mark.parametrize("stopped", [stopped_plain, stopped_async], ids=["plain", "async"])
+@pytest.mark.parametrize("error", VERDICTS, ids=lambda each: type(each).__name__)
+async def test_a_deploy_neither_ends_nor_charges_a_job_by_what_its_task_then_raises(
+    bench, stopped, error
+):
+    outcome = await stopped(bench, raising(error), "drain")
+    assert (outcome.kind, outcome.crash) == (OutcomeKind.RELEASED, None)
+    assert outcome.delay == (7.0 if isinstance(error, outlast.Retry) else None)
+
+
+@pytest.mark.parametrize("error", VERDICTS, ids=lambda each: type(each).__name__)
+async def test_nor_does_a_lost_lease(bench, error):
+    outcome = await stopped_plain(bench, raising(error), "lease_lost")
+    assert kind_of(outcome) is CrashKind.LOST_LEASE
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(outlast.Cancel(), OutcomeKind.CANCELLED), (outlast.Dead(), OutcomeKind.DEAD)],
+    ids=["Cancel", "Dead"],
+)
+@pytest.mark.parametrize("reason", ["timeout", "stalled", "cancel"])
+async def test_a_verdict_on_the_job_s_own_limit_or_cancel_stands(bench, error, kind, reason):
+    assert (await stopped_plain(bench, raising(error), reason)).kind is kind
+
+
+async def test_a_verdict_of_a_task_that_has_seen_no_stop_stands(bench):
+    def body(_: outlast.Attempt) -> None:
+        raise outlast.Dead("no such order")
+
+    assert (await stopped_plain(bench, body, "drain")).kind is OutcomeKind.DEAD
+
+
+@pytest.mark.parametrize("stopped", [stopped_plain, stopped_async], ids=["plain", "async"])
+async def test_a_snooze_stands_whatever_was_asked(bench, stopped):
+    outcome = await stopped(bench, raising(outlast.Snooze(5)), "drain")
+    assert (outcome.kind, outcome.delay) == (OutcomeKind.SNOOZED, 5.0)

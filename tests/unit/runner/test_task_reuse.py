@@ -1,0 +1,253 @@
+"""Attempts share an asyncio task one after the other, as long as none of them can tell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.model.lifecycle import OutcomeKind
+from outlast.runner.task_reuse import TURN_MAX
+from tests.unit.runner.test_execute import Bench
+from tests.unit.worker.worker_kit import claimed
+
+BOUND = contextvars.ContextVar("bound", default="nothing")
+LIST: contextvars.ContextVar[list[str]] = contextvars.ContextVar("list")
+kept: list[Any] = []
+
+
+@pytest.fixture
+async def bench():
+    bench = Bench()
+    yield bench
+    kept.clear()
+    bench.executor.close()
+
+
+async def ends(bench: Bench, count: int) -> list[OutcomeKind]:
+    async with asyncio.timeout(60):
+        while len(bench.link.ends) < count:
+            await bench.link.told.wait()
+            bench.link.told.clear()
+    return [end.outcome.kind for end in bench.link.ends]
+
+
+def start(bench: Bench, *names: str) -> None:
+    bench.executor.start([claimed(token, name) for token, name in enumerate(names, 1)])
+
+
+async def test_attempts_that_wait_for_nothing_share_a_task_under_a_name_of_their_own(bench):
+    seen: list[tuple[int, str]] = []
+
+    @bench.app.task
+    async def small() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        seen.append((id(task), task.get_name()))
+
+    start(bench, *["small"] * 3)
+    assert await ends(bench, 3) == [OutcomeKind.COMPLETED] * 3
+    assert len({number for number, _ in seen}) == 1
+    assert [name for _, name in seen] == ["job 1", "job 2", "job 3"]
+
+
+def me() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+LEFTOVERS: dict[str, Callable[[], object]] = {
+    "a reference": lambda: kept.append(me()),
+    "a weak reference": lambda: kept.append(weakref.ref(me(), lambda _: None)),
+    "a callback": lambda: me().add_done_callback(kept.append),
+    "a wish to cancel": lambda: me().cancel(),
+    "a wish taken back": lambda: (me().cancel(), me().uncancel()),
+    "an attribute": lambda: setattr(me(), "session", "of somebody else"),
+    "a variable": lambda: BOUND.set("something"),
+}
+
+
+@pytest.mark.parametrize("what", LEFTOVERS)
+async def test_what_an_attempt_leaves_at_its_task_or_context_no_other_one_finds(bench, what):
+    """A session that is keyed by the task, for one, would be committed by the next job."""
+    found: list[Any] = []
+
+    @bench.app.task
+    async def leaves() -> None:
+        LEFTOVERS[what]()
+
+    @bench.app.task
+    async def looks() -> None:
+        await asyncio.sleep(0)  # a wish to cancel would end it here
+        found.append((me() in kept, [ref() is me() for ref in kept if callable(ref)]))
+        assert not hasattr(me(), "session")
+        found.append(BOUND.get())
+
+    start(bench, "leaves", "looks")
+    assert await ends(bench, 2) == [OutcomeKind.COMPLETED] * 2
+    inherited, bound = found
+    assert inherited[0] is False
+    assert True not in inherited[1]
+    assert bound == "nothing"
+    if what == "a callback":
+        assert len(kept) == 1, "called at the end of its attempt"
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_attempts_find_the_context_in_which_the_executor_was_made(plain):
+    """Not that of whoever happens to start them: in process, of an attempt that has just ended."""
+    found: list[str] = []
+    BOUND.set("by the lifespan")
+    bench = Bench()
+    BOUND.set("by somebody else")
+
+    @bench.app.task
+    def looks() -> None:
+        found.append(BOUND.get())
+
+    @bench.app.task
+    async def looks_async() -> None:
+        found.append(BOUND.get())
+
+    start(bench, "looks" if plain else "looks_async")
+    assert await ends(bench, 1) == [OutcomeKind.COMPLETED]
+    assert found == ["by the lifespan"]
+    bench.executor.close()
+
+
+async def test_a_value_that_equals_the_former_one_is_not_the_former_one():
+    former: list[str] = []
+    found: list[bool] = []
+    LIST.set(former)
+    bench = Bench()
+
+    @bench.app.task
+    async def leaves() -> None:
+        LIST.set([])
+
+    @bench.app.task
+    async def looks() -> None:
+        found.append(LIST.get() is former)
+
+    start(bench, "leaves", "looks")
+    assert await ends(bench, 2) == [OutcomeKind.COMPLETED] * 2
+    assert found == [True]
+    bench.executor.close()
+
+
+async def test_a_task_factory_of_the_application_need_not_know_of_contexts(bench):
+    loop = asyncio.get_running_loop()
+
+    @bench.app.task
+    async def small() -> None:
+        pass
+
+    loop.set_task_factory(lambda loop, coroutine: asyncio.Task(coroutine, loop=loop))
+    try:
+        start(bench, "small")
+        assert await ends(bench, 1) == [OutcomeKind.COMPLETED]
+    finally:
+        loop.set_task_factory(None)
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python 3.12 has them")
+async def test_lanes_that_begin_at_once_are_let_go_of_and_tell_whose_they_are(bench):
+    loop = asyncio.get_running_loop()
+    found: list[bool] = []
+
+    @bench.app.task
+    async def leaves() -> None:
+        await asyncio.sleep(0)
+        kept.append(me())
+
+    @bench.app.task
+    async def looks() -> None:
+        found.append(me() in kept)
+
+    loop.set_task_factory(vars(asyncio)["eager_task_factory"])
+    try:
+        start(bench, "looks", "leaves", "looks", "leaves", "looks")
+        assert await ends(bench, 5) == [OutcomeKind.COMPLETED] * 5
+    finally:
+        loop.set_task_factory(None)
+    assert found == [False] * 3
+    async with asyncio.timeout(60):
+        while bench.executor._lanes._lanes:
+            await asyncio.sleep(0)
+
+
+async def test_a_lane_that_is_closed_takes_nobody_along(bench):
+    """As a loop's end does with what it finds: nothing may begin in there."""
+    ran_in: list[asyncio.Task[Any]] = []
+
+    @bench.app.task
+    async def waits() -> None:
+        kept.append(me().get_coro())
+        await asyncio.Event().wait()
+
+    @bench.app.task
+    async def small() -> None:
+        ran_in.append(me())
+
+    start(bench, "waits")
+    while not kept:
+        await asyncio.sleep(0)
+    bench.executor.start([claimed(2, "small")])
+    kept[0].close()
+    assert await ends(bench, 2) == [OutcomeKind.CRASHED, OutcomeKind.COMPLETED]
+    assert ran_in != [me()]
+
+
+async def test_whoever_waits_holds_up_nobody(bench):
+    """Some wait for others that come behind them in the line."""
+    begun: list[int] = []
+    everybody = asyncio.Event()
+    many = 3 * TURN_MAX
+
+    @bench.app.task
+    async def waits() -> None:
+        begun.append(outlast.current().token)
+        if len(begun) == many:
+            everybody.set()
+        await everybody.wait()
+
+    start(bench, *["waits"] * many)
+    assert await ends(bench, many) == [OutcomeKind.COMPLETED] * many
+    assert begun == sorted(begun)
+
+
+async def test_a_lane_leaves_the_loop_to_others_now_and_then(bench):
+    turns: list[int] = []
+
+    @bench.app.task
+    async def small() -> None:
+        turns.append(turn)
+
+    turn = 0
+    start(bench, *["small"] * (3 * TURN_MAX))
+    while len(bench.link.ends) < 3 * TURN_MAX:
+        await asyncio.sleep(0)
+        turn += 1
+    assert max(turns.count(each) for each in turns) == TURN_MAX
+
+
+async def test_what_is_in_line_runs_and_may_be_stopped_before_it_has_begun(bench):
+    @bench.app.task
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    start(bench, "waits", "waits", "waits")
+    assert all(bench.executor.runs(token) for token in (1, 2, 3))
+    bench.executor.stop(3, "drain")
+    bench.executor.stop(3, "timeout")
+    assert await ends(bench, 1) == [OutcomeKind.RELEASED], "the first reason stays"
+    assert [bench.executor.runs(token) for token in (1, 2, 3)] == [True, True, False]
+    for token in (1, 2):
+        bench.executor.stop(token, "drain")
+    assert await ends(bench, 3) == [OutcomeKind.RELEASED] * 3

@@ -1,0 +1,159 @@
+"""What is particular to one kind of the caller's connections.
+
+What all kinds have in common is in tests/conformance/test_connections.py.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import asyncpg
+import pytest
+
+import outlast
+from outlast.errors import ConnectionMismatch, UsageError
+from outlast.store.foreign.drivers import _pyformat
+
+
+def application(url: str) -> outlast.App:
+    app = outlast.App(url)
+
+    @app.task
+    async def mail(to: str) -> int:
+        return len(to)
+
+    return app
+
+
+def jobs_in(path: str) -> int:
+    with sqlite3.connect(path) as connection:
+        count: int = connection.execute("SELECT count(*) FROM outlast_jobs").fetchone()[0]
+    connection.close()
+    return count
+
+
+# --------------------------------------------------------------------------------- sqlite3
+
+
+@pytest.fixture
+def lite(sqlite_url):
+    """An application, and a connection of one's own to its file."""
+    app = application(sqlite_url)
+    app.tasks["mail"].enqueue_sync("first")
+    path = sqlite_url.removeprefix("sqlite:///")
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE orders (id INTEGER)")
+    yield app, path, connection
+    connection.close()
+    app.close_sync()
+
+
+def test_a_job_is_stored_when_the_callers_sqlite_transaction_commits(lite):
+    app, path, connection = lite
+    connection.execute("INSERT INTO orders VALUES (1)")
+    job = app.tasks["mail"].using(connection=connection).enqueue_sync("a")
+    assert jobs_in(path) == 1
+    connection.commit()
+    assert jobs_in(path) == 2
+    assert app.get_sync(job.id).row.args == {"to": "a"}
+
+
+def test_a_job_is_gone_when_the_callers_sqlite_transaction_rolls_back(lite):
+    app, path, connection = lite
+    mail = app.tasks["mail"].using(connection=connection)
+    connection.execute("INSERT INTO orders VALUES (1)")
+    jobs = app.enqueue_many_sync([mail.call("a"), mail.call("b")])
+    assert len(jobs) == 2
+    connection.rollback()
+    assert jobs_in(path) == 1
+
+
+def test_calls_on_different_connections_are_refused(lite):
+    app, _, connection = lite
+    mail = app.tasks["mail"]
+    with pytest.raises(UsageError, match="same connection"):
+        app.enqueue_many_sync([mail.using(connection=connection).call("a"), mail.call("b")])
+
+
+@pytest.mark.parametrize(
+    "connection", [5, "postgresql://", threading.Lock()], ids=["int", "url", "lock"]
+)
+def test_an_unknown_kind_of_connection_names_the_known_ones(lite, connection):
+    app, _, _ = lite
+    with pytest.raises(
+        ConnectionMismatch, match=r"asyncpg.*psycopg 3.*SQLAlchemy.*Django.*sqlite3"
+    ):
+        app.tasks["mail"].using(connection=connection).enqueue_sync("a")
+
+
+LOADED = """
+import sys, outlast
+from outlast.store.foreign.drivers import way_into
+try:
+    way_into(object())
+except outlast.OutlastError:
+    print(sorted({"asyncpg", "psycopg", "sqlalchemy", "django", "aiosqlite"} & set(sys.modules)))
+"""
+
+
+def test_no_library_of_connections_is_loaded_to_tell_them_apart():
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"
+
+
+def test_a_statement_for_psycopg_keeps_its_percent_signs_and_may_name_a_value_twice():
+    assert _pyformat("SELECT '5 %', $2, $10, $2", range(10)) == (
+        "SELECT '5 %%', %(p2)s, %(p10)s, %(p2)s",
+        {f"p{place}": place - 1 for place in range(1, 11)},
+    )
+
+
+# --------------------------------------------------------------------------------- asyncpg
+
+
+@pytest.fixture
+async def pg(pg_url):
+    """An application, and a pool of one's own to its database."""
+    app = application(pg_url)
+    await app.tasks["mail"].enqueue("first")
+    async with asyncpg.create_pool(pg_url, min_size=1, max_size=2) as pool:
+        await pool.execute("CREATE TABLE orders (id integer)")
+        yield app, pool
+    await app.close()
+
+
+async def jobs_seen(pool: asyncpg.Pool) -> int:
+    count: int = await pool.fetchval("SELECT count(*) FROM outlast_jobs")
+    return count
+
+
+async def test_the_schema_is_asked_for_once_per_connection(pg, monkeypatch):
+    app, pool = pg
+    async with pool.acquire() as connection:
+        mail = app.tasks["mail"].using(connection=connection)
+        await mail.enqueue("a")
+        monkeypatch.setattr("outlast.store.postgres.store.store_id_on", None)
+        await mail.enqueue("b")
+    async with pool.acquire() as again:
+        await app.tasks["mail"].using(connection=again).enqueue("c")
+    assert await jobs_seen(pool) == 4
+
+
+async def test_a_connection_that_sees_no_schema_is_refused_and_stays_usable(pg):
+    app, pool = pg
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("SET LOCAL search_path = pg_temp")
+        with pytest.raises(ConnectionMismatch, match="search_path"):
+            await app.tasks["mail"].using(connection=connection).enqueue("a")
+        assert await connection.fetchval("SELECT 1") == 1
+
+
+async def test_a_connection_that_was_given_back_is_refused(pg):
+    app, pool = pg
+    async with pool.acquire() as connection:
+        pass
+    with pytest.raises(ConnectionMismatch, match="given back"):
+        await app.tasks["mail"].using(connection=connection).enqueue("a")

@@ -1,0 +1,97 @@
+"""NAME_sync: in the caller's thread, through one background loop, never inside of a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import threading
+
+import pytest
+
+from outlast import sync
+from outlast.errors import SyncInLoop
+
+
+class Thing:
+    """A class with a coroutine and its plain twin."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+
+    async def double(self, number: int, *, fail: bool = False) -> int:
+        """Return twice the number."""
+        self.threads.append(threading.current_thread().name)
+        return await sync.hop(lambda: self._there(number, fail))
+
+    async def _there(self, number: int, fail: bool) -> int:
+        await asyncio.sleep(0)
+        self.threads.append(threading.current_thread().name)
+        if fail:
+            raise ValueError("as asked")
+        return number * 2
+
+    double_sync = sync.blocking(double)
+
+    async def careless(self) -> None:
+        await asyncio.sleep(0)
+
+    careless_sync = sync.blocking(careless)
+
+
+def test_a_plain_call_starts_in_its_own_thread_and_hops_to_the_background_loop():
+    thing = Thing()
+    assert thing.double_sync(21) == 42
+    assert thing.threads == [threading.current_thread().name, "outlast-sync"]
+
+
+async def test_an_awaited_call_stays_on_its_loop():
+    thing = Thing()
+    assert await thing.double(21) == 42
+    assert thing.threads == [threading.current_thread().name] * 2
+
+
+async def test_a_plain_call_from_a_running_loop_names_what_to_await():
+    with pytest.raises(SyncInLoop, match=r"await double\(\)"):
+        Thing().double_sync(1)
+
+
+def test_errors_come_back_as_they_are():
+    with pytest.raises(ValueError, match="as asked"):
+        Thing().double_sync(1, fail=True)
+
+
+def test_all_threads_share_one_background_loop():
+    thing = Thing()
+    threads = [threading.Thread(target=thing.double_sync, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert thing.threads.count("outlast-sync") == 8
+    assert [t.name for t in threading.enumerate()].count("outlast-sync") == 1
+
+
+def test_a_coroutine_that_awaits_anything_but_hop_is_a_bug_that_shows():
+    with pytest.raises(RuntimeError, match="something else than"):
+        Thing().careless_sync()
+
+
+def test_the_plain_twin_has_its_own_name_and_says_what_it_is():
+    assert Thing.double_sync.__name__ == "double_sync"
+    assert "``double``" in (Thing.double_sync.__doc__ or "")
+
+
+def test_a_forked_child_has_a_background_loop_of_its_own():
+    thing = Thing()
+    thing.double_sync(1)
+    reader, writer = os.pipe()
+    child = multiprocessing.get_context("fork").Process(
+        target=lambda: os.write(writer, str(thing.double_sync(4)).encode())
+    )
+    child.start()
+    child.join(20)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        assert answer.read() == "8"
+    assert child.exitcode == 0

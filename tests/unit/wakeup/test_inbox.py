@@ -1,0 +1,66 @@
+"""The inbox between a messenger and the exchange: which of the named jobs were passed over."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.events import subscribe
+from outlast.store.values import Room, WorkerRef
+from outlast.wakeup.inbox import PASSED_MAX, Inbox
+from outlast.worker.maintenance import sweeper
+from outlast.worker.maintenance.sweeper import Passed
+from tests.unit.worker.worker_kit import claimed
+
+ROOM = [Room(tasks=["work"], limit=10)]
+
+
+async def test_what_was_named_and_not_claimed_is_told_once():
+    inbox = Inbox()
+    answer = inbox.put([7, 8, 9])
+    (room,) = inbox.named(ROOM)
+    inbox.settle(answered=True, claimed=[claimed(8)])
+    assert (room.named, answer.result()) == ([7, 8, 9], True)
+    assert inbox.passed_over() == [7, 9]
+    assert inbox.passed_over() == []
+
+
+async def test_of_an_exchange_that_broke_off_nothing_is_known():
+    inbox = Inbox()
+    answer = inbox.put([7])
+    inbox.named(ROOM)
+    inbox.settle(answered=False)
+    assert answer.result() is False
+    assert inbox.passed_over() == []
+
+
+async def test_only_so_many_are_remembered():
+    inbox = Inbox()
+    for first in range(0, 1_000, 50):
+        inbox.put(list(range(first, first + 50)))
+        inbox.named(ROOM)
+        inbox.settle(answered=True)
+    assert len(inbox.passed_over()) == PASSED_MAX
+
+
+class Elsewhere:
+    """A store whose jobs all run at another worker; each has its number as token."""
+
+    async def elsewhere(self, me, job_ids):
+        return [(job_id, job_id, "other", 2) for job_id in job_ids]
+
+
+async def test_an_attempt_is_told_once_however_often_its_job_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(sweeper, "TOLD_MAX", 3)
+    inbox = Inbox()
+    passed = Passed(Elsewhere(), inbox, lambda: WorkerRef(1, 1))  # type: ignore[arg-type]
+    told: list[int] = []
+    unsubscribe = subscribe(lambda name, fields: told.append(fields["token"]))
+    for names in ([7], [7, 8], [8, 7], [9, 10], [8, 9, 10], [7]):
+        inbox.put(names)
+        inbox.named(ROOM)
+        inbox.settle(answered=True)
+        await passed.run_once()
+    unsubscribe()
+    assert told == [7, 8, 9, 10, 7]  # the oldest is forgotten in the end

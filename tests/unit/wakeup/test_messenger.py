@@ -1,0 +1,297 @@
+"""A messenger that brings what it should not, answers late or never, and drivers that swallow the
+request to end: nothing of it holds up the loop that receives, floods a log, or keeps a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from outlast.events import subscribe
+from outlast.store.unannounced import Unannounced
+from outlast.store.values import Room
+from outlast.testing import ManualClock
+from outlast.wakeup import base, messenger
+from outlast.wakeup.base import BACKOFF_MAX_SECONDS
+from outlast.wakeup.inbox import Inbox
+from outlast.wakeup.messenger import LOOK_SECONDS, Messenger
+from outlast.wakeup.notice import NAME_MAX, Notice, can_carry
+from outlast.wakeup.unwanted import DELIVERIES_MAX, REST_SECONDS, RESTING_SHARE, TELL_SECONDS
+
+ROOM = 20
+
+
+class Message:
+    """A delivery that notes what became of it."""
+
+    def __init__(self, body: bytes, times: int = 1) -> None:
+        self.body, self.times = body, times
+        self.fate: list[str] = []
+
+    async def ack(self) -> None:
+        self.fate.append("ack")
+
+    async def back(self) -> None:
+        self.fate.append("back")
+
+
+def about(task: str, *, job_id: int = 1, times: int = 1) -> Message:
+    return Message(json.dumps({"job_id": job_id, "task": task}).encode(), times)
+
+
+class Line:
+    """A broker in memory: what is put in is pulled out."""
+
+    def __init__(self) -> None:
+        self.here: asyncio.Queue[list[Message]] = asyncio.Queue()
+        self.opened = self.closed = 0
+
+    async def open(self) -> None:
+        self.opened += 1
+
+    async def publish(self, notices: Sequence[Notice]) -> None: ...
+
+    async def tell(self, topic: str, body: bytes) -> None: ...
+
+    async def pull(self, room: int, seconds: float) -> list[Message]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self.here.get()
+        return []
+
+    async def rest(self) -> None: ...
+
+    async def lost(self) -> None:
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Stage:
+    """A messenger on a broker, and the worker that it serves: ``wakes`` counts its looks."""
+
+    def __init__(self, broker: Any, clock: ManualClock) -> None:
+        self.broker, self.clock = broker, clock
+        self.inbox = Inbox()
+        self.inbox.offer(ROOM)
+        self.messenger = Messenger(lambda: broker, "amqp", inbox=self.inbox, clock=clock)
+        self.messenger.knows = lambda task: task == "known"
+        self.wakes = 0
+        self.told: list[dict[str, Any]] = []
+
+    def wake(self, payload: str) -> None:
+        self.wakes += 1
+
+    async def brings(self, *messages: Message) -> None:
+        """Bring messages, and wait until the loop has dealt with those that it keeps none of."""
+        self.broker.here.put_nowait(list(messages))
+        await self.until(self.broker.here.empty)
+        await turns()
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not done():
+                await asyncio.sleep(0)
+
+
+async def turns() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def started(broker: Any) -> AsyncIterator[Stage]:
+    stage = Stage(broker, ManualClock())
+    unsubscribe = subscribe(
+        lambda name, fields: stage.told.append(fields) if name == "notice_rejected" else None
+    )
+    await stage.messenger.start(stage.wake)
+    try:
+        await stage.until(lambda: stage.messenger.health.known)
+        yield stage
+    finally:
+        unsubscribe()
+        await stage.messenger.close()
+
+
+async def test_a_notice_for_this_worker_does_not_wait_for_strangers_that_rest() -> None:
+    async with started(Line()) as stage:
+        strangers = [about("strange", times=2) for _ in range(5 * ROOM)]
+        await stage.brings(*strangers)
+        resting = [each for each in strangers if not each.fate]
+        assert len(resting) == ROOM // RESTING_SHARE  # bounded, so that others are delivered
+        known = about("known", job_id=7)
+        await stage.brings(known)
+        (room,) = stage.inbox.named([Room(tasks=["known"], limit=1)])  # as the next exchange does
+        assert room.named == [7]
+        stage.inbox.settle(answered=True)
+        await stage.until(lambda: known.fate == ["ack"])
+        assert [each.fate for each in resting] == [[]] * len(resting)
+        await stage.clock.run_for(REST_SECONDS)
+        assert [each.fate for each in resting] == [["back"]] * len(resting)
+
+
+async def test_a_stranger_goes_on_at_once_then_rests_and_is_settled_in_the_end() -> None:
+    async with started(Line()) as stage:
+        first, *others = (about("strange", times=times) for times in range(1, DELIVERIES_MAX + 1))
+        await stage.brings(first, *others)
+        assert first.fate == ["back"]
+        assert [each.fate for each in others] == [[], [], [], ["ack"]]
+        await stage.messenger.close()
+        await turns()
+        assert [each.fate for each in others[:3]] == [[], [], []]  # the broker gives them to others
+        assert stage.clock.sleepers == 0
+
+
+@pytest.mark.parametrize("message", [about("strange"), Message(b"forged")])
+async def test_while_others_messages_are_in_the_way_the_store_is_looked_at_as_by_polling(
+    message: Message,
+) -> None:
+    async with started(Line()) as stage:
+        before = stage.wakes
+        for _ in range(100):
+            await stage.brings(message)
+        assert stage.wakes == before + 1
+        stage.clock.advance(LOOK_SECONDS)
+        for _ in range(100):
+            await stage.brings(message)
+        assert stage.wakes == before + 2
+
+
+async def test_a_flood_of_forged_messages_is_told_once_a_minute_with_their_number() -> None:
+    async with started(Line()) as stage:
+        for _ in range(50):
+            await stage.brings(Message(b"forged"), Message(b"\xff"))
+        assert [each["count"] for each in stage.told] == [1]
+        stage.clock.advance(TELL_SECONDS - 0.1)
+        await stage.brings(Message(b"forged"))
+        assert len(stage.told) == 1
+        stage.clock.advance(0.1)
+        await stage.brings()  # nothing new: the loop comes by every few seconds
+        assert [each["count"] for each in stage.told] == [1, 100]
+        assert stage.told[1]["kind"] == "amqp"
+
+
+class Deaf(Line):
+    """Its driver takes the first cancellation of one call for its own, as ``asyncio.wait_for`` of
+    Python 3.11 does for one that comes with an answer, and goes on."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__()
+        self.verb = verb
+        self.inside = asyncio.Event()
+
+    async def _swallow(self, verb: str) -> None:
+        if verb == self.verb:
+            self.inside.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async def open(self) -> None:
+        await super().open()
+        await self._swallow("open")
+
+    async def pull(self, room: int, seconds: float) -> list[Message]:
+        await self._swallow("pull")
+        return await super().pull(room, seconds)
+
+    async def lost(self) -> None:
+        await self._swallow("lost")
+        await super().lost()
+
+    async def close(self) -> None:
+        await super().close()
+        await self._swallow("close")
+
+
+@pytest.mark.parametrize("verb", ["open", "pull", "lost", "close"])
+async def test_a_driver_that_swallows_a_cancellation_keeps_no_worker(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "END_SECONDS", 0.5)
+    monkeypatch.setattr(messenger, "STOP_SECONDS", 0.01)
+    broker = Deaf(verb)
+    stage = Stage(broker, ManualClock())
+    before = asyncio.all_tasks()
+    await stage.messenger.start(stage.wake)
+    if verb == "close":
+        await stage.until(lambda: stage.messenger.health.good)
+    else:
+        await asyncio.wait_for(broker.inside.wait(), 30)
+    await asyncio.wait_for(stage.messenger.close(), 30)
+    assert broker.opened == broker.closed == 1
+    await turns()
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("moment", range(8))
+async def test_close_within_any_turn_of_the_start_ends_it(moment: int) -> None:
+    broker = Line()
+    stage = Stage(broker, ManualClock())
+    before = asyncio.all_tasks()
+    await stage.messenger.start(stage.wake)
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    await asyncio.wait_for(stage.messenger.close(), 30)
+    assert broker.opened == broker.closed
+    await turns()
+    assert asyncio.all_tasks() == before
+
+
+class Silent(Line):
+    """Answers one call never: it is there, and stuck."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__()
+        setattr(self, verb, self._never)
+
+    async def _never(self, *_: object) -> Any:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("verb", ["open", "rest", "pull", "tell"])
+async def test_a_broker_that_stops_answering_is_left_and_workers_poll(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messenger, "ANSWER_SECONDS", 0.01)
+    if verb in {"rest", "pull"}:  # else a pull that is late by itself would do
+        monkeypatch.setattr(messenger, "PULL_SECONDS", 0.01)
+    async with started(Silent(verb)) as stage:
+        if verb == "rest":
+            stage.inbox.offer(0)
+        stage.messenger.tell("heartbeat")
+        await stage.until(lambda: stage.messenger.health.trouble is not None)
+        assert stage.messenger.health.trouble == "TimeoutError: no answer in time"
+        assert not stage.inbox.healthy
+
+
+class Dropping(Line):
+    """Takes each connection, and drops it at once."""
+
+    async def lost(self) -> None: ...
+
+
+async def test_a_server_that_drops_what_it_takes_is_asked_more_and_more_rarely() -> None:
+    async with started(Dropping()) as stage:
+        opened = []
+        for _ in range(10):
+            for _ in range(int(BACKOFF_MAX_SECONDS) + 1):
+                stage.clock.advance(1.0)
+                await turns()
+            opened.append(stage.broker.opened)
+        assert opened[-1] < 30
+        assert sorted(set(opened)) == opened  # and never given up
+
+
+def test_a_row_with_names_that_no_program_gives_is_not_announced() -> None:
+    job = Unannounced(job_id=1, queue="q", task="t", token=0, seconds=1.0)
+    longest = "x" * NAME_MAX
+    assert can_carry(job)
+    assert can_carry(Unannounced(1, longest, longest, 0, 1.0))
+    assert not can_carry(Unannounced(1, longest + "x", "t", 0, 1.0))
+    assert not can_carry(Unannounced(1, "q", longest + "x", 0, 1.0))

@@ -1,0 +1,70 @@
+"""The duty of exchanging without a store or runners, for its tests."""
+
+from __future__ import annotations
+
+from outlast.store.values import Room, WorkerRef
+from outlast.testing import ManualClock
+from outlast.wakeup.inbox import Inbox
+from outlast.worker.claims.checkpoints import Savings
+from outlast.worker.claims.exchange import Exchange
+from tests.unit.worker.worker_kit import COMPLETED, FakePool, FakeStore, claimed, new_ledger
+
+POLL, LOOK, RECONCILE = 1.0, 2.0, 30.0
+
+
+class Holder:
+    """A registration that stands, until it is told otherwise."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self.me = WorkerRef(1, 1)
+        self.claims = True
+        self.lost = False
+        self._store = store
+
+    def may_claim(self) -> bool:
+        return self.claims
+
+    async def reconnect(self) -> bool:
+        self._store.calls.append(("reconnect", None))
+        if not self.lost:
+            self.me = WorkerRef(self.me.worker_id, self.me.epoch + 1)
+        return not self.lost
+
+
+class Bench:
+    """An exchange and all that it works with."""
+
+    def __init__(self, slots: int = 10, inbox: Inbox | None = None) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.store = FakeStore()
+        self.ledger = new_ledger(self.clock)
+        self.pool = FakePool(self.ledger, slots)
+        self.holder = Holder(self.store)
+        self.savings = Savings(self.store, self.ledger, on_pending=lambda: None)  # type: ignore[arg-type]
+        self.exchange = Exchange(
+            self.store,  # type: ignore[arg-type]
+            self.ledger,
+            self.pool,
+            self.holder,
+            self.savings,
+            clock=self.clock,
+            poll=POLL,
+            look_every=LOOK,
+            reconcile_every=RECONCILE,
+            patience=20.0,
+            inbox=inbox,
+        )
+
+    def ends(self, *tokens: int) -> None:
+        for token in tokens:
+            self.ledger.claim([claimed(token)])
+            self.ledger.end(token, COMPLETED)
+
+    def handed_in(self) -> list[list[int]]:
+        return [tokens for verb, (tokens, _) in self._exchanges() if tokens]
+
+    def rooms(self) -> list[list[Room]]:
+        return [rooms for _, (_, rooms) in self._exchanges()]
+
+    def _exchanges(self):
+        return [call for call in self.store.calls if call[0] == "exchange"]

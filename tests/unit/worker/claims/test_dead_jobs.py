@@ -1,0 +1,140 @@
+"""A job that dies is told of once, by the worker whose word on it the store has taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.events import CATALOGUE
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import JobFacts, Policy
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.store.values import Answer, Orphan
+from outlast.testing import ManualClock
+from outlast.worker.claims.dead_jobs import reclaim_and_tell
+from outlast.worker.claims.ledger import Ledger
+from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, heard_fields, new_ledger
+
+LAST = Policy(retries=0, max_losses=0)
+RAISED = Outcome(
+    kind=OutcomeKind.CRASHED,
+    crash=Crash(kind=CrashKind.ERROR, message="ValueError: no page 7\nof 6"),
+)
+DEAD = Outcome(kind=OutcomeKind.DEAD, message="no such customer")
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return new_ledger(ManualClock(boot=0.0))
+
+
+def told(events: list[Any], name: str = "job_dead") -> list[dict[str, Any]]:
+    return [fields for each, fields in events if each == name]
+
+
+def hand_in(ledger: Ledger, *answers: Answer) -> None:
+    for answer in answers:
+        ledger.answered(ledger.take(1), [answer])
+
+
+def test_it_is_told_once_the_store_has_taken_it(ledger):
+    with heard_fields() as events:
+        ledger.claim([claimed(7, policy=LAST, number=4, queue="mail")])
+        ledger.end(7, RAISED)
+        assert told(events) == [], "it may be refused"
+        hand_in(ledger, Answer.BUSY, Answer.ACCEPTED)
+    assert told(events) == [
+        {
+            "job_id": claimed(7).job_id,
+            "token": 7,
+            "task": claimed(7).task,
+            "queue": "mail",
+            "kind": "error",
+            "message": "ValueError: no page 7",
+            "attempts": 4,
+        }
+    ]
+    assert CATALOGUE["job_dead"].level == "error"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer", "deaths"),
+    [
+        (RAISED, Answer.ACCEPTED, 1),
+        (DEAD, Answer.ACCEPTED, 1),
+        (RAISED, Answer.ALREADY, 1),  # the answer to the first hand-in was lost
+        (RAISED, Answer.REFUSED, 0),
+        (COMPLETED, Answer.ACCEPTED, 0),
+        (RELEASED, Answer.ACCEPTED, 0),
+    ],
+)
+def test_of_other_ends_nothing_is_told(ledger, outcome, answer, deaths):
+    with heard_fields() as events:
+        ledger.claim([claimed(7, policy=LAST)])
+        ledger.end(7, outcome)
+        hand_in(ledger, answer)
+    assert len(told(events)) == deaths
+
+
+def test_an_attempt_that_is_to_run_again_has_failed_and_not_died(ledger):
+    with heard_fields() as events:
+        ledger.claim([claimed(7, policy=Policy(retries=1))])
+        ledger.end(7, RAISED)
+        hand_in(ledger, Answer.ACCEPTED)
+    (failed,) = told(events, "attempt_failed")
+    assert (failed["kind"], failed["state"]) == ("error", "queued")
+    assert failed["message"] == "ValueError: no page 7"
+    assert CATALOGUE["attempt_failed"].level == "warning"
+    assert told(events) == []
+
+
+@pytest.mark.parametrize(("answer", "deaths"), [(Answer.ALREADY, 0), (Answer.ACCEPTED, 1)])
+def test_a_completion_in_its_own_transaction_is_no_death_if_it_was_committed(
+    ledger, answer, deaths
+):
+    with heard_fields() as events:
+        ledger.claim([claimed(7, policy=LAST)])
+        ledger.end(7, COMPLETED, completed_in=True)
+        assert told(events, "attempt_failed") == []
+        hand_in(ledger, answer)
+    assert len(told(events)) == len(told(events, "attempt_failed")) == deaths
+
+
+def test_a_result_that_the_store_refuses_can_be_what_a_job_dies_of(ledger):
+    with heard_fields() as events:
+        ledger.claim([claimed(7, policy=LAST)])
+        ledger.end(7, COMPLETED)
+        (end,) = ledger.take(1)
+        ledger.reject(end)
+        ledger.answered([end], [Answer.ACCEPTED])
+    (dead,) = told(events)
+    assert dead["kind"] == "rejected_result"
+
+
+class Rows:
+    """A store with two orphans, one of which changes hands before it is closed."""
+
+    async def reclaim(self, decide, limit=0, only=None) -> list[Transition]:
+        decided = [decide(each) for each in (orphan(1, LAST), orphan(2, LAST), orphan(3, Policy()))]
+        return [each for each in decided if each.job_id != 2]
+
+
+def orphan(job_id: int, policy: Policy) -> Orphan:
+    facts = JobFacts(job_id=job_id, token=10 + job_id, policy=policy)
+    return Orphan(facts=facts, worker_id=3, task="mail", queue="q", attempts=2)
+
+
+async def test_what_a_reaper_closes_is_told_by_the_reaper():
+    def lost(each: Orphan) -> Transition:
+        crash = each.crash(CrashKind.LOST_WORKER, "worker w is gone: silence")
+        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash)
+        return decide(each.facts, outcome, lambda: 0.5)
+
+    rows: Any = Rows()
+    with heard_fields() as events:
+        assert len(await reclaim_and_tell(rows, lost)) == 2
+    (dead,) = told(events)
+    assert (dead["job_id"], dead["task"], dead["queue"]) == (1, "mail", "q")
+    assert (dead["kind"], dead["attempts"]) == ("lost_worker", 2)
+    assert dead["message"] == "worker w is gone: silence"

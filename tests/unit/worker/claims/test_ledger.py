@@ -1,0 +1,374 @@
+"""The ledger: a token is held from its claim to the store's answer about its end."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+import pytest
+
+from outlast.model.crash import Crash, CrashKind, Progress
+from outlast.model.job import Policy, State
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.store.values import Answer
+from outlast.testing import ManualClock
+from outlast.worker.claims.ledger import Ledger
+from tests.unit.worker.worker_kit import (
+    COMPLETED,
+    RELEASED,
+    claimed,
+    crash,
+    heard,
+    heard_fields,
+    new_ledger,
+)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(boot=0.0)
+
+
+@pytest.fixture
+def ledger(clock):
+    return new_ledger(clock)
+
+
+# ------------------------------------------------------------------------- held, to the end
+
+
+def test_a_token_is_held_from_its_claim_to_the_answer_about_its_end(ledger):
+    assert ledger.is_empty()
+    ledger.claim([claimed(7)])
+    assert (ledger.held(), ledger.is_empty()) == ({7}, False)
+    ledger.end(7, COMPLETED)
+    assert (ledger.held(), ledger.is_empty()) == ({7}, False)
+    (end,) = ledger.take(10)
+    assert (ledger.held(), ledger.is_empty()) == ({7}, False)
+    ledger.answered([end], [Answer.ACCEPTED])
+    assert (ledger.held(), ledger.is_empty()) == (set(), True)
+
+
+def test_a_beginning_is_told_once_and_before_the_end(ledger):
+    with heard() as names:
+        ledger.claim([claimed(7), claimed(8)])
+        assert names == [], "they are to begin first"
+        ledger.end(7, COMPLETED)
+        ledger.tell_begun()
+    assert names == ["attempt_started", "attempt_started", "attempt_ended"]
+
+
+@pytest.mark.parametrize("answer", [Answer.ACCEPTED, Answer.ALREADY, Answer.REFUSED])
+def test_any_answer_but_busy_lets_go_of_the_token(ledger, answer):
+    ledger.claim([claimed(7)])
+    ledger.end(7, COMPLETED)
+    (end,) = ledger.take(10)
+    with heard() as names:
+        ledger.answered([end], [answer])
+    assert ledger.is_empty()
+    assert ("attempt_refused" in names) is (answer is Answer.REFUSED)
+
+
+def test_a_busy_end_is_held_and_handed_in_again_behind_the_others(ledger):
+    for token in (1, 2):
+        ledger.claim([claimed(token)])
+        ledger.end(token, COMPLETED)
+    (first,) = ledger.take(1)
+    ledger.answered([first], [Answer.BUSY])
+    assert ledger.held() == {1, 2}
+    assert [end.token for end in ledger.take(10)] == [2, 1]
+
+
+def test_ends_are_handed_in_in_their_order_and_no_more_than_asked(ledger):
+    for token in range(5):
+        ledger.claim([claimed(token)])
+    for token in (3, 0, 4, 1, 2):
+        ledger.end(token, COMPLETED)
+    assert [end.token for end in ledger.take(2)] == [3, 0]
+    assert [end.token for end in ledger.take(10)] == [4, 1, 2]
+    assert ledger.take(10) == []
+
+
+def test_ends_that_are_given_back_go_first_and_in_their_order(ledger):
+    for token in range(4):
+        ledger.claim([claimed(token)])
+        ledger.end(token, COMPLETED)
+    batch = ledger.take(3)
+    ledger.give_back(batch)
+    assert ledger.held() == {0, 1, 2, 3}
+    assert [end.token for end in ledger.take(10)] == [0, 1, 2, 3]
+
+
+def test_an_end_that_was_answered_is_not_given_back(ledger):
+    for token in range(2):
+        ledger.claim([claimed(token)])
+        ledger.end(token, COMPLETED)
+    batch = ledger.take(2)
+    ledger.answered([batch[0]], [Answer.ACCEPTED])
+    ledger.give_back(batch)
+    ledger.give_back(batch)
+    assert [end.token for end in ledger.take(10)] == [1]
+
+
+def test_the_second_word_about_an_end_is_dropped(clock):
+    ends = []
+    ledger = new_ledger(clock, on_end=lambda: ends.append(1))
+    ledger.claim([claimed(7)])
+    ledger.end(7, COMPLETED)
+    ledger.end(7, crash())
+    ledger.end(8, COMPLETED)
+    assert [end.state for end in ledger.take(10)] == [State.COMPLETED]
+    assert ends == [1]
+
+
+def test_the_highest_token_ever_seen_is_remembered(ledger):
+    for token in (5, 9, 7):
+        ledger.claim([claimed(token)])
+        ledger.end(token, COMPLETED)
+    assert ledger.token_seen == 9
+
+
+# -------------------------------------------------------------------------- what is decided
+
+
+def test_a_cancelled_attempt_does_not_go_back_to_the_queue(ledger):
+    ledger.claim([claimed(7)])[0].stop_reason = "cancel"
+    ledger.end(7, RELEASED)
+    assert ledger.take(1)[0].state is State.CANCELLED
+
+
+@pytest.mark.parametrize("reason", [None, "drain", "timeout", "lease_lost"])
+def test_other_reasons_to_stop_cancel_nothing(ledger, reason):
+    ledger.claim([claimed(7)])[0].stop_reason = reason
+    ledger.end(7, RELEASED)
+    assert ledger.take(1)[0].state is State.QUEUED
+
+
+def test_a_checkpoint_that_differs_forgives_losses_and_the_same_one_does_not(ledger):
+    ledger.claim([claimed(1, losses=9, checkpoint='{"n":1}')])
+    ledger.claim([claimed(2, losses=9, checkpoint='{"n":1}')])
+    ledger.noted_save(1, '{"n":1}')
+    ledger.noted_save(2, '{"n":2}')
+    ledger.noted_save(3, "unknown tokens are fine")
+    for token in (1, 2):
+        ledger.end(token, crash(CrashKind.LOST_LEASE))
+    assert [end.losses for end in ledger.take(2)] == [10, 1]
+
+
+def test_saves_and_reports_are_signs_of_life(ledger, clock):
+    (running,) = ledger.claim([claimed(7)])
+    clock.advance(5.0)
+    ledger.noted_progress(7, Progress(0.5))
+    assert running.last_sign_at == 5.0
+    clock.advance(5.0)
+    ledger.noted_save(7, "1")
+    assert running.last_sign_at == 10.0
+    ledger.noted_progress(8, Progress(0.5))
+
+
+# ------------------------------------------------------------------------------ the evidence
+
+
+def test_a_crash_gets_the_evidence_that_the_worker_has(ledger, clock):
+    (running,) = ledger.claim([claimed(7)])
+    running.pid = 4242
+    ledger.noted_save(7, '{"n":1}')
+    clock.advance(3.0)
+    ledger.noted_progress(7, Progress(0.5, message="half"))
+    ledger.end(7, crash(message="a\x00b"))
+    (end,) = ledger.take(1)
+    assert end.pid == 4242
+    assert end.crash is not None
+    assert (end.crash.worker, end.crash.host, end.crash.pid) == ("w1", "h1", 4242)
+    assert end.crash.progress == Progress(0.5, message="half")
+    assert end.crash.checkpoint_age_seconds == 3.0
+    assert end.message == end.crash.message == "a\ufffdb"
+
+
+def test_a_completion_is_not_a_crash_and_its_message_is_bounded(ledger):
+    ledger.claim([claimed(7)])
+    ledger.end(7, Outcome(kind=OutcomeKind.COMPLETED, message="x" * 10_000))
+    (end,) = ledger.take(1)
+    assert end.crash is None
+    assert len(end.message) <= 2_000
+
+
+# ---------------------------------------------------------------------------------- rejects
+
+
+def test_a_result_that_does_not_fit_is_told_without_what_is_secret():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
+    ledger.claim([claimed(1)])
+    with heard_fields() as told:
+        ledger.end(1, Outcome(kind=OutcomeKind.COMPLETED, result="1", message="no s3cret"))
+    fields = dict(told)["result_mismatched"]
+    assert (fields["job_id"], fields["token"], fields["task"]) == (1, 1, "t")
+    assert fields["error"] == "no [redacted]"
+    assert ledger.take(1)[0].state is State.COMPLETED
+
+
+def test_a_rejected_result_is_decided_by_the_job_s_own_policy(ledger):
+    ledger.claim([claimed(1, failures=5, policy=Policy(retries=5))])
+    ledger.claim([claimed(2, failures=5, policy=Policy(retries=6))])
+    for token in (1, 2):
+        ledger.end(token, COMPLETED)
+    ends = [ledger.reject(end) for end in ledger.take(2)]
+    assert [end.state for end in ends] == [State.DEAD, State.QUEUED]
+    assert [end.outcome for end in ends] == ["rejected_result"] * 2
+    assert [end.failures for end in ends] == [6, 6]
+
+
+def test_a_rejected_result_of_a_cancelled_job_ends_as_cancelled(ledger):
+    ledger.claim([claimed(1)])[0].stop_reason = "cancel"
+    ledger.end(1, COMPLETED)
+    assert ledger.reject(ledger.take(1)[0]).state is State.CANCELLED
+
+
+def test_an_end_can_be_rejected_again_after_it_was_busy(ledger):
+    ledger.claim([claimed(1)])
+    ledger.end(1, COMPLETED)
+    for _ in range(2):
+        (end,) = ledger.take(1)
+        assert ledger.reject(end).outcome == "rejected_result"
+        ledger.answered([end], [Answer.BUSY])
+
+
+# ------------------------------------------------------------------------------ complete_in
+
+
+def test_a_return_after_complete_in_becomes_a_check(ledger):
+    ledger.claim([claimed(1)])
+    ledger.end(1, COMPLETED, completed_in=True)
+    (end,) = ledger.take(1)
+    assert end.outcome == "completion_not_committed"
+    assert (end.state, end.failures, end.result) == (State.QUEUED, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Answer.ALREADY, ("completed", "completed")),
+        (Answer.ACCEPTED, ("completion_not_committed", "queued")),
+        (Answer.REFUSED, ("completion_not_committed", "queued")),
+    ],
+)
+def test_what_became_of_a_complete_in_is_told_once_the_store_has_said_it(
+    ledger, clock, answer, told
+):
+    with heard_fields() as events:
+        ledger.claim([claimed(1)])
+        clock.advance(2.0)
+        ledger.end(1, COMPLETED, completed_in=True)
+        clock.advance(3.0)
+        ledger.answered(ledger.take(1), [Answer.BUSY])
+        assert [name for name, _ in events] == ["attempt_started"]
+        ledger.answered(ledger.take(1), [answer])
+    ends = [fields for name, fields in events if name == "attempt_ended"]
+    assert [(each["outcome"], each["state"]) for each in ends] == [told]
+    assert ends[0]["seconds"] == 2.0, "not those that its transaction took to commit"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        RELEASED,
+        crash(message="its own words"),
+        Outcome(kind=OutcomeKind.SNOOZED, delay=5.0),
+        Outcome(kind=OutcomeKind.CANCELLED),
+    ],
+    ids=lambda outcome: outcome.kind.value,
+)
+def test_what_a_task_raised_after_complete_in_stands_since_its_transaction_rolled_back(
+    ledger, outcome
+):
+    """A drain, for example, must not charge it, and an error must keep its traceback."""
+    ledger.claim([claimed(1)])
+    ledger.end(1, outcome, completed_in=True)
+    ledger.claim([claimed(2)])
+    ledger.end(2, outcome)
+    checked, plain = ledger.take(2)
+    assert (checked.outcome, checked.state, checked.failures, checked.message) == (
+        plain.outcome,
+        plain.state,
+        plain.failures,
+        plain.message,
+    )
+
+
+def test_a_crash_report_of_a_runner_that_lies_is_bounded(ledger):
+    ledger.claim([claimed(1)])
+    report = Crash(kind=CrashKind.ERROR, output=["x" * 100_000] * 100, stacks="\x00" * 100_000)
+    ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report))
+    (end,) = ledger.take(1)
+    assert end.crash is not None
+    assert len(end.crash.output) == 50
+    assert len(end.crash.stacks or "") <= 16_384
+
+
+def test_what_matches_a_pattern_is_in_no_text_of_the_report():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=[r"s3cr\w+", r"(?i)TOKEN=\S+"])
+    ledger.claim([claimed(1)])
+    text = "the s3cret and token=abc"
+    report = Crash(
+        kind=CrashKind.ERROR,
+        message=text,
+        exception=text,
+        traceback=text,
+        stacks=text,
+        output=[text, "plain"],
+    )
+    ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report, message=text))
+    (end,) = ledger.take(1)
+    hidden = "the [redacted] and [redacted]"
+    assert end.crash is not None
+    assert end.message == end.crash.message == end.crash.exception == hidden
+    assert end.crash.traceback == end.crash.stacks == hidden
+    assert end.crash.output == [hidden, "plain"]
+
+
+def test_a_text_is_redacted_before_it_is_cut():
+    """What is cut in its middle would match no more."""
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["BEGINk*END"])
+    ledger.claim([claimed(1)])
+    report = Crash(kind=CrashKind.ERROR, stacks="x" * 8187 + "BEGIN" + "k" * 20_000 + "END")
+    ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report))
+    (end,) = ledger.take(1)
+    assert end.crash is not None
+    assert end.crash.stacks == "x" * 8187 + "[redacted]"
+
+
+def test_the_message_of_an_end_without_a_report_is_redacted_too():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
+    ledger.claim([claimed(1)])
+    ledger.end(1, Outcome(kind=OutcomeKind.CANCELLED, message="Cancel('s3cret')"))
+    assert ledger.take(1)[0].message == "Cancel('[redacted]')"
+
+
+def test_the_report_has_the_release_of_the_runner_else_that_of_the_worker():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, release="worker-7")
+    (running,) = ledger.claim([claimed(1)])
+    running.release, running.python = "runner-8", "3.99"
+    ledger.claim([claimed(2)])
+    for token in (1, 2):
+        ledger.end(token, crash())
+    first, second = [end.crash for end in ledger.take(2)]
+    assert first is not None
+    assert second is not None
+    assert (first.release, first.python) == ("runner-8", "3.99")
+    assert (second.release, second.python) == ("worker-7", platform.python_version())
+    assert first.outlast == metadata.version("outlast")
+
+
+def test_what_matches_a_pattern_is_not_in_progress_either():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
+    ledger.claim([claimed(1)])
+    told = Progress(0.5, "with s3cret", "and s3cret", waits_for=7)
+    hidden = Progress(0.5, "with [redacted]", "and [redacted]", waits_for=7)
+    assert ledger.noted_progress(1, told) == hidden
+    assert ledger.noted_progress(1, Progress(0.6)) == Progress(0.6)
+    ledger.noted_progress(1, told)
+    crash = Crash(kind=CrashKind.ERROR, message="it broke")
+    ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=crash))
+    (end,) = ledger.take(1)
+    assert end.crash is not None
+    assert end.crash.progress == hidden

@@ -1,0 +1,189 @@
+"""The heartbeat, beat by beat: asked before sent, survived when missed, silent for a dead loop."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.lease import LeaseTerms, Trust
+from outlast.store import lockfile
+from outlast.store.lockfile import LockFile, Probe
+from outlast.store.values import Beat, Failing, WorkerRef
+from outlast.testing import ManualClock
+from outlast.worker.condition import Trouble
+from outlast.worker.lease.heartbeat import PAUSE_SECONDS_MIN, RETRY_SECONDS_MAX, Heartbeat
+from tests.unit.worker.worker_kit import heard
+
+ME = WorkerRef(1, 1)
+TERMS = LeaseTerms(heartbeat=2.0, lease=60.0)
+
+
+class BeatingStore:
+    """A store that renews, or fails as it is told; each beat takes a while."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.takes = 0.25  # seconds
+        self.fails: list[BaseException] = []
+        self.beats: list[WorkerRef] = []
+        self.drops = 0
+        self.failing: list[Failing | None] = []
+        self.refuses = 0
+
+    async def heartbeat(self, me: WorkerRef) -> Beat:
+        self.clock.advance(self.takes)
+        if self.fails:
+            raise self.fails.pop(0)
+        self.beats.append(me)
+        return Beat(renewed=True)
+
+    async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise StoreUnavailable("busy")
+        self.failing.append(failing)
+
+    async def drop_connections(self) -> None:
+        self.drops += 1
+        raise OSError("it cannot even be closed")
+
+
+class Heart:
+    def __init__(self) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.store = BeatingStore(self.clock)
+        self.opened = 0
+        self.told: list[tuple[float, WorkerRef, Beat]] = []
+        self.heartbeat = Heartbeat(
+            self._open,  # type: ignore[arg-type]
+            ME,
+            TERMS,
+            clock=self.clock,
+            on_beat=lambda *beat: self.told.append(beat),
+        )
+
+    async def _open(self) -> BeatingStore:
+        self.opened += 1
+        return self.store
+
+    async def beat(self) -> float:
+        pause = await self.heartbeat.run_once()
+        await asyncio.sleep(0)  # the main loop turns
+        return pause
+
+
+@pytest.fixture
+async def heart():
+    return Heart()
+
+
+async def test_a_beat_is_told_with_the_time_before_it_was_sent(heart):
+    heart.clock.advance(10.0)
+    assert await heart.beat() == TERMS.heartbeat - heart.store.takes
+    assert heart.told == [(10.0, ME, Beat(renewed=True))]
+    assert heart.clock.boot() == 10.25
+
+
+async def test_one_connection_serves_all_beats(heart):
+    for _ in range(3):
+        await heart.beat()
+    assert heart.opened == 1
+
+
+async def test_a_beat_is_told_with_the_registration_that_it_was_for(heart):
+    await heart.beat()
+    heart.heartbeat.me = WorkerRef(2, 1)
+    await heart.beat()
+    assert [me for _, me, _ in heart.told] == [ME, WorkerRef(2, 1)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [StoreUnavailable("away"), OSError("reset"), TimeoutError(), RuntimeError("a driver's bug")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_missed_beat_is_told_once_and_tried_again_soon(heart, error):
+    heart.store.fails = [error, error]
+    with heard() as names:
+        for pause in (RETRY_SECONDS_MAX, RETRY_SECONDS_MAX, TERMS.heartbeat):
+            assert await heart.beat() == pause - heart.store.takes
+    assert names == ["store_unavailable", "store_recovered"]
+    assert heart.store.drops == 2
+    assert len(heart.told) == 1
+
+
+@pytest.mark.parametrize("error", [None, TimeoutError()], ids=["answered", "lost"])
+async def test_after_a_beat_that_took_long_the_next_is_asked_at_once(heart, error):
+    heart.store.takes, heart.store.fails = TERMS.lease / 3, [error] if error else []
+    assert await heart.beat() == PAUSE_SECONDS_MIN
+
+
+async def test_the_shortest_lease_bears_a_beat_that_is_lost(heart):
+    """Of three heartbeats, with the whole patience spent on the lost one."""
+    terms = LeaseTerms(heartbeat=1.0, lease=3.0)
+    heart.heartbeat._terms = terms
+    trust = Trust(terms, asked_at=heart.clock.boot())
+    heart.clock.advance(await heart.beat())
+    heart.store.takes, heart.store.fails = terms.lease / 3, [TimeoutError()]
+    heart.clock.advance(await heart.beat())
+    heart.store.takes = 0.25
+    await heart.beat()
+    assert trust.holds(heart.clock.boot())
+
+
+@pytest.mark.parametrize("error", [None, StoreUnavailable("away")], ids=["renewed", "missed"])
+async def test_a_lock_file_that_a_task_has_unlocked_is_locked_by_the_next_beat(
+    heart, tmp_path: Path, error: Exception | None
+):
+    lock = LockFile.create(tmp_path, "w1")
+    heart.heartbeat._lock, heart.store.fails = lock, [error] if error else []
+    fcntl.flock(lock.fd, fcntl.LOCK_UN)
+    fcntl.flock(lock.runners_fd, fcntl.LOCK_UN)
+    await heart.beat()
+    assert lockfile.probe(lock.path, lock.device, lock.inode) is Probe.HELD
+    lock.release()
+
+
+async def test_a_main_loop_that_has_stopped_turning_is_not_kept_alive(heart):
+    await heart.beat()
+    heart.clock.advance(TERMS.lease / 2)
+    assert await heart.heartbeat.run_once() == RETRY_SECONDS_MAX
+    assert len(heart.store.beats) == 1
+    await asyncio.sleep(0)  # it turns again
+    await heart.beat()
+    assert len(heart.store.beats) == 2
+
+
+async def test_a_beat_tells_what_fails_once_and_again_when_it_has_changed(heart):
+    await heart.beat()
+    assert heart.store.failing == []
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    for _ in range(3):
+        await heart.beat()
+    assert heart.store.failing == [Failing("exchange", "NotPermitted: no", 0.5)]
+    heart.heartbeat.trouble = None
+    for _ in range(3):
+        await heart.beat()
+    assert heart.store.failing[1:] == [None]
+
+
+async def test_what_could_not_be_told_is_told_with_the_next_beat_and_harms_none(heart):
+    heart.store.refuses = 1
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    with heard() as names:
+        await heart.beat()
+        await heart.beat()
+    assert len(heart.store.failing) == 1
+    assert (len(heart.told), heart.store.drops, names) == (2, 0, [])
+
+
+async def test_a_new_registration_is_told_of_what_fails_too(heart):
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    await heart.beat()
+    heart.heartbeat.registered(WorkerRef(2, 1))
+    await heart.beat()
+    assert len(heart.store.failing) == 2

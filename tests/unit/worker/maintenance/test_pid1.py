@@ -1,0 +1,43 @@
+"""Dead children that nobody has started here are buried; those of others are left to them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from outlast.worker.maintenance.pid1 import Undertaker, dead_children
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+async def died() -> subprocess.Popen[bytes]:
+    """A child that is dead, and not waited for."""
+    child = await asyncio.to_thread(subprocess.Popen, ["true"])
+    while child.pid not in dead_children():
+        await asyncio.sleep(0.01)
+    return child
+
+
+async def test_a_dead_child_is_buried_at_the_second_look():
+    known = dead_children()  # of whoever else runs in this process
+    undertaker = Undertaker(lambda: known)
+    child = await died()
+    await undertaker.run_once()
+    assert child.pid in dead_children()
+    await undertaker.run_once()
+    assert child.pid not in dead_children()
+    child.wait()
+
+
+async def test_a_known_child_is_left_to_who_started_it():
+    known = dead_children()
+    undertaker = Undertaker(lambda: known)
+    child = await died()
+    known.add(child.pid)
+    for _ in range(3):
+        await undertaker.run_once()
+    assert child.pid in dead_children()
+    child.wait()

@@ -1,0 +1,71 @@
+"""The pruner: its batches suit the store, so that what shares its connection waits for little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.store.protocol import PRUNE_MAX
+from outlast.testing import ManualClock
+from outlast.worker.maintenance.pruner import BATCH_SECONDS, PRUNE_FIRST, PRUNE_SECONDS, Pruner
+
+
+class Rows:
+    """A store of old rows, each of which takes some seconds to go."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.left = 0
+        self.seconds = 0.0
+        self.batches: list[int] = []
+
+    async def prune(self, *, limit: int, **_: Any) -> int:
+        gone = min(limit, self.left)
+        self.left -= gone
+        self.clock.advance(gone * self.seconds)
+        self.batches.append(limit)
+        return gone
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.rows = Rows(self.clock)
+        self.pruner = Pruner(
+            self.rows,  # type: ignore[arg-type]
+            keep_jobs=1.0,
+            keep_workers=1.0,
+            clock=self.clock,
+        )
+
+    async def prunes(self, rows: int, seconds: float) -> None:
+        """Prune until there is nothing left, so many rows that take so long each."""
+        self.rows.left, self.rows.seconds = rows, seconds
+        while await self.pruner.run_once() < PRUNE_SECONDS:
+            pass
+        assert self.rows.left == 0
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+async def test_batches_grow_where_it_is_quick(scene: Scene) -> None:
+    await scene.prunes(20_000, seconds=0.0)
+    assert scene.rows.batches[0] == PRUNE_FIRST
+    assert scene.rows.batches[-1] == PRUNE_MAX
+
+
+async def test_batches_of_large_rows_become_as_small_as_it_takes(scene: Scene) -> None:
+    await scene.prunes(20_000, seconds=0.0)
+    await scene.prunes(2_000, seconds=0.05)
+    assert scene.rows.batches[-1] * 0.05 <= 2 * BATCH_SECONDS
+    await scene.prunes(20_000, seconds=0.0)
+    assert scene.rows.batches[-1] == PRUNE_MAX
+
+
+async def test_a_single_row_that_takes_for_ever_is_pruned_all_the_same(scene: Scene) -> None:
+    await scene.prunes(250, seconds=10.0)
+    assert scene.rows.batches[-1] == 1

@@ -1,0 +1,196 @@
+"""A pool of runners without processes, for the tests of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from outlast.errors import ApplicationError
+from outlast.model.lifecycle import Transition
+from outlast.runner import protocol
+from outlast.runner.protocol import Hello, Run, TaskInfo
+from outlast.store.values import Claimed, Room
+from outlast.testing import ManualClock
+from outlast.worker.runners.pool import RunnerPool
+from outlast.worker.runners.recycling import Wear
+from outlast.worker.runners.supervisor import SPARE_AFTER_SECONDS
+from tests.unit.worker.worker_kit import claimed, death, new_ledger
+
+OWN, SHARED = "own", "shared"
+SIZE, CONCURRENCY = 2, 3
+
+
+class FakeRunner:
+    """Stands in for a RunnerProcess: notes what it is sent, dies when it is told to."""
+
+    pids = 1 << 23  # above any real one: what is read of them in /proc is nothing
+
+    def __init__(self, *, on_frame, on_death) -> None:
+        FakeRunner.pids += 1
+        self.pid = FakeRunner.pids
+        self.ready = False
+        self.gone = False
+        self.tasks: dict[str, bool] = {}
+        self.lacks: dict[str, list[str]] = {}
+        self.release: str | None = None
+        self.python: str | None = None
+        self.tokens: set[int] = set()
+        self.exclusive = False
+        self.taken = 0
+        self.rss = 0
+        self.retiring: str | None = None
+        self.quit_at: float | None = None
+        self.kill_reason: str | None = None
+        self.printed: dict[int, list[str]] = {}
+        self.born_at = 0.0
+        self.sent: list[Any] = []
+        self.kills: list[str | None] = []
+        self.quits = 0
+        self.asked = 0
+        self.dump = ""  # what it shows of its stacks
+        self.dumps = 0
+        self._on_frame = on_frame
+        self._on_death = on_death
+
+    async def start(self) -> None:
+        """There is nothing to start."""
+
+    def send(self, frame) -> None:
+        protocol.pack(frame)
+        self.sent.append(frame)
+
+    def kill(self, reason: str | None = None) -> None:
+        self.kill_reason = self.kill_reason or reason
+        self.kills.append(reason)
+
+    def ask_stacks(self) -> None:
+        self.dumps += 1
+
+    def lines_of(self, token: int, since: float) -> list[str]:
+        return self.printed.get(token, [])
+
+    def forget(self, tokens) -> None:
+        for token in tokens:
+            self.printed.pop(token, None)
+
+    def stacks(self) -> str:
+        return self.dump
+
+    async def kill_with_stacks(self) -> None:
+        self.kill()
+
+    async def ask_for_stacks(self) -> str:
+        self.asked += 1
+        return "File x, line 1"
+
+    def quit(self) -> None:
+        self.quits += 1
+
+    # -- what tests do to it
+
+    def says(self, frame) -> None:
+        self._on_frame(self, frame)
+
+    def greets(self, **tasks: bool) -> None:
+        self.says(Hello([TaskInfo(name, own) for name, own in tasks.items()], None, "3"))
+
+    def dies(self, **how: Any) -> None:
+        self._on_death(self, death(pid=self.pid, **how))
+
+    def runs(self) -> list[int]:
+        return [
+            each.token for frame in self.sent if isinstance(frame, Run) for each in frame.attempts
+        ]
+
+
+class Savings:
+    def __init__(self) -> None:
+        self.saves: list[int] = []
+        self.reports: list[int] = []
+
+    def save(self, runner, running, frame) -> None:
+        self.saves.append(frame.token)
+
+    def report(self, running, frame) -> None:
+        self.reports.append(frame.token)
+
+
+class Bench:
+    """A pool with fake runners, its ledger, and what it said to its worker."""
+
+    def __init__(
+        self,
+        size: int = SIZE,
+        concurrency: int = CONCURRENCY,
+        tags: Sequence[str] = (),
+        **limits: Any,
+    ) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.ledger = new_ledger(self.clock)
+        self.savings = Savings()
+        self.trusted = True
+        self.draining = False
+        self.changes = 0
+        self.broken: list[ApplicationError] = []
+        self.groups: list[tuple[int, bool]] = []
+        self.begun: list[int] = []
+        self.pool = RunnerPool(
+            FakeRunner,  # type: ignore[arg-type]
+            self.ledger,
+            self.savings,
+            size=size,
+            concurrency=concurrency,
+            queues=[],
+            tags=tags,
+            clock=self.clock,
+            wear=Wear(size=size, clock=self.clock, **limits),
+            trusted=lambda: self.trusted,
+            draining=lambda: self.draining,
+            on_begin=self.begun.append,
+            on_change=self._changed,
+            on_broken=self.broken.append,
+            on_group=lambda pgid, born: self.groups.append((pgid, born)),
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    @property
+    def runners(self) -> list[FakeRunner]:
+        return self.pool.runners  # type: ignore[return-value]
+
+    async def when_spare_is_due(self) -> None:
+        """Look after births once more, when the spare may come."""
+        self.clock.advance(SPARE_AFTER_SECONDS)
+        await self.pool.run_once()
+
+    async def ready(self, **tasks: bool) -> Self:
+        """Spawn all runners, the spare last, and let each greet with these tasks."""
+        for _ in range(2):
+            self.pool._lives._spare_at = self.clock.boot()  # it does not wait: no time passes here
+            await self.pool.run_once()
+            for runner in self.runners:
+                if not runner.ready:
+                    runner.greets(**(tasks or {OWN: True, SHARED: False}))
+        return self
+
+    def rooms(self, unanswered: int) -> list[Room]:
+        """What is asked for besides suspects."""
+        return [room for room in self.pool.rooms(unanswered) if not room.solo]
+
+    def place(self, *attempts: Claimed) -> None:
+        self.pool.place(self.ledger.claim(attempts))
+
+    def ends(self) -> list[Transition]:
+        return self.ledger.take(1000)
+
+    def outcomes(self) -> list[str]:
+        return [end.outcome for end in self.ends()]
+
+
+def own(token: int) -> Claimed:
+    return claimed(token, OWN)
+
+
+def shared(token: int) -> Claimed:
+    return claimed(token, SHARED)

@@ -1,0 +1,175 @@
+"""Who is blamed for the death of a runner."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.model.crash import MemoryEvidence
+from outlast.model.job import Policy
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.model.suspects import Suspicion
+from outlast.worker.claims.ledger import Running, begun
+from outlast.worker.runners.exits import outcome_of, suspicions_of
+from tests.unit.worker.worker_kit import claimed, death
+
+SEGFAULT = death(signal="SIGSEGV", stacks="File x, line 1", output=["last words"])
+EXIT = death(exit_code=3)
+BAD_FRAME = death(signal="SIGKILL", complaint="a malformed frame")
+KILLED = death(signal="SIGKILL")
+STARVED = death(
+    signal="SIGKILL",
+    memory=MemoryEvidence(source="cgroup", oom_kills_before=0, oom_kills_after=1),
+)
+BLOATED = death(signal="SIGKILL", memory=MemoryEvidence(source="max_rss", rss_bytes=9))
+
+
+def end_of(
+    how=KILLED,
+    neighbours=(),
+    *,
+    suspicion=None,
+    stop=None,
+    killed_for=None,
+    trusted=True,
+    draining=False,
+) -> Outcome:
+    running = begun(claimed(1, policy=Policy(timeout=5.0, stall_timeout=6.0)), 0.0)
+    running.stop_reason = stop
+    return outcome_of(
+        running,
+        how,
+        list(neighbours),
+        suspicion=suspicion,
+        killed_for=killed_for,
+        trusted=trusted,
+        draining=draining,
+    )
+
+
+def word(outcome: Outcome) -> str:
+    if outcome.kind is OutcomeKind.CRASHED:
+        assert outcome.crash is not None
+        return outcome.crash.kind.value
+    return outcome.kind.value
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        # alone in its runner: it did it
+        ({"how": SEGFAULT}, "signalled"),
+        ({"how": EXIT}, "exited"),
+        ({"how": BAD_FRAME, "killed_for": "bad_frame"}, "exited"),
+        # with others: nobody knows
+        ({"how": SEGFAULT, "neighbours": [2]}, "bystander"),
+        ({"how": EXIT, "neighbours": [2]}, "bystander"),
+        ({"how": BAD_FRAME, "killed_for": "bad_frame", "neighbours": [2]}, "bystander"),
+        # asked to end from outside: nobody did it, and it is bounded
+        ({"how": death(signal="SIGTERM")}, "bystander"),
+        ({"how": death(signal="SIGINT")}, "bystander"),
+        ({"how": death(signal="SIGHUP")}, "bystander"),
+        ({"how": death(signal="SIGTERM"), "draining": True}, "released"),
+        ({"how": KILLED}, "signalled"),
+        # memory ran out: alone it did it, also during a drain; with others nobody knows
+        ({"how": STARVED}, "out_of_memory"),
+        ({"how": STARVED, "draining": True}, "out_of_memory"),
+        ({"how": STARVED, "neighbours": [2]}, "bystander"),
+        ({"how": BLOATED, "killed_for": "max_rss"}, "out_of_memory"),
+        ({"how": BLOATED, "killed_for": "max_rss", "neighbours": [2]}, "bystander"),
+        ({"how": STARVED, "trusted": False}, "lost_lease"),
+        # ended by the worker for what this one did
+        ({"stop": "timeout", "killed_for": "timeout"}, "timeout"),
+        ({"stop": "stalled", "killed_for": "stalled"}, "stalled"),
+        ({"stop": "unresponsive", "killed_for": "unresponsive"}, "unresponsive"),
+        ({"stop": "cancel", "killed_for": "cancel"}, "cancelled"),
+        ({"stop": "drain", "killed_for": "drain"}, "released"),
+        # ended by the worker for what a neighbour did
+        ({"killed_for": "timeout", "neighbours": [2]}, "released"),
+        ({"killed_for": "cancel", "neighbours": [2]}, "released"),
+        ({"killed_for": "drain"}, "released"),
+        ({"killed_for": "stop"}, "released"),
+        # asked to stop, and its neighbour's stop was the one that killed: its own reason counts
+        ({"stop": "cancel", "killed_for": "timeout", "neighbours": [2]}, "cancelled"),
+        # it died of itself before the worker's kill
+        ({"how": SEGFAULT, "stop": "timeout"}, "signalled"),
+        # somebody else has closed one of them
+        ({"stop": "lease_lost", "killed_for": "superseded"}, "lost_lease"),
+        ({"killed_for": "superseded", "neighbours": [2]}, "released"),
+        ({"killed_for": "superseded", "neighbours": [2], "trusted": False}, "lost_lease"),
+        # it did not answer, and nobody could be named
+        ({"killed_for": "unanswered", "neighbours": [2]}, "bystander"),
+        ({"killed_for": "unresponsive", "neighbours": [2]}, "released"),
+        # the lease is gone: nothing is charged to anybody's retries
+        ({"killed_for": "lease_lost"}, "lost_lease"),
+        ({"how": SEGFAULT, "trusted": False}, "lost_lease"),
+        ({"stop": "timeout", "killed_for": "timeout", "trusted": False}, "lost_lease"),
+        # a signal from outside during a drain is an interruption; an exit is its own doing
+        ({"draining": True}, "released"),
+        ({"how": SEGFAULT, "draining": True, "neighbours": [2]}, "released"),
+        ({"how": EXIT, "draining": True}, "exited"),
+    ],
+)
+def test_the_blame_follows_the_facts(facts, said):
+    assert word(end_of(**facts)) == said
+
+
+# ------------------------------------------------------------------------ who is suspected
+
+NAMED = """Fatal Python error: Segmentation fault
+
+Current thread 0x0000 (most recent call first):
+  File "x.py", line 3 in boom
+  File "marks.py", line 30 in outlast_attempt_2
+"""
+
+
+def attempts(**fields) -> list[Running]:
+    return [begun(claimed(token, **fields), 0.0) for token in (1, 2, 3)]
+
+
+def test_the_stack_of_a_fault_names_the_one_suspect():
+    named = death(signal="SIGSEGV", stacks=NAMED)
+    assert suspicions_of(attempts(), named) == {2: Suspicion(2, 2)}
+
+
+def test_without_a_fault_a_stack_says_nothing_and_all_are_suspects():
+    for how in (death(signal="SIGKILL", stacks=NAMED), death(exit_code=1, stacks=NAMED)):
+        assert set(suspicions_of(attempts(), how)) == {1, 2, 3}
+
+
+def test_a_runner_that_was_asked_to_end_makes_no_new_suspects_and_clears_none():
+    asked = death(signal="SIGTERM")
+    assert suspicions_of(attempts(), asked) == {}
+    before = attempts(solo=1, incident=5, cohort=7)
+    assert suspicions_of(before, asked) == dict.fromkeys([1, 2, 3], Suspicion(5, 7))
+
+
+def test_only_a_bystander_is_told_the_suspicion():
+    told = Suspicion(1, 1)
+    assert end_of(EXIT, [2], suspicion=told).suspicion == told
+    assert end_of(EXIT, suspicion=told).suspicion is None
+    assert end_of(KILLED, [2], suspicion=told, killed_for="timeout").suspicion is None
+
+
+def test_the_report_has_the_evidence_of_the_death():
+    crash = end_of(SEGFAULT, [2, 3]).crash
+    assert crash is not None
+    assert (crash.signal, crash.exit_code) == ("SIGSEGV", None)
+    assert (crash.stacks, crash.output) == ("File x, line 1", ["last words"])
+    assert (crash.rss_peak_bytes, crash.cpu_seconds) == (1, 0.1)
+    assert crash.neighbours == [2, 3]
+    assert crash.message == "its runner died of SIGSEGV"
+
+
+def test_the_report_has_the_evidence_of_memory_and_its_message_the_figures():
+    crash = end_of(STARVED).crash
+    assert crash is not None
+    assert crash.memory == STARVED.memory
+    assert "(kills 0 to 1, limit: unknown)" in crash.message
+
+
+def test_the_message_says_how_it_died():
+    assert end_of(EXIT).message == "the runner exited with 3"
+    assert "it sent a malformed frame" in end_of(BAD_FRAME, killed_for="bad_frame").message
+    killed = end_of(stop="timeout", killed_for="timeout")
+    assert killed.message == "timeout: above its limit of 5 s, and did not stop when asked"

@@ -1,0 +1,155 @@
+"""A runner that says what no runner should: its worker goes on, and others are not hit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outlast.errors import FrameError
+from outlast.model.crash import Crash, CrashKind, Progress
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.model.suspects import Suspicion
+from outlast.runner.protocol import (
+    TO_WORKER,
+    Broken,
+    End,
+    Ended,
+    Hello,
+    Pong,
+    Reported,
+    Restored,
+    Saving,
+    Stood,
+    TaskInfo,
+    ToWorker,
+    Unpacker,
+    pack,
+)
+from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, shared
+from tests.unit.worker.worker_kit import COMPLETED
+
+tokens = st.integers(1, 4) | st.sampled_from([-1, 0, 5, 2**64 - 1])
+numbers = st.integers(-1, 5) | st.integers(2**62, 2**64 - 1)
+texts = st.text(max_size=5) | st.sampled_from(["\x00", "\x1eoutlast 1 3\x1f", "x" * 10_000])
+json_texts = st.sampled_from(["null", '{"n": 1}']) | texts
+seconds = st.none() | st.floats()
+progress = st.builds(Progress, seconds, st.none() | texts, st.none() | texts, st.none() | numbers)
+crashes = st.builds(
+    Crash,
+    kind=st.sampled_from(CrashKind),
+    message=texts,
+    exit_code=numbers,
+    stacks=texts,
+    output=st.lists(texts, max_size=3),
+    neighbours=st.lists(numbers, max_size=3),
+)
+outcomes = st.builds(
+    Outcome,
+    kind=st.sampled_from(OutcomeKind),
+    result=st.none() | json_texts,
+    crash=st.none() | crashes,
+    delay=seconds,
+    message=texts,
+    pid=st.none() | numbers,
+    suspicion=st.none() | st.builds(Suspicion, numbers, numbers),
+    proven=st.booleans(),
+)
+ends = st.builds(End, tokens, outcomes, st.booleans())
+infos = st.builds(TaskInfo, texts, st.booleans(), st.lists(texts, max_size=2))
+frames: st.SearchStrategy[ToWorker] = st.one_of(
+    st.builds(Ended, st.lists(ends, min_size=1, max_size=4)),
+    st.builds(Saving, numbers, tokens, numbers, json_texts),
+    st.builds(Reported, tokens, progress),
+    st.builds(Stood, tokens, texts),
+    st.builds(Restored, tokens, numbers, st.lists(texts, max_size=3)),
+    st.builds(Pong, numbers),
+    st.builds(Hello, st.lists(infos, max_size=2), texts, texts),
+    st.builds(Broken, texts, texts),
+)
+
+
+def busy(bench: Bench) -> FakeRunner:
+    return next(each for each in bench.runners if each.tokens)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(frames, max_size=6))
+def test_whatever_it_says_each_attempt_keeps_its_one_end(said):
+    async def tell() -> None:
+        bench = await Bench().ready()
+        bench.place(shared(1), shared(2), shared(3), shared(4))
+        runner = busy(bench)
+        held = bench.ledger.held()
+        others = held - runner.tokens
+        for frame in said:
+            with contextlib.suppress(FrameError):
+                runner.says(*Unpacker(TO_WORKER).feed(pack(frame)))
+            bench.pool.rooms(0)
+            bench.pool.listen()
+        assert bench.ledger.held() == held
+        assert others <= set(bench.ledger.running), "of another runner"
+        runner.dies(signal="SIGKILL")
+        ended = [each.token for each in bench.ends()]
+        assert sorted(ended) == sorted(held - others)
+
+    asyncio.run(tell())
+
+
+async def test_a_frame_with_an_end_that_is_none_is_refused_as_a_whole():
+    """What is out of the runner's books must not be lost on its way into the ledger's."""
+    bench = await Bench().ready()
+    bench.place(shared(1), shared(2))
+    runner = busy(bench)
+    bad = End(1, Outcome(kind=OutcomeKind.CRASHED))
+    with pytest.raises(FrameError):
+        runner.says(Ended([End(2, COMPLETED), bad]))
+    assert runner.tokens == set(bench.ledger.running) == {1, 2}
+    runner.dies(signal="SIGKILL")
+    assert bench.outcomes() == ["bystander", "bystander"]
+
+
+async def test_a_name_that_no_store_can_hold_is_asked_for_by_nobody():
+    """PostgreSQL would refuse each exchange of the worker as a whole."""
+    bench = await Bench().ready()
+    before = bench.pool.tasks()
+    with pytest.raises(FrameError):
+        bench.runners[0].greets(**{"t": False, "a\x00b": False})
+    assert bench.pool.tasks() == before
+
+
+async def test_ends_that_are_not_its_own_make_no_runner_look_fast():
+    """More would be claimed ahead than can be started."""
+    bench = await Bench().ready()
+    bench.place(shared(1))
+    busy(bench).says(Ended([End(token, COMPLETED) for token in range(100, 100_000)]))
+    bench.clock.advance(1.0)
+    assert bench.pool._ahead_shared.most() == 0
+
+
+NO_JSON = ["", "no json", "{", '{"n": 1} 2', '"a\x00b"', "NaN", "[" * 101 + "]" * 101]
+
+
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:12]))
+async def test_a_checkpoint_that_is_no_json_is_refused_with_its_runner(text: str):
+    """The next attempt would get it, and each later one, until the job is dead."""
+    bench = await Bench().ready()
+    bench.place(shared(1), shared(2))
+    with pytest.raises(FrameError, match="checkpoint that is no JSON"):
+        busy(bench).says(Saving(1, 1, 1, text))
+    assert bench.savings.saves == []
+
+
+@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:12]))
+async def test_a_result_that_is_no_json_is_refused_with_its_runner(text: str):
+    bench = await Bench().ready()
+    bench.place(shared(1), shared(2))
+    runner = busy(bench)
+    with pytest.raises(FrameError, match="result that is no JSON"):
+        runner.says(
+            Ended([End(2, COMPLETED), End(1, Outcome(kind=OutcomeKind.COMPLETED, result=text))])
+        )
+    assert runner.tokens == set(bench.ledger.running) == {1, 2}

@@ -1,0 +1,40 @@
+"""What runners write, cut into lines: each runner's own, whole, and none without bound."""
+
+from __future__ import annotations
+
+from outlast.worker.runners.output import LINE_BYTES_MAX, JobName, Lines
+
+
+def test_each_runner_s_lines_are_put_together_apart():
+    told: list[tuple[int, str]] = []
+    lines = Lines(lambda pid, text, _: told.append((pid, text)))
+    lines.write(1, b"one half")
+    lines.write(2, b"other\nrest of ")
+    lines.write(1, b", other half\n\n\xff")
+    lines.write(2, b"2\n")
+    assert told == [(2, "other"), (1, "one half, other half"), (1, ""), (2, "rest of 2")]
+    lines.write(1, b"\n")
+    assert told[-1] == (1, "\ufffd")
+
+
+def test_a_line_without_an_end_comes_in_pieces():
+    told: list[str] = []
+    lines = Lines(lambda _pid, text, _job: told.append(text))
+    for _ in range(3):
+        lines.write(1, b"x" * LINE_BYTES_MAX)
+    assert told == ["x" * LINE_BYTES_MAX * 2]
+
+
+def test_a_line_comes_with_the_job_whose_it_is_where_that_is_known():
+    told: list[tuple[str, JobName | None]] = []
+    lines = Lines(lambda _pid, text, job: told.append((text, job)))
+    lines.job_of = {7: (70, "mail")}.get
+    lines.write(1, b"half of ", 7)
+    lines.write(1, b"nobody's\n")
+    lines.write(1, b"its line\n", 7)
+    lines.write(1, b"of an attempt that has ended\n", 8)
+    assert told == [
+        ("nobody's", None),
+        ("half of its line", (70, "mail")),
+        ("of an attempt that has ended", None),
+    ]

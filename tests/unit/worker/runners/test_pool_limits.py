@@ -1,0 +1,88 @@
+"""At a limit the pool takes the stacks first, and the report says where the attempt stood."""
+
+from __future__ import annotations
+
+from outlast.model.crash import Crash, CrashKind
+from outlast.runner.protocol import End, Ended, Restored, Stood
+from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, own, shared
+from tests.unit.worker.worker_kit import crash, heard_fields
+
+
+def runner_of(bench: Bench, token: int) -> FakeRunner:
+    return next(runner for runner in bench.runners if token in runner.tokens)
+
+
+def reports(bench: Bench) -> list[Crash]:
+    crashes = [end.crash for end in bench.ends()]
+    assert None not in crashes
+    return [each for each in crashes if each is not None]
+
+
+def dump_of(token: int) -> str:
+    return (
+        "Thread 0x1 (most recent call first):\n"
+        f'  File "user.py", line 5 in hangs\n  File "marks.py", line 1 in outlast_attempt_{token}\n'
+    )
+
+
+async def test_at_a_limit_the_stacks_are_asked_for_and_otherwise_at_the_kill():
+    bench = await Bench().ready()
+    bench.place(own(1), own(2))
+    bench.pool.stop(1, "timeout")
+    bench.pool.stop(2, "cancel")
+    first, second = (runner_of(bench, token) for token in (1, 2))
+    assert (first.dumps, second.dumps) == (1, 0)
+    bench.pool.kill(1)
+    assert first.kills == [None]  # at once: what it could show is here
+
+
+async def test_who_obeys_at_a_limit_has_the_stacks_in_its_report_and_others_have_not():
+    bench = await Bench().ready()
+    bench.place(own(1), own(2))
+    for token, reason in ((1, "timeout"), (2, "cancel")):
+        runner = runner_of(bench, token)
+        runner.dump = dump_of(token)
+        bench.pool.stop(token, reason)
+        kind = CrashKind.TIMEOUT if token == 1 else CrashKind.ERROR
+        runner.says(Ended([End(token, crash(kind))]))
+    timeout, error = reports(bench)
+    assert (timeout.stacks or "").splitlines()[1:] == dump_of(1).splitlines()[1:]
+    assert timeout.message == 'boom; it stood at File "user.py", line 5 in hangs'
+    assert (error.stacks, error.message) == (None, "boom")
+
+
+async def test_what_a_task_has_left_changed_is_told_with_its_name():
+    bench = await Bench().ready()
+    bench.place(own(1))
+    runner = runner_of(bench, 1)
+    with heard_fields() as told:
+        runner.says(Restored(2, 0, ["of nobody"]))
+        runner.says(Restored(1, 3, ["umask"]))
+    assert told == [
+        (
+            "runner_restored",
+            {
+                "job_id": 1,
+                "token": 1,
+                "task": "own",
+                "others": 3,
+                "pid": runner.pid,
+                "changes": ["umask"],
+            },
+        )
+    ]
+
+
+async def test_where_a_coroutine_stood_comes_first_also_when_it_is_killed():
+    bench = await Bench().ready()
+    bench.place(shared(1))
+    runner = runner_of(bench, 1)
+    runner.says(Stood(2, "of nobody"))
+    runner.says(Stood(1, dump_of(1).replace("hangs", "awaits")))
+    bench.pool.stop(1, "timeout")
+    runner.kill_reason = "timeout"
+    runner.dies(signal="SIGKILL", stacks="Thread 0x2 (most recent call first):\n")
+    (report,) = reports(bench)
+    assert (report.stacks or "").splitlines()[1].endswith(" in awaits")
+    assert "0x2" in (report.stacks or "")
+    assert report.message.endswith('it stood at File "user.py", line 5 in awaits')

@@ -1,0 +1,163 @@
+"""Whose a line is that a runner has written: by the token that it carries, or by being alone."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outlast.model.crash import OUTPUT_LINES_MAX
+from outlast.runner.printing import HEAD, PIECE_MAX, Tagged
+from outlast.testing import ManualClock
+from outlast.worker.runners.printed import NOT_KNOWN, Printed
+
+
+class Pipe:
+    """A runner's end of the pipe, with the streams on it, and what comes out."""
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        os.set_blocking(self.read, False)
+        self.token: int | None = None
+        self.stream = Tagged(self.write, lambda: self.token)
+
+    def say(self, token: int | None, data: bytes) -> None:
+        self.token = token
+        self.stream.write(data)
+
+    def came(self) -> bytes:
+        try:
+            return os.read(self.read, 1 << 16)
+        except BlockingIOError:
+            return b""
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    os.close(made.read)
+    os.close(made.write)
+
+
+@pytest.fixture
+def tokens() -> set[int]:
+    return {7, 8}
+
+
+@pytest.fixture
+def printed(tokens: set[int]) -> Printed:
+    return Printed(lambda: tokens, ManualClock(boot=100.0))
+
+
+def taken(printed: Printed, data: bytes) -> list[tuple[int | None, bytes]]:
+    return list(printed.take(data))
+
+
+def test_lines_of_attempts_that_share_a_runner_are_told_apart(pipe, printed):
+    pipe.say(7, b"half of ")
+    pipe.say(8, b"one of 8\n")
+    pipe.say(7, b"one of 7\nand ")
+    assert taken(printed, pipe.came()) == [(8, b"one of 8\n"), (7, b"half of one of 7\n")]
+    pipe.stream.flush()
+    assert taken(printed, pipe.came()) == [(7, b"and ")]
+    assert printed.lines_of(7, since=0.0) == ["half of one of 7", "and "]
+    assert printed.lines_of(8, since=0.0) == ["one of 8"]
+
+
+def test_what_is_written_past_python_is_of_the_attempt_that_is_alone(printed, tokens):
+    tokens.discard(8)
+    assert taken(printed, b"raw\n") == [(7, b"raw\n")]
+    assert printed.lines_of(7, since=0.0) == ["raw"]
+
+
+def test_in_company_nobody_knows_whose_it_is_and_the_report_says_so(pipe, printed):
+    pipe.say(7, b"its own\n")
+    taken(printed, pipe.came())
+    assert taken(printed, b"raw\n") == [(None, b"raw\n")]
+    assert printed.lines_of(7, since=0.0) == ["its own", NOT_KNOWN, "raw"]
+    assert printed.lines_of(8, since=0.0) == [NOT_KNOWN, "raw"]
+    assert printed.lines_of(8, since=101.0) == [], "it was written before that attempt began"
+
+
+def test_a_report_keeps_lines_of_both_kinds_within_its_limit(pipe, printed):
+    for number in range(80):
+        pipe.say(7, b"own %d\n" % number)
+    taken(printed, pipe.came())
+    taken(printed, b"".join(b"raw %d\n" % number for number in range(80)))
+    lines = printed.lines_of(7, since=0.0)
+    assert len(lines) == OUTPUT_LINES_MAX
+    at = lines.index(NOT_KNOWN)
+    assert (lines[at - 1], lines[-1]) == ("own 79", "raw 79")
+    assert at == OUTPUT_LINES_MAX // 2
+
+
+def test_what_a_thread_of_an_ended_attempt_writes_is_not_another_s(pipe, printed, tokens):
+    tokens -= {8}
+    pipe.say(8, b"late\n")
+    assert taken(printed, pipe.came()) == [(None, b"late\n")]
+    assert printed.lines_of(7, since=0.0) == []
+
+
+def test_who_has_ended_is_forgotten_and_its_last_line_is_ended(pipe, printed):
+    pipe.say(7, b"no end")
+    pipe.say(8, b"an end\n")
+    pipe.stream.flush()
+    taken(printed, pipe.came())
+    assert printed.forget([7, 8, 9]) == [7]
+    assert printed.lines_of(7, since=0.0) == []
+
+
+def test_a_long_line_goes_in_pieces_that_a_pipe_takes_whole(pipe, printed):
+    line = b"x" * (3 * PIECE_MAX) + b"\n"
+    pipe.say(7, line)
+    data = pipe.came()
+    assert data.count(b"\x1eoutlast") == 4
+    assert len(HEAD % (2**63 - 1, PIECE_MAX)) + PIECE_MAX <= 4096
+    assert b"".join(text for _, text in taken(printed, data)) == line
+
+
+def test_without_an_attempt_bytes_go_as_they_are(pipe):
+    pipe.say(None, b"of the application")
+    assert pipe.came() == b"of the application"
+
+
+def test_where_user_code_has_pointed_the_descriptor_elsewhere_no_head_goes(tmp_path, pipe):
+    file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    os.dup2(file, pipe.write)
+    os.close(file)
+    pipe.say(7, b"line\n")
+    assert (tmp_path / "file").read_bytes() == b"line\n"
+
+
+def test_a_task_that_closes_the_stream_takes_it_from_no_other(pipe, printed):
+    text = io.TextIOWrapper(pipe.stream, "utf-8", write_through=True)
+    pipe.token = 7
+    text.write("no end")
+    text.close()
+    pipe.token = 8
+    text.write("next\n")
+    assert taken(printed, pipe.came()) == [(7, b"no end"), (8, b"next\n")]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([None, 7, 8]), st.binary(max_size=300)), max_size=20),
+    st.integers(1, 50),
+)
+def test_however_the_pipe_cuts_it_nothing_is_lost_and_nothing_is_another_s(said, size):
+    """Bytes that look like a head are no exception: of these, none may be lost."""
+    wire = b"".join(
+        data if token is None else HEAD % (token, len(data)) + data for token, data in said
+    )
+    printed = Printed(lambda: {7, 8}, ManualClock(boot=0.0))
+    parts = [
+        part for at in range(0, len(wire), size) for part in printed.take(wire[at : at + size])
+    ]
+    for token in (7, 8):
+        spoken = b"".join(data for whose, data in said if whose == token)
+        heard = b"".join(text for whose, text in parts if whose == token)
+        assert heard == spoken

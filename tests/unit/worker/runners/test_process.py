@@ -1,0 +1,446 @@
+"""A runner as its worker sees it, with small real processes in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.clock import SYSTEM
+from outlast.runner.protocol import Hello, Run, Stop, pack
+from outlast.runner.settings import RunnerSettings
+from outlast.runner.tether import groups_of
+from outlast.worker.runners import process as module
+from outlast.worker.runners.process import Death, RunnerProcess
+from tests.unit.worker.worker_kit import claimed, heard
+from tests.unkillable import held_at_its_exit
+
+SECONDS = 15.0
+
+HEAD = """
+import os, signal, socket, subprocess, sys, threading
+sock = socket.socket(fileno=int(sys.argv[1]))
+stacks = int(sys.argv[2])
+def frame(body):
+    sock.sendall(len(body).to_bytes(4, "big") + body)
+HELLO = bytes([0x94, 0xa5]) + b"Hello" + bytes([0x90, 0xc0, 0xa1]) + b"3"
+"""
+
+SETTINGS = RunnerSettings(app="", stacks=-1, concurrency=1, store_id="", url="")
+
+
+class Child(RunnerProcess):
+    """Runs a few lines of Python instead of a runner."""
+
+    def __init__(self, code: str, **hooks: Any) -> None:
+        super().__init__(SETTINGS, clock=SYSTEM, **hooks)
+        self._code = HEAD + code
+
+    def _spawn(self, sock: int, stacks: int, output: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-c", self._code, str(sock), str(stacks)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(sock, stacks),
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+
+class Stage:
+    """Starts children, and notes what they say and how they die."""
+
+    def __init__(self) -> None:
+        self.frames: list[Any] = []
+        self.output = bytearray()
+        self.failures: list[BaseException] = []
+        self.children: list[Child] = []
+        self.died: asyncio.Queue[Death] = asyncio.Queue()
+        self.heard = asyncio.Event()
+        self.at_death: list[bool] = []
+
+    def _on_frame(self, runner: RunnerProcess, frame: Any) -> None:
+        self.frames.append(frame)
+        self.heard.set()
+
+    def _on_death(self, runner: RunnerProcess, death: Death) -> None:
+        self.at_death.append(not groups_of({runner.pid}))
+        self.died.put_nowait(death)
+
+    async def start(self, code: str) -> Child:
+        child = Child(
+            code,
+            on_frame=self._on_frame,
+            on_death=self._on_death,
+            on_output=lambda _pid, data, _token: self.output.extend(data),
+            on_failure=self.failures.append,
+        )
+        await child.start()
+        self.children.append(child)
+        return child
+
+    async def death(self) -> Death:
+        async with asyncio.timeout(SECONDS):
+            return await self.died.get()
+
+    async def greeted(self) -> None:
+        async with asyncio.timeout(SECONDS):
+            await self.heard.wait()
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    made = Stage()
+    yield made
+    for child in made.children:
+        if child._process.returncode is None:
+            child.kill()
+            await made.death()
+    assert made.failures == []
+
+
+async def test_an_exit_is_told_with_its_code_and_its_last_words(stage):
+    await stage.start("print('last'); print('words', end=''); sys.stdout.flush(); sys.exit(3)")
+    death = await stage.death()
+    assert (death.exit_code, death.signal, death.complaint) == (3, None, None)
+    assert death.output == ["last", "words"]
+    assert death.rss_peak_bytes > 100_000
+    assert bytes(stage.output) == b"last\nwords\n", "its last line is ended for it"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's choice is Linux's")
+async def test_when_memory_ends_a_runner_goes_before_its_worker_even_before_it_runs(stage):
+    child = await stage.start("sock.recv(1)")
+    own, its = (
+        int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (os.getpid(), child.pid)
+    )
+    assert its == min(1000, own + 500)
+
+
+async def test_a_few_attempts_are_sent_before_the_loop_turns(stage, tmp_path):
+    """Everybody else has to wait for that turn, in which other things are told and done."""
+    os.mkfifo(path := tmp_path / "heard")
+    heard_at_once = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    child = await stage.start(f"sock.recv(1); open({str(path)!r}, 'w').write('yes')")
+    child.send(Run(1, [claimed(7)]))
+    readable, _, _ = select.select([heard_at_once], [], [], SECONDS)  # the loop stands still
+    os.close(heard_at_once)
+    assert readable
+
+
+async def test_a_signal_is_told_by_its_name_with_the_stacks(stage):
+    await stage.start("os.write(stacks, b'where it was'); os.kill(os.getpid(), signal.SIGSEGV)")
+    death = await stage.death()
+    assert (death.exit_code, death.signal, death.stacks) == (None, "SIGSEGV", "where it was")
+
+
+async def test_a_real_time_signal_has_a_name_too(stage):
+    await stage.start("os.kill(os.getpid(), signal.SIGRTMIN + 3)")
+    assert (await stage.death()).signal == f"signal {signal.SIGRTMIN + 3}"
+
+
+async def test_what_was_said_before_the_death_is_heard_before_it(stage):
+    await stage.start("frame(HELLO); os._exit(1)")
+    await stage.death()
+    assert stage.frames == [Hello([], None, "3")]
+
+
+async def test_what_is_still_in_the_pipes_is_read_before_the_death_is_told(stage, monkeypatch):
+    """Here a child that left the group writes once its parent is gone."""
+    monkeypatch.setattr(module, "DRAIN_PIPES_SECONDS", SECONDS)
+    await stage.start(
+        "late = 'import os, sys\\nwhile os.getppid() == int(sys.argv[1]): pass\\nprint(\"late\")'\n"
+        "subprocess.Popen([sys.executable, '-S', '-c', late, str(os.getpid())],"
+        " start_new_session=True)\n"
+        "os._exit(0)"
+    )
+    assert (await stage.death()).output == ["late"]
+
+
+@pytest.mark.parametrize("group", ["", ", process_group=0"], ids=["its group", "another"])
+async def test_a_death_is_told_only_when_the_session_is_empty(stage, group):
+    await stage.start(
+        "subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']"
+        f"{group}); os._exit(1)"
+    )
+    assert (await stage.death()).exit_code == 1
+    assert stage.at_death == [True]
+
+
+async def test_a_kill_takes_the_whole_group_and_its_first_reason_stays(stage):
+    child = await stage.start(
+        "subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']); "
+        "frame(HELLO); signal.pause()"
+    )
+    await stage.greeted()
+    child.kill("timeout")
+    child.kill("drain")
+    assert (await stage.death()).signal == "SIGKILL"
+    assert child.kill_reason == "timeout"
+    assert stage.at_death == [True]
+
+
+async def test_a_reason_to_kill_that_comes_after_the_death_explains_nothing(stage):
+    """What died by its own hand must not pass for what its worker has ended."""
+    child = await stage.start("signal.pause()")
+    empty_session = child._empty_session
+
+    async def meanwhile() -> None:
+        child.kill("drain")
+        await empty_session()
+
+    child._empty_session = meanwhile
+    os.kill(child.pid, signal.SIGSEGV)
+    assert (await stage.death()).signal == "SIGSEGV"
+    assert child.kill_reason is None
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        "frame(bytes([0xc1]))",
+        "frame(b'')",
+        "sock.sendall((2**32 - 1).to_bytes(4, 'big'))",
+        "frame(bytes([0x92, 0xa7]) + b'Explode' + bytes([1]))",
+    ],
+    ids=["malformed", "empty", "oversized", "unknown"],
+)
+async def test_a_bad_frame_ends_the_runner_and_nothing_after_it_is_heard(stage, send):
+    child = await stage.start(f"frame(HELLO); {send}; frame(HELLO); signal.pause()")
+    death = await stage.death()
+    assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")
+    assert "frame" in (death.complaint or "")
+    assert stage.frames == [Hello([], None, "3")]
+
+
+async def test_after_a_bad_frame_nothing_can_be_trusted(stage):
+    child = await stage.start("signal.pause()")
+    child._on_data(bytes(4))  # a frame without a message
+    child._on_data(pack(Hello([], None, "3")))
+    await stage.death()
+    assert stage.frames == []
+
+
+async def test_a_frame_that_cannot_be_obeyed_ends_the_runner_whatever_it_was(stage, monkeypatch):
+    """One that is deaf to the end of its socket would hold its attempts."""
+
+    def fails(runner: RunnerProcess, frame: Any) -> None:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(Stage, "_on_frame", staticmethod(fails))
+    child = await stage.start("frame(HELLO); signal.pause()")
+    death = await stage.death()
+    assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")
+    assert death.complaint == "ValueError('no such thing')"
+
+
+async def test_a_runner_that_may_not_be_signalled_is_killed_all_the_same(stage, monkeypatch):
+    child = await stage.start("frame(HELLO); signal.pause()")
+    await stage.greeted()
+
+    def refuses(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuses)
+    await child.kill_with_stacks()
+    assert (await stage.death()).signal == "SIGKILL"
+
+
+async def test_where_no_thread_can_be_had_nothing_is_left_of_the_runner(monkeypatch):
+    """At a limit of processes each try would leave one more that nobody knows of."""
+    before = os.listdir("/proc/self/fd")
+    stage, spawned = Stage(), []
+    spawn = Child._spawn
+
+    def note(child: Child, *fds: int) -> None:
+        spawn(child, *fds)
+        spawned.append(child)
+
+    def refuses(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Child, "_spawn", note)
+    monkeypatch.setattr(RunnerProcess, "_wait_on_thread", refuses)
+    with pytest.raises(RuntimeError):
+        await stage.start("signal.pause()")
+    (child,) = spawned
+    assert child._process.returncode == -signal.SIGKILL
+    await asyncio.sleep(0)  # the transport closes its socket with the loop's next turn
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+async def test_a_death_that_cannot_be_looked_at_yet_is_told_later_and_ends_no_worker(
+    stage, monkeypatch
+):
+    looks = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
+
+    def groups(sids: Any) -> set[int]:
+        if (error := next(looks, None)) is not None:
+            raise error
+        return groups_of(sids)
+
+    monkeypatch.setattr(module, "groups_of", groups)
+    await stage.start("os._exit(7)")
+    assert (await stage.death()).exit_code == 7
+    assert next(looks, None) is None
+    assert stage.at_death == [True]
+
+
+async def test_output_without_end_is_bounded_and_odd_bytes_can_be_shown(stage):
+    await stage.start(
+        "sys.stdout.buffer.write(b'x' * 300_000 + b'\\n' + b'line\\n' * 200 + bytes([0, 255]))"
+    )
+    death = await stage.death()
+    assert len(death.output) == 50
+    assert death.output[-2:] == ["line", "\x00\ufffd"]
+
+
+async def test_an_escaped_child_that_holds_the_pipes_does_not_hold_the_death_up(stage):
+    await stage.start(
+        "child = subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()'],"
+        " start_new_session=True); print(child.pid, flush=True); os._exit(0)"
+    )
+    death = await stage.death()
+    os.kill(int(death.output[0]), signal.SIGKILL)
+    assert death.exit_code == 0
+
+
+async def test_frames_to_the_dead_go_nowhere(stage):
+    child = await stage.start("os._exit(0)")
+    await stage.death()
+    child.send(Stop(1, "cancel"))
+    child.kill("late")
+    await child.kill_with_stacks()
+
+
+async def test_a_kill_with_stacks_asks_for_them_first(stage):
+    child = await stage.start(
+        "import faulthandler; faulthandler.register(signal.SIGRTMIN + 7, file=stacks); "
+        "frame(HELLO); threading.Event().wait()"
+    )
+    await stage.greeted()
+    child.kill_reason = "timeout"
+    await child.kill_with_stacks()
+    death = await stage.death()
+    assert death.signal == "SIGKILL"
+    assert "most recent call first" in death.stacks
+
+
+async def test_a_group_that_cannot_be_killed_is_told_and_waited_for_no_longer(stage, monkeypatch):
+    monkeypatch.setattr(module, "GROUP_EMPTY_SECONDS", 0.1)
+    child = await stage.start(
+        "left = subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()'])\n"
+        "print(left.pid, flush=True)\nsys.stdin.read() or signal.pause()"
+    )
+    while not stage.output.endswith(b"\n"):
+        await asyncio.sleep(0.01)
+    with heard() as names, held_at_its_exit(int(stage.output)):
+        child.kill()
+        assert (await stage.death()).signal == "SIGKILL"
+        assert stage.at_death == [False]
+    assert names == ["runner_unkillable"]
+
+
+async def test_what_was_written_before_a_frame_is_read_before_it(stage):
+    """Else the last lines of an attempt come after its end, and are taken for the next one's."""
+    child = await stage.start(
+        "data = b''\n"
+        "while b'Stop' not in data: data += sock.recv(9999)\n"
+        "os.write(1, b'before\\n'); signal.pause()"
+    )
+    child.send(Stop(1, "drain"))
+    child._flush()
+    assert select.select([child._output._fd], [], [], SECONDS)[0], "and the loop has not turned"
+    assert not stage.output
+    child._on_data(pack(Hello([], None, "3")))
+    assert bytes(stage.output) == b"before\n"
+
+
+class Taker:
+    """Another thread, as it were, that takes each number of a descriptor as soon as it is free."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._close, self._fdopen = os.close, os.fdopen
+        self._null = os.open(os.devnull, os.O_RDONLY)
+        self.taken: set[int] = set()
+        monkeypatch.setattr(os, "close", self.close)
+        monkeypatch.setattr(os, "fdopen", self.fdopen)
+
+    def take(self, fd: int) -> None:
+        self.taken.add(os.dup2(self._null, fd))
+
+    def close(self, fd: int) -> None:
+        self._close(fd)
+        if fd not in self.taken:
+            self.take(fd)
+
+    def fdopen(self, fd: int, *more: Any, **options: Any) -> Any:
+        taker = self
+
+        class File(io.FileIO):
+            def close(self) -> None:
+                if not (self.closed or is_open(self.fileno())):  # the loop has closed it already
+                    taker.take(self.fileno())
+                super().close()
+
+        return File(fd, "rb") if options == {"buffering": 0} else self._fdopen(fd, *more, **options)
+
+    def robbed(self) -> list[int]:
+        """Give back all numbers; return those that somebody else has closed."""
+        robbed = [fd for fd in self.taken if not is_open(fd)]
+        for fd in self.taken.difference(robbed) | {self._null}:
+            self._close(fd)
+        return robbed
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+def test_no_descriptor_is_closed_that_is_another_s_by_then(kind, monkeypatch):
+    loops = pytest.importorskip(kind)
+    trouble: list[Any] = []
+
+    async def bear_and_bury() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: trouble.append(context))
+        stage = Stage()
+        await stage.start("pass")
+        await stage.death()
+        await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=loops.new_event_loop) as runner:
+        taker = Taker(monkeypatch)
+        runner.run(bear_and_bury())
+        monkeypatch.undo()
+    assert (taker.robbed(), trouble) == ([], [])
+
+
+async def test_a_runner_that_something_else_has_waited_for_is_dead_all_the_same(stage, monkeypatch):
+    """Its attempts would be running for ever, with nobody who runs them."""
+
+    def stolen(pid: int, options: int) -> Any:
+        os.waitid(os.P_PID, pid, os.WEXITED)
+        raise ChildProcessError(10, "No child processes")
+
+    monkeypatch.setattr("os.wait4", stolen)
+    with heard() as names:
+        await stage.start("print('last words')")
+        death = await stage.death()
+    assert (death.exit_code, death.signal, death.output) == (None, None, ["last words"])
+    assert "runner_not_waited_for" in names

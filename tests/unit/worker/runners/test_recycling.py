@@ -1,0 +1,260 @@
+"""Worn runners: replaced without a gap, and killed where they take far too much."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from outlast import events
+from outlast.runner.protocol import End, Ended
+from outlast.worker.runners.process import QUIT_SECONDS
+from outlast.worker.runners.recycling import FAR_ABOVE, LOOK_SECONDS, RETIRING_PER_RUNNER
+from tests.unit.worker.runners.pool_kit import OWN, SIZE, Bench, FakeRunner, own, shared
+from tests.unit.worker.worker_kit import COMPLETED, heard
+
+LIMIT = 1000  # bytes; nothing real is weighed here
+
+
+class Scales:
+    """What each process group weighs, as the test says."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+
+    def __call__(self) -> dict[int, int]:
+        return self.sizes
+
+
+class Worn(Bench):
+    """A pool with limits."""
+
+    def __init__(self, size: int = SIZE, *, max_rss: int | None = None, **limits: Any) -> None:
+        self.scales = Scales()
+        super().__init__(size, read=self.scales, max_rss=max_rss, **limits)
+
+    def runner(self, token: int) -> FakeRunner:
+        found = self.pool.runner_of(token)
+        assert isinstance(found, FakeRunner)
+        return found
+
+    def ends_well(self, token: int) -> None:
+        self.runner(token).says(Ended([End(token, COMPLETED)]))
+
+    async def weighs(self, runner: FakeRunner, size: float) -> None:
+        self.scales.sizes[runner.pid] = int(size)
+        self.clock.advance(LOOK_SECONDS)
+        await self.pool.run_once()
+
+    def first(self) -> FakeRunner:
+        found = self.pool._active()[0]
+        assert isinstance(found, FakeRunner)
+        return found
+
+    def at_work(self) -> set[int]:
+        return {runner.pid for runner in self.pool._active()}
+
+
+# --------------------------------------------------------------------------- after so many
+
+
+async def test_after_its_attempts_a_runner_is_replaced_by_the_spare_at_once():
+    bench = await Worn(size=1, max_jobs=2).ready()
+    first = bench.first()
+    bench.place(shared(1), shared(2))
+    assert first.retiring == "max_jobs_per_runner"
+    spare = next(runner for runner in bench.runners if runner is not first)
+    assert bench.at_work() == {spare.pid}
+    assert sum(room.limit for room in bench.pool.rooms(0)) > 0
+    assert await bench.pool.run_once() is not None
+    assert len(bench.runners) == 3, "the old one, the one at work and a new spare"
+
+
+async def test_while_no_spare_is_ready_a_worn_runner_goes_on():
+    bench = Worn(size=1, max_jobs=1)
+    await bench.pool.run_once()
+    bench.runners[0].greets(own=True, shared=False)
+    await bench.when_spare_is_due()
+    first, late = bench.runners
+    bench.place(shared(1))
+    assert first.retiring is None
+    assert bench.at_work() == {first.pid}
+    late.greets(own=True, shared=False)
+    assert first.retiring == "max_jobs_per_runner"
+    assert bench.at_work() == {late.pid}
+
+
+async def test_a_retiring_runner_leaves_when_its_last_attempt_has_ended():
+    bench = await Worn(size=1, max_jobs=2).ready()
+    bench.place(shared(1), shared(2))
+    old = bench.runner(1)
+    bench.ends_well(1)
+    assert old.quits == 0
+    bench.ends_well(2)
+    assert old.quits == 1
+    with heard() as names:
+        old.dies(exit_code=0)
+    assert names == ["runner_stopped"]
+    assert bench.outcomes() == ["completed", "completed"]
+
+
+async def test_one_that_does_not_leave_is_killed():
+    bench = await Worn(size=1, max_jobs=1).ready()
+    bench.place(shared(1))
+    old = bench.runner(1)
+    bench.ends_well(1)
+    asked_at = bench.clock.boot()
+    while bench.clock.boot() < asked_at + QUIT_SECONDS:
+        assert old.kills == []
+        bench.clock.advance(LOOK_SECONDS)
+        await bench.pool.run_once()
+    assert old.kills == ["recycled"]
+    assert old.quits == 1
+
+
+async def test_long_jobs_hold_no_replacement_up_but_the_retiring_are_bounded():
+    bench = await Worn(size=1, max_jobs=1).ready()
+    for token in range(1, 6):
+        bench.place(own(token))
+        await bench.pool.run_once()
+        for runner in bench.runners:
+            if not runner.ready:
+                runner.greets(own=True, shared=False)
+    retiring = [runner for runner in bench.runners if runner.retiring]
+    assert len(retiring) == RETIRING_PER_RUNNER
+    assert all(runner.tokens for runner in retiring)
+    assert len(bench.runners) == RETIRING_PER_RUNNER + 2
+    assert bench.outcomes() == ["released"] * 2, "no room: as many as the bound allows are kept"
+
+
+async def test_the_recycling_is_told():
+    said: list[dict[str, object]] = []
+    end = events.subscribe(lambda name, f: said.append(f) if name == "runner_recycled" else None)
+    bench = await Worn(size=1, max_jobs=1).ready()
+    bench.place(shared(1))
+    end()
+    (fields,) = said
+    assert fields["reason"] == "max_jobs_per_runner"
+    assert fields["attempts"] == 1
+    assert fields["pid"] == bench.runner(1).pid
+
+
+async def test_a_dying_spare_does_not_count_as_ready():
+    bench = await Worn(size=1, max_jobs=1).ready()
+    first = bench.first()
+    spare = next(runner for runner in bench.runners if runner is not first)
+    spare.gone = True
+    bench.place(shared(1))
+    assert first.retiring is None
+
+
+# ------------------------------------------------------------------------------ above so much
+
+
+async def test_above_its_limit_a_runner_gets_no_more_attempts():
+    bench = await Worn(size=1, max_rss=LIMIT).ready()
+    bench.place(shared(1))
+    old = bench.runner(1)
+    await bench.weighs(old, LIMIT)
+    assert old.retiring is None
+    await bench.weighs(old, LIMIT + 1)
+    assert old.retiring == "max_rss"
+    assert old.kill_reason is None
+    bench.place(shared(2))
+    assert bench.runner(2) is not old
+    bench.ends_well(1)
+    assert old.quits == 1
+
+
+async def test_one_that_has_run_nothing_is_not_worn_however_large_it_is():
+    """A limit below what the application needs must not have runners replaced for ever."""
+    bench = await Worn(size=1, max_rss=LIMIT).ready()
+    await bench.weighs(bench.first(), LIMIT * 9)
+    assert [(runner.retiring, runner.kill_reason) for runner in bench.runners] == [(None, None)] * 2
+
+
+async def test_far_above_its_limit_a_runner_is_killed_for_the_memory_that_it_took():
+    bench = await Worn(size=1, max_rss=LIMIT).ready()
+    bench.place(own(1))
+    runner = bench.runner(1)
+    await bench.weighs(runner, LIMIT * FAR_ABOVE + 1)
+    await bench.clock.run_for(1)
+    assert runner.kill_reason == "max_rss"
+    runner.dies(signal="SIGKILL")
+    (end,) = bench.ends()
+    assert (end.outcome, end.failures) == ("out_of_memory", 1)
+    assert end.crash is not None
+    assert end.crash.memory is not None
+    assert (end.crash.memory.rss_bytes, end.crash.memory.limit_bytes) == (1501, 1500)
+
+
+async def test_with_neighbours_nobody_knows_who_took_the_memory():
+    bench = await Worn(size=1, max_rss=LIMIT).ready()
+    bench.place(shared(1), shared(2))
+    runner = bench.runner(1)
+    await bench.weighs(runner, LIMIT * FAR_ABOVE + 1)
+    runner.dies(signal="SIGKILL")
+    ends = bench.ends()
+    assert [end.outcome for end in ends] == ["bystander"] * 2
+    assert [end.failures for end in ends] == [0, 0]
+
+
+async def test_a_worker_whose_limit_is_below_what_its_application_needs_ends_with_a_word():
+    bench = Worn(size=1, max_rss=LIMIT)
+    await bench.pool.run_once()
+    bench.runners[0].pid = os.getpid()
+    bench.runners[0].greets(**{OWN: True})
+    assert "set --max-rss well above that" in str(bench.broken[0])
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_rss": LIMIT}, {"max_jobs": 1}], ids=str)
+async def test_only_a_pool_that_has_something_to_look_at_looks(limits):
+    bench = await Worn(**limits).ready()
+    assert await bench.pool.run_once() == (LOOK_SECONDS if limits else None)
+
+
+# --------------------------------------------------------------------- what the kernel has done
+
+
+class Counter:
+    """A memory cgroup, of which only the count of kills moves."""
+
+    folder = "/sys/fs/cgroup/box"
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def kills(self) -> int:
+        return self.count
+
+    def limit(self) -> int:
+        return LIMIT
+
+    def peak(self) -> int:
+        return LIMIT
+
+
+async def test_a_kill_by_the_kernel_is_told_from_one_by_hand():
+    counter = Counter()
+    bench = await Worn(cgroup=counter).ready()
+    bench.place(own(1), own(2))
+    counter.count = 1
+    bench.runner(1).dies(signal="SIGKILL")
+    bench.runner(2).dies(signal="SIGKILL")
+    assert bench.outcomes() == ["out_of_memory", "signalled"]
+
+
+async def test_a_kill_by_the_worker_itself_is_not_the_kernel_s():
+    counter = Counter()
+    bench = await Worn(cgroup=counter).ready()
+    bench.place(own(1), own(2))
+    bench.pool.stop(1, "timeout")
+    bench.pool.kill(1)
+    counter.count = 1
+    bench.runner(1).dies(signal="SIGKILL")
+    bench.runner(2).dies(signal="SIGKILL")
+    first, second = bench.ends()
+    assert first.crash is not None
+    assert (first.outcome, first.crash.memory) == ("timeout", None)
+    assert second.outcome == "out_of_memory", "the count explains the other death"

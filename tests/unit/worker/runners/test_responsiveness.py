@@ -1,0 +1,278 @@
+"""A loop that stands is told, and its time passes only for the attempt that holds it."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast import events
+from outlast.model.job import Policy
+from outlast.model.lease import LeaseTerms, Trust
+from outlast.runner.protocol import Ping, Pong, Stop
+from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, CREDIT_SECONDS_MAX
+from outlast.worker.runners.watchdog import PATIENCE_SECONDS, Watchdog
+from tests.unit.worker.runners.pool_kit import SHARED, Bench, FakeRunner
+from tests.unit.worker.worker_kit import claimed
+
+LOOK = 0.25
+
+
+def dump_of(token: int) -> str:
+    return (
+        "Current thread 0x1 (most recent call first):\n"
+        '  File "user.py", line 5 in blocks\n'
+        f'  File "marks.py", line 1 in outlast_attempt_{token}\n'
+    )
+
+
+class Watch:
+    """A watchdog over a pool with one runner, which answers unless it is ``blocked``."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(size=1)
+        self.clock = self.bench.clock
+        self.blocked = False
+        self.heard: list[tuple[str, dict]] = []
+        self.dog = Watchdog(
+            self.bench.ledger,
+            self.bench.pool,
+            trust=lambda: Trust(LeaseTerms(lease=1e6), 0.0),
+            on_lapse=lambda: None,
+            clock=self.clock,
+        )
+
+    @property
+    def runner(self) -> FakeRunner:
+        return self.bench.runners[0]
+
+    async def run(self, **policies: Policy) -> None:
+        """Place attempts 1, 2, … with these policies in one runner."""
+        await self.bench.ready(**{SHARED: False})
+        self.bench.place(
+            *(
+                claimed(token, SHARED, policy=policy)
+                for token, policy in enumerate(policies.values(), 1)
+            )
+        )
+        assert len(self.runner.tokens) == len(policies)
+
+    async def look(self) -> None:
+        self.answer()
+        await self.dog.run_once()
+        self.answer()
+
+    def answer(self) -> None:
+        pings = [frame.seq for frame in self.runner.sent if isinstance(frame, Ping)]
+        if pings and not self.blocked:
+            self.runner.says(Pong(pings[-1]))
+
+    async def after(self, seconds: float) -> None:
+        """Let time pass in looks."""
+        for _ in range(round(seconds / LOOK)):
+            self.clock.advance(LOOK)
+            await self.look()
+
+    def stops(self) -> list[tuple[int, str]]:
+        return [
+            (frame.token, frame.reason) for frame in self.runner.sent if isinstance(frame, Stop)
+        ]
+
+    def events(self, name: str) -> list[dict]:
+        return [fields for said, fields in self.heard if said == name]
+
+
+@pytest.fixture
+def watch():
+    watch = Watch()
+    end = events.subscribe(lambda name, fields: watch.heard.append((name, fields)))
+    yield watch
+    end()
+
+
+FREE = Policy()
+
+
+async def test_a_loop_that_turns_is_asked_about_once_a_second_and_nothing_is_said(watch):
+    await watch.run(a=FREE)
+    await watch.after(60)
+    assert 55 <= sum(isinstance(frame, Ping) for frame in watch.runner.sent) <= 61
+    assert watch.runner.dumps == 0
+    assert watch.events("loop_blocked") == []
+
+
+async def test_a_runner_without_work_is_not_asked(watch):
+    await watch.bench.ready()
+    await watch.after(10)
+    assert not any(runner.sent for runner in watch.bench.runners)
+
+
+async def test_a_blocked_loop_is_told_once_with_the_line_and_its_end_too(watch):
+    await watch.run(a=FREE, b=FREE)
+    await watch.after(2)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(4)
+    assert watch.events("loop_blocked") == []
+    await watch.after(20)
+    (told,) = watch.events("loop_blocked")
+    assert told["seconds"] >= BLOCKED_SECONDS
+    assert (told["job_id"], told["token"], told["pid"]) == (2, 2, watch.runner.pid)
+    assert told["line"] == 'File "user.py", line 5 in blocks'
+    assert told["stack"] == dump_of(2)
+    watch.blocked = False
+    await watch.after(2)
+    assert len(watch.events("loop_unblocked")) == 1
+    assert watch.stops() == watch.runner.kills == []
+    watch.blocked = True
+    await watch.after(10)
+    assert len(watch.events("loop_blocked")) == 2
+
+
+async def test_a_worker_that_slept_has_heard_no_answer_and_blames_nobody(watch):
+    await watch.run(a=Policy(unresponsive_timeout=10.0))
+    watch.blocked = True
+    watch.runner.dump = dump_of(1)
+    await watch.after(1)
+    watch.clock.advance(3600)
+    await watch.look()
+    await watch.after(2)  # in which the answer would be read
+    assert watch.events("loop_blocked") == []
+    assert watch.stops() == []
+
+
+async def test_who_blocks_longer_than_it_may_is_unresponsive_and_gets_a_second_at_most(watch):
+    await watch.run(a=FREE, b=Policy(unresponsive_timeout=8.0, cancel_grace=60.0))
+    await watch.after(2)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(7)
+    assert watch.stops() == []
+    await watch.after(3)
+    assert watch.stops() == [(2, "unresponsive")]
+    await watch.after(1.5)
+    assert watch.runner.kill_reason == "unresponsive"
+    watch.runner.dies(signal="SIGKILL", stacks=dump_of(2))
+    innocent, culprit = watch.bench.ends()
+    assert (innocent.outcome, innocent.charge) == ("released", "none")
+    assert (culprit.outcome, culprit.charge) == ("unresponsive", "failure")
+    assert "blocks" in culprit.message
+
+
+async def test_who_waits_behind_a_blocked_loop_is_not_unresponsive(watch):
+    policy = Policy(unresponsive_timeout=8.0)
+    await watch.run(a=policy, b=policy)
+    await watch.after(2)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(10)
+    assert watch.stops() == [(2, "unresponsive")]
+
+
+async def test_of_a_runner_that_is_being_killed_nothing_more_is_asked(watch):
+    await watch.run(a=Policy(timeout=3.0), b=FREE)
+    await watch.after(1)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(BLOCKED_SECONDS + 3)
+    assert watch.runner.kill_reason == "unresponsive"
+    sent, dumps = len(watch.runner.sent), watch.runner.dumps
+    await watch.after(10)
+    assert (len(watch.runner.sent), watch.runner.dumps) == (sent, dumps)
+
+
+async def test_a_limit_of_who_blocks_ends_it_soon(watch):
+    await watch.run(a=FREE, b=Policy(timeout=3.0))
+    await watch.after(1)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(3)
+    assert watch.stops() == [(2, "timeout")]
+    assert [each["line"] for each in watch.events("loop_blocked")] == [
+        'File "user.py", line 5 in blocks'
+    ]
+
+
+async def test_who_waits_behind_a_blocked_loop_is_not_stopped_at_its_limit(watch):
+    await watch.run(a=Policy(timeout=3.0), b=Policy(timeout=7.0))
+    await watch.after(1)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(5)
+    assert watch.stops() == []
+    await watch.after(3)
+    assert watch.stops() == [(2, "timeout")]  # its own limit
+    await watch.after(1)
+    watch.runner.dies(signal="SIGKILL")
+    assert watch.bench.outcomes() == ["released", "timeout"]
+
+
+async def test_a_blocker_without_a_limit_has_its_neighbours(watch):
+    await watch.run(a=Policy(timeout=3.0), b=FREE)
+    await watch.after(1)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(BLOCKED_SECONDS + 1)
+    assert watch.stops() == [(2, "unresponsive")]
+    await watch.after(1.5)
+    watch.runner.dies(signal="SIGKILL")
+    innocent, culprit = watch.bench.ends()
+    assert (innocent.outcome, innocent.charge) == ("released", "none")
+    assert (culprit.outcome, culprit.charge) == ("unresponsive", "failure")
+
+
+async def test_a_blocker_with_a_far_limit_lets_others_wait_for_a_while_only(watch):
+    await watch.run(a=Policy(timeout=3.0), b=Policy(timeout=3600.0))
+    await watch.after(1)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(2 + PATIENCE_SECONDS - 0.5)
+    assert watch.stops() == []
+    await watch.after(1.5)
+    assert watch.stops() == [(2, "unresponsive")]
+
+
+async def test_if_nobody_can_be_named_all_are_bystanders(watch):
+    await watch.run(a=Policy(timeout=3.0), b=FREE)
+    await watch.after(1)
+    watch.blocked = True  # and it shows no stacks, as a stopped process
+    await watch.after(BLOCKED_SECONDS + 3)
+    assert watch.stops() == []
+    assert watch.runner.kill_reason == "unanswered"
+    watch.runner.dies(signal="SIGKILL")
+    assert [(end.outcome, end.charge) for end in watch.bench.ends()] == [("bystander", "loss")] * 2
+
+
+async def test_alone_in_its_runner_an_attempt_needs_no_mark_to_be_named(watch):
+    await watch.run(a=Policy(timeout=3.0))
+    await watch.after(1)
+    watch.blocked, watch.runner.dump = True, "Current thread 0x1\n  File x, line 1 in select\n"
+    await watch.after(3.5)
+    assert watch.stops() == [(1, "timeout")]
+
+
+async def test_a_neighbour_gets_back_the_time_for_which_it_was_blocked_within_bounds(watch):
+    await watch.run(a=Policy(timeout=10.0), b=FREE)
+    await watch.after(2)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(7)
+    watch.blocked = False
+    await watch.after(1.5)
+    running = watch.bench.ledger.running
+    assert running[1].blocked == CREDIT_SECONDS_MAX
+    assert running[2].blocked == 0.0
+    await watch.after(4)
+    assert watch.stops() == []
+    await watch.after(1)
+    assert watch.stops() == [(1, "timeout")]
+
+
+async def test_a_slow_answer_delays_a_stop_and_blames_nobody(watch):
+    """As on a machine that is starved of processor time."""
+    await watch.run(a=Policy(timeout=3.0), b=FREE)
+    await watch.after(2.5)
+    watch.blocked, watch.runner.dump = True, dump_of(2)
+    await watch.after(4)
+    assert watch.stops() == []
+    watch.blocked = False
+    await watch.after(4)
+    assert watch.stops() == [(1, "timeout")]  # its own, and later than it would have been
+
+
+async def test_an_answer_to_another_question_counts_for_nothing(watch):
+    await watch.run(a=FREE)
+    watch.blocked = True
+    await watch.after(2)
+    watch.runner.says(Pong(99))
+    await watch.after(6)
+    assert len(watch.events("loop_blocked")) == 1

@@ -1,0 +1,340 @@
+"""The tether, with real small processes: no group outlives the pipe or the time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from outlast.clock import SYSTEM
+from outlast.runner import tether as child
+from outlast.runner.tether import groups_of, kill_group
+from outlast.worker.runners import tether as parent
+from outlast.worker.runners.tether import Tether
+from tests.unit.worker.worker_kit import heard
+
+SECONDS = 10.0  # for what has to happen
+
+# Deaf to every signal that can be ignored; has a child of its own; says when both are there.
+PARENT = """
+import os, signal, subprocess, sys
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()"])
+print(child.pid, flush=True)
+signal.pause()
+"""
+
+
+class Group:
+    """A process group of two, parent and child, in a session of its own."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", PARENT], stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert self.process.stdout is not None
+        self.pgid = self.process.pid
+        self.grandchild = int(self.process.stdout.readline())
+
+    def wait_until_killed(self) -> None:
+        assert self.process.wait(SECONDS) == -signal.SIGKILL
+        assert self.process.stdout is not None
+        ready = select.select([self.process.stdout], [], [], SECONDS)[0]
+        assert ready, "the grandchild holds the pipe open"
+        assert self.process.stdout.read() == b"", "the grandchild is gone as well"
+
+    def lives(self) -> bool:
+        return self.process.poll() is None and groups_of({self.pgid}) == {self.pgid}
+
+    def close(self) -> None:
+        kill_group(self.pgid)
+        self.process.wait(SECONDS)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.fixture
+def groups() -> Iterator[list[Group]]:
+    made = [Group(), Group()]
+    yield made
+    for group in made:
+        group.close()
+
+
+@pytest.fixture
+def tether() -> Iterator[Tether]:
+    made = Tether()
+    made.start()
+    yield made
+    made.stop()
+
+
+# ------------------------------------------------------------------------------ three ends
+
+
+def test_when_the_pipe_ends_every_group_is_killed_grandchildren_too(tether, groups):
+    for group in groups:
+        tether.add(group.pgid)
+    tether.stop()
+    for group in groups:
+        group.wait_until_killed()
+        assert groups_of({group.pgid}) == set()
+
+
+def test_a_child_in_a_group_of_its_own_is_killed_with_its_session(tether, groups):
+    """As a shell with job control makes one for each job."""
+    shell = subprocess.Popen(
+        ["bash", "-c", "set -m; sleep 1000 & echo $!; wait"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    with shell:
+        assert shell.stdout is not None
+        sleeper = int(shell.stdout.readline())
+        assert groups_of({shell.pid}) == {shell.pid, sleeper}
+        tether.add(shell.pid)
+        tether.add(groups[0].pgid)
+        tether.stop()
+        assert shell.stdout.read() == b"", "the sleeper is gone as well"
+    assert groups_of({shell.pid}) == set()
+    groups[0].wait_until_killed()
+    assert groups[1].lives()
+
+
+def test_when_the_time_is_up_every_group_is_killed_though_the_worker_still_lives(tether, groups):
+    for group in groups:
+        tether.add(group.pgid)
+    tether.hold_until(SYSTEM.boot() + 0.3)
+    for group in groups:
+        group.wait_until_killed()
+
+
+def test_a_time_that_has_passed_already_ends_a_newcomer_at_once(tether, groups):
+    tether.hold_until(SYSTEM.boot() - 1.0)
+    tether.add(groups[0].pgid)
+    groups[0].wait_until_killed()
+    assert groups[1].lives()
+
+
+def test_a_renewal_puts_the_end_off(tether, groups):
+    until = SYSTEM.boot() + 0.3
+    tether.add(groups[0].pgid)
+    tether.hold_until(until)
+    tether.hold_until(SYSTEM.boot() + 3600.0)
+    other = Tether()  # shows that the time is up
+    other.start()
+    other.add(groups[1].pgid)
+    other.hold_until(until + 0.1)
+    groups[1].wait_until_killed()
+    other.stop()
+    assert groups[0].lives()
+
+
+def test_a_group_that_was_let_go_lives_on(tether, groups):
+    for group in groups:
+        tether.add(group.pgid)
+    tether.drop(groups[0].pgid)
+    tether.stop()
+    groups[1].wait_until_killed()
+    assert groups[0].lives()
+
+
+# ------------------------------------------------------------------------ the tether itself
+
+
+def test_the_tether_is_deaf_to_what_a_terminal_or_a_manager_sends(tether, groups):
+    tether.add(groups[0].pgid)
+    tether.hold_until(0.0)
+    groups[0].wait_until_killed()  # so it is up and obeys
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        os.kill(tether.pid, number)
+    with heard() as names:
+        tether.add(groups[1].pgid)
+        groups[1].wait_until_killed()
+    assert names == []
+
+
+def test_a_tether_that_was_killed_is_started_again_and_knows_all_groups(tether, groups):
+    tether.add(groups[0].pgid)
+    first = tether.pid
+    os.kill(first, signal.SIGKILL)
+    tether._process.wait(SECONDS)
+    with heard() as names:
+        tether.add(groups[1].pgid)
+    assert names == ["tether_restarted"]
+    assert tether.pid not in {None, first}
+    tether.stop()
+    for group in groups:
+        group.wait_until_killed()
+
+
+def test_a_restarted_tether_knows_the_time(tether, groups):
+    tether.add(groups[0].pgid)
+    os.kill(tether.pid, signal.SIGKILL)
+    tether._process.wait(SECONDS)
+    tether.hold_until(SYSTEM.boot() + 0.2)
+    groups[0].wait_until_killed()
+
+
+def test_before_the_start_and_after_the_stop_words_go_nowhere():
+    tether = Tether()
+    tether.add(12345678)
+    tether.drop(12345678)
+    tether.hold_until(1.0)
+    assert tether.pid is None
+    tether.start()
+    tether.stop()
+    tether.stop()
+    tether.hold_until(2.0)
+
+
+def test_the_worker_s_shared_descriptor_is_held_until_the_groups_are_gone(groups):
+    """The lock file is free only when nothing of the worker is left."""
+    read, write = os.pipe()
+    tether = Tether((write,))
+    tether.start()
+    tether.add(groups[0].pgid)
+    os.close(write)
+    os.kill(tether.pid, signal.SIGSTOP)  # type: ignore[arg-type]
+    assert select.select([read], [], [], 0.0)[0] == []
+    os.kill(tether.pid, signal.SIGCONT)  # type: ignore[arg-type]
+    tether.stop()
+    assert os.read(read, 1) == b""
+    assert groups_of({groups[0].pgid}) == set()
+    os.close(read)
+
+
+# --------------------------------------------------------------------------- small functions
+
+
+def test_a_group_of_zombies_is_empty(groups):
+    group = groups[0]
+    kill_group(group.pgid)
+    os.waitid(os.P_PID, group.pgid, os.WEXITED | os.WNOWAIT)  # dead, and not waited for
+    deadline = time.monotonic() + SECONDS
+    while groups_of({group.pgid}):
+        assert time.monotonic() < deadline
+    os.killpg(group.pgid, 0)  # the zombie is still a member
+
+
+def test_a_group_with_a_living_grandchild_is_not_empty(groups):
+    group = groups[0]
+    os.kill(group.pgid, signal.SIGKILL)
+    group.process.wait(SECONDS)
+    assert groups_of({group.pgid}) == {group.pgid}
+    os.kill(group.grandchild, signal.SIGKILL)
+
+
+def test_a_group_that_never_was_is_empty_and_can_be_killed():
+    assert groups_of({2**22 + 1}) == set()
+    kill_group(2**22 + 1)
+
+
+def test_a_group_is_killed_again_and_again_until_it_is_empty(monkeypatch):
+    """A process may fork while its group is being killed."""
+    kills: list[int] = []
+    monkeypatch.setattr(child, "kill_group", kills.append)
+    monkeypatch.setattr(child, "groups_of", lambda sids: set() if len(kills) >= 4 else {7})
+    named = {7}
+    child._end(named)
+    assert kills == [7, 7, 7, 7]
+    assert named == set()
+
+
+def test_words_come_in_any_pieces(groups):
+    read, write = os.pipe()
+    for piece in (b"ad", f"d {groups[0].pgid}\nun".encode(), b"til inf\n", b"nonsense\n"):
+        os.write(write, piece)
+    os.close(write)
+    child.hold(read)
+    os.close(read)
+    groups[0].wait_until_killed()
+
+
+# ------------------------------------------------------------- when a system call of it fails
+
+
+def fails(*_: object, **__: object) -> None:
+    raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
+@pytest.mark.parametrize("what", ["pipe", "process"])
+def test_a_tether_that_cannot_be_started_again_is_tried_with_the_next_word(
+    tether, groups, monkeypatch, what
+):
+    """And closes no descriptor that is another's by then."""
+    tether.add(groups[0].pgid)
+    os.kill(tether.pid, signal.SIGKILL)
+    tether._process.wait(SECONDS)
+    before = tether._pipe
+    with heard() as names, monkeypatch.context() as patched:
+        patched.setattr(*((os, "pipe") if what == "pipe" else (subprocess, "Popen")), fails)
+        tether.hold_until(SYSTEM.boot() + 3600.0)
+        other = os.open(os.devnull, os.O_RDONLY)
+        if other != before:
+            os.dup2(other, before)
+        tether.hold_until(SYSTEM.boot() + 3600.0)
+        os.fstat(before)
+    with heard() as later:
+        tether.hold_until(0.0)
+    groups[0].wait_until_killed()
+    assert (names, later) == (["tether_missing"] * 2, ["tether_restarted"])
+    for fd in {other, before}:
+        os.close(fd)
+
+
+def test_a_tether_that_was_stopped_does_not_hold_its_worker_up(tether, groups):
+    tether.add(groups[0].pgid)
+    os.kill(tether.pid, signal.SIGSTOP)
+    with heard() as names:
+        while not names:  # until the pipe is full
+            tether.hold_until(SYSTEM.boot() + 3600.0)
+    assert names == ["tether_restarted"]
+    tether.hold_until(0.0)
+    groups[0].wait_until_killed()
+
+
+def test_the_end_of_a_worker_does_not_wait_for_a_tether_that_was_stopped(groups, monkeypatch):
+    monkeypatch.setattr(parent, "STOP_SECONDS", 0.0)
+    tether = Tether()
+    tether.start()
+    pid = tether.pid
+    assert pid is not None
+    tether.add(groups[0].pgid)
+    os.kill(pid, signal.SIGSTOP)
+    tether.stop()
+    groups[0].wait_until_killed()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_without_a_descriptor_to_look_with_a_process_is_not_taken_for_gone(groups, monkeypatch):
+    def full(path: str, mode: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(child, "open", full, raising=False)
+        with pytest.raises(OSError, match="Too many"):
+            groups_of({groups[0].pgid})
+
+
+def test_a_group_is_killed_again_until_it_can_be_seen_to_be_empty(monkeypatch):
+    kills: list[int] = []
+
+    def look(sids: object) -> set[int]:
+        if len(kills) < 4:
+            raise OSError(errno.ENFILE, "Too many open files in system")
+        return set()
+
+    monkeypatch.setattr(child, "kill_group", kills.append)
+    monkeypatch.setattr(child, "groups_of", look)
+    child._end({7})
+    assert kills == [7, 7, 7, 7]

@@ -1,0 +1,166 @@
+"""The watchdog: asks first, kills after the grace, and says when the lease has lapsed."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.model.crash import Progress
+from outlast.model.job import Policy
+from outlast.model.lease import LeaseTerms, Trust
+from outlast.testing import ManualClock
+from outlast.worker.runners.waits import HELD_SECONDS
+from outlast.worker.runners.watchdog import LOOK_SECONDS, UNHELD_SECONDS, Watchdog
+from tests.unit.worker.worker_kit import FakePool, claimed, heard, heard_fields, new_ledger
+
+
+class Watch:
+    """A watchdog over a ledger and a fake pool. The lease is 60 s from second 0."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.ledger = new_ledger(self.clock)
+        self.pool = FakePool(self.ledger)
+        self.trust = Trust(LeaseTerms(), asked_at=0.0)
+        self.lapses = 0
+        self.dog = Watchdog(
+            self.ledger,
+            self.pool,
+            trust=lambda: self.trust,
+            on_lapse=self._on_lapse,
+            clock=self.clock,
+        )
+
+    def _on_lapse(self) -> None:
+        self.lapses += 1
+
+    def run(self, token: int = 1, **policy) -> None:
+        self.ledger.claim([claimed(token, policy=Policy(**policy))])
+
+    async def after(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        assert await self.dog.run_once() == LOOK_SECONDS
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+async def test_without_limits_nothing_is_stopped(watch):
+    watch.run()
+    for _ in range(100):
+        await watch.after(1e6)
+    assert watch.pool.stopped == watch.pool.killed == []
+
+
+async def test_an_attempt_that_nothing_runs_is_given_back(watch):
+    watch.run()
+    watch.pool.forgotten.add(1)
+    with heard() as names:
+        await watch.after(UNHELD_SECONDS - 0.1)
+        assert names == []
+        await watch.after(0.1)
+    assert "attempt_unheld" in names
+    (end,) = watch.ledger.take(10)
+    assert (end.token, end.outcome, end.charge) == (1, "released", "none")
+
+
+async def test_an_attempt_past_its_timeout_is_asked_to_stop_once(watch):
+    watch.run(timeout=10.0)
+    await watch.after(9.9)
+    assert watch.pool.stopped == []
+    with heard() as names:
+        await watch.after(0.1)
+        await watch.after(1.0)
+    assert watch.pool.stopped == [(1, "timeout")]
+    assert names == ["attempt_stopping"]
+
+
+async def test_signs_of_life_put_off_the_stall_but_not_the_timeout(watch):
+    watch.run(timeout=30.0, stall_timeout=10.0)
+    for _ in range(2):
+        await watch.after(9.0)
+        watch.ledger.noted_save(1, "1")
+    await watch.after(9.0)
+    assert watch.pool.stopped == []
+    watch.ledger.noted_save(1, "1")
+    await watch.after(3.0)
+    assert watch.pool.stopped == [(1, "timeout")]
+
+
+async def test_an_attempt_that_gives_no_sign_is_stalled(watch):
+    watch.run(stall_timeout=10.0)
+    await watch.after(10.0)
+    assert watch.pool.stopped == [(1, "stalled")]
+
+
+async def test_what_does_not_stop_is_killed_after_the_grace(watch):
+    watch.run(timeout=10.0, cancel_grace=3.0)
+    await watch.after(10.0)
+    await watch.after(2.9)
+    assert watch.pool.killed == []
+    await watch.after(0.1)
+    assert watch.pool.killed == [1]
+
+
+async def test_a_wish_of_another_to_stop_gets_the_same_grace(watch):
+    watch.run()
+    watch.pool.stop(1, "cancel")
+    await watch.after(Policy().cancel_grace)
+    assert watch.pool.killed == [1]
+
+
+async def test_only_the_culprit_is_stopped(watch):
+    watch.run(1, timeout=10.0)
+    watch.run(2, timeout=20.0)
+    await watch.after(10.0)
+    assert watch.pool.stopped == [(1, "timeout")]
+
+
+async def test_an_attempt_that_has_ended_is_left_alone(watch):
+    watch.run(timeout=10.0)
+    watch.ledger.running.clear()
+    await watch.after(100.0)
+    assert watch.pool.stopped == []
+
+
+async def test_a_lapsed_lease_is_told_and_one_that_is_renewed_is_not(watch):
+    await watch.after(50.0)
+    watch.trust.renewed(50.0)
+    await watch.after(1.0)
+    assert watch.lapses == 0
+    await watch.after(50.0)
+    assert watch.lapses == 1
+
+
+async def test_slots_that_are_all_held_by_waiting_are_told_of_once(watch):
+    watch.pool.slots = 2
+    watch.run(1)
+    watch.run(2)
+    for token in (1, 2):
+        watch.ledger.noted_progress(token, Progress(waits_for=token + 10))
+    with heard_fields() as told:
+        await watch.after(0.0)
+        await watch.after(HELD_SECONDS - 0.1)
+        assert told == []
+        for _ in range(10):
+            await watch.after(0.1)
+    assert told == [("slots_held_by_waiting", {"running": 2, "job_id": 1, "waits_for": 11})]
+    watch.ledger.noted_progress(2, Progress())
+    with heard_fields() as told:
+        await watch.after(10.0)
+        watch.ledger.noted_progress(2, Progress(waits_for=12))
+        await watch.after(0.0)
+        assert told == []
+        await watch.after(HELD_SECONDS)
+    assert len(told) == 1
+
+
+async def test_waiting_beside_a_free_slot_is_nothing_to_tell_of(watch):
+    watch.pool.slots = 2
+    watch.run(1)
+    watch.ledger.noted_progress(1, Progress(waits_for=11))
+    with heard() as names:
+        for _ in range(10):
+            await watch.after(10.0)
+    assert names == []

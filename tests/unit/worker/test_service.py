@@ -1,0 +1,212 @@
+"""The one loop of all duties: nudges, pauses, errors, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Self
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.testing import ManualClock
+from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, CALM_SECONDS, Service
+from tests.unit.worker.worker_kit import heard
+
+OUTAGE = StoreUnavailable("away")
+
+
+class Duty:
+    """Runs a script of pauses and errors; stands still after its end."""
+
+    name = "duty"
+
+    def __init__(self, clock: ManualClock, *script: float | BaseException | None) -> None:
+        self.clock = clock
+        self.script = list(script)
+        self.times: list[float] = []
+
+    @property
+    def runs(self) -> int:
+        return len(self.times)
+
+    async def run_once(self) -> float | None:
+        self.times.append(self.clock.boot())
+        step = self.script.pop(0) if self.script else None
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+
+class Stage:
+    def __init__(self, *script: float | BaseException | None) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.duty = Duty(self.clock, *script)
+        self.failures: list[BaseException] = []
+        self.service = Service(self.duty, self.clock, self.failures.append)
+
+    async def __aenter__(self) -> Self:
+        self.service.start()
+        await self.clock.run_for(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.service.stop()
+
+
+async def test_a_duty_runs_at_once_and_then_when_it_is_nudged():
+    async with Stage() as stage:
+        assert stage.duty.runs == 1
+        await stage.clock.run_for(1000)
+        assert stage.duty.runs == 1
+        stage.service.nudge()
+        await stage.clock.run_for(0)
+        assert stage.duty.runs == 2
+
+
+async def test_many_nudges_are_one_run():
+    async with Stage() as stage:
+        for _ in range(100):
+            stage.service.nudge()
+        await stage.clock.run_for(0)
+        assert stage.duty.runs == 2
+
+
+async def test_a_nudge_during_a_run_is_not_lost():
+    stage = Stage()
+    gate = asyncio.Event()
+
+    async def waits() -> None:
+        stage.duty.times.append(0.0)
+        await gate.wait()
+
+    stage.duty.run_once = waits  # type: ignore[method-assign]
+    async with stage:
+        stage.service.nudge()
+        gate.set()
+        await stage.clock.run_for(0)
+        assert stage.duty.runs == 2
+
+
+async def test_a_duty_that_goes_on_at_once_does_so_before_what_it_has_started():
+    stage = Stage(0.0, 0.0)
+    runs: list[int] = []
+    script = stage.duty.run_once
+
+    async def starts_something() -> float | None:
+        if not stage.duty.runs:
+            asyncio.get_running_loop().call_soon(lambda: runs.append(stage.duty.runs))
+        return await script()
+
+    stage.duty.run_once = starts_something  # type: ignore[method-assign]
+    async with stage:
+        assert runs == [3]
+        assert stage.duty.runs == 3
+
+
+async def test_an_error_is_survived_with_a_growing_pause_and_told():
+    with heard() as names:
+        async with Stage(*[OUTAGE] * 8) as stage:
+            await stage.clock.run_for(60)
+    pauses = [b - a for a, b in itertools.pairwise(stage.duty.times)]
+    assert pauses[:4] == pytest.approx([BACKOFF_FIRST, 0.2, 0.4, 0.8])
+    assert pauses[5:] == pytest.approx([BACKOFF_MAX] * 3)
+    assert names == ["store_unavailable"] * 8 + ["store_recovered"]
+
+
+async def test_a_nudge_does_not_shorten_a_back_off():
+    async with Stage(OUTAGE) as stage:
+        stage.service.nudge()
+        await stage.clock.run_for(BACKOFF_FIRST / 2)
+        assert stage.duty.runs == 1
+        await stage.clock.run_for(BACKOFF_FIRST / 2)
+        assert stage.duty.runs == 2
+
+
+async def test_an_unexpected_error_is_told_and_tried_again():
+    with heard() as names:
+        async with Stage(ValueError("a bug")) as stage:
+            await stage.clock.run_for(BACKOFF_FIRST)
+            assert stage.duty.runs == 2
+    assert names == ["duty_failed", "store_recovered"]
+    assert stage.failures == []
+
+
+async def test_what_is_no_error_but_an_end_ends_the_worker():
+    class TheEnd(BaseException):
+        pass
+
+    error = TheEnd()
+    async with Stage(error) as stage:
+        pass
+    assert stage.failures == [error]
+
+
+async def test_a_duty_that_somebody_else_has_cancelled_ends_the_worker():
+    """Otherwise a worker would go on without it, and nobody would know."""
+    async with Stage(asyncio.CancelledError()) as stage:
+        await stage.clock.run_for(1)
+        assert len(stage.failures) == 1
+
+
+async def test_stopping_cancels_the_duty_where_it_stands_and_is_no_failure():
+    stage = Stage()
+    cancelled = []
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(1)
+            raise
+
+    stage.duty.run_once = waits  # type: ignore[method-assign]
+    async with stage:
+        pass
+    await stage.service.stop()
+    assert cancelled == [1]
+    assert stage.failures == []
+
+
+@pytest.mark.parametrize("error", [OUTAGE, None], ids=["raises", "returns"])
+async def test_a_duty_that_answers_its_cancellation_with_something_else_ends_all_the_same(
+    error: Exception | None,
+) -> None:
+    stage = Stage()
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if error is not None:
+                raise error from None
+
+    stage.duty.run_once = waits  # type: ignore[method-assign]
+    async with stage:
+        pass
+    assert stage.failures == []
+
+
+async def test_a_failing_duty_says_since_when_and_by_what_it_fails():
+    other = RuntimeError("another")
+    async with Stage(OUTAGE, OUTAGE, other, 5.0, None) as stage:
+        failure = stage.service.failing()
+        assert failure is not None
+        assert (failure.error, failure.since) == (OUTAGE, 0.0)
+        await stage.clock.run_for(1.0)
+        failure = stage.service.failing()
+        assert failure is not None
+        assert (failure.error, failure.since) == (other, 0.0)
+        await stage.clock.run_for(CALM_SECONDS + 2.0)
+        assert stage.service.failing() is None
+
+
+async def test_a_duty_that_fails_every_other_time_is_failing_all_along():
+    async with Stage(*[OUTAGE, None] * 5) as stage:
+        for _ in range(4):
+            await stage.clock.run_for(CALM_SECONDS / 2)
+            stage.service.nudge()
+            await stage.clock.run_for(0)
+        failure = stage.service.failing()
+        assert failure is not None
+        assert failure.since == 0.0

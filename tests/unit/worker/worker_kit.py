@@ -1,0 +1,235 @@
+"""What the tests of a worker's parts share: claims, a pool and a store that do as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from outlast import events
+from outlast.errors import BadData
+from outlast.model.crash import Crash, CrashKind
+from outlast.model.job import Policy
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
+from outlast.store.values import Answer, Claimed, Exchanged, Report, Room, Save, WorkerRef
+from outlast.testing import ManualClock
+from outlast.worker.claims.ledger import Ledger, Running
+from outlast.worker.runners.process import Death
+from outlast.worker.runners.responsiveness import Pulse
+
+COMPLETED = Outcome(kind=OutcomeKind.COMPLETED, result="null")
+RELEASED = Outcome(kind=OutcomeKind.RELEASED)
+
+
+def claimed(token: int, task: str = "t", **fields: Any) -> Claimed:
+    values: dict[str, Any] = {
+        "job_id": token,
+        "token": token,
+        "task": task,
+        "queue": "default",
+        "args": "{}",
+        "number": 1,
+        "failures": 0,
+        "losses": 0,
+        "policy": Policy(),
+        **fields,
+    }
+    return Claimed(**values)
+
+
+def crash(kind: CrashKind = CrashKind.ERROR, **fields: Any) -> Outcome:
+    report = Crash(kind=kind, **{"message": "boom", **fields})
+    return Outcome(kind=OutcomeKind.CRASHED, crash=report)
+
+
+def death(**fields: Any) -> Death:
+    values: dict[str, Any] = {
+        "pid": 100,
+        "exit_code": None,
+        "signal": None,
+        "rss_peak_bytes": 1,
+        "cpu_seconds": 0.1,
+        "stacks": "",
+        "output": [],
+        **fields,
+    }
+    return Death(**values)
+
+
+def new_ledger(clock: ManualClock, on_end: Callable[[], None] = lambda: None) -> Ledger:
+    return Ledger(clock, on_end=on_end, worker="w1", host="h1")
+
+
+@contextmanager
+def heard() -> Iterator[list[str]]:
+    """The names of the events that are emitted in the block."""
+    names: list[str] = []
+    end = events.subscribe(lambda name, fields: names.append(name))
+    try:
+        yield names
+    finally:
+        end()
+
+
+@contextmanager
+def heard_fields() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """The events that are emitted in the block, with their fields."""
+    told: list[tuple[str, dict[str, Any]]] = []
+    end = events.subscribe(lambda name, fields: told.append((name, fields)))
+    try:
+        yield told
+    finally:
+        end()
+
+
+class FakePool:
+    """A pool without processes: as many rooms as it is told, and it notes what is asked."""
+
+    name = "pool"
+    alone_from = 2
+
+    def __init__(self, ledger: Ledger, slots: int = 10) -> None:
+        self.ledger = ledger
+        self.slots = slots
+        self.worker_id = 0
+        self.placed: list[int] = []
+        self.stopped: list[tuple[int, str]] = []
+        self.killed: list[int] = []
+        self.killed_processes: list[tuple[int, str]] = []
+        self.killed_all: list[str] = []
+        self.pulses: dict[int, Pulse] = {}
+        self.lingers = 0.0
+        self.given_back: list[str] = []
+        self.unkillable: set[int] = set()  # attempts that go on when they are killed
+        self.given_up: list[set[int]] = []
+        self.forgotten: set[int] = set()  # attempts that nothing runs any more
+
+    def registered(self, worker_id: int) -> None:
+        self.worker_id = worker_id
+
+    def tasks(self) -> list[str]:
+        return ["t"]
+
+    def lacks(self) -> dict[str, list[str]]:
+        return {}
+
+    def rooms(self, unanswered: int) -> list[Room]:
+        free = self.slots - len(self.ledger.running) - unanswered
+        return [Room(["t"], free)] if free > 0 else []
+
+    def room_alone(self, solo: int) -> Room | None:
+        return Room(["t"], 1, solo=solo)
+
+    def place(self, attempts: list[Running]) -> None:
+        self.placed += [running.token for running in attempts]
+
+    def linger(self) -> float:
+        return self.lingers
+
+    def give_back(self, reason: str) -> None:
+        self.given_back.append(reason)
+
+    def give_back_late(self) -> None:
+        """Nothing waits for a slot."""
+
+    def waiting(self) -> int:
+        return 0
+
+    def stop(self, token: int, reason: str) -> None:
+        running = self.ledger.running.get(token)
+        if running is not None and running.stop_reason is None:
+            running.stop_reason, running.stopped_at = reason, self.ledger._clock.boot()
+            self.stopped.append((token, reason))
+
+    def kill(self, token: int) -> None:
+        self.killed.append(token)
+
+    def kill_process(self, pid: int, reason: str) -> None:
+        self.killed_processes.append((pid, reason))
+
+    def listen(self) -> None:
+        """There are no runners."""
+
+    def runs(self, token: int) -> bool:
+        return token not in self.forgotten
+
+    def pulse_of(self, token: int) -> Pulse | None:
+        return self.pulses.get(token)
+
+    def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
+        self.killed_all.append(reason)
+        for token in self.ledger.running.keys() - set(spare) - self.unkillable:
+            self.ledger.end(token, RELEASED)
+
+    def give_up(self, tokens: Collection[int]) -> None:
+        self.given_up.append(set(tokens))
+
+    async def run_once(self) -> float | None:
+        return None
+
+    async def close(self) -> None:
+        """There is nothing to end."""
+
+
+Scripted = Exchanged | BaseException | Callable[[], Exchanged]
+
+
+class FakeStore:
+    """A store that answers from a script, and accepts everything once that has run out.
+
+    Each call is noted in ``calls`` as (verb, what was handed in).
+    """
+
+    def __init__(self) -> None:
+        self.script: list[Scripted] = []
+        self.calls: list[tuple[str, Any]] = []
+        self.saves: list[BaseException | list[Answer]] = []
+        self.poison: set[int] = set()  # tokens whose crash-free ends are refused as bad data
+        self.unknown: list[tuple[int, int]] = []  # released by the next reconcile
+        self.asked_about: list[list[int]] = []  # which of them are superseded
+        self.lost: set[int] = set()  # tokens that somebody else has closed
+        self.reports: list[Report] = []
+
+    def verbs(self) -> list[str]:
+        return [verb for verb, _ in self.calls]
+
+    async def exchange(
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+    ) -> Exchanged:
+        self.calls.append(("exchange", ([end.token for end in ended], list(rooms))))
+        if any(end.token in self.poison and end.outcome != "rejected_result" for end in ended):
+            raise BadData("a NUL byte")
+        if self.script:
+            step = self.script.pop(0)
+            if isinstance(step, BaseException):
+                raise step
+            return step if isinstance(step, Exchanged) else step()
+        return accepted(len(ended))
+
+    async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[tuple[int, int]]:
+        self.calls.append(("reconcile", set(held)))
+        unknown, self.unknown = self.unknown, []
+        return unknown
+
+    async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
+        self.asked_about.append(sorted(token for _, token in attempts))
+        return [token for _, token in attempts if token in self.lost]
+
+    async def drop_connections(self) -> None:
+        self.calls.append(("drop_connections", None))
+
+    async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
+        self.calls.append(("checkpoint", [(save.token, save.number) for save in saves]))
+        step = self.saves.pop(0) if self.saves else [Answer.ACCEPTED] * len(saves)
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    async def progress(self, reports: Sequence[Report]) -> list[Answer]:
+        self.calls.append(("progress", [report.token for report in reports]))
+        self.reports += reports
+        return [Answer.ACCEPTED] * len(reports)
+
+
+def accepted(count: int, **fields: Any) -> Exchanged:
+    return Exchanged(valid=True, answers=[Answer.ACCEPTED] * count, **fields)
