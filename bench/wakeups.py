@@ -108,7 +108,7 @@ async def drain(work: Any, started: dict[int, float], count: int) -> float:
     """Return at how many a second jobs were started that came all at once."""
     numbers = range(1_000_000, 1_000_000 + count)
     began_at = time.perf_counter()
-    await work.home.enqueue([work.call(number).job for number in numbers])
+    await work.stores.enqueue([work.call(number).job for number in numbers])
     while not all(number in started for number in (numbers[0], numbers[-1])) or not all(
         number in started for number in numbers
     ):

@@ -77,14 +77,14 @@ async def work() -> None:
 async def main() -> None:
     if operation() == "setup":
         await app.enqueue_many([])
-        await app.home.store()
+        await app.stores.store()
     elif operation() == "worker":
         await work()
     elif operation() == "sleepers":
         jobs, seconds = numbers()
         await app.enqueue_many([sleeper.call(seconds)] * int(jobs))
     else:
-        await app.home.store()  # like everybody's: a client that is timed is connected
+        await app.stores.store()  # like everybody's: a client that is timed is connected
         await client(lambda: noop.enqueue(1), many, send_timed)
     await app.close()
 

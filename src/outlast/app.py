@@ -29,7 +29,7 @@ from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
 from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Requeued
-from outlast.stores import Home
+from outlast.stores import StoreProvider
 from outlast.sync import blocking
 from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, is_async, submit
 from outlast.wakeup.address import parse
@@ -93,7 +93,7 @@ class App:
         self.max_payload = check_whole("max_payload", max_payload, _MIN_PAYLOAD, _MOST_PAYLOAD)
         if wakeup is not None:
             parse(wakeup)
-        self.home = Home(url, notify=bool(notify), wakeup=wakeup)
+        self.stores = StoreProvider(url, notify=bool(notify), wakeup=wakeup)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.lifespan_fn: Callable[[App], Context] | None = None
         self.around_fns: list[Callable[[Attempt], Context]] = []
@@ -105,16 +105,16 @@ class App:
     @property
     def url(self) -> str:
         """The store's address. May be set until the store is first used, else UsageError."""
-        return self.home.url
+        return self.stores.url
 
     @url.setter
     def url(self, url: str) -> None:
-        self.home.move(url)
+        self.stores.move(url)
 
     @property
     def wakeup(self) -> str | None:
         """The messenger's URL: as given, else of ``$OUTLAST_WAKEUP``; None: the store's own way."""
-        return resolve_wakeup(self.home.wakeup)
+        return resolve_wakeup(self.stores.wakeup)
 
     @overload
     def task(  # type: ignore[overload-overlap]
@@ -185,7 +185,7 @@ class App:
             )
         kind = AsyncTask if is_async(fn) else PlainTask
         task: Task[..., Any] = kind(
-            fn, self.home, TaskOptions(max_payload=self.max_payload, **options)
+            fn, self.stores, TaskOptions(max_payload=self.max_payload, **options)
         )
         for name in (task.name, *task.aliases):
             if name in self.tasks or name in self._aliases:
@@ -240,22 +240,22 @@ class App:
             KeyInUse: an unfinished job of another task has a key; of the up to 5,000 calls that
                 it is among none is stored.
         """
-        listed, home = list(calls), self.home
+        listed, stores = list(calls), self.stores
         for call in listed:
             if not isinstance(call, Call):
                 raise UsageError("enqueue_many takes calls, such as [analyze.call('a', depth=2)]")
-            if call.task.home is not home:
+            if call.task.stores is not stores:
                 raise UsageError(f"{call.job.task} is a task of another application")
             if call.connection is not listed[0].connection:
                 raise UsageError("all calls must have the same connection=…, or none of them")
-        return await submit(self.home, listed) if listed else []
+        return await submit(self.stores, listed) if listed else []
 
     enqueue_many_sync = blocking(enqueue_many)
 
     async def get(self, id: int) -> Job[Any]:  # noqa: A002
         """Return a job with what the store knows of it as ``.row``; JobNotFound if none."""
         check_id(id)
-        row = await self.home.ask(lambda store: store.inspector.job(id))
+        row = await self.stores.ask(lambda store: store.inspector.job(id))
         if row is None:
             raise not_found(id)
         return self._job(row)
@@ -265,14 +265,14 @@ class App:
     def _job(self, row: StoredJob) -> Job[Any]:
         task = self.tasks.get(row.task) or self._aliases.get(row.task)
         returns = Any if task is None else task.returns
-        return Job(self.home, row.id, row.task, created=False, returns=returns, stored=row)
+        return Job(self.stores, row.id, row.task, created=False, returns=returns, stored=row)
 
     async def cancel(self, id: int) -> Cancelled:  # noqa: A002
         """Cancel a queued job at once, ask a running one to stop; return which.
 
         JobNotFound if there is none.
         """
-        return await cancel(self.home, id)
+        return await cancel(self.stores, id)
 
     cancel_sync = blocking(cancel)
 
@@ -282,7 +282,7 @@ class App:
         ``from_scratch`` forgets the checkpoint. Returns what was done, which may be nothing.
         JobNotFound if there is none.
         """
-        return await requeue(self.home, id, from_scratch=from_scratch)
+        return await requeue(self.stores, id, from_scratch=from_scratch)
 
     requeue_sync = blocking(requeue)
 
@@ -300,7 +300,7 @@ class App:
 
     async def close(self) -> None:
         """Close the connections of this process. They open again when they are needed."""
-        await self.home.close()
+        await self.stores.close()
 
     close_sync = blocking(close)
 

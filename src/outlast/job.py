@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from outlast.store.protocol import Store
     from outlast.store.rows import StoredJob
     from outlast.store.values import Cancelled, Requeued
-    from outlast.stores import Home
+    from outlast.stores import StoreProvider
 
 R = TypeVar("R")
 
@@ -41,10 +41,10 @@ class Job(Generic[R]):
 
     __slots__ = (
         "__weakref__",
-        "_home",
         "_returns",
         "_row",
         "_stored",
+        "_stores",
         "created",
         "id",
         "same_args",
@@ -53,7 +53,7 @@ class Job(Generic[R]):
 
     def __init__(
         self,
-        home: Home,
+        stores: StoreProvider,
         id: int,  # noqa: A002
         task: str,
         *,
@@ -64,7 +64,7 @@ class Job(Generic[R]):
     ) -> None:
         """``returns`` is the task's return annotation, by which ``result`` is decoded; ``stored``:
         what a look has shown."""
-        self._home = home
+        self._stores = stores
         self._returns = returns
         self.id = id
         self.task = task
@@ -86,7 +86,7 @@ class Job(Generic[R]):
 
     async def refresh(self) -> JobRow:
         """Look again; return (and keep as ``row``) what the store says. JobNotFound if gone."""
-        await self._home.ask(self._look)
+        await self._stores.ask(self._look)
         assert self.row is not None
         return self.row
 
@@ -101,7 +101,7 @@ class Job(Generic[R]):
             stored = await self._look(store)
             return phase_of(stored, await store.inspector.known_tasks())
 
-        return await self._home.ask(look)
+        return await self._stores.ask(look)
 
     status_sync = blocking(status)
 
@@ -122,13 +122,13 @@ class Job(Generic[R]):
         """
         most = None if timeout is None else check_seconds("timeout", timeout)
         with awaiting(self.id) as tell:
-            return await self._home.ask(lambda store: self._wait(store, most, SYSTEM, tell))
+            return await self._stores.ask(lambda store: self._wait(store, most, SYSTEM, tell))
 
     result_sync = blocking(result)
 
     async def cancel(self) -> Cancelled:
         """Cancel it, or ask its running attempt to stop; return which. JobNotFound if gone."""
-        return await cancel(self._home, self.id)
+        return await cancel(self._stores, self.id)
 
     cancel_sync = blocking(cancel)
 
@@ -137,7 +137,7 @@ class Job(Generic[R]):
 
         Returns what was done, which may be nothing. JobNotFound if it is gone.
         """
-        return await requeue(self._home, self.id, from_scratch=from_scratch)
+        return await requeue(self._stores, self.id, from_scratch=from_scratch)
 
     requeue_sync = blocking(requeue)
 
@@ -193,21 +193,23 @@ def not_found(job_id: int) -> JobNotFound:
     return JobNotFound(f"there is no job {job_id}")
 
 
-async def _one(home: Home, job_id: int, verb: Callable[[Store], Awaitable[dict[int, R]]]) -> R:
+async def _one(
+    stores: StoreProvider, job_id: int, verb: Callable[[Store], Awaitable[dict[int, R]]]
+) -> R:
     check_id(job_id)
-    answers = await home.ask(verb)
+    answers = await stores.ask(verb)
     if job_id not in answers:
         raise not_found(job_id)
     return answers[job_id]
 
 
-async def cancel(home: Home, job_id: int) -> Cancelled:
+async def cancel(stores: StoreProvider, job_id: int) -> Cancelled:
     """Cancel one job; JobNotFound if there is none of that id."""
-    return await _one(home, job_id, lambda store: store.cancel([job_id]))
+    return await _one(stores, job_id, lambda store: store.cancel([job_id]))
 
 
-async def requeue(home: Home, job_id: int, *, from_scratch: bool) -> Requeued:
+async def requeue(stores: StoreProvider, job_id: int, *, from_scratch: bool) -> Requeued:
     """Requeue one job; JobNotFound if there is none of that id."""
     return await _one(
-        home, job_id, lambda store: store.requeue([job_id], from_scratch=from_scratch)
+        stores, job_id, lambda store: store.requeue([job_id], from_scratch=from_scratch)
     )

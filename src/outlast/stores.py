@@ -52,7 +52,7 @@ class _Opened(msgspec.Struct):
             await self.life.aclose()
 
 
-class Home:
+class StoreProvider:
     """The stores of one application, one for each event loop."""
 
     def __init__(self, url: str | None, *, notify: bool = True, wakeup: str | None = None) -> None:
@@ -64,7 +64,7 @@ class Home:
         self._notify = notify
         self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
-        _homes.add(self)
+        _providers.add(self)
 
     @property
     def url(self) -> str:
@@ -240,13 +240,13 @@ async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
             await asyncio.wait_for(opened.life.aclose(), FAREWELL_SECONDS)
 
 
-_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+_providers: weakref.WeakSet[StoreProvider] = weakref.WeakSet()
 _inherited: list[Any] = []
 
 
 def _forget_after_fork() -> None:
-    for home in list(_homes):
-        home.forget()
+    for stores in list(_providers):
+        stores.forget()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -20,7 +20,7 @@ from outlast.errors import ConfigError
 from outlast.job import Job
 from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
 from outlast.store.values import Enqueued, NewJob
-from outlast.stores import Home
+from outlast.stores import StoreProvider
 from outlast.sync import blocking
 
 P = ParamSpec("P")
@@ -62,7 +62,7 @@ class Call(Generic[R_co]):
         return f"<Call of {self.job.task} {self.job.args[:80]}>"
 
 
-class Placed(Generic[P, R]):
+class BoundTask(Generic[P, R]):
     """A task and where its jobs go: ``enqueue``, ``enqueue_sync`` and ``call``, fully typed."""
 
     def __init__(self, task: Task[P, R], placement: Placement) -> None:
@@ -104,7 +104,7 @@ class Placed(Generic[P, R]):
         """
         task = self._task
         jobs = [self._job(args, kwargs)]
-        (one,) = await task.home.enqueue(jobs, self._placement.connection)
+        (one,) = await task.stores.enqueue(jobs, self._placement.connection)
         return job_of(task, one)
 
     enqueue_sync = blocking(enqueue)
@@ -119,7 +119,7 @@ class Placed(Generic[P, R]):
         key: str | None = None,
         tenant: str | None = None,
         connection: Any = None,
-    ) -> Placed[P, R]:
+    ) -> BoundTask[P, R]:
         """Return the same task with these options for its next jobs; None leaves one as it is.
 
         Args:
@@ -149,10 +149,10 @@ class Placed(Generic[P, R]):
         changes = {name: value for name, value in changes.items() if value is not None}
         if delay is not None or at is not None:  # the later word counts
             changes = {"delay": 0.0, "run_at": None, **changes}
-        return Placed(self._task, msgspec.structs.replace(self._placement, **changes))
+        return BoundTask(self._task, msgspec.structs.replace(self._placement, **changes))
 
 
-class Task(Placed[P, R]):
+class Task(BoundTask[P, R]):
     """A function that jobs call by name. Calling the task calls the function, here and now.
 
     Attributes:
@@ -166,9 +166,9 @@ class Task(Placed[P, R]):
         policy: the limits that are copied to each job.
     """
 
-    def __init__(self, fn: Callable[P, Any], home: Home, options: TaskOptions) -> None:
+    def __init__(self, fn: Callable[P, Any], stores: StoreProvider, options: TaskOptions) -> None:
         self.fn = fn
-        self.home = home
+        self.stores = stores
         self.name = _name_of(fn, options.name)
         self.aliases = tuple(check_name("an alias", alias) for alias in options.aliases)
         self.is_async = is_async(fn)
@@ -308,7 +308,7 @@ def is_async(fn: Any) -> bool:
 def job_of(task: Task[..., R], stored: Enqueued) -> Job[R]:
     """Return the handle on what was stored, or on the unfinished job that has the key."""
     return Job(
-        task.home,
+        task.stores,
         stored.job_id,
         task.name,
         created=stored.created,
@@ -317,7 +317,7 @@ def job_of(task: Task[..., R], stored: Enqueued) -> Job[R]:
     )
 
 
-async def submit(home: Home, calls: Sequence[Call[R]]) -> list[Job[R]]:
+async def submit(stores: StoreProvider, calls: Sequence[Call[R]]) -> list[Job[R]]:
     """Store calls in their order; return their jobs. All have the same connection."""
     jobs: list[Job[R]] = []
     left = iter(calls)
@@ -326,5 +326,5 @@ async def submit(home: Home, calls: Sequence[Call[R]]) -> list[Job[R]]:
         for one, call in zip(stored, left, strict=False):
             jobs.append(job_of(call.task, one))
 
-    await home.enqueue_many([call.job for call in calls], take, calls[0].connection)
+    await stores.enqueue_many([call.job for call in calls], take, calls[0].connection)
     return jobs

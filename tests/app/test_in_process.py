@@ -17,7 +17,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.suspects import Suspicion
 from outlast.store import open_store
 from outlast.store.protocol import Store
-from outlast.store.values import NewWorker, Orphan, Room
+from outlast.store.values import ClaimRequest, NewWorker, Orphan
 from tests.conformance.kit import reap
 
 DEADLINE = 60.0  # seconds until a test says that something never happened
@@ -480,7 +480,7 @@ async def test_a_suspect_runs_when_it_is_the_only_attempt(app: outlast.App, stor
     worker = await store.register(
         NewWorker(name="w", host="h", pid=1, boot_id="b", heartbeat=1.0, lease=3.0)
     )
-    room = Room([looks_round.name], 10)
+    room = ClaimRequest([looks_round.name], 10)
     claimed = (await store.exchange(worker, [], [room])).claimed
     crash = Crash(kind=CrashKind.BYSTANDER)
     ends = []

@@ -86,9 +86,9 @@ def _text(file: Any) -> str:
 
 def serve() -> int:
     """Fork for each order; return, in the process of a command, that command's exit code."""
-    from outlast.cli.program import ROOMS
+    from outlast.cli.program import COMMANDS
 
-    for module in (*_LOADED, *(f"outlast.cli.{room}" for room in ROOMS)):
+    for module in (*_LOADED, *(f"outlast.cli.{room}" for room in COMMANDS)):
         importlib.import_module(module)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those that wait for a command are reaped

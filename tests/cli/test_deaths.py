@@ -11,7 +11,7 @@ import pytest
 
 from outlast.store import open_store
 from outlast.store.lockfile import LockFile, boot_id
-from outlast.store.values import NewWorker, Room
+from outlast.store.values import ClaimRequest, NewWorker
 from tests.cli.conftest import Outlast
 from tests.conformance.kit import job
 
@@ -34,7 +34,7 @@ async def _claims(url: str, lock: LockFile) -> None:
         lock_inode=lock.inode,
     )
     me = await store.register(new)
-    assert (await store.exchange(me, [], [Room(["mail"], 1)])).claimed
+    assert (await store.exchange(me, [], [ClaimRequest(["mail"], 1)])).claimed
     await store.close()
 
 

@@ -196,12 +196,12 @@ async def test_transactions_that_are_left_open_are_seen(
     store = open_store(sound_url)
     other = await asyncpg.connect(sound_url)
     try:
-        assert (await store.inspector.surroundings()).oldest_transaction is None  # type: ignore[union-attr]
+        assert (await store.inspector.environment()).oldest_transaction is None  # type: ignore[union-attr]
         await other.execute("BEGIN; SELECT 1")
-        seen = await store.inspector.surroundings()
+        seen = await store.inspector.environment()
         assert seen.oldest_transaction is not None  # type: ignore[union-attr]
         await other.execute("COMMIT; BEGIN; SELECT 1; PREPARE TRANSACTION 'left over'")
-        seen = await store.inspector.surroundings()
+        seen = await store.inspector.environment()
         assert (seen.prepared, seen.two_phase) == (1, True)  # type: ignore[union-attr]
         assert seen.oldest_prepared is not None  # type: ignore[union-attr]
     finally:

@@ -28,7 +28,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from outlast.app import App
 from outlast.attempt import Attempt
 from outlast.job import Job
-from outlast.task import Call, Placed
+from outlast.task import BoundTask, Call
 
 AUTOCOMMIT = {"isolation_level": "AUTOCOMMIT"}
 _aliases = itertools.count(1)
@@ -51,7 +51,7 @@ class Caller:
         """Call a verb of the library, or a function that uses it, where that may be done."""
         raise NotImplementedError
 
-    async def enqueue(self, task: Placed[Any, Any], *args: Any) -> Job[Any]:
+    async def enqueue(self, task: BoundTask[Any, Any], *args: Any) -> Job[Any]:
         raise NotImplementedError
 
     async def enqueue_many(self, app: App, calls: Sequence[Call[Any]]) -> None:

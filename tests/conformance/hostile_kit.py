@@ -19,7 +19,7 @@ from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from outlast.store.unannounced import Line
+from outlast.store.unannounced import UnannouncedJobs
 from outlast.store.values import Answer, Claimed
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 
@@ -127,7 +127,7 @@ async def works_on(store: Store) -> None:
     await _run(store, hands, {sound, orphan})
     assert (await store.heartbeat(hands.me)).renewed
     await store.reconcile(hands.me, [])
-    if isinstance(store, Line):
+    if isinstance(store, UnannouncedJobs):
         await store.waiting(0.0, 100)
     await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
 
@@ -187,10 +187,10 @@ async def shows(store: Store, ids: list[int]) -> None:
             await look.place(job_id)
     workers = await look.workers()
     _json(workers_document(workers, 1e9))
-    _json(stats_document(await look.figures(), workers))
+    _json(stats_document(await look.statistics(), workers))
     await look.held()
     await look.counts()
-    await look.surroundings()
+    await look.environment()
     await verify(look)
 
 

@@ -16,12 +16,12 @@ from outlast.store.protocol import Store
 from outlast.store.values import (
     Answer,
     Claimed,
+    ClaimRequest,
     Enqueued,
     Exchanged,
     NewJob,
     NewWorker,
     Orphan,
-    Room,
     WorkerRef,
     WorkerSeen,
 )
@@ -101,7 +101,7 @@ class Hands:
     async def exchange(self, *ends: Transition, limit: int = 0, **room: Any) -> Exchanged:
         """Hand in ends and take up to ``limit`` jobs of the known task."""
         values: dict[str, Any] = {"tasks": [TASK], "limit": limit}
-        rooms = [Room(**(values | room))] if limit else []
+        rooms = [ClaimRequest(**(values | room))] if limit else []
         return await self.store.exchange(self.me, ends, rooms)
 
     async def claim(self, limit: int = 100, **room: Any) -> list[Claimed]:

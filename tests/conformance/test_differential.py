@@ -24,7 +24,7 @@ from outlast.model.job import ENDED, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.model.suspects import Suspicion
 from outlast.store import open_store
-from outlast.store.values import Answer, Cancelled, NewJob, Orphan, Requeued, Room, Save
+from outlast.store.values import Answer, Cancelled, ClaimRequest, NewJob, Orphan, Requeued, Save
 from tests.conformance.differential_kit import POLICY, ModelAttempt, ModelJob, Side
 from tests.conformance.kit import TASK, new_worker, no_dice
 from tests.servers import PostgresServer
@@ -123,7 +123,7 @@ class History(RuleBasedStateMachine):
         expected = line[:limit] if self.alive[worker] else []
 
         async def play(side: Side) -> list[tuple[int, int, int, int, str | None]]:
-            rooms = [Room(tasks=[TASK], limit=limit)]
+            rooms = [ClaimRequest(tasks=[TASK], limit=limit)]
             reply = await side.store.exchange(side.workers[worker], [], rooms)
             assert reply.valid is self.alive[worker]
             drawn = [one.token for one in reply.claimed]  # in any order among each other
@@ -153,7 +153,7 @@ class History(RuleBasedStateMachine):
         expected = sorted(waiting) if self.alive[worker] else []
 
         async def play(side: Side) -> list[tuple[int, int, int, int, str | None]]:
-            rooms = [Room(tasks=[TASK], limit=10, solo=solo)]
+            rooms = [ClaimRequest(tasks=[TASK], limit=10, solo=solo)]
             reply = await side.store.exchange(side.workers[worker], [], rooms)
             side.tokens += [one.token for one in reply.claimed]
             return [

@@ -26,7 +26,7 @@ def test_all_verbs_are_here() -> None:
     once = {"open", "close", "drop_connections", "migrate", "migrations", "grant"}
     here = {name.partition(" ")[0] for name in ALL}
     assert public(Store) - once - here == set()
-    assert public(Inspector) - here == {"surroundings"}
+    assert public(Inspector) - here == {"environment"}
 
 
 def public(protocol: type) -> set[str]:

@@ -14,7 +14,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.model.suspects import Suspicion
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import Answer, NewJob, Room, Save
+from outlast.store.values import Answer, ClaimRequest, NewJob, Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job
 
 
@@ -136,7 +136,11 @@ async def test_jobs_that_nobody_knows_are_stepped_over(store: Store, hands: Hand
 
 async def test_several_rooms_are_filled_each_to_its_limit(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(task="a") for _ in range(5)], *[job(task="b") for _ in range(5)])
-    rooms = [Room(tasks=["a"], limit=2), Room(tasks=["b"], limit=3), Room(tasks=["b"], limit=9)]
+    rooms = [
+        ClaimRequest(tasks=["a"], limit=2),
+        ClaimRequest(tasks=["b"], limit=3),
+        ClaimRequest(tasks=["b"], limit=9),
+    ]
     claimed = (await store.exchange(hands.me, [], rooms)).claimed
     assert sorted(one.task for one in claimed) == ["a"] * 2 + ["b"] * 5
 

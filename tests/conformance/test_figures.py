@@ -9,17 +9,17 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres import inspector as postgres_inspector
 from outlast.store.protocol import Store
 from outlast.store.sqlite import inspector as sqlite_inspector
-from outlast.store.statistics import Figures, Undecodable
+from outlast.store.statistics import Statistics, Undecodable
 from outlast.store.values import Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 
-def lanes(figures: Figures) -> dict[tuple[str, str], int]:
-    return {(one.queue, one.task): one.number for one in figures.lanes}
+def lanes(statistics: Statistics) -> dict[tuple[str, str], int]:
+    return {(one.queue, one.task): one.number for one in statistics.lanes}
 
 
 async def test_an_empty_store_has_no_figures(store: Store) -> None:
-    found = await store.inspector.figures()
+    found = await store.inspector.statistics()
     values = [found.lanes, found.waiting, found.running, found.suspects, found.dead, found.ended]
     assert values == [[]] * 6
     assert found.refused == 0
@@ -34,7 +34,7 @@ async def test_the_line_is_counted_by_queue_and_task(store: Store) -> None:
         for _ in range(2)
     ]
     await enqueued(store, *made, job(queue="c"), job(queue="c", delay=600.0))
-    found = await store.inspector.figures()
+    found = await store.inspector.statistics()
     assert lanes(found) == {
         ("a", "x"): 6,
         ("a", "y"): 6,
@@ -51,7 +51,7 @@ async def test_the_oldest_of_a_lane_may_be_the_least_urgent(store: Store) -> Non
     hands = await Hands.on(store)
     await hands.exchange(limit=1, queues=["default"], tasks=["none of these"])  # into the line
     await enqueued(store, job(queue="unserved", run_at=500.0))
-    found = await store.inspector.figures()
+    found = await store.inspector.statistics()
     (lane,) = (one for one in found.lanes if one.queue == "default")
     assert (lane.number, lane.oldest) == (2, 1_000.0)
     by_queue = {one.queue: one for one in found.waiting}
@@ -65,7 +65,7 @@ async def test_what_runs_and_what_has_ended_is_counted(store: Store, hands: Hand
     done, dead, failed, *_ = await hands.claim(4)
     await hands.hand_in(ended(done), ended(dead, OutcomeKind.DEAD), crashed(failed, delay=600.0))
     assert await store.checkpoint([Save(done.job_id, done.token, 1, "1")]) == ["refused"]
-    found = await store.inspector.figures()
+    found = await store.inspector.statistics()
     assert [(one.queue, one.number) for one in found.running] == [("a", 1)]
     assert [(one.queue, one.number) for one in found.dead] == [("a", 1)]
     assert [(one.queue, one.scheduled) for one in found.waiting] == [("a", 1)]
@@ -88,7 +88,7 @@ async def test_counting_stops_at_the_bound(
     claimed = await hands.claim(6)
     await hands.hand_in(*map(ended, claimed[:3]))
     await enqueued(store, *[job(task=f"t{n}") for n in range(5) for _ in range(3)])
-    found = await store.inspector.figures()
+    found = await store.inspector.statistics()
     assert lanes(found) == {("default", f"t{n}"): 2 for n in range(3)}
     assert [one.scheduled for one in found.waiting] == [2]
     assert [one.number for one in found.running] == [2]
@@ -106,7 +106,7 @@ async def test_jobs_that_no_release_can_decode_are_counted_by_task(
         await store.requeue(ids[:1])
     for claimed in await hands.claim(3):
         await hands.hand_in(crashed(claimed, CrashKind.UNDECODABLE))
-    found = (await store.inspector.figures()).undecodable
+    found = (await store.inspector.statistics()).undecodable
     assert found == [
         Undecodable(queue="default", task=TASK, number=2, repeats=3),
         Undecodable(queue="other", task=TASK, number=1, repeats=1),

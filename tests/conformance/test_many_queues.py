@@ -10,7 +10,7 @@ import pytest
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import ENQUEUE_MAX, Store
-from outlast.store.values import Claimed, NewJob, Room
+from outlast.store.values import Claimed, ClaimRequest, NewJob
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
 
 MANY = 450  # more than a client remembers
@@ -145,7 +145,7 @@ async def test_a_claim_reads_as_much_beside_few_queues_as_beside_many(
         for _ in range(4):
             await enqueued(alone, *[job(queue="mine") for _ in range(10)])
             before = await work(alone)
-            room = Room([TASK, "u"], 10, queues)
+            room = ClaimRequest([TASK, "u"], 10, queues)
             assert len((await alone.exchange(hands.me, [], [room])).claimed) == 10
             seen.append(await work(alone) - before)
         costs.append(max(seen))

@@ -8,7 +8,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, Late, Orphan
+from outlast.store.values import Answer, Orphan, OverdueAttempt
 from tests.conformance.kit import Hands, ended, enqueued, eventually, job, lost_worker, no_dice
 
 
@@ -23,7 +23,7 @@ def too_late(orphan: Orphan) -> Transition:
     return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), no_dice)
 
 
-async def late(store: Store, slack: float = 0.0) -> list[Late] | None:
+async def late(store: Store, slack: float = 0.0) -> list[OverdueAttempt] | None:
     """Return who is late, if anybody; time passes on the store's clock only."""
     return await store.overdue(slack) or None
 

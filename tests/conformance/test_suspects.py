@@ -13,7 +13,7 @@ from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.suspects import Suspicion
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, Claimed, Enqueued, NewJob, Orphan, Room
+from outlast.store.values import Answer, Claimed, ClaimRequest, Enqueued, NewJob, Orphan
 from tests.conformance.kit import (
     TASK,
     Hands,
@@ -336,7 +336,7 @@ async def test_only_what_these_rooms_could_take_is_said_to_wait(store: Store, ha
 async def test_rooms_of_both_kinds_are_filled_by_one_exchange(store: Store, hands: Hands) -> None:
     (job_id,) = await suspects(hands, 1)
     made: list[Enqueued] = await store.enqueue([job(), job()])
-    rooms = [Room([TASK], 10), Room([TASK], 10, solo=1)]
+    rooms = [ClaimRequest([TASK], 10), ClaimRequest([TASK], 10, solo=1)]
     reply = await store.exchange(hands.me, [], rooms)
     claimed = {one.job_id: one.solo for one in reply.claimed}
     assert claimed == {made[0].job_id: 0, made[1].job_id: 0, job_id: 1}

@@ -8,7 +8,7 @@ from typing import Any
 from outlast.model.crash import Progress
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
-from outlast.store.values import Claimed, Report, Room, Save
+from outlast.store.values import Claimed, ClaimRequest, Report, Save
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
 
 Verb = Callable[[Hands, Claimed], Awaitable[Any]]
@@ -37,7 +37,7 @@ WRITES: dict[str, Verb] = {
     "tell_failing": lambda hands, _: hands.store.tell_failing(hands.me, None),
     "heartbeat": lambda hands, _: hands.store.heartbeat(hands.me),
     "exchange": lambda hands, held: hands.store.exchange(
-        hands.me, [ended(held)], [Room([TASK], 1)]
+        hands.me, [ended(held)], [ClaimRequest([TASK], 1)]
     ),
     "reconcile": lambda hands, _: hands.store.reconcile(hands.me, []),
     "checkpoint": lambda hands, held: hands.store.checkpoint([Save(*_pair(held), 1, "1")]),
@@ -64,7 +64,7 @@ READS: dict[str, Verb] = {
     "held": lambda hands, _: hands.store.inspector.held(),
     "refusals": lambda hands, _: hands.store.inspector.refusals(),
     "place": lambda hands, held: hands.store.inspector.place(held.job_id),
-    "figures": lambda hands, _: hands.store.inspector.figures(),
+    "statistics": lambda hands, _: hands.store.inspector.statistics(),
     "known_tasks": lambda hands, _: hands.store.inspector.known_tasks(),
     "history": lambda hands, _: hands.store.inspector.history(),
     "counts": lambda hands, _: hands.store.inspector.counts(),

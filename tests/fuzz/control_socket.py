@@ -14,12 +14,18 @@ from hypothesis import strategies as st
 from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError
 from outlast.model.crash import Progress
 from outlast.runner.shell import control_socket
-from outlast.runner.shell.control_socket import Checkpoint, Door, Reply, Report, ask
+from outlast.runner.shell.control_socket import (
+    CheckpointRequest,
+    ControlSocket,
+    Reply,
+    ReportRequest,
+    ask,
+)
 from tests.fuzz.kit import BOMBS, SECONDS, Fuzzer, damaged, json_values
 from tests.unit.test_attempt import FakeLink, attempt_of
 
 TOKEN = 70
-SOUND = Report(TOKEN, 0.471147114711)
+SOUND = ReportRequest(TOKEN, 0.471147114711)
 DOCUMENTED = (LostLease, UsageError, BadArguments, StoreUnavailable)
 
 
@@ -39,9 +45,11 @@ def _json(value: Any) -> bytes:
 
 tokens = st.just(TOKEN) | st.integers(-(2**70), 2**70) | json_values
 requests = st.one_of(
-    st.builds(lambda token, value: _json(Checkpoint(token, value)), tokens, st.text(max_size=20)),
     st.builds(
-        lambda *fields: _json(Report(*fields)),
+        lambda token, value: _json(CheckpointRequest(token, value)), tokens, st.text(max_size=20)
+    ),
+    st.builds(
+        lambda *fields: _json(ReportRequest(*fields)),
         tokens,
         st.none() | st.floats() | json_values,
         st.none() | st.text(max_size=20),
@@ -84,7 +92,10 @@ async def _a_command_calls(all_callers: list[Caller]) -> None:
     trouble: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: trouble.append(context))
     link = FakeLink()
-    async with asyncio.timeout(SECONDS), Door(attempt_of(link, max_payload=1000)) as opened:
+    async with (
+        asyncio.timeout(SECONDS),
+        ControlSocket(attempt_of(link, max_payload=1000)) as opened,
+    ):
         calls = [_call(opened.address, each) for each in all_callers]
         stay = [writer for writer in await asyncio.gather(*calls) if writer is not None]
         for writer in stay:
@@ -147,7 +158,7 @@ def a_command_is_answered(answer: bytes) -> None:
         thread = threading.Thread(target=_answer, args=(server, answer))
         thread.start()
         try:
-            ask(name, Report(TOKEN, 0.5))
+            ask(name, ReportRequest(TOKEN, 0.5))
         except DOCUMENTED:
             pass
         finally:

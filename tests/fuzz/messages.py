@@ -15,7 +15,7 @@ import msgspec
 from hypothesis import strategies as st
 from nats.aio.msg import Msg
 
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 from outlast.testing import ManualClock
 from outlast.wakeup.amqp import AmqpDelivery
 from outlast.wakeup.inbox import PASSED_MAX, Inbox
@@ -278,9 +278,9 @@ async def _a_messenger_receives(said: list[Sent]) -> None:
     assert len(inbox.passed_over()) <= PASSED_MAX
 
 
-async def _asked(inbox: Inbox, messenger: Messenger) -> list[Room]:
+async def _asked(inbox: Inbox, messenger: Messenger) -> list[ClaimRequest]:
     while True:
-        rooms = inbox.named([Room(tasks=["known"], limit=10)])
+        rooms = inbox.named([ClaimRequest(tasks=["known"], limit=10)])
         if rooms[0].named or messenger.health.trouble is not None:
             return rooms
         await asyncio.sleep(0)

@@ -88,7 +88,7 @@ class Shop:
         """Wait until so many jobs have been completed."""
 
         async def all_done() -> bool:
-            listed = await self.store.inspector.figures()
+            listed = await self.store.inspector.statistics()
             return sum(one.number for one in listed.ended if one.state == "completed") >= count
 
         await self.until_async(all_done, f"{count} completed jobs")
@@ -125,8 +125,8 @@ async def row_says(shop: Shop, words: str) -> None:
 
 async def sweep(worker: Worker) -> None:
     """Let the worker announce now what waits."""
-    assert worker._herald.sweeper is not None
-    await worker._herald.sweeper.run_once()
+    assert worker._announcer.sweeper is not None
+    await worker._announcer.sweeper.run_once()
 
 
 @contextlib.asynccontextmanager

@@ -282,7 +282,7 @@ async def all_settled(shop: Shop, server: NatsServer, durable: str, *, at_least:
 async def swept_until_completed(shop: Shop, worker: Worker, count: int) -> None:
     async def done() -> bool:
         await sweep(worker)
-        listed = await shop.store.inspector.figures()
+        listed = await shop.store.inspector.statistics()
         return sum(one.number for one in listed.ended if one.state == "completed") >= count
 
     await shop.until_async(done, "what was swept to be completed")

@@ -21,7 +21,7 @@ from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import schema as sqlite_schema
 from outlast.store.sqlite import workers as sqlite_workers
-from outlast.store.values import NewWorker, Room, Save, WorkerRef, WorkerSeen
+from outlast.store.values import ClaimRequest, NewWorker, Save, WorkerRef, WorkerSeen
 from tests.model.desk import COHORT_MAX, Claim
 from tests.model.state import LEFT, LOST, SILENT, Db, End, Job, Me
 
@@ -68,7 +68,7 @@ class RealDesk:
 
     def claim(self, db: Db, me: Me, solo: int, top: int) -> tuple[Db, tuple[Claim, ...]]:
         limit = COHORT_MAX if solo == 1 else 1
-        room = Room(tasks=[TASK], limit=limit, solo=solo)
+        room = ClaimRequest(tasks=[TASK], limit=limit, solo=solo)
         db, reply = self._do(
             db, lambda c: sqlite_exchange.exchange(c, NOW, _ref(me), [], [room]), top
         )

@@ -139,7 +139,7 @@ def _no_already() -> Iterable[Patch]:
     def refused(cursor: Any, now: float, job_id: int, token: int, *_: Any, **__: Any) -> Answer:
         return sqlite_refusals.refuse(cursor, now, job_id, token, "end")
 
-    yield mock.patch.object(sqlite_exchange, "judged", refused)
+    yield mock.patch.object(sqlite_exchange, "judge", refused)
 
 
 @twin("an end leaves no evidence", "deaths", "evidence")

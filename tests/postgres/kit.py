@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.clock import SYSTEM
-from outlast.store.postgres.claim_floors import Lanes
+from outlast.store.postgres.claim_floors import ClaimFloors
 from outlast.store.postgres.exchange import room_columns
 from outlast.store.postgres.statements import sql
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 from tests.conformance.kit import TASK, Hands
 
 
@@ -30,9 +30,9 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
-    rooms = room_columns([Room([TASK], limit)])
+    rooms = room_columns([ClaimRequest([TASK], limit)])
     me = hands.me
-    lanes, _ = Lanes(SYSTEM).ask()
+    lanes, _ = ClaimFloors(SYSTEM).ask()
     ends = ("{}", "{}", "{}", None)
     more = (*rooms, *lanes, None, None, False, 500, 10**9, 1000, me.registration, "")
     reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more)

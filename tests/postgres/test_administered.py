@@ -115,11 +115,11 @@ async def test_work_on_the_tables_loses_and_doubles_nothing(
 
 
 async def test_tables_that_a_crash_empties_are_named(store: PostgresStore, session: Any) -> None:
-    facts = await store.inspector.surroundings()
+    facts = await store.inspector.environment()
     assert isinstance(facts, PostgresFacts)
     assert (facts.unlogged, facts.encoding) == ([], "UTF8")
     await session.execute("ALTER TABLE outlast_jobs SET UNLOGGED")
-    facts = await store.inspector.surroundings()
+    facts = await store.inspector.environment()
     assert isinstance(facts, PostgresFacts)
     assert facts.unlogged == ["outlast_jobs"]
 
@@ -151,7 +151,7 @@ async def test_a_text_that_the_database_cannot_take_is_bad_data_and_stops_nothin
 
     reply = await exchange_bisecting(store, hands.me, [good, bad], [], reject)
     assert reply.answers == [Answer.ACCEPTED] * 2
-    facts = await store.inspector.surroundings()
+    facts = await store.inspector.environment()
     assert isinstance(facts, PostgresFacts)
     assert facts.encoding == "LATIN1"
     await store.close()

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import Room, WorkerRef
+from outlast.store.values import ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
 from tests.postgres.entries_kit import entries_read
 
@@ -25,7 +25,7 @@ async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
 async def take(store: PostgresStore, me: WorkerRef, jobs: int = 1) -> list[Transition]:
     """Enqueue and claim; return the ends to hand in."""
     await store.enqueue([job() for _ in range(jobs)])
-    claimed = (await store.exchange(me, [], [Room([TASK], jobs)])).claimed
+    claimed = (await store.exchange(me, [], [ClaimRequest([TASK], jobs)])).claimed
     assert len(claimed) == jobs
     return [ended(each) for each in claimed]
 

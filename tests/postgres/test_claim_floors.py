@@ -22,10 +22,10 @@ from outlast.store.postgres.claim_floors import (
     KEEP_SECONDS,
     LAG_SECONDS,
     Below,
-    Lanes,
+    ClaimFloors,
 )
 from outlast.store.postgres.store import PostgresStore, enqueue_on
-from outlast.store.values import Claimed, NewJob, NewWorker, Room, WorkerRef
+from outlast.store.values import Claimed, ClaimRequest, NewJob, NewWorker, WorkerRef
 from outlast.testing import ManualClock
 from tests.postgres.entries_kit import entries_read
 
@@ -43,7 +43,7 @@ class Line:
 
     async def take(self, limit: int = 100, tasks: str = "t u") -> list[int]:
         """Claim, and complete at once."""
-        reply = await self.store.exchange(self.me, [], [Room(tasks.split(), limit)])
+        reply = await self.store.exchange(self.me, [], [ClaimRequest(tasks.split(), limit)])
         await self.store.exchange(self.me, [completed(each) for each in reply.claimed], [])
         return [each.job_id for each in reply.claimed]
 
@@ -166,7 +166,7 @@ async def test_what_others_hold_at_the_head_of_several_lanes_hides_nothing_behin
 async def test_what_goes_back_to_the_queue_stands_above_the_floor(line: Line) -> None:
     (job,) = await line.add(NewJob(task="t"))
     await line.add(*[NewJob(task="t")] * 5)
-    (claimed,) = (await line.store.exchange(line.me, [], [Room(["t"], 1)])).claimed
+    (claimed,) = (await line.store.exchange(line.me, [], [ClaimRequest(["t"], 1)])).claimed
     assert len(await line.take()) == 5
     await line.settle()
     again = Transition(
@@ -271,7 +271,7 @@ async def test_a_new_client_learns_where_others_read_the_line(
     await fresh.open()
     await entries_read(line.store, LANE)  # each session tells of its own
     before = await entries_read(fresh, LANE)
-    claimed = (await fresh.exchange(line.me, [], [Room(["t", "u"], 9)])).claimed
+    claimed = (await fresh.exchange(line.me, [], [ClaimRequest(["t", "u"], 9)])).claimed
     read = await entries_read(fresh, LANE) - before
     await fresh.close()
     assert [each.job_id for each in claimed] == ids
@@ -280,7 +280,7 @@ async def test_a_new_client_learns_where_others_read_the_line(
 
 
 async def test_what_others_have_kept_is_believed_in_their_incarnation_alone(line: Line) -> None:
-    lanes = Lanes(line.clock)
+    lanes = ClaimFloors(line.clock)
     assert lanes.is_new
     lanes.learn("b", ['{"incarnation":"a","lanes":[["q","t",0,9]]}', "?", "[]"])
     assert (lanes._lanes, lanes.is_new) == ({}, False)
@@ -307,7 +307,7 @@ def test_a_client_that_knows_too_many_lanes_keeps_those_out_of_which_most_was_cl
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(claim_floors, "LANES_MAX", 4)
-    lanes = Lanes(ManualClock(boot=0.0))
+    lanes = ClaimFloors(ManualClock(boot=0.0))
     four = [("a", "u", 0), ("b", "t", 2), ("b", "t", 1), ("c", "t", 0)]
     lanes.remember([(*key, 7) for key in four], [(four[n], 7) for n in (0, 0, 0, 1, 2, 2, 3)])
     assert lanes._columns == ['{"b","b","c","a"}', '{"t","t","t","u"}', "{1,2,0,0}"]

@@ -10,7 +10,7 @@ import pytest
 
 from outlast.store.postgres.pool import Connections, Settings
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import NewJob, Room, WorkerRef
+from outlast.store.values import ClaimRequest, NewJob, WorkerRef
 
 KEPT, ANEW = "force_generic_plan", "force_custom_plan"
 
@@ -38,7 +38,7 @@ async def test_plans_are_kept_only_for_who_asks_for_it(two: Connections) -> None
     for keeps_plans, mode in ((True, KEPT), (False, ANEW)) * 2:
         async with two.use(keeps_plans=keeps_plans) as connection:
             assert await plans(connection) == mode
-    assert {len(idle) for idle in two.stock().idle.values()} == {1}
+    assert {len(idle) for idle in two.loop_pool().idle.values()} == {1}
 
 
 async def test_who_needs_new_plans_gets_no_session_that_keeps_them(two: Connections) -> None:
@@ -69,7 +69,7 @@ async def test_plans_are_kept_again_after_an_overlap_of_two_who_need_new_ones(
     async with two.use(keeps_plans=True) as connection:
         assert await plans(connection) == KEPT
     assert sum(connection.is_closed() for connection in held) == 1
-    assert [len(idle) for idle in two.stock().idle.values()] == [1, 1]
+    assert [len(idle) for idle in two.loop_pool().idle.values()] == [1, 1]
 
 
 async def test_a_single_connection_plans_anew(pg_url: str) -> None:
@@ -109,6 +109,6 @@ async def test_the_exchange_is_planned_once_and_nothing_else_of_a_worker(
     pg_url: str, store: PostgresStore, asked: list[bool]
 ) -> None:
     for _ in range(2):  # the first one learns of the line, too
-        await store.exchange(WorkerRef(1, 1), [], [Room(["t"], 1, [])])
+        await store.exchange(WorkerRef(1, 1), [], [ClaimRequest(["t"], 1, [])])
     await store.observe()
     assert asked == [True, True, True, False]

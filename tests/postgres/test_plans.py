@@ -20,7 +20,16 @@ from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import Claimed, NewJob, NewWorker, Orphan, Report, Room, Save, WorkerRef
+from outlast.store.values import (
+    Claimed,
+    ClaimRequest,
+    NewJob,
+    NewWorker,
+    Orphan,
+    Report,
+    Save,
+    WorkerRef,
+)
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.xdist_group("plans")  # one pair of filled databases for all of them
@@ -90,7 +99,7 @@ class Session:
             self.plans.append(json.loads(message.message.split("plan:\n", 1)[1]))
 
     async def claim(self, me: WorkerRef, limit: int) -> list[Claimed]:
-        return (await self.store.exchange(me, [], [Room(["t"], limit)])).claimed
+        return (await self.store.exchange(me, [], [ClaimRequest(["t"], limit)])).claimed
 
     async def settled(self) -> list[dict[str, Any]]:
         """Return all scans so far, once the server's reports have arrived."""
@@ -171,8 +180,8 @@ async def test_an_exchange_finds_everything_by_index(full_url: str) -> None:
         held = await s.claim(me, 100)
         completed = [ended(each, State.COMPLETED, "completed") for each in held[:90]]
         again = [ended(each, State.QUEUED, "error") for each in held[90:]]
-        await s.store.exchange(me, completed + again, [Room(["t"], 10, ["default"])])
-        late = await s.store.exchange(me, completed, [Room(["t"], 100)])
+        await s.store.exchange(me, completed + again, [ClaimRequest(["t"], 10, ["default"])])
+        late = await s.store.exchange(me, completed, [ClaimRequest(["t"], 100)])
         assert set(late.answers) == {"already"}
         used = by_index(await s.settled())
         assert {"outlast_jobs_lane", "outlast_jobs_due", "outlast_jobs_pkey"} <= used
@@ -202,7 +211,7 @@ async def test_jobs_that_nobody_knows_are_not_read_by_a_claim(full_url: str) -> 
         s.plans.clear()
         own = [NewJob(task=f"u{n % 3}", queue="mixed", priority=n % 2) for n in range(30)]
         made = await s.store.enqueue(own)
-        rooms = [Room(["u0", "u1", "u2"], 20)]
+        rooms = [ClaimRequest(["u0", "u1", "u2"], 20)]
         claimed = (await s.store.exchange(me, [], rooms)).claimed
         ids = [one.job_id for one in made]
         assert [each.job_id for each in claimed] == (ids[1::2] + ids[::2])[:20]
@@ -210,9 +219,9 @@ async def test_jobs_that_nobody_knows_are_not_read_by_a_claim(full_url: str) -> 
         s.plans.clear()  # what messages name, and what waits unannounced: by the heads of the lanes
         left = [one for one in ids if one not in {each.job_id for each in claimed}]
         assert (
-            await s.store.exchange(me, [], [Room(["u0"], 5, ["other"], named=left)])
+            await s.store.exchange(me, [], [ClaimRequest(["u0"], 5, ["other"], named=left)])
         ).claimed == []
-        assert (await s.store.exchange(me, [], [Room(["u0"], 5, named=left)])).claimed != []
+        assert (await s.store.exchange(me, [], [ClaimRequest(["u0"], 5, named=left)])).claimed != []
         first = [one for one in (await s.store.waiting(0.0, 5)).jobs if one.queue == "mixed"]
         assert [one.task for one in first] == ["unknown"] * 5
         assert "outlast_jobs_lane" in by_index(await s.settled())
@@ -228,18 +237,18 @@ async def test_a_thousand_suspects_slow_no_ordinary_claim_and_are_found_by_index
         async with s.store._connections.use() as connection:
             await connection.execute(SUSPECTS)
         s.plans.clear()
-        reply = await s.store.exchange(me, [], [Room(["t"], 10)])
+        reply = await s.store.exchange(me, [], [ClaimRequest(["t"], 10)])
         assert (len(reply.claimed), reply.solo_waiting) == (10, 2)
         by_index(scans := await s.settled(), most=100)
         assert [one for one in scans if one.get("Index Name") == "outlast_jobs_suspect"]
         s.plans.clear()
-        (culprit,) = (await s.store.exchange(me, [], [Room(["t"], 10, solo=1)])).claimed
-        (alone,) = (await s.store.exchange(me, [], [Room(["t"], 1, solo=2)])).claimed
+        (culprit,) = (await s.store.exchange(me, [], [ClaimRequest(["t"], 10, solo=1)])).claimed
+        (alone,) = (await s.store.exchange(me, [], [ClaimRequest(["t"], 1, solo=2)])).claimed
         assert (culprit.solo, alone.solo) == (1, 2)
         end = msgspec.structs.replace(
             ended(culprit, State.QUEUED, "signalled"), solo=1, clears=culprit.incident
         )
-        await s.store.exchange(me, [end], [Room(["unknown"], 10, solo=1)])
+        await s.store.exchange(me, [end], [ClaimRequest(["unknown"], 10, solo=1)])
         used = by_index(await s.settled(), most=300)
         assert {"outlast_jobs_suspect", "outlast_jobs_incident"} <= used
         await s.store.reconcile(me, [])
@@ -324,7 +333,7 @@ async def test_what_people_look_at_is_counted_by_index(full_url: str) -> None:
         await s.settled()
         s.plans.clear()
         assert await s.store.inspector.place(made.job_id) is not None
-        await s.store.inspector.figures()
+        await s.store.inspector.statistics()
         jobs = [one for one in await s.settled() if one.get("Relation Name") == "outlast_jobs"]
         assert len(jobs) > 10
         for node in jobs:

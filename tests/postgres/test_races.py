@@ -20,7 +20,7 @@ from outlast.store.postgres.statements import sql
 from outlast.store.postgres.store import PostgresStore, complete_on
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from outlast.store.values import Answer, Cancelled, Room
+from outlast.store.values import Answer, Cancelled, ClaimRequest
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 from tests.postgres.kit import blocked, exchange_on, until
 
@@ -52,7 +52,7 @@ async def test_a_claim_committed_after_its_client_died_is_released_by_reconcilin
     await session.fetch(
         sql("reconnect"), hands.me.worker_id, None
     )  # the exchange will wait for this
-    claiming = asyncio.create_task(doomed.exchange(hands.me, [], [Room([TASK], 1)]))
+    claiming = asyncio.create_task(doomed.exchange(hands.me, [], [ClaimRequest([TASK], 1)]))
     await blocked(watcher)
     claiming.cancel()  # the socket is torn, the server goes on
     with pytest.raises(asyncio.CancelledError):

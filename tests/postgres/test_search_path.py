@@ -348,7 +348,7 @@ async def test_doctor_is_told_of_schemas_of_the_path_that_are_open_to_all(
     for revoked in ('Other, "one"', "public", "shop"):
         store = PostgresStore(pg_url)
         await store.open()
-        facts = await store.inspector.surroundings()
+        facts = await store.inspector.environment()
         assert isinstance(facts, PostgresFacts)
         left = {"public": ["public"], "shop": []}.get(revoked, ['"Other, ""one"""', "public"])
         assert facts.open_schemas == left

@@ -90,7 +90,7 @@ async def test_a_call_is_one_statement_and_behind_a_pooler_a_transaction_of_one(
     hands = await Hands.on(mine)
     await hands.claim(1)  # the first one learns of the line, too
     said: list[str] = []
-    (connection,) = mine._connections.stock().idle[False]
+    (connection,) = mine._connections.loop_pool().idle[False]
     connection.add_query_logger(lambda record: said.append(record.query.split()[-1]))
     for call in (lambda: hands.claim(1), lambda: mine.heartbeat(hands.me), mine.observe):
         said.clear()
@@ -200,8 +200,8 @@ async def test_a_worker_s_own_trips_and_all_others_wait_for_none_of_each_other(
     await asyncio.gather(claiming, again)
     async with mine._connections.use(), asyncio.timeout(10):
         assert await hands.claim(1) == []
-    stock = mine._connections.stock()
-    assert sum(map(len, stock.idle.values())) <= 2
+    loop_pool = mine._connections.loop_pool()
+    assert sum(map(len, loop_pool.idle.values())) <= 2
     await mine.close()
 
 

@@ -21,7 +21,7 @@ from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres.pool import Connections, Settings
 from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, NewJob, Room
+from outlast.store.values import Answer, ClaimRequest, NewJob
 from outlast.wakeup import postgres as postgres_wakeup
 from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
@@ -274,7 +274,7 @@ async def test_a_bad_result_is_found_in_its_batch_and_ends_its_own_job_only(
     ends[7] = crashed(claimed[7])
     with pytest.raises(BadData):
         await hands.hand_in(*ends)
-    reply = await exchange_bisecting(store, hands.me, ends, [Room([TASK], 5)], rejected)
+    reply = await exchange_bisecting(store, hands.me, ends, [ClaimRequest([TASK], 5)], rejected)
     assert reply.answers == [Answer.ACCEPTED] * 10
     assert len(reply.claimed) >= 2
     (attempt,) = await store.inspector.attempts(claimed[3].job_id)
@@ -289,7 +289,9 @@ async def test_a_bad_room_blames_no_result(store: Store, hands: Hands) -> None:
     await enqueued(store)
     claimed = await hands.claim_one()
     with pytest.raises(BadData):
-        await exchange_bisecting(store, hands.me, [ended(claimed)], [Room(["\x00"], 5)], rejected)
+        await exchange_bisecting(
+            store, hands.me, [ended(claimed)], [ClaimRequest(["\x00"], 5)], rejected
+        )
     row = await store.inspector.job(claimed.job_id)
     assert row is not None
     assert row.state is State.COMPLETED

@@ -112,7 +112,7 @@ async def test_a_worker_whose_key_is_taken_says_by_whom_and_is_judged_by_its_bea
 ) -> None:
     await robbed(hands, lock, stranger)
     seen = await hands.seen()
-    keeper = duty.Presence(lock, hands.store, lambda: hands.me, LeaseTerms(), clock=SYSTEM)
+    keeper = duty.PresenceKeeper(lock, hands.store, lambda: hands.me, LeaseTerms(), clock=SYSTEM)
     with heard_fields() as events:
         async with asyncio.timeout(20.0):
             while not events:
@@ -222,12 +222,12 @@ async def test_strangers_and_what_keeps_sessions_from_being_ended_are_shown(
     store: PostgresStore, hands: Hands, lock: PostgresPresence, stranger: Any, session: Any
 ) -> None:
     await lock.hold(hands.me)
-    facts = await store.inspector.surroundings()
+    facts = await store.inspector.environment()
     assert isinstance(facts, PostgresFacts)
     assert STRANGER in facts.strangers
     assert facts.worker_roles == ["postgres"]
     assert facts.track_activities == "on"
     await session.execute(f"GRANT SELECT ON outlast_jobs TO {STRANGER}")
-    facts = await store.inspector.surroundings()
+    facts = await store.inspector.environment()
     assert isinstance(facts, PostgresFacts)
     assert STRANGER not in facts.strangers

@@ -55,7 +55,7 @@ async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[
     await enqueued(calm, *[job(args='"' + "x" * 900_000 + '"') for _ in range(LARGE)])
     hands = await Hands.on(store, "stuck")
     await hands.claim(1, tasks=["none"])  # prepared, and learnt: what follows is one reply
-    for connection in store._connections.stock().idle[False]:
+    for connection in store._connections.loop_pool().idle[False]:
         connection._transport.pause_reading()
         connection._config = connection._config._replace(command_timeout=None)  # nor gives up
     claiming = asyncio.create_task(hands.claim(LARGE, bytes_max=10**9))

@@ -14,7 +14,7 @@ import msgspec
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
-from outlast.store.values import Exchanged, Look, NewWorker, Registered, WorkerRef, WorkerSeen
+from outlast.store.values import Exchanged, NewWorker, Registered, Snapshot, WorkerRef, WorkerSeen
 
 
 class SimPresence:
@@ -153,7 +153,7 @@ class ServedStore:
         reply = await self._store.exchange(me, ended, [])
         return msgspec.structs.replace(reply, valid=False)
 
-    async def observe(self, slack: float = 0.0) -> Look:
+    async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all live workers."""
         look = await self._store.observe(slack)
         workers = [self._database.seen(each) for each in look.workers]

@@ -123,7 +123,7 @@ async def test_the_doctor_is_told_whose_the_files_are(
 
 
 async def facts_of(store: Store) -> SqliteFacts:
-    found = await store.inspector.surroundings()
+    found = await store.inspector.environment()
     assert isinstance(found, SqliteFacts)
     return found
 

@@ -13,7 +13,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite.line import DUE_MAX, Turn
-from outlast.store.values import Answer, Claimed, Room, WorkerRef
+from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
 
 NOW = 1_000.0
@@ -34,7 +34,7 @@ def registered(cursor: sqlite3.Cursor) -> WorkerRef:
 
 
 def claim(cursor: sqlite3.Cursor, me: WorkerRef, limit: int) -> list[Claimed]:
-    rooms = [Room(tasks=[TASK], limit=limit)]
+    rooms = [ClaimRequest(tasks=[TASK], limit=limit)]
     return exchange.exchange(cursor, NOW, me, [], rooms).claimed
 
 
@@ -43,7 +43,7 @@ def statements_of_a_trip(cursor: sqlite3.Cursor, me: WorkerRef, size: int) -> li
     ends = [ended(one, OutcomeKind.COMPLETED, result="1") for one in claim(cursor, me, size)]
     seen: list[str] = []
     cursor.connection.set_trace_callback(lambda text: seen.append(text.split(" ")[0]))
-    reply = exchange.exchange(cursor, NOW, me, ends, [Room(tasks=[TASK], limit=size)])
+    reply = exchange.exchange(cursor, NOW, me, ends, [ClaimRequest(tasks=[TASK], limit=size)])
     cursor.connection.set_trace_callback(None)
     assert reply.answers == [Answer.ACCEPTED] * size
     assert len(reply.claimed) == size
@@ -116,7 +116,7 @@ def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **room: Any) -
         count[0] += 1
 
     cursor.connection.set_progress_handler(counts, 1)
-    rooms = [Room(tasks=[TASK], limit=limit, **room)]
+    rooms = [ClaimRequest(tasks=[TASK], limit=limit, **room)]
     reply = exchange.exchange(cursor, NOW, me, [], rooms, turn=Turn())
     cursor.connection.set_progress_handler(None, 1)
     assert len(reply.claimed) == limit
@@ -157,5 +157,5 @@ def test_scheduled_jobs_of_many_queues_fall_due_in_bounded_parts_and_delay_no_ot
     for left in (DUE_MAX, 0):
         scheduled = "SELECT count(*) FROM outlast_jobs WHERE state = 'queued' AND position IS NULL"
         assert cursor.execute(scheduled).fetchone()[0] == left
-        reply = exchange.exchange(cursor, NOW, me, [], [Room(tasks=[TASK], limit=1)])
+        reply = exchange.exchange(cursor, NOW, me, [], [ClaimRequest(tasks=[TASK], limit=1)])
         assert (reply.claimed, reply.next_due) == ([], 0.0 if left > DUE_MAX else None)

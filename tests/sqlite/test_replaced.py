@@ -13,7 +13,7 @@ from outlast.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.store.sqlite import jobs
 from outlast.store.sqlite.store import SqliteStore
-from outlast.store.values import Answer, Room
+from outlast.store.values import Answer, ClaimRequest
 from outlast.wakeup.sqlite import SqliteWakeup
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, new_worker
 
@@ -53,7 +53,7 @@ def jobs_in(connection: sqlite3.Connection) -> int:
 
 CALLS: dict[str, Callable[[Hands], Awaitable[object]]] = {
     "enqueue": lambda hands: hands.store.enqueue([job()]),
-    "exchange": lambda hands: hands.store.exchange(hands.me, [], [Room([TASK], 1)]),
+    "exchange": lambda hands: hands.store.exchange(hands.me, [], [ClaimRequest([TASK], 1)]),
     "heartbeat": lambda hands: hands.store.heartbeat(hands.me),
     "observe": lambda hands: hands.store.observe(),
     "read": lambda hands: hands.store.inspector.workers(),

@@ -9,7 +9,7 @@ from typing import Any, assert_type
 import outlast
 from outlast.attempt import StopReason
 from outlast.store.values import Cancelled, Requeued
-from outlast.task import Call, Placed, PlainTask
+from outlast.task import BoundTask, Call, PlainTask
 
 app = outlast.App("sqlite:///jobs.db", notify=False, max_payload=10_000)
 
@@ -75,7 +75,7 @@ async def place(connection: Any) -> None:
     assert_type(await later.enqueue("r"), outlast.Job[dict[str, int]])
     assert_type(later.using(at=datetime.now(UTC)).call("r", depth=2), Call[dict[str, int]])
     assert_type(mail.using(delay=timedelta(days=1)).enqueue_sync("a"), outlast.Job[int])
-    placed: Placed[[], None] = tick.using(priority=1)
+    placed: BoundTask[[], None] = tick.using(priority=1)
     assert_type(placed.call(), Call[None])
 
 

@@ -145,14 +145,14 @@ async def test_a_key_of_another_task_is_an_error_for_one_job_and_for_many(app):
     assert (raised.value.task, raised.value.job_id) == ("mail", first.id)
     with pytest.raises(outlast.KeyInUse):
         await app.enqueue_many([analyze.call("b"), analyze.using(key="k").call("c")])
-    assert [row.id for row in await (await app.home.store()).inspector.jobs(JobFilter())] == [
+    assert [row.id for row in await (await app.stores.store()).inspector.jobs(JobFilter())] == [
         first.id
     ]
 
 
 async def test_one_statement_is_bounded_in_bytes(app, monkeypatch):
     monkeypatch.setattr(outlast.stores, "ENQUEUE_BYTES", 25)
-    store, sizes = await app.home.store(), []
+    store, sizes = await app.stores.store(), []
 
     async def noting(jobs):
         sizes.append([len(job.args) for job in jobs])
@@ -170,7 +170,7 @@ async def test_handles_are_made_while_the_store_has_the_next_batch(app, monkeypa
     """In their order, whatever the store is at; what is left, once it has answered for the last."""
     monkeypatch.setattr(outlast.stores, "ENQUEUE_MAX", 2)
     analyze, mail = app.tasks["analyze"].call("r"), app.tasks["mail"].call("a")
-    store, seen, began = await app.home.store(), [], []
+    store, seen, began = await app.stores.store(), [], []
     real = store.enqueue
 
     async def enqueue(batch):
@@ -182,7 +182,7 @@ async def test_handles_are_made_while_the_store_has_the_next_batch(app, monkeypa
     made: list[Any] = []
     monkeypatch.setattr(store, "enqueue", enqueue)
     jobs = [call.job for call in (analyze, mail, mail, analyze, mail)]
-    await app.home.enqueue_many(jobs, made.extend)
+    await app.stores.enqueue_many(jobs, made.extend)
     assert (began, seen) == ([2, 2, 1], [0, 2, 4])
     rows = [(await app.get(one.job_id)).row for one in made]
     assert [row.task for row in rows] == ["analyze", "mail", "mail", "analyze", "mail"]
@@ -194,7 +194,7 @@ async def test_a_batch_that_fails_ends_it_and_what_was_stored_before_stays(app, 
     bad = Call(mail, msgspec.structs.replace(mail.call("x").job, priority=1_000), None)
     with pytest.raises(outlast.OutlastError):
         await app.enqueue_many([mail.call("1"), mail.call("2"), bad, mail.call("4")])
-    rows = await (await app.home.store()).inspector.jobs(JobFilter())
+    rows = await (await app.stores.store()).inspector.jobs(JobFilter())
     assert sorted(row.args for row in rows) == ['{"to":"1"}', '{"to":"2"}']
 
 

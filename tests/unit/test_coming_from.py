@@ -13,12 +13,12 @@ import pytest
 import outlast
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
-from outlast.task import Placed, TaskOptions
+from outlast.task import BoundTask, TaskOptions
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
 PAGES = sorted(FOLDER.glob("*.md"))
 OF_TASKS = set(TaskOptions.__struct_fields__)
-OF_CALLS = set(inspect.signature(Placed.using).parameters)
+OF_CALLS = set(inspect.signature(BoundTask.using).parameters)
 OF_APPS = set(inspect.signature(outlast.App).parameters)
 
 
@@ -45,14 +45,14 @@ async def test_the_python_on_a_page_runs_and_its_jobs_complete(
     async with app.worker(), asyncio.timeout(60):
         while await unfinished(app):
             await asyncio.sleep(0.05)
-    rows = await app.home.ask(lambda store: store.inspector.jobs(JobFilter()))
+    rows = await app.stores.ask(lambda store: store.inspector.jobs(JobFilter()))
     assert rows
     assert {row.state for row in rows} == {State.COMPLETED}
     await app.close()
 
 
 async def unfinished(app: outlast.App) -> int:
-    rows = await app.home.ask(lambda store: store.inspector.jobs(JobFilter()))
+    rows = await app.stores.ask(lambda store: store.inspector.jobs(JobFilter()))
     return sum(row.state in {State.QUEUED, State.RUNNING} for row in rows)
 
 

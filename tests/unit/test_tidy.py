@@ -118,3 +118,13 @@ def files_of(folder: Path) -> list[str]:
 def test_the_code_map_of_a_package_names_each_of_its_files(path: Path) -> None:
     told = MAP_LINE.findall(ast.get_docstring(parsed(path)) or "")
     assert sorted(told) == files_of(path.parent)
+
+
+def test_no_public_class_of_the_library_has_the_name_of_another() -> None:
+    found: dict[str, list[str]] = {}
+    for path in CODE:
+        if path.is_relative_to(ROOT / "src"):
+            for node in ast.walk(parsed(path)):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(named(path))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}

@@ -67,7 +67,7 @@ def look_into(spec: str) -> Found:
         return look.found()
 
 
-class Look:
+class ApplicationCheck:
     """A child process that imports an application, at work."""
 
     def __init__(self, spec: str, child: subprocess.Popen[bytes], answer: IO[bytes]) -> None:
@@ -95,7 +95,9 @@ class Look:
 
 
 @contextlib.contextmanager
-def looking_into(spec: str, on_line: Callable[[int, str], None] | None = None) -> Iterator[Look]:
+def looking_into(
+    spec: str, on_line: Callable[[int, str], None] | None = None
+) -> Iterator[ApplicationCheck]:
     """Start to import MODULE:APP in a child process, which is gone at the end of the context.
 
     What it prints goes to ``on_line(pid, text)`` at the end, else to stderr at once.
@@ -115,7 +117,7 @@ def looking_into(spec: str, on_line: Callable[[int, str], None] | None = None) -
 
 
 @contextlib.contextmanager
-def _looking(spec: str, output: IO[bytes] | None) -> Iterator[Look]:
+def _looking(spec: str, output: IO[bytes] | None) -> Iterator[ApplicationCheck]:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as answer:
         try:
@@ -123,7 +125,7 @@ def _looking(spec: str, output: IO[bytes] | None) -> Iterator[Look]:
         finally:
             os.close(write)
         with _ended(child):
-            yield Look(spec, child, answer)
+            yield ApplicationCheck(spec, child, answer)
 
 
 def _child(spec: str, answer: int, output: IO[bytes] | None) -> subprocess.Popen[bytes]:

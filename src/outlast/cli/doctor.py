@@ -115,15 +115,15 @@ async def _look(store: Store, seen: dict[str, Any]) -> None:
     await store.open()
     seen["workers"] = await workers_of(store)
     seen["held"] = await store.inspector.held()
-    seen["figures"] = await store.inspector.figures()
+    seen["statistics"] = await store.inspector.statistics()
     died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
     seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
 
 
 async def _look_round(store: Store, seen: dict[str, Any]) -> None:
-    """Read the surroundings, whose clock is compared with ours at that moment: half-way through."""
+    """Read the environment, whose clock is compared with ours at that moment: half-way through."""
     before = SYSTEM.wall()
-    seen["surroundings"] = await store.inspector.surroundings()
+    seen["environment"] = await store.inspector.environment()
     seen["asked_at"] = (before + SYSTEM.wall()) / 2
 
 

@@ -14,8 +14,8 @@ from outlast.runner.shell.control_socket import (
     CHECKPOINT_MAX,
     SOCKET_VARIABLE,
     TOKEN_VARIABLE,
-    Checkpoint,
-    Report,
+    CheckpointRequest,
+    ReportRequest,
     ask,
 )
 
@@ -43,7 +43,7 @@ def checkpoint(
     """
     if len(_text(value).encode()) > CHECKPOINT_MAX:
         raise UsageError(f"a checkpoint has at most {CHECKPOINT_MAX:,} bytes: keep more in a file")
-    _ask(Checkpoint(_token(), value))
+    _ask(CheckpointRequest(_token(), value))
 
 
 def report(
@@ -62,10 +62,10 @@ def report(
     Example:
         outlast report 0.4 "page 40 of 100" --stage render
     """
-    _ask(Report(_token(), fraction, message and _text(message), stage and _text(stage)))
+    _ask(ReportRequest(_token(), fraction, message and _text(message), stage and _text(stage)))
 
 
-def _ask(request: Checkpoint | Report) -> None:
+def _ask(request: CheckpointRequest | ReportRequest) -> None:
     try:
         ask(os.environ[SOCKET_VARIABLE], request)
     except LostLease as error:

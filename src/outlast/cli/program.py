@@ -15,7 +15,7 @@ import outlast
 from outlast.cli.errors import DONE, FAULT, INTERRUPTED, WRONG_USAGE, say, tell
 from outlast.cli.options import laid_out
 
-ROOMS = (
+COMMANDS = (
     "worker",
     "jobs",
     "run",
@@ -77,7 +77,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     )
     root.callback()(options)
     wanted = next((each for each in argv if each[:1] != "-"), "")
-    for room in (QUICK[wanted],) if wanted in QUICK else ROOMS:
+    for room in (QUICK[wanted],) if wanted in QUICK else COMMANDS:
         importlib.import_module(f"outlast.cli.{room}").add_to(root)
     _add_demo(root, wanted=wanted == "demo")
     return root

@@ -77,7 +77,7 @@ def stats(
 async def _looks(store: Store, *, again: bool) -> AsyncIterator[dict[str, Any]]:
     while True:
         inspector = store.inspector
-        yield stats_document(await inspector.figures(), await workers_of(store))
+        yield stats_document(await inspector.statistics(), await workers_of(store))
         if not again:
             return
         await SYSTEM.sleep(EVERY_SECONDS)

@@ -29,7 +29,7 @@ SIGNALLED = 128  # and the number of the signal, as a shell says it
 MESSAGE_MAX = 60
 
 
-class Ended(msgspec.Struct, frozen=True):
+class JobEnd(msgspec.Struct, frozen=True):
     """How a job ended: an exit code, its last lines, and what there is to say if it has failed."""
 
     code: int
@@ -37,17 +37,17 @@ class Ended(msgspec.Struct, frozen=True):
     why: str | None = None
 
 
-async def end_of(app: App, job_id: int) -> Ended:
+async def end_of(app: App, job_id: int) -> JobEnd:
     """Show on stderr how the job is doing until it has ended; return its end."""
     console = Console(stderr=True, highlight=False, markup=False)
     try:
         with Live(console=console, auto_refresh=False, transient=True) as live:
-            return await app.home.ask(lambda store: _watched(store, job_id, live))
+            return await app.stores.ask(lambda store: _watched(store, job_id, live))
     finally:
         await app.close()
 
 
-async def _watched(store: Store, job_id: int, live: Live) -> Ended:
+async def _watched(store: Store, job_id: int, live: Live) -> JobEnd:
     while True:
         row = await store.inspector.job(job_id)
         if row is None:
@@ -70,20 +70,20 @@ def _standing(row: StoredJob, known: Sequence[str] | set[str]) -> Text:
     return Text("  ").join(part for part in parts if part)
 
 
-def _end(row: StoredJob, attempts: Sequence[AttemptRow]) -> Ended:
+def _end(row: StoredJob, attempts: Sequence[AttemptRow]) -> JobEnd:
     if row.state is State.COMPLETED:
         result = plain(row.result)
         output = result.get("output") if isinstance(result, dict) else None
         lines = output if isinstance(output, list) else []
-        return Ended(DONE, [safe(line) for line in lines if isinstance(line, str)])
+        return JobEnd(DONE, [safe(line) for line in lines if isinstance(line, str)])
     if row.state is State.CANCELLED:
-        return Ended(NOT_SO, [], "was cancelled")
+        return JobEnd(NOT_SO, [], "was cancelled")
     last = attempts[-1] if attempts else None
     crash = last.crash if last is not None else None
     if last is None or crash is None:
-        return Ended(NOT_SO, [], "is dead")
+        return JobEnd(NOT_SO, [], "is dead")
     output = [safe(line) for line in crash.output]
-    return Ended(_code(crash), output, f"is dead, {last.outcome}: {last.message}")
+    return JobEnd(_code(crash), output, f"is dead, {last.outcome}: {last.message}")
 
 
 def _code(crash: Crash) -> int:

@@ -192,7 +192,7 @@ def _console() -> Console:
 async def _play(plan: Plan, folder: Path, console: Console) -> int:
     """Tell the story and leave no process behind; return the exit code."""
     show = show_on(console)
-    store = await app.home.store()
+    store = await app.stores.store()
     with Crew(app.url, plan.queue, folder) as crew, _signals(crew) as caught:
         watch = Watch(store.inspector, plan.goal)
         story = Story(plan, crew, watch, show)

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outlast.clock import SYSTEM
-from outlast.demo.watch import Look
+from outlast.demo.watch import Observation
 from outlast.insight.documents import Document
 from outlast.model.job import State
 from outlast.text import span
@@ -57,7 +57,7 @@ class Show(Protocol):
         """Tell of something that has happened, just now."""
         ...
 
-    def update(self, look: Look, killed: dict[str, float]) -> None:
+    def update(self, look: Observation, killed: dict[str, float]) -> None:
         """Show how things stand; ``killed``: worker -> when it was, in boot seconds."""
         ...
 
@@ -88,7 +88,7 @@ class PlainShow:
         line = Text.assemble((since, "dim"), coloured(text, style))
         self._console.print(line, soft_wrap=not self._console.is_terminal, highlight=False)
 
-    def update(self, look: Look, killed: dict[str, float]) -> None:
+    def update(self, look: Observation, killed: dict[str, float]) -> None:
         """Print a line when a further part of the job is done."""
         if look.job is None or look.state is not State.RUNNING:
             return
@@ -112,18 +112,18 @@ class LiveShow(PlainShow):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def update(self, look: Look, killed: dict[str, float]) -> None:
+    def update(self, look: Observation, killed: dict[str, float]) -> None:
         """Draw the panel anew."""
         self._live.update(panel(look, killed), refresh=True)
 
 
-def panel(look: Look, killed: dict[str, float]) -> Panel:
+def panel(look: Observation, killed: dict[str, float]) -> Panel:
     """Return the live view: the workers, and the job that one of them runs."""
     body = Group(_workers(look, killed), Text(), *_job(look))
     return Panel(body, box=ROUNDED, border_style="dim", padding=(1, 2), width=PANEL)
 
 
-def _workers(look: Look, killed: dict[str, float]) -> Table:
+def _workers(look: Observation, killed: dict[str, float]) -> Table:
     table = Table.grid(padding=(0, 3))
     for _ in range(5):
         table.add_column(no_wrap=True)
@@ -158,7 +158,7 @@ def _beat(silence: float, *, dead: bool) -> Text:
     return Text(f"{silence:4.1f} s ago", "red" if dead or silence > QUIET_SECONDS else "")
 
 
-def _job(look: Look) -> list[RenderableType]:
+def _job(look: Observation) -> list[RenderableType]:
     job = look.job
     if job is None:
         return [Text("no job yet", "dim")]
@@ -172,7 +172,7 @@ def _job(look: Look) -> list[RenderableType]:
     return [head, Text.assemble(bar(look), count), pointer(look)]
 
 
-def bar(look: Look, width: int = BAR) -> Text:
+def bar(look: Observation, width: int = BAR) -> Text:
     """Return the progress: what is saved, what would have to be done again, what is left."""
     saved, done = (width * n // max(look.goal, 1) for n in (look.saved, look.done))
     saved = done if look.state is State.COMPLETED else min(saved, done)
@@ -181,7 +181,7 @@ def bar(look: Look, width: int = BAR) -> Text:
     )
 
 
-def pointer(look: Look, width: int = BAR) -> Text:
+def pointer(look: Observation, width: int = BAR) -> Text:
     """Return the line that points at the checkpoint on the bar above it."""
     if look.state is State.COMPLETED or not look.saved:
         return Text()
@@ -189,7 +189,7 @@ def pointer(look: Look, width: int = BAR) -> Text:
     return Text(" " * place + f"▲ checkpoint: commit {look.saved}", "green")
 
 
-def timeline(look: Look, *, width: int) -> Table:
+def timeline(look: Observation, *, width: int) -> Table:
     """Return the attempts as a table, and in a wide terminal drawn to scale beside it."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
     for name in ("attempt", "token", "worker", "outcome", "started", "took", "resumed from"):

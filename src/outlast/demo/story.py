@@ -20,7 +20,7 @@ from outlast.demo.app import analyze
 from outlast.demo.crew import Crew, Member
 from outlast.demo.evolution import Packed
 from outlast.demo.show import COLOURS, Show
-from outlast.demo.watch import Look, Watch, done_of
+from outlast.demo.watch import Observation, Watch, done_of
 from outlast.job import Job
 from outlast.model.job import State
 from outlast.text import count_of, line, span
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended. ``killed_at``, ``resumed_from``: commits. ``noticed_after``: seconds."""
 
-    look: Look
+    look: Observation
     killed_at: int
     resumed_from: int
     noticed_after: float
@@ -106,7 +106,7 @@ class Story:
         self._watch.pids = {name: self._crew.start(name).pid for name in COLOURS}
         self._say("starting two workers, each a process with a runner and a spare below it")
 
-        def ready(look: Look) -> bool:
+        def ready(look: Observation) -> bool:
             return all(name in look.workers and look.workers[name].tasks for name in COLOURS)
 
         look = await self._until(ready, "both workers to be ready", limit=READY_SECONDS)
@@ -152,7 +152,7 @@ class Story:
         self._say(f"{look.saved} of {look.goal} commits are saved; what it did since then is lost")
 
     async def _wait_until_noticed(self, member: Member, token: int) -> float:
-        def noticed(look: Look) -> bool:
+        def noticed(look: Observation) -> bool:
             return any(each.token == token for each in look.attempts)
 
         look = await self._until(
@@ -167,7 +167,7 @@ class Story:
         return after
 
     async def _wait_until_resumed(self, member: Member, token: int) -> None:
-        def resumed(look: Look) -> bool:
+        def resumed(look: Observation) -> bool:
             return look.job is not None and (look.job.token or 0) > token
 
         look = await self._until(
@@ -180,19 +180,19 @@ class Story:
             f"{who} goes on from commit {begin}, {after} after the kill: {_attempt(look)}", "bold"
         )
 
-    async def _wait_for_the_end(self) -> Look:
+    async def _wait_for_the_end(self) -> Observation:
         look = await self._until(lambda look: look.state is State.COMPLETED)
         self._say(f"job {look.job.id if look.job else ''} completed", "bold green")
         return look
 
     async def _until(
         self,
-        reached: Callable[[Look], bool],
+        reached: Callable[[Observation], bool],
         what: str = "",
         *,
         limit: float | None = None,
         pause: float = LOOK_SECONDS,
-    ) -> Look:
+    ) -> Observation:
         """Look, and show, until something is so. What can never be so any more is NotSoError."""
         begun = SYSTEM.boot()
         while True:
@@ -205,7 +205,7 @@ class Story:
                 raise NotSoError(f"waited {span(limit)} for {what}, in vain")
             await asyncio.sleep(pause)
 
-    def _refuse_the_impossible(self, look: Look) -> None:
+    def _refuse_the_impossible(self, look: Observation) -> None:
         if (lost := self._crew.lost()) is not None:
             how = lost.process.returncode
             raise NotSoError(
@@ -227,11 +227,11 @@ class Story:
         self._show.say(text, style)
 
 
-def _attempt(look: Look) -> str:
+def _attempt(look: Observation) -> str:
     return f"attempt {look.job.attempt_count}, token {look.job.token}" if look.job else ""
 
 
-def _ending(look: Look, noticed_after: float) -> Ending:
+def _ending(look: Observation, noticed_after: float) -> Ending:
     """Check that it ended as promised: two attempts, the first lost with its worker, the second
     resumed from a checkpoint."""
     outcomes = [each["outcome"] for each in look.timeline()]

@@ -14,7 +14,7 @@ from outlast.model.job import State
 from outlast.store.rows import AttemptRow, Inspector, StoredJob, WorkerRow
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """One look at the store.
 
     Attributes:
@@ -86,14 +86,14 @@ class Watch:
         self.pids: dict[str, int] = {}
         self.job_id: int | None = None
 
-    async def look(self) -> Look:
+    async def look(self) -> Observation:
         """Look once. Raises the store's errors."""
         job = None if self.job_id is None else await self._inspector.job(self.job_id)
         attempts = [] if job is None else await self._inspector.attempts(job.id)
         workers = await self._workers()
         at = self._clock.boot()
         self._note_start(job)
-        return Look(
+        return Observation(
             at=at,
             goal=self._goal,
             job=job,

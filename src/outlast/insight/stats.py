@@ -8,36 +8,36 @@ from typing import Any
 from outlast.insight.availability import alive, health, hindrance
 from outlast.insight.documents import SCHEMA, Document
 from outlast.store.rows import WorkerRow, WorkerStatus
-from outlast.store.statistics import FIGURES_MAX, Ended, Figures, Number
+from outlast.store.statistics import STATISTICS_MAX, EndedJobs, QueueCount, Statistics
 
 HOUR, DAY = 3_600.0, 86_400.0
 COUNTS = ("due", "scheduled", "suspects", "running", "completed", "cancelled", "dead")
 
 
-def stats_document(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
+def stats_document(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     """Return all of it as one JSON document."""
     return {
         "schema": SCHEMA,
-        "queues": _queues(figures),
-        "unservable": _unservable(figures, workers),
+        "queues": _queues(statistics),
+        "unservable": _unservable(statistics, workers),
         "workers": {
             status.value: sum(one.status is status for one in workers) for status in WorkerStatus
         },
-        "ill": _ill(figures, workers),
-        "wakeups": _wakeups(figures, workers),
+        "ill": _ill(statistics, workers),
+        "wakeups": _wakeups(statistics, workers),
         "deactivations": {
-            "hour": _lost(workers, figures.now - HOUR),
-            "day": _lost(workers, figures.now - DAY),
+            "hour": _lost(workers, statistics.now - HOUR),
+            "day": _lost(workers, statistics.now - DAY),
         },
-        "refusals": {"day": figures.refused},
-        "completed": _completed(figures),
+        "refusals": {"day": statistics.refused},
+        "completed": _completed(statistics),
     }
 
 
-def _ill(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
+def _ill(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     """Return how many workers are not well though their rows say that they are there, and how many
     jobs are called running by those that are dead or silent."""
-    judged = [(one, health(one, figures.now)) for one in workers]
+    judged = [(one, health(one, statistics.now)) for one in workers]
     counts: Document = {
         word: sum(standing == word for _, standing in judged)
         for word in ("dead", "silent", "failing")
@@ -46,9 +46,9 @@ def _ill(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
     return counts | {"running": gone}
 
 
-def _wakeups(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
+def _wakeups(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     """Return how many live workers are woken, and how many have to poll, by the kind of wake-up."""
-    live = alive(workers, figures.now)
+    live = alive(workers, statistics.now)
     told = [one.wakeup.partition(";")[0] for one in live if one.wakeup is not None]  # no notes
     kinds = sorted({words.partition(":")[0] for words in told})
     return {
@@ -57,16 +57,16 @@ def _wakeups(figures: Figures, workers: Sequence[WorkerRow]) -> Document:
     }
 
 
-def _completed(figures: Figures) -> Document:
+def _completed(statistics: Statistics) -> Document:
     """Return how many jobs were completed lately; ``at_least`` as in ``_queues``."""
     spans = ("minute", "hour")
-    done = [one for one in figures.ended if one.state == "completed"]
+    done = [one for one in statistics.ended if one.state == "completed"]
     numbers: Document = {span: sum(getattr(one, span) for one in done) for span in spans}
-    whole = {span: sum(getattr(one, span) for one in figures.ended) for span in spans}
-    return numbers | {"at_least": [span for span in spans if whole[span] >= FIGURES_MAX]}
+    whole = {span: sum(getattr(one, span) for one in statistics.ended) for span in spans}
+    return numbers | {"at_least": [span for span in spans if whole[span] >= STATISTICS_MAX]}
 
 
-def _queues(figures: Figures) -> list[Document]:
+def _queues(statistics: Statistics) -> list[Document]:
     """Return one entry per queue. ``at_least`` names the counts that stopped at their bound."""
     counts: dict[str, dict[str, int]] = {}
     bounded: dict[str, set[str]] = {}
@@ -75,24 +75,30 @@ def _queues(figures: Figures) -> list[Document]:
     def add(queue: str, name: str, number: int) -> None:
         mine = counts.setdefault(queue, dict.fromkeys(COUNTS, 0))
         mine[name] += number
-        if number >= FIGURES_MAX:
+        if number >= STATISTICS_MAX:
             bounded.setdefault(queue, set()).add(name)
 
-    for lane in figures.lanes:
+    for lane in statistics.lanes:
         add(lane.queue, "due", lane.number)
         oldest[lane.queue] = min(lane.oldest, oldest.get(lane.queue, lane.oldest))
-    for wait in figures.waiting:
+    for wait in statistics.waiting:
         add(wait.queue, "due", wait.due)
         add(wait.queue, "scheduled", wait.scheduled)
         if wait.oldest is not None:
             oldest[wait.queue] = min(wait.oldest, oldest.get(wait.queue, wait.oldest))
     for name in ("running", "suspects", "dead"):
-        for one in getattr(figures, name):
+        for one in getattr(statistics, name):
             add(one.queue, name, one.number)
-    for end in figures.ended:
+    for end in statistics.ended:
         add(end.queue, end.state, end.number)
     return [
-        _queue(queue, counts[queue], bounded.get(queue, set()) | _scanned(figures), oldest, figures)
+        _queue(
+            queue,
+            counts[queue],
+            bounded.get(queue, set()) | _scanned(statistics),
+            oldest,
+            statistics,
+        )
         for queue in sorted(counts)
     ]
 
@@ -102,13 +108,13 @@ def _queue(
     counts: dict[str, int],
     bounded: Iterable[str],
     oldest: dict[str, float],
-    figures: Figures,
+    statistics: Statistics,
 ) -> Document:
     since = oldest.get(queue)
     rows: Document = {"queue": queue}
     rows["queued"] = counts["due"] + counts["scheduled"] + counts["suspects"]
     rows |= counts
-    rows["oldest_due_seconds"] = None if since is None else max(0.0, figures.now - since)
+    rows["oldest_due_seconds"] = None if since is None else max(0.0, statistics.now - since)
     named: set[Any] = set(bounded)
     if named & {"due", "scheduled", "suspects"}:
         named.add("queued")
@@ -116,26 +122,26 @@ def _queue(
     return rows
 
 
-def _scanned(figures: Figures) -> set[str]:
+def _scanned(statistics: Statistics) -> set[str]:
     """Return the counts that are of a part of all queues together, where that part was full."""
-    full = {name for name in ("running", "suspects", "dead") if _full(getattr(figures, name))}
-    return full | ({"completed", "cancelled"} if _full(figures.ended) else set())
+    full = {name for name in ("running", "suspects", "dead") if _full(getattr(statistics, name))}
+    return full | ({"completed", "cancelled"} if _full(statistics.ended) else set())
 
 
-def _full(numbers: Iterable[Number | Ended]) -> bool:
-    return sum(one.number for one in numbers) >= FIGURES_MAX
+def _full(numbers: Iterable[QueueCount | EndedJobs]) -> bool:
+    return sum(one.number for one in numbers) >= STATISTICS_MAX
 
 
-def _unservable(figures: Figures, workers: Sequence[WorkerRow]) -> list[Document]:
+def _unservable(statistics: Statistics, workers: Sequence[WorkerRow]) -> list[Document]:
     """Return the lanes that no live worker takes jobs from, and why (a position of ``why``)."""
-    live = alive(workers, figures.now)
-    judged = [(lane, hindrance(live, lane.queue, lane.task)) for lane in figures.lanes]
+    live = alive(workers, statistics.now)
+    judged = [(lane, hindrance(live, lane.queue, lane.task)) for lane in statistics.lanes]
     return [
         {
             "queue": lane.queue,
             "task": lane.task,
             "due": lane.number,
-            "at_least": lane.number >= FIGURES_MAX,
+            "at_least": lane.number >= STATISTICS_MAX,
             "reason": reason,
         }
         for lane, reason in judged

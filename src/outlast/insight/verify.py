@@ -25,7 +25,7 @@ _KINDS = {kind.value: kind for kind in CrashKind}
 _PLAIN = {kind.value for kind in OutcomeKind} - {OutcomeKind.COMPLETED, OutcomeKind.CRASHED}
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that should not be so. ``rule`` is a stable name, ``doubt`` as above."""
 
     rule: str
@@ -39,10 +39,10 @@ class Verified(msgspec.Struct, kw_only=True):
 
     jobs: int = 0
     attempts: int = 0
-    findings: list[Finding] = []
+    findings: list[HistoryFinding] = []
 
     @property
-    def violations(self) -> list[Finding]:
+    def violations(self) -> list[HistoryFinding]:
         """The findings that no innocent cause explains."""
         return [finding for finding in self.findings if not finding.doubt]
 
@@ -72,10 +72,10 @@ async def verify(
     return verified
 
 
-def findings_in(page: HistoryPage) -> Iterator[Finding]:
+def findings_in(page: HistoryPage) -> Iterator[HistoryFinding]:
     """Return everything that is wrong on one page."""
     for stray in page.strays:
-        yield Finding(
+        yield HistoryFinding(
             rule="evidence_of_a_job",
             job_id=stray.job_id,
             sentence=f"attempt {stray.token} was kept, but its job {stray.job_id} is not there",
@@ -83,7 +83,7 @@ def findings_in(page: HistoryPage) -> Iterator[Finding]:
     for job in page.jobs:
         for rule, check in RULES.items():
             for doubt, sentence in check(job, page.token_last):
-                yield Finding(rule=rule, job_id=job.id, sentence=sentence, doubt=doubt)
+                yield HistoryFinding(rule=rule, job_id=job.id, sentence=sentence, doubt=doubt)
 
 
 Found = Iterator[tuple[bool, str]]

@@ -82,7 +82,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     held: Sequence[Held] = ()
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why, and what next. ``others`` are in the same position (COUNT_MAX: that many or more)."""
 
     position: str
@@ -91,7 +91,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     others: int = 0
 
 
-def why(about: Situation) -> Answer:
+def why(about: Situation) -> Explanation:
     """Return why a job is where it is."""
     row = about.row
     if row.state is State.RUNNING:
@@ -102,13 +102,13 @@ def why(about: Situation) -> Answer:
         return _dead(about)
     if row.state is State.CANCELLED:
         said = f"It was cancelled {at_time(row.ended_at, about.now)}, {tries(row)}."
-        return Answer(position="cancelled", sentences=[said], moves=_requeue(about))
+        return Explanation(position="cancelled", sentences=[said], moves=_requeue(about))
     ended = at_time(row.ended_at, about.now)
     said = f"It was completed {ended}{by_worker(row.worker, row.host)}{took(row)}."
-    return Answer(position="completed", sentences=[said], moves=["Nothing: it is done."])
+    return Explanation(position="completed", sentences=[said], moves=["Nothing: it is done."])
 
 
-def why_document(row: StoredJob, answer: Answer) -> Document:
+def why_document(row: StoredJob, answer: Explanation) -> Document:
     """Return the answer as one JSON document."""
     return {
         "schema": SCHEMA,
@@ -132,7 +132,7 @@ def counted(number: int, noun: str) -> str:
 # -- it has ended
 
 
-def _dead(about: Situation) -> Answer:
+def _dead(about: Situation) -> Explanation:
     row, policy = about.row, about.row.policy
     if row.failures > policy.retries:
         cause = f"its budget of failures is used up ({row.failures}, {policy.retries} forgiven)"
@@ -140,7 +140,7 @@ def _dead(about: Situation) -> Answer:
         cause = f"its budget of losses is used up ({row.losses}, {policy.max_losses} forgiven)"
     else:
         cause = "it gave itself up (Dead), or could not be run any more"
-    return Answer(
+    return Explanation(
         position="dead",
         sentences=[
             f"It died {at_time(row.ended_at, about.now)}, {tries(row)}: {cause}.",
@@ -181,12 +181,12 @@ def _ending(one: AttemptRow) -> str:
 # -- it runs
 
 
-def _running(about: Situation) -> Answer:
+def _running(about: Situation) -> Explanation:
     row = about.row
     mine = next((one for one in about.workers if one.id == row.worker_id), None)
     others = max(0, about.place.beside - 1)
     if mine is None or not holds(mine) or dead(mine):
-        return Answer(
+        return Explanation(
             position="orphaned",
             sentences=[f"{_runs(about)}, but {gone(mine, about.now)}: it is an orphan."],
             moves=_reclaimers(about),
@@ -197,14 +197,16 @@ def _running(about: Situation) -> Answer:
         said = f"{_runs(about)}, but nothing was heard of that worker for {late}."
         ends = f"Its lease is {span(mine.lease)}: it is found gone, unless it comes back."
         moves = _reclaimers(about, besides=mine)
-        return Answer(position="silent", sentences=[said, ends], moves=moves, others=others)
+        return Explanation(position="silent", sentences=[said, ends], moves=moves, others=others)
     sentences = [f"{_runs(about)}.", beats(mine, about.now), *_progress(row)]
     sentences += [fails(mine, about.now)] if mine.failing else []
     if row.progress is not None and row.progress.waits_for is not None:
         waits_for = row.progress.waits_for
         sentences.append(f"It waits for the result of job {waits_for}, and holds its slot.")
     position, standing, moves = _its_end(about)
-    return Answer(position=position, sentences=sentences + standing, moves=moves, others=others)
+    return Explanation(
+        position=position, sentences=sentences + standing, moves=moves, others=others
+    )
 
 
 def _its_end(about: Situation) -> tuple[str, list[str], list[str]]:
@@ -260,7 +262,7 @@ def _progress(row: StoredJob) -> list[str]:
 # -- it waits
 
 
-def _queued(about: Situation) -> Answer:
+def _queued(about: Situation) -> Explanation:
     row = about.row
     if not row.waiting:
         return _due(about)
@@ -278,22 +280,26 @@ def _queued(about: Situation) -> Answer:
     standing = _hindrance(about)
     sentences += standing[1] if standing else []
     then = standing[2] if standing else ["A worker takes it when it is due."]
-    return Answer(position=position, sentences=sentences, moves=then, others=max(0, others - 1))
+    return Explanation(
+        position=position, sentences=sentences, moves=then, others=max(0, others - 1)
+    )
 
 
-def _due(about: Situation) -> Answer:
+def _due(about: Situation) -> Explanation:
     row = about.row
     past = (_past(about) if row.failures or row.losses else []) + _suspicion(about)
     past += _repeated(about)
     standing = _hindrance(about)
     if standing is not None:
         position, sentences, moves, others = standing
-        return Answer(position=position, sentences=past + sentences, moves=moves, others=others)
+        return Explanation(
+            position=position, sentences=past + sentences, moves=moves, others=others
+        )
     if row.solo:
         alone = "has a runner to spare" if row.solo == 1 else "runs nothing else"
         moves = [f"A worker that {alone}."]
         others = max(0, about.place.suspects - 1)
-        return Answer(position="suspect", sentences=past, moves=moves, others=others)
+        return Explanation(position="suspect", sentences=past, moves=moves, others=others)
     able = _able(about)
     before = about.place.before
     line_up = f"{counted(before, 'job')} before it" if before else "nothing before it"
@@ -306,7 +312,7 @@ def _due(about: Situation) -> Answer:
     ]
     if held := _held(about, able):
         said = f"All that runs there waits for other jobs and holds its slot: {held}."
-        return Answer(
+        return Explanation(
             position="slots_held",
             sentences=[*past, *sentences, said],
             moves=[HOLD_NO_SLOTS],
@@ -315,7 +321,7 @@ def _due(about: Situation) -> Answer:
     first = "" if not before else ", after those before it"
     moves = [f"A worker takes it as soon as it has room{first}; more workers would be sooner."]
     others = max(0, about.place.due_here - 1)
-    return Answer(position="in_line", sentences=past + sentences, moves=moves, others=others)
+    return Explanation(position="in_line", sentences=past + sentences, moves=moves, others=others)
 
 
 def _held(about: Situation, able: Sequence[WorkerRow]) -> str:

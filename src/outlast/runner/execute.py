@@ -25,10 +25,10 @@ from outlast.errors import BadArguments, UnknownTask, describe, text_of
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.coroutine_stacks import stack_of
-from outlast.runner.outcomes import crashed, cut_short, judged
+from outlast.runner.outcomes import crashed, cut_short, judge
 from outlast.runner.protocol import End
 from outlast.runner.stacks import call_marked, marked
-from outlast.runner.task_reuse import Lanes, is_as
+from outlast.runner.task_reuse import ReusedTasks, is_as
 from outlast.runner.threads import Threads
 from outlast.store.values import Claimed
 from outlast.task import Task
@@ -94,7 +94,7 @@ class Executor:
         self._forks = _forks
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
-        self._lanes = Lanes(self._run)
+        self._lanes = ReusedTasks(self._run)
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
         self._attempts: dict[int, Attempt] = {}
         self._asked_early: dict[int, str] = {}  # to stop, before they had begun
@@ -170,7 +170,7 @@ class Executor:
             outcome = self._completed(attempt, value)
         except BaseException as error:
             self._leave_if_forked(error)
-            self._end(attempt, judged(error, attempt))
+            self._end(attempt, judge(error, attempt))
             return False
         self._leave_if_forked(None)
         self._end(attempt, outcome)
@@ -262,7 +262,7 @@ class Executor:
                 raise error
             outcome = self._completed(attempt, value)
         except BaseException as raised:
-            outcome = judged(raised, attempt)
+            outcome = judge(raised, attempt)
         self._end(attempt, outcome)
 
     async def _in_thread(

@@ -37,10 +37,9 @@ from outlast.runner.process_state import ProcessState
 from outlast.runner.protocol import (
     PREFIX_BYTES,
     TO_RUNNER,
-    Broken,
+    AttemptsEnded,
     Configure,
     End,
-    Ended,
     Hello,
     Ping,
     Pong,
@@ -49,8 +48,9 @@ from outlast.runner.protocol import (
     Restored,
     Run,
     Saved,
-    Saving,
-    Stood,
+    SaveRequest,
+    StackAtLimit,
+    StartupFailed,
     Stop,
     TaskInfo,
     ToRunner,
@@ -113,7 +113,7 @@ class Channel:
             self._seq += 1
             seq = self._seq
             self._saves[seq] = future
-        self.send(Saving(seq, token, number, value))
+        self.send(SaveRequest(seq, token, number, value))
         return future
 
     def _read(self) -> None:
@@ -175,25 +175,25 @@ class WorkerLink:
 
     def stood(self, token: int, stack: str) -> None:
         """Tell the worker where an attempt's coroutine stands at its limit."""
-        self._channel.send(Stood(token, stack))
+        self._channel.send(StackAtLimit(token, stack))
 
     def _flush(self) -> None:
         ends, self._ends = self._ends, []
         flush_tagged()
         try:
-            self._channel.send(Ended(ends))
+            self._channel.send(AttemptsEnded(ends))
         except Exception:  # whatever it is: an end that is not told holds its job for ever
             for end in ends:
                 self._send_alone(end)
 
     def _send_alone(self, end: End) -> None:
         try:
-            self._channel.send(Ended([end]))
+            self._channel.send(AttemptsEnded([end]))
         except Exception as error:
             outcome = crashed(
                 CrashKind.REJECTED_RESULT, f"its end cannot be told: {text_of(error)}"
             )
-            self._channel.send(Ended([End(end.token, outcome)]))
+            self._channel.send(AttemptsEnded([End(end.token, outcome)]))
 
 
 def _answer(word: str) -> Answer:
@@ -285,11 +285,11 @@ def main(descriptor: int) -> int:
             shell.add_to(app)
         if app.url != settings.url:
             app.url = settings.url  # jobs that tasks enqueue go where their worker looks
-        app.home.wakeup = settings.wakeup or app.home.wakeup
+        app.stores.wakeup = settings.wakeup or app.stores.wakeup
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
         hide = hiding_secrets(settings.url, settings.wakeup)
-        channel.send(Broken(hide(_message(error)), hide(_own_traceback(error))))
+        channel.send(StartupFailed(hide(_message(error)), hide(_own_traceback(error))))
         _exit(BROKEN)
     return 0
 

@@ -36,7 +36,7 @@ _RETURNED = (
 )
 
 
-def judged(error: BaseException, attempt: Attempt) -> Outcome:
+def judge(error: BaseException, attempt: Attempt) -> Outcome:
     """Return the end that an exception out of a task stands for.
 
     Once an attempt was asked to stop, whatever it raises is its way to obey. A verdict stands,

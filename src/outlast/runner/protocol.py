@@ -83,7 +83,7 @@ class Hello(_Frame, frozen=True):
     python: str
 
 
-class Broken(_Frame, frozen=True):
+class StartupFailed(_Frame, frozen=True):
     """Runner: the application cannot be imported or started; I exit."""
 
     message: str
@@ -98,13 +98,13 @@ class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
     completed_in: bool = False
 
 
-class Ended(_Frame, frozen=True):
+class AttemptsEnded(_Frame, frozen=True):
     """Runner: these attempts ended."""
 
     ends: list[End]
 
 
-class Saving(_Frame, frozen=True):
+class SaveRequest(_Frame, frozen=True):
     """Runner: save this checkpoint (JSON text) and answer with ``seq``."""
 
     seq: int
@@ -126,7 +126,7 @@ class Pong(_Frame, frozen=True):
     seq: int
 
 
-class Stood(_Frame, frozen=True):
+class StackAtLimit(_Frame, frozen=True):
     """Runner: where this attempt's coroutine stood when it was asked to stop at a limit."""
 
     token: int
@@ -143,7 +143,9 @@ class Restored(_Frame, frozen=True):
 
 
 ToRunner = Configure | Run | Stop | Saved | Ping | Quit
-ToWorker = Hello | Broken | Ended | Saving | Reported | Stood | Restored | Pong
+ToWorker = (
+    Hello | StartupFailed | AttemptsEnded | SaveRequest | Reported | StackAtLimit | Restored | Pong
+)
 
 _encoder = msgspec.msgpack.Encoder()
 TO_RUNNER: msgspec.msgpack.Decoder[ToRunner] = msgspec.msgpack.Decoder(ToRunner)

@@ -32,7 +32,7 @@ Task = asyncio.Task[None]
 Run = Callable[[Claimed, Task], Coroutine[Any, Any, bool]]
 
 
-class Lanes:
+class ReusedTasks:
     """Calls ``run(attempt, task)`` for each attempt, in their order; ``task`` is the asyncio task
     that it is called in. It returns whether it completed and left the context as it was."""
 

@@ -15,14 +15,14 @@ import msgspec
 from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, Exchanged, Room, WorkerRef
+from outlast.store.values import Answer, ClaimRequest, Exchanged, WorkerRef
 
 
 async def exchange_bisecting(
     store: Store,
     me: WorkerRef,
     ended: Sequence[Transition],
-    rooms: Sequence[Room],
+    rooms: Sequence[ClaimRequest],
     reject: Callable[[Transition], Transition],
 ) -> Exchanged:
     """Exchange, with ``reject`` giving the end to write instead of one that the store refuses.

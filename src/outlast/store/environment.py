@@ -80,7 +80,7 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     directory_mode: int = 0o700
 
 
-Surroundings = PostgresFacts | SqliteFacts
+Environment = PostgresFacts | SqliteFacts
 
 
 def owner_unless_own(path: str | Path) -> str | None:

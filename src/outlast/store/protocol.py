@@ -17,21 +17,21 @@ from outlast.store.values import (
     Answer,
     Beat,
     Cancelled,
+    ClaimRequest,
     Enqueued,
     Exchanged,
     Failing,
-    Late,
-    Look,
     Migration,
     NewJob,
     NewWorker,
     Orphan,
+    OverdueAttempt,
     Purpose,
     Registered,
     Report,
     Requeued,
-    Room,
     Save,
+    Snapshot,
     WorkerRef,
     WorkerSeen,
 )
@@ -136,7 +136,7 @@ class Store(Protocol):
         ...
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
     ) -> Exchanged:
         """Hand in what ended, take what can run next: one round trip, one commit.
 
@@ -160,7 +160,7 @@ class Store(Protocol):
         """Note progress. Refusals are not recorded: nothing is lost by them."""
         ...
 
-    async def observe(self, slack: float = 0.0) -> Look:
+    async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all active and draining workers, and at what nobody looks after:
         orphans, and attempts more than ``slack`` seconds past their hard deadline."""
         ...
@@ -185,7 +185,7 @@ class Store(Protocol):
         """
         ...
 
-    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[OverdueAttempt]:
         """Return running attempts more than ``slack`` seconds past their hard deadline by the
         store's clock, the latest first."""
         ...

@@ -9,8 +9,8 @@ import msgspec
 
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
-from outlast.store.environment import Surroundings
-from outlast.store.statistics import Figures, Place
+from outlast.store.environment import Environment
+from outlast.store.statistics import Place, Statistics
 
 if TYPE_CHECKING:
     from outlast.store.history import HistoryPage
@@ -197,11 +197,11 @@ class Inspector(Protocol):
         """Return where a job stands among the others, in bounded numbers."""
         ...
 
-    async def figures(self) -> Figures:
+    async def statistics(self) -> Statistics:
         """Return what the store holds, in bounded numbers of one snapshot."""
         ...
 
-    async def surroundings(self) -> Surroundings:
+    async def environment(self) -> Environment:
         """Return what the store stands on. Works without a schema, too."""
         ...
 

@@ -7,7 +7,7 @@ import msgspec
 
 COUNT_MAX = 10_000  # rows that are counted to place one job
 NAMED_MAX = 10  # jobs that are named one by one
-FIGURES_MAX = 100_000  # rows that are counted for one figure
+STATISTICS_MAX = 100_000  # rows that are counted for one figure
 LANES_MAX = 10_000  # queues x tasks x priorities that are looked at
 
 
@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     key_holder: int | None = None
 
 
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
+class DueJobs(msgspec.Struct, frozen=True, kw_only=True):
     """The due jobs of one task in one queue: how many, and since when the oldest has been due."""
 
     queue: str
@@ -49,7 +49,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     oldest: float
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduledJobs(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs of one queue that are not in the line: those that have fallen due and nobody has
     put into it yet (since ``oldest``), and those that wait for their time."""
 
@@ -59,14 +59,14 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     oldest: float | None = None
 
 
-class Number(msgspec.Struct, frozen=True):
+class QueueCount(msgspec.Struct, frozen=True):
     """So many jobs of a queue."""
 
     queue: str
     number: int
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
     """Among the jobs that ended last: those of one queue that are completed or cancelled, and how
     many of them ended within the last minute and hour."""
 
@@ -88,7 +88,7 @@ class Undecodable(msgspec.Struct, frozen=True, kw_only=True):
     release: str | None = None
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """What a store holds, in numbers: each is counted by index and stops at FIGURES_MAX.
 
     Attributes:
@@ -101,11 +101,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     now: float
-    lanes: list[Lane]
-    waiting: list[Waiting]
-    running: list[Number]
-    suspects: list[Number]
-    dead: list[Number]
-    ended: list[Ended]
+    lanes: list[DueJobs]
+    waiting: list[ScheduledJobs]
+    running: list[QueueCount]
+    suspects: list[QueueCount]
+    dead: list[QueueCount]
+    ended: list[EndedJobs]
     undecodable: list[Undecodable] = []
     refused: int = 0

@@ -23,7 +23,7 @@ class Unannounced(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class UnannouncedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What waits in the store, for whoever announces it. ``workers``: how many are active;
     ``next_due``: in how many seconds the next scheduled job falls due."""
 
@@ -33,10 +33,10 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Line(Protocol):
+class UnannouncedJobs(Protocol):
     """A store whose waiting jobs can be announced to a messenger."""
 
-    async def waiting(self, grace: float, limit: int) -> Waiting:
+    async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
         """Return jobs that nobody has taken for ``grace`` seconds since they are due, the first of
         each queue's line, and those that are due and in no line; ``limit`` of each kind."""
         ...

@@ -129,7 +129,7 @@ def line_of(failing: Failing) -> str:
     return f"{failing.duty}: {failing.error}"
 
 
-class Room(msgspec.Struct, frozen=True):
+class ClaimRequest(msgspec.Struct, frozen=True):
     """How many jobs of these tasks may be claimed from these queues (empty: all queues, in
     no particular order among them). Within a queue: priority first, then position.
 
@@ -151,7 +151,7 @@ class Room(msgspec.Struct, frozen=True):
     bytes_max: int = TRIP_BYTES
 
 
-def bytes_max(rooms: Sequence[Room]) -> int:
+def bytes_max(rooms: Sequence[ClaimRequest]) -> int:
     """Return how many bytes one reply may bring into these rooms."""
     return min((room.bytes_max for room in rooms), default=TRIP_BYTES)
 
@@ -276,7 +276,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One look at all that may need somebody: cheap, as each worker takes it all the time.
 
     ``workers``: those that are active or draining. ``orphans``: whether a running job has none of
@@ -295,7 +295,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str | None = None
 
 
-class Late(msgspec.Struct, frozen=True):
+class OverdueAttempt(msgspec.Struct, frozen=True):
     """A running attempt of a worker that is ``seconds`` past its hard deadline, by the store's
     clock."""
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.store.protocol import CLAIMS_MAX
-from outlast.store.values import Claimed, Room
+from outlast.store.values import Claimed, ClaimRequest
 
 PASSED_MAX = 100  # names that were passed over and are remembered; further ones are forgotten
 
@@ -33,7 +33,7 @@ class Inbox:
 
     # -- the exchange's side
 
-    def named(self, rooms: Sequence[Room]) -> list[Room]:
+    def named(self, rooms: Sequence[ClaimRequest]) -> list[ClaimRequest]:
         """Return the rooms with the names that wait; without ordinary room those go back."""
         if not self._waiting:
             return list(rooms)

@@ -25,12 +25,12 @@ from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewWorker
 from outlast.wakeup import open_messenger, open_wakeup
 from outlast.wakeup.base import Wakeup
-from outlast.worker.maintenance.pid1 import Undertaker
+from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import Lines, OnLine, Output
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import RunnerProcess
-from outlast.worker.runners.recycling import Wear
+from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.tether import Tether
 from outlast.worker.service import Duty
 from outlast.worker.worker import Worker
@@ -213,7 +213,7 @@ async def _assembled(
 def _duties_of_the_first_process(pool: RunnerPool, tether: Tether) -> list[Duty]:
     if os.getpid() != 1:
         return []
-    return [Undertaker(lambda: {tether.pid, *(runner.pid for runner in pool.runners)})]
+    return [Pid1(lambda: {tether.pid, *(runner.pid for runner in pool.runners)})]
 
 
 def _pool(
@@ -226,13 +226,13 @@ def _pool(
     return RunnerPool(
         make,
         worker.ledger,
-        worker.savings,
+        worker.checkpoints,
         size=settings.runners,
         concurrency=settings.concurrency,
         queues=list(settings.queues),
         tags=settings.tags,
         clock=clock,
-        wear=Wear(
+        recycling=Recycling(
             size=settings.runners,
             clock=clock,
             max_rss=settings.max_rss,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from outlast.runner.protocol import Reported, Saving
-from outlast.store.values import Room
+from outlast.runner.protocol import Reported, SaveRequest
+from outlast.store.values import ClaimRequest
 from outlast.worker.claims.ledger import Running
 from outlast.worker.runners.process import RunnerProcess
-from outlast.worker.runners.responsiveness import Pulse
+from outlast.worker.runners.responsiveness import Responsiveness
 
 KILL_SECONDS = 15.0  # for a killed runner to be gone, its group and its pipes included
 
@@ -35,7 +35,7 @@ class Pool(Protocol):
         """Return the tasks that may not be served here -> the tags that they need on top."""
         ...
 
-    def rooms(self, unanswered: int) -> list[Room]:
+    def rooms(self, unanswered: int) -> list[ClaimRequest]:
         """Return what could be started now, or in a moment; ends that still wait take their
         slots."""
         ...
@@ -56,7 +56,7 @@ class Pool(Protocol):
         """Return how many attempts were claimed and have not begun."""
         ...
 
-    def room_alone(self, solo: int) -> Room | None:
+    def room_alone(self, solo: int) -> ClaimRequest | None:
         """Return the room for one suspect of this kind that must have this worker to itself."""
         ...
 
@@ -84,7 +84,7 @@ class Pool(Protocol):
         """Whether anything runs this attempt."""
         ...
 
-    def pulse_of(self, token: int) -> Pulse | None:
+    def responsiveness_of(self, token: int) -> Responsiveness | None:
         """Return the pulse of the attempt's runner; None where there is none."""
         ...
 
@@ -105,10 +105,10 @@ class Pool(Protocol):
         ...
 
 
-class Savings(Protocol):
+class CheckpointSink(Protocol):
     """Where the saves and reports of runners go."""
 
-    def save(self, runner: RunnerProcess, running: Running, frame: Saving) -> None:
+    def save(self, runner: RunnerProcess, running: Running, frame: SaveRequest) -> None:
         """Save a checkpoint and answer the runner."""
         ...
 

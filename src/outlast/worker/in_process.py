@@ -25,7 +25,7 @@ from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
 from outlast.store.protocol import CLAIMS_MAX
-from outlast.store.values import Answer, Room, Save
+from outlast.store.values import Answer, ClaimRequest, Save
 from outlast.worker.assemble import (
     lock_for,
     new_worker,
@@ -35,9 +35,9 @@ from outlast.worker.assemble import (
     unique_name,
     wakeup_for,
 )
-from outlast.worker.claims.checkpoints import Savings
+from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.ledger import Ledger, Running
-from outlast.worker.claims.prefetch import Ahead, linger
+from outlast.worker.claims.prefetch import Prefetch, linger
 from outlast.worker.runners.exits import crashed
 from outlast.worker.runners.tags import split_by_tags
 from outlast.worker.worker import Worker
@@ -46,9 +46,9 @@ from outlast.worker.worker import Worker
 class LocalLink:
     """What attempts need of their worker, one call away."""
 
-    def __init__(self, ledger: Ledger, savings: Savings, store_id: str) -> None:
+    def __init__(self, ledger: Ledger, checkpoints: CheckpointWriter, store_id: str) -> None:
         self._ledger = ledger
-        self._savings = savings
+        self._checkpoints = checkpoints
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
         self.worker_id = 0
@@ -66,12 +66,12 @@ class LocalLink:
             token, progress = self._reports.popitem()
             running = self._ledger.running.get(token)
             if running is not None:
-                self._savings.report(running, Reported(token, progress))
+                self._checkpoints.report(running, Reported(token, progress))
 
     async def save(self, job_id: int, token: int, number: int, value_json: str) -> Answer:
         """Save a checkpoint; returns when the store has answered."""
         answered: asyncio.Future[str] = self._loop.create_future()
-        self._savings.add(
+        self._checkpoints.add(
             Save(job_id, token, number, value_json), functools.partial(_set, answered)
         )
         word = await answered
@@ -135,7 +135,7 @@ class LocalPool:
         serves, self._lacks = split_by_tags(announcement(app).tasks, settings.tags)
         self._tasks = sorted(serves)
         self._executor = Executor(app, link, resources, clock=clock, threads=settings.concurrency)
-        self._ahead = Ahead(ledger, clock)
+        self._prefetch = Prefetch(ledger, clock)
         self._loop = asyncio.get_running_loop()
         self._turning = False  # the loop's next turn fills the slots
         self._freed = 0
@@ -155,44 +155,44 @@ class LocalPool:
         """Return the tasks that this worker's tags do not allow."""
         return self._lacks
 
-    def rooms(self, unanswered: int) -> list[Room]:
+    def rooms(self, unanswered: int) -> list[ClaimRequest]:
         """Return the free slots. One that was given to an attempt which begins with the loop's
         next turn is not free: another worker could run at once what would wait here for it."""
         held = len(self._ledger.running) + unanswered
-        free = self._settings.concurrency + self._ahead.most() - held
+        free = self._settings.concurrency + self._prefetch.most() - held
         if free <= 0 or not self._tasks:
             return []
-        limit = min(free, self._ahead.part(self._settings.concurrency), CLAIMS_MAX)
-        return [Room(self._tasks, limit, list(self._settings.queues))]
+        limit = min(free, self._prefetch.part(self._settings.concurrency), CLAIMS_MAX)
+        return [ClaimRequest(self._tasks, limit, list(self._settings.queues))]
 
-    def room_alone(self, solo: int) -> Room | None:
+    def room_alone(self, solo: int) -> ClaimRequest | None:
         """Return the room for one suspect: here it runs when it is the only attempt."""
-        return Room(self._tasks, 1, list(self._settings.queues), solo)
+        return ClaimRequest(self._tasks, 1, list(self._settings.queues), solo)
 
     def place(self, attempts: list[Running]) -> None:
         """Start claimed attempts, as far as there are slots, with the loop's next turn: by then
         the next exchange is under way, and they run meanwhile."""
-        self._ahead.line_up(attempts)
+        self._prefetch.line_up(attempts)
         self._fill_soon()
 
     def linger(self) -> float:
         """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
-        return linger(self._ahead) if len(self._ahead) > self._free() else 0.0
+        return linger(self._prefetch) if len(self._prefetch) > self._free() else 0.0
 
     def give_back(self, reason: str) -> None:
         """Give back what was claimed and has not begun."""
-        self._ahead.give_back(reason)
+        self._prefetch.give_back(reason)
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot and still has none."""
-        self._ahead.give_back_late(free=self._free())
+        self._prefetch.give_back_late(free=self._free())
 
     def waiting(self) -> int:
         """Return how many attempts were claimed and have not begun."""
-        return len(self._ahead)
+        return len(self._prefetch)
 
     def _free(self) -> int:
-        running = len(self._ledger.running) - len(self._ahead)
+        running = len(self._ledger.running) - len(self._prefetch)
         return self._settings.concurrency - running
 
     def _on_free(self, slots: int) -> None:
@@ -208,11 +208,11 @@ class LocalPool:
         """Give free slots to those that wait, while new attempts may begin at all."""
         self._turning = False
         freed, self._freed = self._freed, 0
-        self._ahead.freed(freed)
-        if self._ahead and not self.may_begin():
+        self._prefetch.freed(freed)
+        if self._prefetch and not self.may_begin():
             self.give_back("the worker takes no more")
         now = self._clock.boot()
-        begins = self._ahead.take(max(0, self._free()))
+        begins = self._prefetch.take(max(0, self._free()))
         if begins:
             self.on_begin(max(running.token for running in begins))
         for running in begins:
@@ -221,8 +221,8 @@ class LocalPool:
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop."""
-        if token in self._ahead:
-            self._ahead.stop(token, reason)
+        if token in self._prefetch:
+            self._prefetch.stop(token, reason)
         running = self._ledger.running.get(token)
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
@@ -240,9 +240,9 @@ class LocalPool:
     def runs(self, token: int) -> bool:
         """Whether the executor has this attempt, or it waits for a slot."""
         runs = self._executor.runs(token) or self._link.has_ended(token)
-        return runs or token in self._ahead
+        return runs or token in self._prefetch
 
-    def pulse_of(self, token: int) -> None:
+    def responsiveness_of(self, token: int) -> None:
         """There are no runners."""
 
     def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
@@ -291,7 +291,7 @@ async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIte
         if lock is not None:
             stack.callback(lambda: lock.release(unlink=worker.registration.has_left))
         resources = await enter_lifespan(app, stack)
-        link = LocalLink(worker.ledger, worker.savings, await store.store_id())
+        link = LocalLink(worker.ledger, worker.checkpoints, await store.store_id())
         pool = LocalPool(app, worker.ledger, link, resources, chosen, clock)
         pool.may_begin = worker.registration.may_claim
         pool.on_begin = worker.on_begin

@@ -17,17 +17,17 @@ from outlast.store.lockfile import LockFile
 from outlast.store.presence import PresenceLock
 from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import Beat, Look, NewWorker, WorkerRef
+from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef
 from outlast.wakeup.base import Wakeup
 from outlast.worker.base import Pool
-from outlast.worker.claims.checkpoints import Savings
+from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.condition import Condition
 from outlast.worker.lease.heartbeat import Heartbeat
-from outlast.worker.lease.presence import Presence
+from outlast.worker.lease.presence import PresenceKeeper
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
-from outlast.worker.maintenance.announcer import Herald
+from outlast.worker.maintenance.announcer import Announcer
 from outlast.worker.maintenance.deadlines import Deadlines
 from outlast.worker.maintenance.pruner import Pruner
 from outlast.worker.maintenance.reaper import Reaper
@@ -67,7 +67,7 @@ class Worker:
         self._clock = clock
         self._presence = presence
         self._lock = lock
-        self._keeper: Presence | None = None
+        self._keeper: PresenceKeeper | None = None
         self.ledger = Ledger(
             clock,
             on_end=self._on_end,
@@ -97,8 +97,12 @@ class Worker:
             on_beat=self._on_beat,
             lock=lock,
         )
-        self._herald = Herald(wakeup, store, new, lambda: self.me, poll=settings.poll, clock=clock)
-        self.savings = Savings(store, self.ledger, on_pending=lambda: self._nudge("savings"))
+        self._announcer = Announcer(
+            wakeup, store, new, lambda: self.me, poll=settings.poll, clock=clock
+        )
+        self.checkpoints = CheckpointWriter(
+            store, self.ledger, on_pending=lambda: self._nudge("checkpoints")
+        )
         hide = hiding(settings.redact)
         self._condition = Condition(
             clock, self.registration.terms.lease / 2, lambda text: hide_secrets(hide(text))
@@ -125,15 +129,15 @@ class Worker:
             self.ledger,
             pool,
             self.registration,
-            self.savings,
+            self.checkpoints,
             clock=self._clock,
             poll=self.settings.poll,
             look_every=terms.heartbeat,
             reconcile_every=max(RECONCILE_SECONDS, terms.heartbeat),
             patience=patience(terms.lease),
-            inbox=self._herald.inbox,
+            inbox=self._announcer.inbox,
         )
-        self._herald.serve(pool.tasks)
+        self._announcer.serve(pool.tasks)
         self._services = {
             duty.name: Service(duty, self._clock, self.fail) for duty in (*self._duties(), *more)
         }
@@ -200,7 +204,7 @@ class Worker:
 
     async def leave(self) -> None:
         """End everything, the registration last."""
-        if self._wakeup is not None and self._herald.inbox is None:
+        if self._wakeup is not None and self._announcer.inbox is None:
             await self._wakeup.close()
         self.registration.stop_coming_back()
         await self._services["pool"].stop()
@@ -208,21 +212,21 @@ class Worker:
         await self._hand_in_the_rest()
         for service in self._services.values():
             await service.stop()
-        self.savings.close()
+        self.checkpoints.close()
         await self._heartbeat.stop()
         await self.registration.leave()
         if self._lock is not None:
             self._lock.end_all()
         if self._presence is not None:  # not before: a live row without presence looks like a death
             await self._presence.release()
-        await self._herald.leave()
+        await self._announcer.leave()
         emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)
 
     def _duties(self) -> Iterator[Duty]:
         yield self.pool
         yield self._exchange
         yield self.registration
-        yield self.savings
+        yield self.checkpoints
         yield Watchdog(
             self.ledger,
             self.pool,
@@ -233,7 +237,7 @@ class Worker:
         if self._presence is not None:
             self._presence.on_lost = lambda: self._nudge("presence")
             terms = self.registration.terms
-            self._keeper = Presence(
+            self._keeper = PresenceKeeper(
                 self._presence, self._store, lambda: self.me, terms, clock=self._clock
             )
             yield self._keeper
@@ -242,11 +246,11 @@ class Worker:
             lambda: self.me.worker_id,
             self._on_reclaimed,
             clock=self._clock,
-            on_reaped=self._herald.reaped,
+            on_reaped=self._announcer.reaped,
             on_look=self._on_look,
             deadlines=Deadlines(self._store, self._look_for_work, clock=self._clock),
         )
-        yield from self._herald.duties()
+        yield from self._announcer.duties()
         yield Pruner(
             self._store,
             keep_jobs=self.settings.keep_completed_seconds,
@@ -265,7 +269,7 @@ class Worker:
         if not self.registration.heard(asked_at, me, beat):
             return
         status = WorkerStatus.DRAINING if self.registration.draining else WorkerStatus.ACTIVE
-        self._herald.tell("heartbeat", status=status.value, running=len(self.ledger.running))
+        self._announcer.tell("heartbeat", status=status.value, running=len(self.ledger.running))
         for _, token in beat.cancels:
             self.pool.stop(token, "cancel")
         if beat.drain:
@@ -310,7 +314,7 @@ class Worker:
         self._exchange.hint()
         self._nudge("exchange")
 
-    def _on_look(self, look: Look) -> None:
+    def _on_look(self, look: Snapshot) -> None:
         """Take up what a look at the store has shown: new work, or a presence that is not there."""
         if self._exchange.shown(look):
             self._nudge("exchange")
@@ -320,7 +324,7 @@ class Worker:
     def _on_reclaimed(self, applied: list[Transition]) -> None:
         """Look for what was given back here, and tell other workers of it."""
         self._look_for_work()
-        self._herald.reclaimed(applied)
+        self._announcer.reclaimed(applied)
         self._nudge("sweeper")
 
     def _nudge(self, name: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from outlast.demo.show import BAR, PANEL, LiveShow, PlainShow, bar, panel, show_on, timeline
-from outlast.demo.watch import Look, Watch
+from outlast.demo.watch import Observation, Watch
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, StoredJob, WorkerRow, WorkerStatus
@@ -46,9 +46,11 @@ def lost(token: int = 3, **facts: Any) -> AttemptRow:
     )  # fmt: skip
 
 
-def look(row: StoredJob | None, attempts: list[AttemptRow] | None = None, **facts: Any) -> Look:
+def look(
+    row: StoredJob | None, attempts: list[AttemptRow] | None = None, **facts: Any
+) -> Observation:
     workers = {"amber": worker("amber"), "violet": worker("violet")}
-    return Look(
+    return Observation(
         **{
             "at": 50.0, "goal": GOAL, "job": row, "attempts": attempts or [], "starts": {3: 0},
             "workers": workers, "silence": {"amber": 0.4, "violet": 1.9}, **facts,
@@ -117,7 +119,7 @@ def test_a_worker_without_a_row_is_starting():
     assert shown(panel(look(None, workers={}), {})).count("starting") == 2
 
 
-def ended() -> Look:
+def ended() -> Observation:
     row = job(
         State.COMPLETED, token=4, attempt_count=2, worker="violet", started_at=104.5, ended_at=108.0
     )

@@ -18,7 +18,7 @@ from outlast.insight.doctor import (
     Facts,
     Finding,
     Locks,
-    Messenger,
+    MessengerUrl,
     doctor_document,
     examine,
     locks_of,
@@ -27,7 +27,7 @@ from outlast.insight.doctor import (
 from outlast.store.environment import PostgresFacts, SqliteFacts
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.rows import Held, WorkerStatus
-from outlast.store.statistics import Figures, Lane, Number, Undecodable
+from outlast.store.statistics import DueJobs, QueueCount, Statistics, Undecodable
 from tests.unit.insight.test_why import NOW, worker
 
 SERVER = PostgresFacts(
@@ -58,11 +58,11 @@ FILE = SqliteFacts(
     free_bytes=50 * 1024**3,
     wal_bytes=0,
 )
-FIGURES = Figures(
+STATISTICS = Statistics(
     now=NOW,
-    lanes=[Lane(queue="q", task="render", number=2, oldest=NOW)],
+    lanes=[DueJobs(queue="q", task="render", number=2, oldest=NOW)],
     waiting=[],
-    running=[Number("q", 1)],
+    running=[QueueCount("q", 1)],
     suspects=[],
     dead=[],
     ended=[],
@@ -72,9 +72,9 @@ WELL = Facts(
     place="postgresql://db/shop",
     now=NOW,
     locks=Locks(path="/run/outlast", mode=0o755),
-    surroundings=SERVER,
+    environment=SERVER,
     workers=[worker()],
-    figures=FIGURES,
+    statistics=STATISTICS,
     application=Application(spec="shop:app", tasks=["render"]),
 )
 
@@ -84,16 +84,16 @@ def facts(**changes: Any) -> Facts:
 
 
 def server(**changes: Any) -> Facts:
-    return facts(surroundings=msgspec.structs.replace(SERVER, **changes))
+    return facts(environment=msgspec.structs.replace(SERVER, **changes))
 
 
 def file(**changes: Any) -> Facts:
-    return facts(surroundings=msgspec.structs.replace(FILE, **changes))
+    return facts(environment=msgspec.structs.replace(FILE, **changes))
 
 
 def lane(task: str, queue: str = "q") -> Facts:
-    other = Lane(queue=queue, task=task, number=7, oldest=NOW)
-    return facts(figures=msgspec.structs.replace(FIGURES, lanes=[other]), application=None)
+    other = DueJobs(queue=queue, task=task, number=7, oldest=NOW)
+    return facts(statistics=msgspec.structs.replace(STATISTICS, lanes=[other]), application=None)
 
 
 def locks(**changes: Any) -> Facts:
@@ -104,7 +104,7 @@ def exposed(**changes: Any) -> Facts:
     return facts(exposure=Exposure(**changes))
 
 
-NATS = Messenger(place="nats.example:4222", secured=False, login=True)
+NATS = MessengerUrl(place="nats.example:4222", secured=False, login=True)
 OTHERS = {"/srv/jobs.db": "alice"}
 FAILING = facts(workers=[worker(failing="exchange: NotPermitted: no", failing_since=NOW - 60)])
 LOST = worker(2, status=WorkerStatus.LOST, stopped_at=NOW - 60)
@@ -115,8 +115,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (file(open_to={"/srv/jobs.db": 0o660}), "hint", "private", "group"),
     (file(open_to={"/srv/jobs.db": 0o644}, owners=OTHERS), "warning", "private", "(0644)"),
     (file(directory_mode=0o777), "warning", "replaceable", "mode 0777"),
-    (facts(error="PostgreSQL: refused", surroundings=None), "problem", "store", "refused"),
-    (facts(error="no file x.db\ngive --url", surroundings=None), "problem", "store", "x.db."),
+    (facts(error="PostgreSQL: refused", environment=None), "problem", "store", "refused"),
+    (facts(error="no file x.db\ngive --url", environment=None), "problem", "store", "x.db."),
     (facts(mismatch="it lacks 0007"), "problem", "schema", "0007"),
     (server(track_activities="off"), "warning", "stuck_sessions", "track_activities is off"),
     (server(worker_roles=["a", "b"]), "warning", "stuck_sessions", "several roles (a, b)"),
@@ -125,7 +125,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (server(standby=True), "problem", "standby", "no writes"),
     (server(lacking=["UPDATE ON SEQUENCE s"]), "warning", "privileges", "UPDATE ON SEQUENCE s"),
     (server(open_schemas=["public"]), "warning", "open_schema", "in the schema public"),
-    (facts(denied="permission denied", surroundings=None), "problem", "privileges", "denied"),
+    (facts(denied="permission denied", environment=None), "problem", "privileges", "denied"),
     (server(superuser=True, owner=True), "warning", "role", "shop is a superuser"),
     (server(owner=True), "hint", "role", "any task can change the tables"),
     (server(fsync="off"), "problem", "fsync", "destroy"),
@@ -151,7 +151,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (file(free_bytes=5 * 1024**2), "problem", "disk", "5.0 MiB"),
     (file(wal_bytes=1024**3), "warning", "wal", "1.0 GiB"),
     (facts(workers=[]), "problem", "workers", "jobs wait"),
-    (facts(workers=[], figures=None), "warning", "workers", "No worker is alive."),
+    (facts(workers=[], statistics=None), "warning", "workers", "No worker is alive."),
     (facts(workers=[worker(), worker(2, heartbeat_at=0)]), "warning", "silent_workers", "W-2"),
     (facts(workers=[worker(), LOST]), "warning", "lost_workers", "1 worker were lost: W-2"),
     (facts(workers=[worker(release="1"), worker(2, release="2")]), "hint", "releases", "1, 2"),
@@ -173,7 +173,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(workers=[worker(queues=["z"])]), "warning", "queue_not_served", "queue 'q'"),
     (facts(workers=[worker(lacks={"render": ["gpu"]})]), "warning", "lacks_tags", "render"),
     (facts(workers=[worker(drain_requested=True)]), "warning", "draining", "render"),
-    (facts(figures=msgspec.structs.replace(FIGURES, undecodable=[LEFT_BEHIND])), "warning",
+    (facts(statistics=msgspec.structs.replace(STATISTICS, undecodable=[LEFT_BEHIND])), "warning",
      "undecodable", "up to 37 times in a row, last by release 2026.1"),
     (facts(malformed={7: "policy"}), "warning", "malformed_jobs", "1 dead job cannot be read (pol"),
     (facts(malformed=dict.fromkeys(range(1, 9), "policy")), "warning", "malformed_jobs",
@@ -290,13 +290,13 @@ def test_how_far_the_way_to_the_server_is_secured_is_in_url_and_environment(
         ("nats://u:p@localhost:4222", None),
         ("no messenger at all", None),
         ("nats://u:p@nats.example", NATS),
-        ("tls://nats.example", Messenger(place="nats.example:4222", secured=True, login=False)),
+        ("tls://nats.example", MessengerUrl(place="nats.example:4222", secured=True, login=False)),
         ("amqp://127.0.0.1,mq.example?tls_ca=/ca.pem",
-         Messenger(place="127.0.0.1:5672,mq.example:5672", secured=True, login=False)),
+         MessengerUrl(place="127.0.0.1:5672,mq.example:5672", secured=True, login=False)),
     ],
 )  # fmt: skip
 def test_how_far_the_way_to_the_messenger_is_secured_is_in_its_url(
-    wakeup: str | None, found: Messenger | None
+    wakeup: str | None, found: MessengerUrl | None
 ) -> None:
     assert look_at("sqlite:///jobs.db", wakeup, [], {}).messenger == found
 
@@ -321,7 +321,7 @@ def test_what_is_well_is_only_said_to_be(well: Facts) -> None:
 
 
 def test_a_missing_privilege_is_not_mended_by_a_migration() -> None:
-    for amiss in (facts(denied="no", surroundings=None), server(lacking=["SELECT ON TABLE t"])):
+    for amiss in (facts(denied="no", environment=None), server(lacking=["SELECT ON TABLE t"])):
         (found,) = (one for one in examine(amiss) if one.name == "privileges")
         assert "outlast migrate --grant" in found.mend
         assert found.level == "problem" or found.mend.endswith("--grant shop.")
@@ -336,7 +336,7 @@ def test_only_a_schema_that_lacks_something_is_mended_by_a_migration() -> None:
     for row, helps in ((behind, True), (newer, False), (others, False)):
         with pytest.raises(SchemaMismatch) as caught:
             check_usable(steps, [row])
-        found = examine(facts(mismatch=str(caught.value), surroundings=None))
+        found = examine(facts(mismatch=str(caught.value), environment=None))
         (amiss,) = (one for one in found if one.name == "schema")
         assert ("Run `outlast migrate`" in amiss.mend) == helps
         assert amiss.mend

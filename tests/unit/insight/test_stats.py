@@ -9,22 +9,29 @@ import msgspec
 
 from outlast.insight.stats import stats_document
 from outlast.store.rows import WorkerStatus
-from outlast.store.statistics import FIGURES_MAX, Ended, Figures, Lane, Number, Waiting
+from outlast.store.statistics import (
+    STATISTICS_MAX,
+    DueJobs,
+    EndedJobs,
+    QueueCount,
+    ScheduledJobs,
+    Statistics,
+)
 from tests.unit.insight.test_why import NOW, worker
 
-EMPTY = Figures(now=NOW, lanes=[], waiting=[], running=[], suspects=[], dead=[], ended=[])
+EMPTY = Statistics(now=NOW, lanes=[], waiting=[], running=[], suspects=[], dead=[], ended=[])
 
 
-def figures(**changes: Any) -> Figures:
+def statistics(**changes: Any) -> Statistics:
     return msgspec.structs.replace(EMPTY, **changes)
 
 
-def lane(queue: str = "a", task: str = "render", number: int = 1, age: float = 5.0) -> Lane:
-    return Lane(queue=queue, task=task, number=number, oldest=NOW - age)
+def lane(queue: str = "a", task: str = "render", number: int = 1, age: float = 5.0) -> DueJobs:
+    return DueJobs(queue=queue, task=task, number=number, oldest=NOW - age)
 
 
-def ended(queue: str, state: str, number: int, minute: int = 0, hour: int = 0) -> Ended:
-    return Ended(queue=queue, state=state, number=number, minute=minute, hour=hour)
+def ended(queue: str, state: str, number: int, minute: int = 0, hour: int = 0) -> EndedJobs:
+    return EndedJobs(queue=queue, state=state, number=number, minute=minute, hour=hour)
 
 
 def test_an_empty_store_is_a_document_too() -> None:
@@ -44,15 +51,15 @@ def test_an_empty_store_is_a_document_too() -> None:
 
 
 def test_a_queue_is_the_sum_of_its_lanes_and_of_what_waits() -> None:
-    found = figures(
+    found = statistics(
         lanes=[lane(number=3), lane(task="mail", number=2, age=9.0), lane("b")],
         waiting=[
-            Waiting(queue="a", due=1, scheduled=4, oldest=NOW - 60),
-            Waiting(queue="c", due=0, scheduled=1),
+            ScheduledJobs(queue="a", due=1, scheduled=4, oldest=NOW - 60),
+            ScheduledJobs(queue="c", due=0, scheduled=1),
         ],
-        running=[Number("a", 7)],
-        suspects=[Number("a", 2)],
-        dead=[Number("b", 5)],
+        running=[QueueCount("a", 7)],
+        suspects=[QueueCount("a", 2)],
+        dead=[QueueCount("b", 5)],
         ended=[ended("a", "completed", 9, 1, 6), ended("a", "cancelled", 3, 3, 3)],
     )
     document = stats_document(found, [])
@@ -76,10 +83,10 @@ def test_a_queue_is_the_sum_of_its_lanes_and_of_what_waits() -> None:
 
 
 def test_numbers_that_stopped_at_their_bound_say_so() -> None:
-    full = FIGURES_MAX
-    found = figures(
+    full = STATISTICS_MAX
+    found = statistics(
         lanes=[lane(number=full), lane("b")],
-        running=[Number("a", full - 1), Number("b", 1)],
+        running=[QueueCount("a", full - 1), QueueCount("b", 1)],
         ended=[ended("b", "completed", full, 10, full)],
     )
     document = stats_document(found, [])
@@ -91,7 +98,7 @@ def test_numbers_that_stopped_at_their_bound_say_so() -> None:
 
 
 def test_lanes_that_no_live_worker_takes_are_named_with_why() -> None:
-    found = figures(lanes=[lane(), lane(task="mail"), lane("b"), lane("b", "gpu", 4)])
+    found = statistics(lanes=[lane(), lane(task="mail"), lane("b"), lane("b", "gpu", 4)])
     workers = [worker(queues=["a"], lacks={"gpu": ["gpu"]})]
     document = stats_document(found, workers)
     assert [(one["queue"], one["task"], one["reason"]) for one in document["unservable"]] == [

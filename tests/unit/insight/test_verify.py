@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.insight.verify import RULES, Finding, document, findings_in, promise_of, verify
+from outlast.insight.verify import RULES, HistoryFinding, document, findings_in, promise_of, verify
 from outlast.model.job import Policy, State
 from outlast.store.history import AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.rows import WorkerStatus
@@ -57,7 +57,7 @@ def dead(**more: Any) -> JobPast:
     return completed(**values | more)
 
 
-def found(*jobs: JobPast, token_last: int = 100) -> list[Finding]:
+def found(*jobs: JobPast, token_last: int = 100) -> list[HistoryFinding]:
     page = HistoryPage(jobs=list(jobs), strays=[], token_last=token_last, next_after=None)
     return list(findings_in(page))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from outlast.insight.why import POSITIONS, Answer, Situation, why, why_document
+from outlast.insight.why import POSITIONS, Explanation, Situation, why, why_document
 from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow, WorkerStatus
@@ -80,7 +80,7 @@ def worker(number: int = 1, **changes: Any) -> WorkerRow:
     return msgspec.structs.replace(row, **changes)
 
 
-def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Answer:
+def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:
     attempts, held = more.pop("attempts", []), more.pop("held", [])
     place = Place(**more)
     return why(
@@ -88,7 +88,7 @@ def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Answer:
     )
 
 
-def said(answer: Answer) -> str:
+def said(answer: Explanation) -> str:
     return " ".join([*answer.sentences, "->", *answer.moves])
 
 
@@ -100,7 +100,7 @@ UNDECODABLE = msgspec.structs.replace(
 
 DEAD_ONE = worker(lock_free=True)
 REFUSED = worker(failing="exchange: NotPermitted: no UPDATE", failing_since=NOW - 90)
-CASES: list[tuple[str, Answer, list[str], int]] = [
+CASES: list[tuple[str, Explanation, list[str], int]] = [
     (
         "orphaned",
         asked(running(), DEAD_ONE),
@@ -347,7 +347,9 @@ CASES: list[tuple[str, Answer, list[str], int]] = [
     CASES,
     ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)],
 )
-def test_a_job_is_explained(position: str, answer: Answer, words: list[str], others: int) -> None:
+def test_a_job_is_explained(
+    position: str, answer: Explanation, words: list[str], others: int
+) -> None:
     assert answer.position == position
     for each in words:
         assert each in said(answer), said(answer)

@@ -24,12 +24,12 @@ from outlast.runner.main import Channel, WorkerLink
 from outlast.runner.printing import Tagged
 from outlast.runner.protocol import (
     TO_WORKER,
+    AttemptsEnded,
     Configure,
     End,
-    Ended,
     Quit,
     Saved,
-    Saving,
+    SaveRequest,
     Stop,
     ToRunner,
     ToWorker,
@@ -133,8 +133,8 @@ def test_a_save_is_answered_by_its_number_in_any_order(listening):
     wire = listening
     first = wire.channel.save(token=5, number=1, value="1")
     second = wire.channel.save(token=5, number=2, value="2")
-    assert wire.told() == Saving(1, 5, 1, "1")
-    assert wire.told() == Saving(2, 5, 2, "2")
+    assert wire.told() == SaveRequest(1, 5, 1, "1")
+    assert wire.told() == SaveRequest(2, 5, 2, "2")
     wire.tell(Saved(2, "already"))
     wire.tell(Saved(1, "accepted"))
     assert (first.result(SECONDS), second.result(SECONDS)) == ("accepted", "already")
@@ -211,7 +211,7 @@ async def test_an_end_that_cannot_be_packed_is_told_all_the_same(wire, settings,
     """As where the memory that an application may have is at its end."""
 
     def packed(frame: ToWorker) -> bytes:
-        if isinstance(frame, Ended) and any(end.outcome.result for end in frame.ends):
+        if isinstance(frame, AttemptsEnded) and any(end.outcome.result for end in frame.ends):
             raise MemoryError
         return pack(frame)
 
@@ -222,12 +222,12 @@ async def test_an_end_that_cannot_be_packed_is_told_all_the_same(wire, settings,
     link.ended(End(2, COMPLETED))
     await asyncio.sleep(0)
     first, second = wire.told(), wire.told()
-    assert isinstance(first, Ended)
+    assert isinstance(first, AttemptsEnded)
     assert [end.token for end in first.ends] == [1]
     crash = first.ends[0].outcome.crash
     assert crash is not None
     assert crash.kind is CrashKind.REJECTED_RESULT
-    assert second == Ended([End(2, COMPLETED)])
+    assert second == AttemptsEnded([End(2, COMPLETED)])
 
 
 async def test_output_that_cannot_be_flushed_keeps_no_end_back(wire, settings, monkeypatch):
@@ -241,5 +241,5 @@ async def test_output_that_cannot_be_flushed_keeps_no_end_back(wire, settings, m
     link = WorkerLink(wire.channel, settings)
     link.ended(End(1, COMPLETED))
     await asyncio.sleep(0)
-    assert wire.told() == Ended([End(1, COMPLETED)])
+    assert wire.told() == AttemptsEnded([End(1, COMPLETED)])
     os.close(write)

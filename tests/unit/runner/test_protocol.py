@@ -16,15 +16,15 @@ from outlast.runner.protocol import (
     BATCH_BYTES,
     TO_RUNNER,
     TO_WORKER,
-    Broken,
+    AttemptsEnded,
     End,
-    Ended,
     Hello,
     Quit,
     Reported,
     Run,
     Saved,
-    Saving,
+    SaveRequest,
+    StartupFailed,
     Stop,
     TaskInfo,
     ToRunner,
@@ -60,14 +60,14 @@ TO_RUNNER_FRAMES: list[ToRunner] = [
 ]
 TO_WORKER_FRAMES: list[ToWorker] = [
     Hello([TaskInfo("t", own_runner=True, requires=["gpu"])], None, "3.11"),
-    Broken("no module", ""),
-    Ended(
+    StartupFailed("no module", ""),
+    AttemptsEnded(
         [
             End(1, Outcome(kind=OutcomeKind.CRASHED, crash=CRASH)),
             End(2, Outcome(kind=OutcomeKind.COMPLETED, result="null"), completed_in=True),
         ]
     ),
-    Saving(1, 2, 3, '{"commit":400}'),
+    SaveRequest(1, 2, 3, '{"commit":400}'),
     Reported(2, Progress(fraction=0.1, stage="s", message="m")),
 ]
 
@@ -128,7 +128,7 @@ MALFORMED = {
     "no array": msgspec.msgpack.encode({"a": 1}),
     "nothing": b"",
     "an unknown tag": msgspec.msgpack.encode(["Explode", 1]),
-    "of the other direction": pack(Broken("a", "b"))[4:],
+    "of the other direction": pack(StartupFailed("a", "b"))[4:],
     "a wrong type": msgspec.msgpack.encode(["Stop", "one", "cancel"]),
     "more than one": msgspec.msgpack.encode(["Quit"]) * 2,
     "a lone surrogate": b"\x93\xa4Stop\x01\xa3\xed\xa0\x80",
@@ -172,7 +172,10 @@ def test_any_bytes_are_frames_or_a_frame_error(data):
         frames = list(unpacker.feed(data))
     except FrameError:
         return
-    assert all(isinstance(frame, Hello | Broken | Ended | Saving | Reported) for frame in frames)
+    assert all(
+        isinstance(frame, Hello | StartupFailed | AttemptsEnded | SaveRequest | Reported)
+        for frame in frames
+    )
 
 
 @given(st.sampled_from(TO_WORKER_FRAMES), st.data())

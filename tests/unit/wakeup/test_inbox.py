@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from outlast.events import subscribe
-from outlast.store.values import Room, WorkerRef
+from outlast.store.values import ClaimRequest, WorkerRef
 from outlast.wakeup.inbox import PASSED_MAX, Inbox
 from outlast.worker.maintenance import sweeper
 from outlast.worker.maintenance.sweeper import Passed
 from tests.unit.worker.worker_kit import claimed
 
-ROOM = [Room(tasks=["work"], limit=10)]
+ROOM = [ClaimRequest(tasks=["work"], limit=10)]
 
 
 async def test_what_was_named_and_not_claimed_is_told_once():

@@ -13,7 +13,7 @@ import pytest
 
 from outlast.events import subscribe
 from outlast.store.unannounced import Unannounced
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 from outlast.testing import ManualClock
 from outlast.wakeup import base, messenger
 from outlast.wakeup.base import BACKOFF_MAX_SECONDS
@@ -127,7 +127,9 @@ async def test_a_notice_for_this_worker_does_not_wait_for_strangers_that_rest() 
         assert len(resting) == ROOM // RESTING_SHARE  # bounded, so that others are delivered
         known = about("known", job_id=7)
         await stage.brings(known)
-        (room,) = stage.inbox.named([Room(tasks=["known"], limit=1)])  # as the next exchange does
+        (room,) = stage.inbox.named(
+            [ClaimRequest(tasks=["known"], limit=1)]
+        )  # as the next exchange does
         assert room.named == [7]
         stage.inbox.settle(answered=True)
         await stage.until(lambda: known.fate == ["ack"])

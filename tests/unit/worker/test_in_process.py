@@ -11,9 +11,9 @@ from outlast.config import worker_settings
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.runner.protocol import End
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 from outlast.testing import ManualClock
-from outlast.worker.claims.checkpoints import Savings
+from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.in_process import LocalLink, LocalPool
 from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
@@ -38,8 +38,8 @@ class Stage:
 
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
-        savings: Any = None
-        link = LocalLink(self.ledger, savings, "store")
+        checkpoints: Any = None
+        link = LocalLink(self.ledger, checkpoints, "store")
         settings = worker_settings(concurrency=SLOTS)
         self.pool = LocalPool(app, self.ledger, link, None, settings, self.clock)
 
@@ -121,12 +121,12 @@ async def test_what_has_a_slot_is_not_given_back_though_the_loop_stood_still() -
 async def test_one_exchange_claims_half_of_what_may_be_held_while_attempts_end() -> None:
     stage = Stage()
     assert _limits(stage.pool.rooms(0)) == [SLOTS], "an idle worker takes all that it can run"
-    stage.pool._ahead.freed(ENDS)
+    stage.pool._prefetch.freed(ENDS)
     stage.clock.advance(RATE_SECONDS)
     assert _limits(stage.pool.rooms(0)) == [(SLOTS + AHEAD) // 2]
 
 
-def _limits(rooms: list[Room]) -> list[int]:
+def _limits(rooms: list[ClaimRequest]) -> list[int]:
     return [room.limit for room in rooms]
 
 
@@ -149,8 +149,8 @@ async def test_what_was_reported_in_the_turn_of_an_end_comes_before_that_end() -
     """The turn that tells of ends is asked for by the first end, before the second one's report."""
     clock = ManualClock()
     ledger = new_ledger(clock)
-    savings: Any = Savings(mock.Mock(), ledger, on_pending=lambda: None)
-    link = LocalLink(ledger, savings, "store")
+    checkpoints: Any = CheckpointWriter(mock.Mock(), ledger, on_pending=lambda: None)
+    link = LocalLink(ledger, checkpoints, "store")
     first, second = ledger.claim([claimed(1), claimed(2)])
     link.ended(End(first.token, COMPLETED))
     link.report(second.token, Progress(1.0))

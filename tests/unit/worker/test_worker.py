@@ -15,12 +15,12 @@ from outlast.errors import NotPermitted, StoreUnavailable
 from outlast.model.lease import LeaseTerms
 from outlast.store.presence import NoPresence
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import Beat, Look, NewWorker, Registered, WorkerRef, WorkerSeen
+from outlast.store.values import Beat, NewWorker, Registered, Snapshot, WorkerRef, WorkerSeen
 from outlast.testing import ManualClock
 from outlast.worker.base import KILL_SECONDS
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.condition import GIVE_UP_SECONDS, Failure
-from outlast.worker.lease.presence import Presence
+from outlast.worker.lease.presence import PresenceKeeper
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS
 from outlast.worker.worker import Worker
 from tests.unit.worker.worker_kit import COMPLETED, FakePool, FakeStore, claimed, heard
@@ -53,10 +53,10 @@ class Rows(FakeStore):
         self._note("set_status", (me.worker_id, status.value))
         return True
 
-    async def observe(self) -> Look:
+    async def observe(self) -> Snapshot:
         if self.away:
             raise StoreUnavailable("away")
-        return Look(workers=[], orphans=False, overdue=False, now=0.0)
+        return Snapshot(workers=[], orphans=False, overdue=False, now=0.0)
 
     async def announce(self, me: WorkerRef, tasks: Sequence[str], lacks: object) -> None:
         self._note("announce", list(tasks))
@@ -211,8 +211,8 @@ async def test_claims_need_trust_and_no_drain(stage, draining):
     assert not stage.worker.registration.may_claim()
 
 
-def shown(**fields: Any) -> Look:
-    return Look(workers=[], orphans=False, overdue=False, now=0.0, **fields)
+def shown(**fields: Any) -> Snapshot:
+    return Snapshot(workers=[], orphans=False, overdue=False, now=0.0, **fields)
 
 
 async def test_a_look_that_shows_work_wakes_the_exchange(stage, monkeypatch):
@@ -268,7 +268,7 @@ async def test_a_look_that_does_not_show_the_own_presence_has_it_taken_back(
 ):
     nudges: list[str] = []
     monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
-    stage.worker._keeper = Presence(NoPresence(), None, None, LeaseTerms(), clock=stage.clock)  # type: ignore[arg-type]
+    stage.worker._keeper = PresenceKeeper(NoPresence(), None, None, LeaseTerms(), clock=stage.clock)  # type: ignore[arg-type]
     stage.worker._keeper._held, stage.worker._keeper._worker_id = True, 1
     own = WorkerSeen(
         worker_id=worker_id, name="w", host="h", boot_id="b", beat=1, heartbeat=2.0, lease=60.0

@@ -11,11 +11,11 @@ from outlast.errors import BadData
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.store.values import Answer, Claimed, Exchanged, Report, Room, Save, WorkerRef
+from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, Report, Save, WorkerRef
 from outlast.testing import ManualClock
 from outlast.worker.claims.ledger import Ledger, Running
 from outlast.worker.runners.process import Death
-from outlast.worker.runners.responsiveness import Pulse
+from outlast.worker.runners.responsiveness import Responsiveness
 
 COMPLETED = Outcome(kind=OutcomeKind.COMPLETED, result="null")
 RELEASED = Outcome(kind=OutcomeKind.RELEASED)
@@ -97,7 +97,7 @@ class FakePool:
         self.killed: list[int] = []
         self.killed_processes: list[tuple[int, str]] = []
         self.killed_all: list[str] = []
-        self.pulses: dict[int, Pulse] = {}
+        self.pulses: dict[int, Responsiveness] = {}
         self.lingers = 0.0
         self.given_back: list[str] = []
         self.unkillable: set[int] = set()  # attempts that go on when they are killed
@@ -113,12 +113,12 @@ class FakePool:
     def lacks(self) -> dict[str, list[str]]:
         return {}
 
-    def rooms(self, unanswered: int) -> list[Room]:
+    def rooms(self, unanswered: int) -> list[ClaimRequest]:
         free = self.slots - len(self.ledger.running) - unanswered
-        return [Room(["t"], free)] if free > 0 else []
+        return [ClaimRequest(["t"], free)] if free > 0 else []
 
-    def room_alone(self, solo: int) -> Room | None:
-        return Room(["t"], 1, solo=solo)
+    def room_alone(self, solo: int) -> ClaimRequest | None:
+        return ClaimRequest(["t"], 1, solo=solo)
 
     def place(self, attempts: list[Running]) -> None:
         self.placed += [running.token for running in attempts]
@@ -153,7 +153,7 @@ class FakePool:
     def runs(self, token: int) -> bool:
         return token not in self.forgotten
 
-    def pulse_of(self, token: int) -> Pulse | None:
+    def responsiveness_of(self, token: int) -> Responsiveness | None:
         return self.pulses.get(token)
 
     def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
@@ -194,7 +194,7 @@ class FakeStore:
         return [verb for verb, _ in self.calls]
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
     ) -> Exchanged:
         self.calls.append(("exchange", ([end.token for end in ended], list(rooms))))
         if any(end.token in self.poison and end.outcome != "rejected_result" for end in ended):

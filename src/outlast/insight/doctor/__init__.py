@@ -20,7 +20,7 @@ from outlast.insight.doctor.finding import (
     Finding,
     Level,
     Locks,
-    Messenger,
+    MessengerUrl,
     doctor_document,
 )
 from outlast.insight.doctor.host import HERE, in_kubernetes, locks_of
@@ -36,7 +36,7 @@ __all__ = [
     "Finding",
     "Level",
     "Locks",
-    "Messenger",
+    "MessengerUrl",
     "doctor_document",
     "examine",
     "in_kubernetes",
@@ -48,8 +48,8 @@ __all__ = [
 def examine(facts: Facts) -> list[Finding]:
     """Return what all checks find, in a fixed order."""
     found = [one for check in STORE for one in check(facts)]
-    if isinstance(facts.surroundings, PostgresFacts):
-        found += [one for pg in POSTGRES for one in pg(facts.surroundings, facts)]
-    if isinstance(facts.surroundings, SqliteFacts):
-        found += [one for lite in SQLITE for one in lite(facts.surroundings)]
+    if isinstance(facts.environment, PostgresFacts):
+        found += [one for pg in POSTGRES for one in pg(facts.environment, facts)]
+    if isinstance(facts.environment, SqliteFacts):
+        found += [one for lite in SQLITE for one in lite(facts.environment)]
     return found + [one for check in (*CREW, *EXPOSURE, *HERE) for one in check(facts)]

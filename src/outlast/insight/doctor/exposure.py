@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from outlast.credentials import hide_logins
 from outlast.errors import ConfigError
-from outlast.insight.doctor.finding import Exposure, Facts, Finding, Level, Messenger, ok
+from outlast.insight.doctor.finding import Exposure, Facts, Finding, Level, MessengerUrl, ok
 from outlast.store.environment import owner_unless_own
 from outlast.text import line
 from outlast.wakeup import address
@@ -80,7 +80,7 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def _messenger(wakeup: str | None) -> Messenger | None:
+def _messenger(wakeup: str | None) -> MessengerUrl | None:
     """Return the messenger on another host; None where there is none, or it is on this one."""
     try:
         to = address.parse(wakeup or "")
@@ -88,7 +88,7 @@ def _messenger(wakeup: str | None) -> Messenger | None:
         return None
     if all(_is_here(host) for host, _ in to.hosts):
         return None
-    return Messenger(place=to.place, secured=to.secured, login=bool(to.user or to.password))
+    return MessengerUrl(place=to.place, secured=to.secured, login=bool(to.user or to.password))
 
 
 def _keys_of(wakeup: str | None) -> list[str]:

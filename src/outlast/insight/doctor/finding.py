@@ -7,9 +7,9 @@ from enum import StrEnum
 import msgspec
 
 from outlast.insight.documents import SCHEMA, Document
-from outlast.store.environment import Surroundings
+from outlast.store.environment import Environment
 from outlast.store.rows import Held, WorkerRow
-from outlast.store.statistics import Figures
+from outlast.store.statistics import Statistics
 
 
 class Level(StrEnum):
@@ -44,7 +44,7 @@ class Locks(msgspec.Struct, frozen=True, kw_only=True):
     cleaned_by: str | None = None
 
 
-class Messenger(msgspec.Struct, frozen=True, kw_only=True):
+class MessengerUrl(msgspec.Struct, frozen=True, kw_only=True):
     """A messenger on another host: whether TLS is asked for, and a login given."""
 
     place: str
@@ -62,7 +62,7 @@ class Exposure(msgspec.Struct, frozen=True, kw_only=True):
     in_arguments: bool = False
     sslmode: str | None = None
     authority: bool = False
-    messenger: Messenger | None = None
+    messenger: MessengerUrl | None = None
     keys: dict[str, int] = {}
     owners: dict[str, str] = {}
 
@@ -78,7 +78,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that was seen. ``now`` is this machine's, in seconds since 1970;
-    ``asked_at``: what it was when the surroundings were read, for a look at the store's clock. What
+    ``asked_at``: what it was when the environment was read, for a look at the store's clock. What
     could not be read, because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a
     privilege is missing), is None or empty. ``malformed``: jobs among those that died last whose
     rows cannot be read, by id -> the columns."""
@@ -89,11 +89,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     mismatch: str | None = None
     denied: str | None = None
-    surroundings: Surroundings | None = None
+    environment: Environment | None = None
     asked_at: float | None = None
     workers: list[WorkerRow] = []
     held: list[Held] = []
-    figures: Figures | None = None
+    statistics: Statistics | None = None
     malformed: dict[int, str] = {}
     exposure: Exposure = Exposure()
     application: Application | None = None

@@ -66,7 +66,7 @@ def _lines(file: Path) -> list[str]:
 def lock_directory(facts: Facts) -> Iterator[Finding]:
     """Whether lock files can prove the death of a worker on this machine."""
     locks = facts.locks
-    choose = OWN_FILE if isinstance(facts.surroundings, SqliteFacts) else OWN_DIRECTORY
+    choose = OWN_FILE if isinstance(facts.environment, SqliteFacts) else OWN_DIRECTORY
     if locks.network is not None:
         said = f"{locks.path} is on {locks.network}, whose locks prove nothing."
         yield Finding(level=Level.PROBLEM, name="lock_directory", sentence=said, mend=choose)
@@ -115,7 +115,9 @@ def application(facts: Facts) -> Iterator[Finding]:
 
 
 def _unknown(found: Application, facts: Facts) -> Iterator[Finding]:
-    queued = {lane.task for lane in facts.figures.lanes} if facts.figures is not None else set()
+    queued = (
+        {lane.task for lane in facts.statistics.lanes} if facts.statistics is not None else set()
+    )
     if missing := sorted(queued - {*found.tasks, *found.aliases}):
         yield Finding(
             level=Level.WARNING,

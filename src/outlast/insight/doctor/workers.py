@@ -36,7 +36,9 @@ def workers(facts: Facts) -> Iterator[Finding]:
     if live:
         yield ok("workers", f"{count_of(len(live), 'worker')} alive: {_named(live)}.")
     elif facts.error is None and facts.mismatch is None and facts.denied is None:
-        waiting = facts.figures is not None and (facts.figures.lanes or facts.figures.running)
+        waiting = facts.statistics is not None and (
+            facts.statistics.lanes or facts.statistics.running
+        )
         yield Finding(
             level=Level.PROBLEM if waiting else Level.WARNING,
             name="workers",
@@ -159,7 +161,7 @@ def leases(facts: Facts) -> Iterator[Finding]:
 
 def slots_held(facts: Facts) -> Iterator[Finding]:
     """Whether jobs are due while all that runs waits for other jobs."""
-    due = facts.figures is not None and facts.figures.lanes
+    due = facts.statistics is not None and facts.statistics.lanes
     if due and facts.held and all(one.waits_for is not None for one in facts.held):
         yield Finding(
             level=Level.WARNING,
@@ -173,7 +175,7 @@ def slots_held(facts: Facts) -> Iterator[Finding]:
 def unservable(facts: Facts) -> Iterator[Finding]:
     """Whether jobs are due that no live worker takes."""
     live = alive(facts.workers, facts.now)
-    lanes = [] if facts.figures is None or not live else facts.figures.lanes
+    lanes = [] if facts.statistics is None or not live else facts.statistics.lanes
     for lane in lanes:
         reason = hindrance(live, lane.queue, lane.task)
         if reason is not None:
@@ -189,7 +191,7 @@ def unservable(facts: Facts) -> Iterator[Finding]:
 
 def undecodable(facts: Facts) -> Iterator[Finding]:
     """Whether jobs wait for a release that can decode them."""
-    for one in [] if facts.figures is None else facts.figures.undecodable:
+    for one in [] if facts.statistics is None else facts.statistics.undecodable:
         release = f", last by release {line(one.release, NAME_MAX)}" if one.release else ""
         yield Finding(
             level=Level.WARNING,

@@ -36,14 +36,14 @@ REQUEST_SECONDS = 10.0  # for a line to come
 CALLERS_MAX = 32  # at once
 
 
-class Checkpoint(msgspec.Struct, frozen=True, tag=True):
+class CheckpointRequest(msgspec.Struct, frozen=True, tag=True):
     """Save this text."""
 
     token: int
     value: str
 
 
-class Report(msgspec.Struct, frozen=True, tag=True):
+class ReportRequest(msgspec.Struct, frozen=True, tag=True):
     """Tell people how far the command is."""
 
     token: int
@@ -65,10 +65,12 @@ _ERRORS: dict[str, type[Exception]] = {
 _NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _STRANGER = Reply("UsageError", "only processes of the runner's own user are served")
 _CROWD = Reply("StoreUnavailable", f"{CALLERS_MAX} other requests are under way: ask again")
-_requests: msgspec.json.Decoder[Checkpoint | Report] = msgspec.json.Decoder(Checkpoint | Report)
+_requests: msgspec.json.Decoder[CheckpointRequest | ReportRequest] = msgspec.json.Decoder(
+    CheckpointRequest | ReportRequest
+)
 
 
-class Door:
+class ControlSocket:
     """The runner's side: ``async with Door(attempt) as door``; ``address`` is for the command."""
 
     def __init__(self, attempt: Attempt) -> None:
@@ -129,11 +131,11 @@ class Door:
             return Reply(kind or "StoreUnavailable", text_of(error))
         return Reply()
 
-    async def _done(self, request: Checkpoint | Report) -> None:
+    async def _done(self, request: CheckpointRequest | ReportRequest) -> None:
         attempt = self._attempt
         if request.token != attempt.token:
             raise LostLease(f"token {request.token} is not the current one of this runner")
-        if isinstance(request, Report):
+        if isinstance(request, ReportRequest):
             attempt.report(request.fraction, request.message, stage=request.stage)
         else:
             await attempt.save(request.value)
@@ -165,7 +167,7 @@ def _line(reply: Reply) -> bytes:
     return msgspec.json.encode(reply) + b"\n"
 
 
-def ask(address: str, request: Checkpoint | Report) -> None:
+def ask(address: str, request: CheckpointRequest | ReportRequest) -> None:
     """Send a request from inside of a command; return once it is done.
 
     Raises LostLease, UsageError, BadArguments or StoreUnavailable.

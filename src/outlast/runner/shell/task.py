@@ -21,7 +21,7 @@ from outlast.errors import Snooze
 from outlast.model.job import SHELL_TASK
 from outlast.runner import interruptions
 from outlast.runner.shell.command import Command, CommandFailed, started
-from outlast.runner.shell.control_socket import Door
+from outlast.runner.shell.control_socket import ControlSocket
 from outlast.task import Task
 
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
@@ -52,7 +52,7 @@ async def command(
     """
     attempt = current()
     heard = interruptions.heard()
-    async with Door(attempt) as door:
+    async with ControlSocket(attempt) as door:
         env = environment(attempt, door.address)
         running = await started(argv, cwd=cwd, env=env, output=output)
         code, stopped, lines = await _end_of(running)

@@ -11,7 +11,7 @@ from typing import Any
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import ConnectionMismatch
-from outlast.store.foreign.drivers import Way, way_into
+from outlast.store.foreign.drivers import ForeignDriver, open_driver
 from outlast.store.protocol import ForeignConnection
 from outlast.store.values import Enqueued, NewJob
 
@@ -38,41 +38,41 @@ def foreign(connection: object, *, notify: bool = True, clock: Clock = SYSTEM) -
 
     ``notify``: whether its commit wakes idle workers, where the store can do that.
     """
-    way = way_into(connection)
-    if way.dialect == "sqlite":
-        return _OnSqlite(way, clock)
-    return _OnPostgres(way, notify=notify)
+    driver = open_driver(connection)
+    if driver.dialect == "sqlite":
+        return _OnSqlite(driver, clock)
+    return _OnPostgres(driver, notify=notify)
 
 
 class _OnSqlite:
     """The verbs on a connection to SQLite."""
 
-    def __init__(self, way: Way, clock: Clock) -> None:
-        self._way = way
+    def __init__(self, driver: ForeignDriver, clock: Clock) -> None:
+        self._driver = driver
         self._clock = clock
-        self.begin = way.begin
-        self.in_transaction = way.in_transaction
+        self.begin = driver.begin
+        self.in_transaction = driver.in_transaction
 
     async def store_id(self) -> str | None:
         """Return the id of the schema. Read each time: these objects cannot be remembered."""
         from outlast.store.sqlite import store as sqlite
 
-        lock = await self._way.in_transaction()
-        return await self._way.run(lambda cursor: sqlite.store_id_on(cursor, lock=lock))
+        lock = await self._driver.in_transaction()
+        return await self._driver.run(lambda cursor: sqlite.store_id_on(cursor, lock=lock))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs in the open transaction, or in the one that the driver opens for it."""
         from outlast.store.sqlite import store as sqlite
 
         now = self._clock.wall()
-        return await self._way.run(lambda cursor: sqlite.enqueue_on(cursor, jobs, now))
+        return await self._driver.run(lambda cursor: sqlite.enqueue_on(cursor, jobs, now))
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""
         from outlast.store.sqlite import store as sqlite
 
         now = self._clock.wall()
-        return await self._way.run(
+        return await self._driver.run(
             lambda cursor: sqlite.complete_on(cursor, job_id, token, result, now)
         )
 
@@ -80,20 +80,20 @@ class _OnSqlite:
 class _OnPostgres:
     """The verbs on a connection to PostgreSQL."""
 
-    def __init__(self, way: Way, *, notify: bool) -> None:
-        self._way = way
+    def __init__(self, driver: ForeignDriver, *, notify: bool) -> None:
+        self._driver = driver
         self._notify = notify
-        self.begin = way.begin
-        self.in_transaction = way.in_transaction
+        self.begin = driver.begin
+        self.in_transaction = driver.in_transaction
 
     async def store_id(self) -> str | None:
         """Return the id of the schema, asked once per session."""
         from outlast.store.postgres import store as postgres
 
-        session = await self._way.session()
+        session = await self._driver.session()
         known = _store_ids.get(session)
         if known is None:
-            known = await postgres.store_id_on(self._way)
+            known = await postgres.store_id_on(self._driver)
             if known is not None:
                 _store_ids[session] = known
         return known
@@ -102,13 +102,13 @@ class _OnPostgres:
         """Store jobs in the open transaction; without one they are stored at once."""
         from outlast.store.postgres import store as postgres
 
-        return await postgres.enqueue_on(self._way, jobs, notify=self._notify)
+        return await postgres.enqueue_on(self._driver, jobs, notify=self._notify)
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""
         from outlast.store.postgres import store as postgres
 
-        return await postgres.complete_on(self._way, job_id, token, result)
+        return await postgres.complete_on(self._driver, job_id, token, result)
 
 
 _store_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

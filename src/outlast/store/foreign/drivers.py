@@ -29,7 +29,7 @@ SUPPORTED = (
 )
 
 
-class Way(Protocol):
+class ForeignDriver(Protocol):
     """The way into one connection; it has ``fetch`` or ``run``, as its dialect needs.
 
     dialect: ``postgres`` or ``sqlite``.
@@ -56,12 +56,12 @@ class Way(Protocol):
         ...
 
 
-def way_into(connection: object) -> Way:
+def open_driver(connection: object) -> ForeignDriver:
     """Return the way into a connection; ConnectionMismatch if it is closed or of no known kind.
 
     UsageError where this code cannot use it: an asynchronous one without an event loop, say.
     """
-    for module, kind, way in _WAYS:
+    for module, kind, way in _DRIVERS:
         if _is(connection, module, kind):
             return way(connection)
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
@@ -232,7 +232,7 @@ class _Django:
         connection.validate_no_broken_transaction()
         connection.ensure_connection()
         self._connection = connection
-        self._driver = driver = way_into(connection.connection)
+        self._driver = driver = open_driver(connection.connection)
         self.dialect, self.session = driver.dialect, driver.session
         self.fetch, self.run = driver.fetch, driver.run
 
@@ -240,7 +240,7 @@ class _Django:
         return bool(self._connection.in_atomic_block or not self._connection.get_autocommit())
 
 
-_WAYS: Sequence[tuple[str, str, Callable[[Any], Way]]] = (
+_DRIVERS: Sequence[tuple[str, str, Callable[[Any], ForeignDriver]]] = (
     ("sqlite3", "Connection", _Sqlite3),
     ("asyncpg", "Connection", _Asyncpg),
     ("asyncpg.pool", "PoolConnectionProxy", _Asyncpg),

@@ -128,7 +128,7 @@ class Below:
         self.due_at = self._clock.boot() + pause
 
 
-class Lanes:
+class ClaimFloors:
     """The lanes that one client knows, in one incarnation of the database."""
 
     def __init__(self, clock: Clock) -> None:

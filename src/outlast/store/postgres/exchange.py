@@ -15,7 +15,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
-from outlast.store.postgres.claim_floors import NO_LANES, Lanes
+from outlast.store.postgres.claim_floors import NO_LANES, ClaimFloors
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.statements import (
     Pair,
@@ -26,7 +26,7 @@ from outlast.store.postgres.statements import (
     texts_array_text,
 )
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
-from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, bytes_max
+from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
 
 
 class _Head(msgspec.Struct):
@@ -59,10 +59,10 @@ class PostgresExchange:
         self._connections = connections
         self._clock = clock
         self._notify = notify
-        self._lanes = Lanes(clock)
+        self._lanes = ClaimFloors(clock)
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
     ) -> Exchanged:
         """As ``Store.exchange``. The same (job, token) handed in twice is judged twice, the second
         time by a trip of its own after the first has been committed."""
@@ -80,7 +80,7 @@ class PostgresExchange:
         return msgspec.structs.replace(last, answers=merged)
 
     async def _trip(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
     ) -> Exchanged:
         head, rows = await self._ask(me, ended, rooms)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
@@ -95,7 +95,7 @@ class PostgresExchange:
         )
 
     async def _ask(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
     ) -> tuple[_Head, list[Any]]:
         if rooms:
             await self._share(me)
@@ -186,7 +186,7 @@ def _end_columns(ended: Sequence[Transition]) -> list[str | None]:
     ]
 
 
-def room_columns(rooms: Sequence[Room]) -> list[str]:
+def room_columns(rooms: Sequence[ClaimRequest]) -> list[str]:
     """Return rooms as the columns of exchange.sql; a list in a room is an array within the text."""
     return [
         array_text([room.limit for room in rooms]),

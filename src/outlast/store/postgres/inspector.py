@@ -36,16 +36,16 @@ from outlast.store.rows import (
 )
 from outlast.store.statistics import (
     COUNT_MAX,
-    FIGURES_MAX,
     LANES_MAX,
     NAMED_MAX,
-    Ended,
-    Figures,
-    Lane,
-    Number,
+    STATISTICS_MAX,
+    DueJobs,
+    EndedJobs,
     Place,
+    QueueCount,
+    ScheduledJobs,
+    Statistics,
     Undecodable,
-    Waiting,
 )
 from outlast.store.values import Purpose
 
@@ -98,23 +98,23 @@ class PostgresInspector:
             rows = await connection.fetch(sql("show_place"), job_id, COUNT_MAX, NAMED_MAX)
         return Place(**rows[0]) if rows else None
 
-    async def figures(self) -> Figures:
+    async def statistics(self) -> Statistics:
         """Return what the store holds, in bounded numbers of one snapshot."""
         async with self._by_index() as connection:
             found: dict[str, Any] = {}
             for name, kind in _FIGURE.items():
-                rows = await connection.fetch(sql(f"show_{name}"), FIGURES_MAX)
+                rows = await connection.fetch(sql(f"show_{name}"), STATISTICS_MAX)
                 found[name] = [kind(**row) for row in rows]
-            lanes = await connection.fetch(sql("show_lanes"), FIGURES_MAX, LANES_MAX)
+            lanes = await connection.fetch(sql("show_lanes"), STATISTICS_MAX, LANES_MAX)
             refused = (await connection.fetch(sql("show_refused")))[0]
-        lined = [Lane(**row) for row in lanes]
-        return Figures(lanes=lined, refused=refused["number"], now=refused["now"], **found)
+        lined = [DueJobs(**row) for row in lanes]
+        return Statistics(lanes=lined, refused=refused["number"], now=refused["now"], **found)
 
-    async def surroundings(self) -> PostgresFacts:
+    async def environment(self) -> PostgresFacts:
         """Return what the server is and how it is set."""
         async with self._connections.use() as connection:
             greeted = connection.get_server_pid()
-            rows = await connection.fetch(sql("show_surroundings"), greeted)
+            rows = await connection.fetch(sql("show_environment"), greeted)
             needed = await privileges(connection, None, Purpose.WORKER)
         return PostgresFacts(**rows[0], lacking=[each.what for each in needed if not each.held])
 
@@ -154,11 +154,11 @@ class PostgresInspector:
 
 
 _FIGURE: dict[str, type[msgspec.Struct]] = {
-    "waiting": Waiting,
-    "running": Number,
-    "suspects": Number,
-    "dead": Number,
-    "ended": Ended,
+    "waiting": ScheduledJobs,
+    "running": QueueCount,
+    "suspects": QueueCount,
+    "dead": QueueCount,
+    "ended": EndedJobs,
     "undecodable": Undecodable,
 }
 

@@ -142,7 +142,7 @@ def foreign_errors() -> Iterator[None]:
         raise
 
 
-class _Stock:
+class _LoopPool:
     """The connections of one event loop. ``idle``: those that plan each statement anew (False),
     and those that keep plans (True); ``lent``: how many are in use; ``free``: how many more may be,
     for whom some are reserved (True) and for the others."""
@@ -178,12 +178,12 @@ class _Stock:
         return idle
 
 
-class _Loan:
+class _Checkout:
     """A connection for the length of an ``async with``: see ``Connections.use``."""
 
     __slots__ = (
         "_cancels", "_connection", "_connections", "_free", "_generation", "_keeps_plans", "_kind",
-        "_stock",
+        "_loop_pool",
     )  # fmt: skip
 
     def __init__(
@@ -198,15 +198,15 @@ class _Loan:
         self._keeps_plans = keeps_plans
         self._kind = kind
         self._cancels = _cancels()
-        self._stock = stock = connections.stock()
-        self._free = stock.free[own]
+        self._loop_pool = loop_pool = connections.loop_pool()
+        self._free = loop_pool.free[own]
 
     async def __aenter__(self) -> Any:
-        stock = self._stock
+        loop_pool = self._loop_pool
         await self._free.acquire()
-        stock.lent += 1
-        self._generation = stock.generation
-        self._connection, self._keeps_plans = stock.take(keeps_plans=self._keeps_plans)
+        loop_pool.lent += 1
+        self._generation = loop_pool.generation
+        self._connection, self._keeps_plans = loop_pool.take(keeps_plans=self._keeps_plans)
         try:
             if self._connection is None:
                 self._connection = await self._connections.connect(keeps_plans=self._keeps_plans)
@@ -255,16 +255,16 @@ class _Loan:
         raise mapped from error
 
     def _give_back(self, *, keep: bool) -> None:
-        stock, connection = self._stock, self._connection
+        loop_pool, connection = self._loop_pool, self._connection
         usable = not connection.is_closed() and not connection.is_in_transaction()
-        if keep and usable and self._generation == stock.generation:
-            stock.idle[self._keeps_plans].append(connection)
+        if keep and usable and self._generation == loop_pool.generation:
+            loop_pool.idle[self._keeps_plans].append(connection)
         else:
             connection.terminate()
         self._end()
 
     def _end(self) -> None:
-        self._stock.lent -= 1
+        self._loop_pool.lent -= 1
         self._free.release()
 
 
@@ -279,8 +279,10 @@ class Connections:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._pid = os.getpid()
-        self._stocks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Stock] = WeakKeyDictionary()
-        self._last: tuple[ref[asyncio.AbstractEventLoop], _Stock] | None = None
+        self._loop_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = (
+            WeakKeyDictionary()
+        )
+        self._last: tuple[ref[asyncio.AbstractEventLoop], _LoopPool] | None = None
         self._left_to_parent: list[object] = []
 
     async def run(
@@ -304,7 +306,7 @@ class Connections:
 
     def use(
         self, *, keeps_plans: bool = False, own: bool = False, kind: Transaction | None = None
-    ) -> _Loan:
+    ) -> _Checkout:
         """Lend a connection; errors of the driver leave as errors of Outlast.
 
         ``own``: for a worker's own trips, which have connections of their own where some are
@@ -315,36 +317,38 @@ class Connections:
         that is gone) may have put another error in its place.
         """
         keeps_plans = keeps_plans and self.settings.connections > 1
-        return _Loan(self, keeps_plans=keeps_plans, own=own, kind=kind)
+        return _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind)
 
     async def close(self) -> None:
         """Close this loop's idle connections politely, those of other loops abruptly."""
-        for connection in self.stock().empty():
+        for connection in self.loop_pool().empty():
             await _close(connection)
         self.drop()
 
     def drop(self) -> None:
         """Throw away all idle connections; those in use go when they are given back."""
-        for loop, stock in list(self._stocks.items()):
-            idle = stock.empty()
+        for loop, loop_pool in list(self._loop_pools.items()):
+            idle = loop_pool.empty()
             if not loop.is_closed():
                 for connection in idle:
                     loop.call_soon_threadsafe(connection.terminate)
 
-    def stock(self) -> _Stock:
+    def loop_pool(self) -> _LoopPool:
         """Return the connections of the running loop."""
         if os.getpid() != self._pid:  # the sockets are the parent's: hold them, say nothing
-            self._left_to_parent.append(self._stocks)
-            self._stocks, self._last = WeakKeyDictionary(), None
+            self._left_to_parent.append(self._loop_pools)
+            self._loop_pools, self._last = WeakKeyDictionary(), None
             self._pid = os.getpid()
         loop = asyncio.get_running_loop()
         if self._last is not None and self._last[0]() is loop:
             return self._last[1]
-        stock = self._stocks.get(loop)
-        if stock is None:
-            stock = self._stocks[loop] = _Stock(self.settings.connections, self.settings.reserved)
-        self._last = (ref(loop), stock)
-        return stock
+        loop_pool = self._loop_pools.get(loop)
+        if loop_pool is None:
+            loop_pool = self._loop_pools[loop] = _LoopPool(
+                self.settings.connections, self.settings.reserved
+            )
+        self._last = (ref(loop), loop_pool)
+        return loop_pool
 
     async def connect(self, *, keeps_plans: bool) -> Any:
         """Open one more. Raises StoreUnavailable."""

@@ -26,26 +26,26 @@ from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, ends_text, orphan_of, pair_of, sql, to_json
 from outlast.store.protocol import ORPHANS_MAX, PRUNE_MAX, REFUSALS_KEPT
 from outlast.store.rows import Inspector, WorkerStatus
-from outlast.store.unannounced import RunBy, Unannounced, Waiting
+from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
 from outlast.store.values import (
     Answer,
     Beat,
     Cancelled,
+    ClaimRequest,
     Enqueued,
     Exchanged,
     Failing,
-    Late,
-    Look,
     Migration,
     NewJob,
     NewWorker,
     Orphan,
+    OverdueAttempt,
     Purpose,
     Registered,
     Report,
     Requeued,
-    Room,
     Save,
+    Snapshot,
     WorkerRef,
     WorkerSeen,
     line_of,
@@ -158,7 +158,7 @@ class PostgresStore:
         return (await self._connections.run(lambda each: unfinished(each, [job])))[0]
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
     ) -> Exchanged:
         """Hand in what ended, take what can run next: one round trip, one commit."""
         return await self._exchange.exchange(me, ended, rooms)
@@ -292,11 +292,11 @@ class PostgresStore:
         told = (None, None) if failing is None else (line_of(failing), failing.seconds)
         await self._fetch("tell_failing", me.worker_id, *told, me.registration)
 
-    async def waiting(self, grace: float, limit: int) -> Waiting:
+    async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
         """Return what nobody has taken for a while."""
         head, *rows = await self._fetch("waiting", grace, limit)
         jobs = [Unannounced(*row) for row in rows]
-        return Waiting(workers=head["token"], next_due=head["seconds"], jobs=jobs)
+        return UnannouncedBatch(workers=head["token"], next_due=head["seconds"], jobs=jobs)
 
     async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
         """Return those of the jobs that another worker runs at this moment."""
@@ -321,11 +321,11 @@ class PostgresStore:
         )
         return [(row["job_id"], row["token"]) for row in rows]
 
-    async def observe(self, slack: float = 0.0) -> Look:
+    async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all active and draining workers, and at what nobody looks after."""
         rows = await self._fetch("observe", slack)
         orphans, overdue, now, next_due, drawn, here, *_ = rows[0]
-        return Look(
+        return Snapshot(
             workers=[_seen(row) for row in rows if row["worker_id"] is not None],
             orphans=orphans,
             overdue=overdue,
@@ -374,10 +374,10 @@ class PostgresStore:
 
         return await self._connections.run(close, kind=Transaction.COMMITTED)
 
-    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[OverdueAttempt]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
         rows = await self._fetch("overdue", slack, limit)
-        return [Late(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
+        return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
     async def superseded(self, attempts: Collection[Pair]) -> list[int]:
         """Return the tokens of those that are no longer current."""

@@ -15,10 +15,10 @@ from outlast.store.sqlite import library
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.statements import statements
 
-_SQL = statements("surroundings")
+_SQL = statements("environment")
 
 
-async def surroundings(connection: SqliteConnection, clock: Clock) -> SqliteFacts:
+async def environment(connection: SqliteConnection, clock: Clock) -> SqliteFacts:
     """Return the facts. Changes nothing: a file that is not in WAL mode is left as it is."""
     path = connection.path
     mode = await _pragma(connection, "journal_mode")

@@ -22,9 +22,9 @@ from outlast.store.columns import count_of, read_policy
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX
 from outlast.store.sqlite import line, suspects
 from outlast.store.sqlite.line import Row, draw
-from outlast.store.sqlite.refusals import judged
+from outlast.store.sqlite.refusals import judge
 from outlast.store.sqlite.statements import statements
-from outlast.store.values import Answer, Claimed, Exchanged, Room, WorkerRef, bytes_max
+from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
 
 NUL = "\\u0000"  # as JSON has it, and two other texts too
 
@@ -39,7 +39,7 @@ def exchange(
     now: float,
     me: WorkerRef,
     ended: Sequence[Transition],
-    rooms: Sequence[Room],
+    rooms: Sequence[ClaimRequest],
     *,
     turn: line.Turn | None = None,
 ) -> Exchanged:
@@ -147,7 +147,7 @@ def clear(cursor: Cursor, now: float, incidents: Iterable[int]) -> None:
 def _hand_in_one(cursor: Cursor, now: float, end: Transition) -> Answer:
     if apply(cursor, now, [end]):
         return Answer.ACCEPTED
-    return judged(cursor, now, end.job_id, end.token, end.outcome, may_be_completed=_COMPLETED)
+    return judge(cursor, now, end.job_id, end.token, end.outcome, may_be_completed=_COMPLETED)
 
 
 def _evidence(end: Transition, now: float) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def claim(
     cursor: Cursor,
     now: float,
     me: WorkerRef,
-    rooms: Sequence[Room],
+    rooms: Sequence[ClaimRequest],
     turn: line.Turn,
 ) -> tuple[list[Claimed], bool]:
     """Take jobs out of the line, room by room, at most CLAIMS_MAX and as many bytes as a reply may
@@ -283,7 +283,7 @@ def _claimed(
 
 
 def seconds_to_next(
-    cursor: Cursor, now: float, rooms: Sequence[Room], claimed: Sequence[Claimed], most: int
+    cursor: Cursor, now: float, rooms: Sequence[ClaimRequest], claimed: Sequence[Claimed], most: int
 ) -> float | None:
     """Return in how many seconds the next job falls due that there would be room for."""
     ordinary = [room for room in rooms if not room.solo]

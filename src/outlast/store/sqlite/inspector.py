@@ -32,23 +32,23 @@ from outlast.store.rows import (
     WorkerStatus,
 )
 from outlast.store.sqlite.connection import SqliteConnection
-from outlast.store.sqlite.environment import surroundings
+from outlast.store.sqlite.environment import environment
 from outlast.store.sqlite.statements import statements
 from outlast.store.statistics import (
     COUNT_MAX,
-    FIGURES_MAX,
     LANES_MAX,
     NAMED_MAX,
-    Ended,
-    Figures,
-    Lane,
-    Number,
+    STATISTICS_MAX,
+    DueJobs,
+    EndedJobs,
     Place,
+    QueueCount,
+    ScheduledJobs,
+    Statistics,
     Undecodable,
-    Waiting,
 )
 
-_FIGURES = statements("figures")
+_STATISTICS = statements("statistics")
 _SNAPSHOT = statements("transaction")
 _SQL = statements("inspect") | statements("place")
 
@@ -93,28 +93,28 @@ class SqliteInspector:
         rows = await self._rows("place", {"id": job_id, "now": self._clock.wall()} | bounds)
         return _place(rows[0]) if rows else None
 
-    async def figures(self) -> Figures:
+    async def statistics(self) -> Statistics:
         """Return what the store holds, in bounded numbers of one snapshot."""
         now = self._clock.wall()
-        values = {"now": now, "most": FIGURES_MAX, "lanes": LANES_MAX}
+        values = {"now": now, "most": STATISTICS_MAX, "lanes": LANES_MAX}
 
-        def look(cursor: Cursor) -> Figures:
+        def look(cursor: Cursor) -> Statistics:
             cursor.execute(_SNAPSHOT["snapshot"])
             try:
                 found: dict[str, Any] = {
-                    name: [_struct(kind, row) for row in cursor.execute(_FIGURES[name], values)]
+                    name: [_struct(kind, row) for row in cursor.execute(_STATISTICS[name], values)]
                     for name, kind in _FIGURE.items()
                 }
-                refused = cursor.execute(_FIGURES["refused"], values).fetchone()[0]
+                refused = cursor.execute(_STATISTICS["refused"], values).fetchone()[0]
             finally:
                 cursor.execute(_SNAPSHOT["rollback"])
-            return Figures(now=now, refused=refused, **found)
+            return Statistics(now=now, refused=refused, **found)
 
         return await self._connection.read(look)
 
-    async def surroundings(self) -> SqliteFacts:
+    async def environment(self) -> SqliteFacts:
         """Return what the file stands on."""
-        return await surroundings(self._connection, self._clock)
+        return await environment(self._connection, self._clock)
 
     async def known_tasks(self) -> set[str]:
         """Return the tasks that some active worker announces."""
@@ -157,12 +157,12 @@ _WORKER = WorkerRow.__struct_fields__[:-2]
 _REFUSAL = RefusalRow.__struct_fields__
 _PLACE = Place.__struct_fields__
 _FIGURE: dict[str, type[msgspec.Struct]] = {
-    "lanes": Lane,
-    "waiting": Waiting,
-    "running": Number,
-    "suspects": Number,
-    "dead": Number,
-    "ended": Ended,
+    "lanes": DueJobs,
+    "waiting": ScheduledJobs,
+    "running": QueueCount,
+    "suspects": QueueCount,
+    "dead": QueueCount,
+    "ended": EndedJobs,
     "undecodable": Undecodable,
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from outlast.store.sqlite.statements import statements
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 
 DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
 LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by job
@@ -50,7 +50,7 @@ def draw(cursor: Cursor, name: str, count: int) -> range:
 # ---------------------------------------------------------------------------- what is next
 
 
-def next_in_line(cursor: Cursor, room: Room, limit: int, turn: Turn) -> list[Row]:
+def next_in_line(cursor: Cursor, room: ClaimRequest, limit: int, turn: Turn) -> list[Row]:
     """Return the rows of what this room takes, each queue's in the order of its line."""
     found: list[Row] = []
     for lanes in _stretches(cursor, room, limit, turn.after):
@@ -62,7 +62,7 @@ def next_in_line(cursor: Cursor, room: Room, limit: int, turn: Turn) -> list[Row
     return found
 
 
-def _stretches(cursor: Cursor, room: Room, limit: int, after: str) -> Iterator[list[Lane]]:
+def _stretches(cursor: Cursor, room: ClaimRequest, limit: int, after: str) -> Iterator[list[Lane]]:
     """Yield lanes that are not empty, in the order of their queues' turns: in each stretch as many
     as fill ``limit`` places, or all up to the end."""
     if room.queues:
@@ -120,7 +120,7 @@ def _text(names: Collection[object]) -> str:
 # ------------------------------------------------------------------------ what falls due
 
 
-def line_up_due(cursor: Cursor, now: float, rooms: Sequence[Room]) -> None:
+def line_up_due(cursor: Cursor, now: float, rooms: Sequence[ClaimRequest]) -> None:
     """Give scheduled jobs of these rooms' queues that are due their place in the line, those first
     that are due for longest; at most DUE_MAX."""
     queues = _queues_of(rooms)
@@ -138,7 +138,7 @@ def line_up_due(cursor: Cursor, now: float, rooms: Sequence[Room]) -> None:
         cursor.executemany(_SQL["line_up"], rows)
 
 
-def next_due(cursor: Cursor, rooms: Sequence[Room]) -> float | None:
+def next_due(cursor: Cursor, rooms: Sequence[ClaimRequest]) -> float | None:
     """Return when the next scheduled job of these rooms' queues falls due."""
     queues = _queues_of(rooms)
     if queues is None:
@@ -150,7 +150,7 @@ def next_due(cursor: Cursor, rooms: Sequence[Room]) -> float | None:
     return min((time for time in looks if time is not None), default=None)
 
 
-def _queues_of(rooms: Sequence[Room]) -> set[str] | None:
+def _queues_of(rooms: Sequence[ClaimRequest]) -> set[str] | None:
     """Return the queues of which ordinary jobs are wanted; None: of all."""
     ordinary = [room for room in rooms if not room.solo]
     if not all(room.queues for room in ordinary):

@@ -12,7 +12,7 @@ from outlast.store.values import Answer
 _SQL = statements("refuse")
 
 
-def judged(
+def judge(
     cursor: Cursor,
     now: float,
     job_id: int,

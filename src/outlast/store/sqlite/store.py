@@ -33,21 +33,21 @@ from outlast.store.values import (
     Answer,
     Beat,
     Cancelled,
+    ClaimRequest,
     Enqueued,
     Exchanged,
     Failing,
-    Late,
-    Look,
     Migration,
     NewJob,
     NewWorker,
     Orphan,
+    OverdueAttempt,
     Purpose,
     Registered,
     Report,
     Requeued,
-    Room,
     Save,
+    Snapshot,
     WorkerRef,
     WorkerSeen,
 )
@@ -159,7 +159,7 @@ class SqliteStore:
         return await self._write(sqlite_jobs.enqueue, jobs)
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[Room]
+        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
     ) -> Exchanged:
         """Hand in what ended, take what can run next, in one commit."""
         return await self._write(sqlite_exchange.exchange, me, ended, rooms, turn=self._turn)
@@ -241,7 +241,7 @@ class SqliteStore:
         """Release own running jobs whose token is not in ``held``."""
         return await self._write(workers.reconcile, me, frozenset(held))
 
-    async def observe(self, slack: float = 0.0) -> Look:
+    async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all active and draining workers, and at what nobody looks after."""
         return await self._connection.read(
             lambda cursor: workers.observe(cursor, self._clock.wall(), slack)
@@ -270,7 +270,7 @@ class SqliteStore:
             return []
         return await self._write(workers.close_orphans, [decide(one) for one in found])
 
-    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[Late]:
+    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[OverdueAttempt]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
         return await self._connection.read(
             lambda cursor: workers.overdue(cursor, self._clock.wall(), slack, limit)

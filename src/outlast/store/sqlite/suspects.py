@@ -12,14 +12,14 @@ from typing import Any
 
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.store.sqlite.statements import statements
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 
 _SQL = statements("exchange")
 
 Row = tuple[Any, ...]
 
 
-def next_cohort(cursor: Cursor, now: float, room: Room, limit: int) -> list[Row]:
+def next_cohort(cursor: Cursor, now: float, room: ClaimRequest, limit: int) -> list[Row]:
     """Return the rows of the suspect that is next, and of those of its cohort that fit."""
     first = _first(cursor, now, room, room.solo)
     if first is None:
@@ -32,7 +32,7 @@ def next_cohort(cursor: Cursor, now: float, room: Room, limit: int) -> list[Row]
     return [cursor.execute(_SQL["suspect"], (id_,)).fetchone() for id_ in sorted(ids[:limit])]
 
 
-def next_due(cursor: Cursor, now: float, room: Room) -> float | None:
+def next_due(cursor: Cursor, now: float, room: ClaimRequest) -> float | None:
     """Return when the next suspect that this room has a place for falls due."""
     looks = (
         cursor.execute(_SQL["next_suspect_due"], (room.solo, *lane, now)).fetchone()[0]
@@ -41,7 +41,7 @@ def next_due(cursor: Cursor, now: float, room: Room) -> float | None:
     return min((time for time in looks if time is not None), default=None)
 
 
-def waiting(cursor: Cursor, now: float, rooms: Sequence[Room], most: int) -> int:
+def waiting(cursor: Cursor, now: float, rooms: Sequence[ClaimRequest], most: int) -> int:
     """Return the largest ``solo`` of a suspect that is due for these rooms' tasks and queues."""
     for solo in range(most, 0, -1):
         if any(_first(cursor, now, room, solo) for room in rooms):
@@ -49,7 +49,7 @@ def waiting(cursor: Cursor, now: float, rooms: Sequence[Room], most: int) -> int
     return 0
 
 
-def _first(cursor: Cursor, now: float, room: Room, solo: int) -> Row | None:
+def _first(cursor: Cursor, now: float, room: ClaimRequest, solo: int) -> Row | None:
     looks = (
         cursor.execute(_SQL["first_suspect"], (solo, *lane, now)).fetchone()
         for lane in _lanes(cursor, room, solo)
@@ -57,10 +57,10 @@ def _first(cursor: Cursor, now: float, room: Room, solo: int) -> Row | None:
     return min((row for row in looks if row is not None), default=None)
 
 
-def _lanes(cursor: Cursor, room: Room, solo: int) -> list[tuple[str, str]]:
+def _lanes(cursor: Cursor, room: ClaimRequest, solo: int) -> list[tuple[str, str]]:
     lanes = cursor.execute(_SQL["suspect_lanes"], {"solo": solo}).fetchall()
     return [(queue, task) for queue, task in lanes if _within(room, queue, task)]
 
 
-def _within(room: Room, queue: str, task: str) -> bool:
+def _within(room: ClaimRequest, queue: str, task: str) -> bool:
     return task in room.tasks and (not room.queues or queue in room.queues)

@@ -26,11 +26,11 @@ from outlast.store.sqlite.statements import statements
 from outlast.store.values import (
     Beat,
     Failing,
-    Late,
-    Look,
     NewWorker,
     Orphan,
+    OverdueAttempt,
     Registered,
+    Snapshot,
     WorkerRef,
     WorkerSeen,
     line_of,
@@ -188,9 +188,9 @@ def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
     return Beat(renewed=False) if row is None else _renewed(cursor, me, drain=bool(row[0]))
 
 
-def observe(cursor: Cursor, now: float, slack: float) -> Look:
+def observe(cursor: Cursor, now: float, slack: float) -> Snapshot:
     """Return one look at all live workers, by row and by file, and at what nobody looks after."""
-    return Look(
+    return Snapshot(
         workers=[_seen(row, now) for row in cursor.execute(_REAP["observe"]).fetchall()],
         orphans=bool(orphans(cursor, now, 1)),
         overdue=bool(overdue(cursor, now, slack, 1)),
@@ -279,11 +279,11 @@ def facts_of(cursor: Cursor, now: float, pairs: Collection[tuple[int, int]]) -> 
     return [_orphan(row, now) for row in found if row is not None]
 
 
-def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[Late]:
+def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[OverdueAttempt]:
     """Return running attempts past their hard deadline by more than ``slack`` seconds."""
     values = {"now": now, "slack": slack, "limit": limit}
     rows = cursor.execute(_RECLAIM["overdue"], values).fetchall()
-    return [Late(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
+    return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
 
 def superseded(cursor: Cursor, attempts: Collection[tuple[int, int]]) -> list[int]:

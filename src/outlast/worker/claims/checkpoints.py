@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from outlast.errors import BadData, text_of
 from outlast.events import emit
-from outlast.runner.protocol import Reported, Saved, Saving
+from outlast.runner.protocol import Reported, Saved, SaveRequest
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Answer, Report, Save
 from outlast.worker.claims.ledger import Ledger, Running
@@ -30,10 +30,10 @@ REJECTED = "rejected"  # said to a runner whose checkpoint the store cannot take
 Reply = Callable[[str], None]
 
 
-class Savings:
+class CheckpointWriter:
     """The duty that writes checkpoints at once and progress now and then."""
 
-    name = "savings"
+    name = "checkpoints"
 
     def __init__(self, store: Store, ledger: Ledger, *, on_pending: Callable[[], None]) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class Savings:
         self._writing = asyncio.Lock()  # held while reports are under way
         self._closed = False
 
-    def save(self, runner: RunnerProcess, running: Running, frame: Saving) -> None:
+    def save(self, runner: RunnerProcess, running: Running, frame: SaveRequest) -> None:
         """Save a runner's checkpoint; the runner is answered with the frame's number."""
         save = Save(running.claimed.job_id, frame.token, frame.number, frame.value)
         self.add(save, lambda answer: runner.send(Saved(frame.seq, answer)))

@@ -23,10 +23,18 @@ from outlast.model.lease import LOOK_SECONDS
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.bisect import exchange_bisecting
 from outlast.store.protocol import OUTCOMES_MAX, Store
-from outlast.store.values import TRIP_BYTES, Answer, Claimed, Exchanged, Look, Room, WorkerRef
+from outlast.store.values import (
+    TRIP_BYTES,
+    Answer,
+    Claimed,
+    ClaimRequest,
+    Exchanged,
+    Snapshot,
+    WorkerRef,
+)
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool
-from outlast.worker.claims.exclusive import Alone
+from outlast.worker.claims.exclusive import ExclusiveClaim
 from outlast.worker.claims.ledger import Ledger, Running
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
@@ -73,7 +81,7 @@ class Exchange:
         ledger: Ledger,
         pool: Pool,
         holder: Holder,
-        savings: LastWords,
+        checkpoints: LastWords,
         *,
         clock: Clock,
         poll: float,
@@ -86,7 +94,7 @@ class Exchange:
         self._ledger = ledger
         self._pool = pool
         self._holder = holder
-        self._savings = savings
+        self._checkpoints = checkpoints
         self._clock = clock
         self._poll = poll
         self._inbox = inbox or Inbox()
@@ -103,13 +111,13 @@ class Exchange:
         self._hint = False
         self.gathering = False  # ends that come now wait for the next trip
         self._asked_at = clock.boot() - poll
-        self._alone = Alone(ledger, clock, pool.alone_from)
+        self._exclusive = ExclusiveClaim(ledger, clock, pool.alone_from)
 
     def hint(self) -> None:
         """Note that new work may exist: the next run looks even if it is early."""
         self._hint = True
 
-    def shown(self, look: Look) -> bool:
+    def shown(self, look: Snapshot) -> bool:
         """Take in a look of the reaper's; return whether it shows work that is new, or falls due
         before the next one. Where a messenger tells of work, that is left to it."""
         if self._has_messenger or look.drawn is None:
@@ -154,14 +162,14 @@ class Exchange:
         self.gathering = pause > 0
         return pause
 
-    def _rooms(self, ended: list[Transition]) -> list[Room]:
+    def _rooms(self, ended: list[Transition]) -> list[ClaimRequest]:
         if not self._holder.may_claim() or (self._is_at_ease() and not ended):
             return []
-        rooms = self._alone.rooms(
+        rooms = self._exclusive.rooms(
             lambda: self._pool.rooms(len(self._ledger.ended)), self._pool.room_alone
         )
         only_suspects = all(room.solo == ALONE_IN_RUNNER for room in rooms)
-        if only_suspects and not (ended or self._alone.asked or self._is_time_for_suspects()):
+        if only_suspects and not (ended or self._exclusive.asked or self._is_time_for_suspects()):
             return []  # a full worker does not follow each hint of ordinary work
         return rooms
 
@@ -172,12 +180,12 @@ class Exchange:
     def _is_time_for_suspects(self) -> bool:
         return self._clock.boot() - self._asked_at >= self._poll
 
-    async def _trip(self, ended: list[Transition], rooms: list[Room]) -> Exchanged:
+    async def _trip(self, ended: list[Transition], rooms: list[ClaimRequest]) -> Exchanged:
         self._hint = False
         self._asked_at = self._look_at = self._clock.boot()
         rooms = [self._bounded(room) for room in self._inbox.named(rooms)]
         try:
-            await self._savings.report_last(each.token for each in ended)
+            await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
                 reply = await exchange_bisecting(
                     self._store, self._holder.me, ended, rooms, self._ledger.reject
@@ -192,7 +200,7 @@ class Exchange:
         self._bytes.went(carried, self._clock.boot() - self._asked_at)
         return reply
 
-    def _bounded(self, room: Room) -> Room:
+    def _bounded(self, room: ClaimRequest) -> ClaimRequest:
         most = self._bytes.most
         return room if most == TRIP_BYTES else msgspec.structs.replace(room, bytes_max=most)
 
@@ -209,7 +217,11 @@ class Exchange:
         self._ledger.give_back(ended)
 
     async def _took(
-        self, ended: list[Transition], rooms: list[Room], reply: Exchanged, asked_as: WorkerRef
+        self,
+        ended: list[Transition],
+        rooms: list[ClaimRequest],
+        reply: Exchanged,
+        asked_as: WorkerRef,
     ) -> float:
         self._ledger.answered(ended, reply.answers)
         self._inbox.settle(answered=True, claimed=reply.claimed)
@@ -220,7 +232,7 @@ class Exchange:
         if not reply.valid and self._holder.may_claim():
             self._broken = True
             return 0.0
-        again = self._alone.heard(rooms, reply)
+        again = self._exclusive.heard(rooms, reply)
         if not reply.claimed:
             await self._reconcile_when_due()
         return 0.0 if again else self._pause(rooms, reply)
@@ -261,7 +273,7 @@ class Exchange:
             return attempts
         return [each for each in attempts if each.claimed.policy.timeout is None]
 
-    def _pause(self, rooms: list[Room], reply: Exchanged) -> float:
+    def _pause(self, rooms: list[ClaimRequest], reply: Exchanged) -> float:
         if Answer.BUSY in reply.answers:
             return BUSY_PAUSE_SECONDS
         asked = sum(room.limit for room in rooms if not room.solo)

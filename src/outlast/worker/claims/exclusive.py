@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from outlast.clock import Clock
-from outlast.store.values import Exchanged, Room
+from outlast.store.values import ClaimRequest, Exchanged
 from outlast.worker.claims.ledger import Ledger
 
 TURN_SECONDS = 10.0  # in which a busy worker takes nothing, to become empty
@@ -19,7 +19,7 @@ TURN_EVERY_SECONDS = 60.0  # at most
 VAIN_SECONDS = 1.0  # after the job was not there: another worker has it
 
 
-class Alone:
+class ExclusiveClaim:
     """What an exchange may ask for; ``least`` is the smallest ``solo`` that needs the worker."""
 
     def __init__(self, ledger: Ledger, clock: Clock, least: int) -> None:
@@ -31,8 +31,8 @@ class Alone:
         self._turn_until = self._next_turn_at = self._vain_until = clock.boot()
 
     def rooms(
-        self, usual: Callable[[], list[Room]], alone: Callable[[int], Room | None]
-    ) -> list[Room]:
+        self, usual: Callable[[], list[ClaimRequest]], alone: Callable[[int], ClaimRequest | None]
+    ) -> list[ClaimRequest]:
         """Return the rooms to ask for now: the usual ones, the one for a job alone, or none."""
         self.asked = False
         if self._is_taken():
@@ -49,7 +49,7 @@ class Alone:
         free = self._ledger.is_empty() and self._clock.boot() >= self._vain_until
         return bool(self._waiting) and free
 
-    def heard(self, rooms: list[Room], reply: Exchanged) -> bool:
+    def heard(self, rooms: list[ClaimRequest], reply: Exchanged) -> bool:
         """Note what a trip with these rooms has told. True: another one is worth while at once."""
         if self.asked:
             self._waiting = 0

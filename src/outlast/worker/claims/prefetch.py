@@ -30,7 +30,7 @@ _LATE = Outcome(
 )
 
 
-class Ahead:
+class Prefetch:
     """Those of one kind, in the order of their claims."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
@@ -142,7 +142,7 @@ class Ahead:
         return self._rate
 
 
-def linger(*aheads: Ahead) -> float:
+def linger(*prefetches: Prefetch) -> float:
     """Return for how many seconds ends may gather before the next trip: no slot runs dry."""
-    spans = [span for ahead in aheads if (span := ahead.span()) is not None]
+    spans = [span for ahead in prefetches if (span := ahead.span()) is not None]
     return min(LINGER_SECONDS_MAX, min(spans) / 2) if spans else 0.0

@@ -28,7 +28,7 @@ PROVE_BEATS = 10  # heartbeats between two proofs
 TELL_SECONDS = 1.0  # for the row: the lock may be had again meanwhile
 
 
-class Presence:
+class PresenceKeeper:
     """The duty that holds the lock of whatever registration ``me`` returns."""
 
     name = "presence"

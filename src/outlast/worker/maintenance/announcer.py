@@ -14,7 +14,7 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
-from outlast.store.unannounced import Line
+from outlast.store.unannounced import UnannouncedJobs
 from outlast.store.values import NewWorker, WorkerRef, WorkerSeen
 from outlast.wakeup.base import Wakeup
 from outlast.wakeup.inbox import Inbox
@@ -25,7 +25,7 @@ from outlast.worker.service import Duty
 FAREWELL_SECONDS = 1.0
 
 
-class Herald:
+class Announcer:
     """The messenger of one worker, if its wake-up is one."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Herald:
         self._messenger = wakeup if isinstance(wakeup, Messenger) else None
         self.sweeper: Sweeper | None = None
         self.passed: Passed | None = None
-        if self._messenger is not None and isinstance(store, Line):
+        if self._messenger is not None and isinstance(store, UnannouncedJobs):
             self.sweeper = Sweeper(store, self._messenger, poll=poll, clock=clock)
             if self._messenger.inbox is not None:
                 self.passed = Passed(store, self._messenger.inbox, me)

@@ -28,7 +28,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.lease import Beating, SteadyClock, patience
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.protocol import Store
-from outlast.store.values import Late, Look, Orphan, WorkerSeen
+from outlast.store.values import Orphan, OverdueAttempt, Snapshot, WorkerSeen
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.prefetch import TURN_SECONDS
 
@@ -51,7 +51,7 @@ class Deadlines:
         self._steady.forget()
         self._beating.forget()
 
-    async def take(self, look: Look) -> None:
+    async def take(self, look: Snapshot) -> None:
         """Take in a look with a slack of SLACK_SECONDS; close what is certainly overdue."""
         now = self._clock.boot()
         self._steady.look(now, look.now)
@@ -68,7 +68,7 @@ class Deadlines:
         if due:
             self._tell(await reclaim_and_tell(self._store, self._decide, only=due))
 
-    def _is_due(self, late: Late, worker: WorkerSeen) -> bool:
+    def _is_due(self, late: OverdueAttempt, worker: WorkerSeen) -> bool:
         if late.policy.timeout is None:
             return False
         slack = max(SLACK_SECONDS, SLACK_BEATS * worker.heartbeat)

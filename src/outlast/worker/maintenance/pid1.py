@@ -14,14 +14,14 @@ from collections.abc import Callable, Collection
 LOOK_SECONDS = 2.0
 
 
-class Undertaker:
+class Pid1:
     """The duty that waits for dead children which nobody here has started.
 
     The worker's own are waited for by whoever started them: ``known`` names their pids, and one
     that is not named yet is spared by the second look, until which it has long been waited for.
     """
 
-    name = "undertaker"
+    name = "pid1"
 
     def __init__(self, known: Callable[[], Collection[int | None]]) -> None:
         self._known = known

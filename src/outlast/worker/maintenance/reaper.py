@@ -30,7 +30,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store import lockfile
 from outlast.store.lockfile import Probe, probe
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Look, Orphan, WorkerSeen
+from outlast.store.values import Orphan, Snapshot, WorkerSeen
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines
 
@@ -38,7 +38,7 @@ TELL_AGAIN_SECONDS = 60.0  # of a worker that still cannot be reaped
 UNKNOWN = "it is no longer registered as alive"
 
 
-class Failing:
+class ReapFailures:
     """Which workers cannot be reaped, and when that is worth a line: with the second failure in a
     row (a row may be held for an instant), and then once in TELL_AGAIN_SECONDS."""
 
@@ -77,7 +77,7 @@ class Reaper:
         *,
         clock: Clock,
         on_reaped: Callable[[WorkerSeen, DeathCause], None] = lambda gone, cause: None,
-        on_look: Callable[[Look], None] = lambda look: None,
+        on_look: Callable[[Snapshot], None] = lambda look: None,
         deadlines: Deadlines | None = None,
     ) -> None:
         self._on_reaped = on_reaped
@@ -90,7 +90,7 @@ class Reaper:
         self._observer = Observer()
         self._presence = PresenceObserver()
         self._incarnation: str | None = None  # of the database that the last look has shown
-        self._failing = Failing(clock)
+        self._failing = ReapFailures(clock)
         self._first = True  # nothing has been reconciled yet
 
     async def run_once(self) -> float:
@@ -109,7 +109,7 @@ class Reaper:
         soon = self._presence.pause or LOOK_SECONDS
         return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
 
-    async def _look(self) -> Look:
+    async def _look(self) -> Snapshot:
         try:
             look = await self._store.observe(SLACK_SECONDS)
         except StoreError:
@@ -120,7 +120,7 @@ class Reaper:
             self._incarnation = look.incarnation
         return look
 
-    async def _rescued(self, look: Look, reaped: int) -> StoreError | None:
+    async def _rescued(self, look: Snapshot, reaped: int) -> StoreError | None:
         try:
             if reaped or look.orphans or self._first:
                 await self._reconcile()
@@ -128,7 +128,7 @@ class Reaper:
             return error
         return None
 
-    async def _closed(self, look: Look) -> StoreError | None:
+    async def _closed(self, look: Snapshot) -> StoreError | None:
         try:
             if self._deadlines is not None:
                 await self._deadlines.take(look)

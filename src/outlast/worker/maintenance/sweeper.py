@@ -14,7 +14,7 @@ from collections.abc import Callable
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.store.protocol import Store
-from outlast.store.unannounced import Line, Unannounced, Waiting
+from outlast.store.unannounced import Unannounced, UnannouncedBatch, UnannouncedJobs
 from outlast.store.values import WorkerRef
 from outlast.wakeup.base import Wakeup
 from outlast.wakeup.inbox import Inbox
@@ -34,7 +34,9 @@ class Sweeper:
 
     name = "sweeper"
 
-    def __init__(self, store: Line, messenger: Messenger, *, poll: float, clock: Clock) -> None:
+    def __init__(
+        self, store: UnannouncedJobs, messenger: Messenger, *, poll: float, clock: Clock
+    ) -> None:
         self._store = store
         self._messenger = messenger
         self._poll = poll
@@ -54,7 +56,7 @@ class Sweeper:
         due = math.inf if found.next_due is None else found.next_due
         return max(PAUSE_MIN, min(turn, due, PAUSE_MAX))
 
-    async def sweep(self, grace: float) -> Waiting:
+    async def sweep(self, grace: float) -> UnannouncedBatch:
         """Announce what has waited for ``grace`` seconds; return what was found."""
         cleared, self._cleared = self._cleared, {}
         found = await self._store.waiting(grace, SWEEP_MAX)
@@ -84,7 +86,7 @@ class Passed:
 
     name = "passed"
 
-    def __init__(self, store: Line, inbox: Inbox, me: Callable[[], WorkerRef]) -> None:
+    def __init__(self, store: UnannouncedJobs, inbox: Inbox, me: Callable[[], WorkerRef]) -> None:
         self._store = store
         self._inbox = inbox
         self._me = me

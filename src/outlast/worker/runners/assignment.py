@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.store.protocol import CLAIMS_MAX
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 from outlast.worker.claims.ledger import Running
 from outlast.worker.runners.process import RunnerProcess
 
 Plan = dict[RunnerProcess, list[Running]]
 
 
-class Placing:
+class Assignment:
     """The rules of one pool, for any list of its runners."""
 
     def __init__(self, *, size: int, concurrency: int, queues: list[str]) -> None:
@@ -45,7 +45,7 @@ class Placing:
         alone: int = 0,
         shared: int = 0,
         part: int = CLAIMS_MAX,
-    ) -> list[Room]:
+    ) -> list[ClaimRequest]:
         """Return what fits: idle runners take anything, the others only what shares. ``alone`` and
         ``shared`` more of each kind may wait for a place; of what shares no more than ``part``."""
         fit = self._fit(runners)
@@ -56,7 +56,7 @@ class Placing:
         to_share = min(slots + shared, unanswered + part)
         rooms = [(own | sharing, idle), (own, alone), (sharing, to_share)]
         ordinary = [
-            Room(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
+            ClaimRequest(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
             for tasks, limit in (rooms if own else rooms[2:])
             if tasks and limit > unanswered
         ]
@@ -111,10 +111,10 @@ class Placing:
             return None
         return task in _own(active)
 
-    def room_alone(self, runners: Sequence[RunnerProcess]) -> Room | None:
+    def room_alone(self, runners: Sequence[RunnerProcess]) -> ClaimRequest | None:
         """Return the room for one job that must have the worker to itself."""
         tasks = {name for runner in self.active(runners) for name in runner.tasks}
-        return Room(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
+        return ClaimRequest(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
 
     def place(self, runners: Sequence[RunnerProcess], attempts: Sequence[Running]) -> Plan:
         """Give attempts to runners, which hold their tokens from now on; some may fit nowhere."""
@@ -154,11 +154,11 @@ class Placing:
             runner.exclusive = runner.exclusive or alone
             plan.setdefault(runner, []).append(running)
 
-    def _room_for_suspects(self, spare: Sequence[RunnerProcess]) -> list[Room]:
+    def _room_for_suspects(self, spare: Sequence[RunnerProcess]) -> list[ClaimRequest]:
         if not spare or not spare[0].tasks:
             return []
         limit = min(self._concurrency, CLAIMS_MAX)
-        return [Room(sorted(spare[0].tasks), limit, self._queues, ALONE_IN_RUNNER)]
+        return [ClaimRequest(sorted(spare[0].tasks), limit, self._queues, ALONE_IN_RUNNER)]
 
     def _fit(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
         cohort = self.of_suspects(runners)

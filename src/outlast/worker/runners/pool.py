@@ -18,35 +18,35 @@ from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
-    Ended,
+    AttemptsEnded,
     Hello,
     Pong,
     Reported,
     Restored,
     Run,
     Saved,
-    Saving,
-    Stood,
+    SaveRequest,
+    StackAtLimit,
     Stop,
     ToWorker,
     in_batches,
 )
-from outlast.store.values import Answer, Claimed, Room
-from outlast.worker.base import Savings
+from outlast.store.values import Answer, Claimed, ClaimRequest
+from outlast.worker.base import CheckpointSink
 from outlast.worker.claims.ledger import Ledger, Running
 from outlast.worker.claims.prefetch import (
     TURN_EVERY_SECONDS,
     TURN_SECONDS,
     WAIT_SECONDS_MAX,
-    Ahead,
+    Prefetch,
     linger,
 )
-from outlast.worker.runners.assignment import Placing
+from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.exits import SUPERSEDED, crashed, outcome_of, suspicions_of
 from outlast.worker.runners.process import Death, RunnerProcess
-from outlast.worker.runners.recycling import Wear
-from outlast.worker.runners.responsiveness import Pulse, Pulses
-from outlast.worker.runners.supervisor import Lives
+from outlast.worker.runners.recycling import Recycling
+from outlast.worker.runners.responsiveness import Responsiveness, ResponsivenessMonitor
+from outlast.worker.runners.supervisor import RunnerSupervisor
 
 _CRASHED = OutcomeKind.CRASHED
 _NO_PLACE = Outcome(
@@ -60,7 +60,7 @@ class RunnerPool:
     """Gives claimed attempts to runners, and the ends of what they run to the ledger.
 
     ``trusted``: whether the lease is. ``draining``: nothing new begins. ``on_begin`` is told
-    the newest token of attempts, before they begin. The rest: see ``Lives``.
+    the newest token of attempts, before they begin. The rest: see ``RunnerSupervisor``.
     """
 
     name = "pool"
@@ -70,13 +70,13 @@ class RunnerPool:
         self,
         make: Callable[..., RunnerProcess],
         ledger: Ledger,
-        savings: Savings,
+        checkpoints: CheckpointSink,
         *,
         size: int,
         concurrency: int,
         queues: list[str],
         clock: Clock,
-        wear: Wear,
+        recycling: Recycling,
         trusted: Callable[[], bool],
         draining: Callable[[], bool],
         on_begin: Callable[[int], None],
@@ -86,23 +86,23 @@ class RunnerPool:
         tags: Collection[str] = (),
     ) -> None:
         self._ledger = ledger
-        self._savings = savings
+        self._checkpoints = checkpoints
         self._slots = size * concurrency
-        self._placing = Placing(size=size, concurrency=concurrency, queues=queues)
+        self._assignment = Assignment(size=size, concurrency=concurrency, queues=queues)
         self._clock = clock
-        self._pulses = Pulses(ledger, clock)
-        self._wear = wear
+        self._responsiveness = ResponsivenessMonitor(ledger, clock)
+        self._recycling = recycling
         self._on_begin = on_begin
         self._on_change = on_change
         self._worker_id = 0
         self._trusted = trusted
         self._draining = draining
-        self._lives = Lives(
+        self._supervisor = RunnerSupervisor(
             make,
             size=size,
             tags=tags,
             clock=clock,
-            wear=wear,
+            recycling=recycling,
             beside=self._beside,
             draining=draining,
             on_frame=self._on_frame,
@@ -111,19 +111,19 @@ class RunnerPool:
             on_broken=on_broken,
             on_group=on_group,
         )
-        self.runners = self._lives.runners
-        self._ahead_alone = Ahead(ledger, clock)  # of tasks that have a runner to themselves
-        self._ahead_shared = Ahead(ledger, clock)
+        self.runners = self._supervisor.runners
+        self._prefetch_alone = Prefetch(ledger, clock)  # of tasks that have a runner to themselves
+        self._prefetch_shared = Prefetch(ledger, clock)
         self._next_turn_at = clock.boot() + TURN_EVERY_SECONDS
-        self._aheads = (self._ahead_alone, self._ahead_shared)
+        self._prefetches = (self._prefetch_alone, self._prefetch_shared)
 
     async def run_once(self) -> float | None:
         """Keep the number of runners; look after the unborn and the worn."""
-        return await self._lives.look()
+        return await self._supervisor.look()
 
     def _beside(self) -> int:
         """The runner of a cohort of suspects comes on top of the others and the spare."""
-        return int(self._placing.of_suspects(self.runners) is not None)
+        return int(self._assignment.of_suspects(self.runners) is not None)
 
     # -- what the exchange asks ----------------------------------------------------------------
 
@@ -140,33 +140,33 @@ class RunnerPool:
         active = self._active()
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
-    def rooms(self, unanswered: int) -> list[Room]:
+    def rooms(self, unanswered: int) -> list[ClaimRequest]:
         """Return what fits now and may wait for it, and a room for suspects while a spare runner
         is ready."""
-        alone, shared = (ahead.room() for ahead in self._aheads)
+        alone, shared = (ahead.room() for ahead in self._prefetches)
         if not alone and self._clock.boot() >= self._next_turn_at:
             alone = self._room_for_turn()
-        part = self._ahead_shared.part(self._slots)
-        return self._placing.rooms(self.runners, unanswered, alone, shared, part)
+        part = self._prefetch_shared.part(self._slots)
+        return self._assignment.rooms(self.runners, unanswered, alone, shared, part)
 
     def _room_for_turn(self) -> int:
         """Return the room for one plain function where async tasks fill all runners: a steady
         stream of them would leave none idle."""
-        if not (self._placing.crowds_out(self.runners) and self._empties_soon()):
+        if not (self._assignment.crowds_out(self.runners) and self._empties_soon()):
             return 0
         self._next_turn_at = self._clock.boot() + TURN_EVERY_SECONDS
-        return self._ahead_alone.room_for_turn()
+        return self._prefetch_alone.room_for_turn()
 
     def _empties_soon(self) -> bool:
         """Whether no attempt in the runner to be emptied has run for longer than a turn: else the
         plain function would be given back, and claimed, again and again."""
         since, running = self._clock.boot() - TURN_SECONDS, self._ledger.running
-        held = (running.get(token) for token in self._placing.emptiest(self.runners).tokens)
+        held = (running.get(token) for token in self._assignment.emptiest(self.runners).tokens)
         return all(one is None or one.started_at > since for one in held)
 
-    def room_alone(self, solo: int) -> Room | None:
+    def room_alone(self, solo: int) -> ClaimRequest | None:
         """Return the room for one job that must have this worker to itself."""
-        return self._placing.room_alone(self.runners)
+        return self._assignment.room_alone(self.runners)
 
     def place(self, attempts: list[Running]) -> None:
         """Send attempts to runners; what fits nowhere yet waits, or is released."""
@@ -174,11 +174,11 @@ class RunnerPool:
             self._keep_ahead(running)
         if any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts):
             self._on_change()  # they have taken the spare: another one is wanted
-        self._lives.retire_worn()
+        self._supervisor.retire_worn()
 
     def _sent(self, attempts: list[Running]) -> list[Running]:
         """Send attempts to runners; return those that fit nowhere."""
-        plan = self._placing.place(self.runners, attempts)
+        plan = self._assignment.place(self.runners, attempts)
         for runner, its in plan.items():
             self._start(runner, its)
         if sum(map(len, plan.values())) == len(attempts):
@@ -187,46 +187,48 @@ class RunnerPool:
         return [running for running in attempts if running.token not in placed]
 
     def _keep_ahead(self, running: Running) -> None:
-        alone = self._placing.has_own_runner(self.runners, running.claimed.task)
-        ahead = self._ahead_alone if alone else self._ahead_shared
+        alone = self._assignment.has_own_runner(self.runners, running.claimed.task)
+        ahead = self._prefetch_alone if alone else self._prefetch_shared
         if alone is None or running.claimed.solo or not ahead.put(running):
             self._ledger.end(running.token, _NO_PLACE)
-        self._placing.empty_one(self.runners, wanted=bool(self._ahead_alone))
+        self._assignment.empty_one(self.runners, wanted=bool(self._prefetch_alone))
 
     def linger(self) -> float:
         """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
-        return linger(*self._aheads)
+        return linger(*self._prefetches)
 
     def give_back(self, reason: str) -> None:
         """Give back what was claimed and has not begun."""
-        for ahead in self._aheads:
+        for ahead in self._prefetches:
             ahead.give_back(reason)
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot; what has one by now starts first."""
         self._refill()
-        emptied = self._placing.empty_one(self.runners, wanted=bool(self._ahead_alone))
-        self._ahead_alone.give_back_late(TURN_SECONDS if emptied else WAIT_SECONDS_MAX)
-        self._ahead_shared.give_back_late()
+        emptied = self._assignment.empty_one(self.runners, wanted=bool(self._prefetch_alone))
+        self._prefetch_alone.give_back_late(TURN_SECONDS if emptied else WAIT_SECONDS_MAX)
+        self._prefetch_shared.give_back_late()
 
     def waiting(self) -> int:
         """Return how many attempts were claimed and have not begun."""
-        return sum(map(len, self._aheads))
+        return sum(map(len, self._prefetches))
 
     def _refill(self) -> None:
         """Give free slots to those that wait, while new attempts may begin at all."""
-        if not any(self._aheads):
+        if not any(self._prefetches):
             return
-        if self._lives.closing or self._draining() or not self._trusted():
+        if self._supervisor.closing or self._draining() or not self._trusted():
             self.give_back("the worker takes no more")
             return
-        idle, _ = self._placing.free(self.runners)
-        left = self._sent(self._ahead_alone.take(idle))
-        left += self._sent(self._ahead_shared.take(self._placing.places_to_share(self.runners)))
+        idle, _ = self._assignment.free(self.runners)
+        left = self._sent(self._prefetch_alone.take(idle))
+        left += self._sent(
+            self._prefetch_shared.take(self._assignment.places_to_share(self.runners))
+        )
         for running in left:
             self._ledger.end(running.token, _NO_PLACE)
-        self._placing.empty_one(self.runners, wanted=bool(self._ahead_alone))
-        self._lives.retire_worn()
+        self._assignment.empty_one(self.runners, wanted=bool(self._prefetch_alone))
+        self._supervisor.retire_worn()
 
     def _start(self, runner: RunnerProcess, attempts: list[Running]) -> None:
         self._on_begin(max(running.token for running in attempts))  # before any of them can
@@ -249,7 +251,7 @@ class RunnerPool:
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop; the first reason stays. At a limit it shows its stack first."""
-        for ahead in self._aheads:
+        for ahead in self._prefetches:
             if token in ahead:
                 ahead.stop(token, reason)
         running, runner = self._ledger.running.get(token), self.runner_of(token)
@@ -266,7 +268,7 @@ class RunnerPool:
         if runner is not None and running is not None:
             reason = running.stop_reason or "stop"
             # its neighbours' lease stands, unless the worker trusts none (see deaths.outcome_of)
-            self._lives.kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
+            self._supervisor.kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
 
     def kill_process(self, pid: int, reason: str) -> None:
         """Kill the runner with this pid, if it is still there."""
@@ -276,12 +278,12 @@ class RunnerPool:
 
     def listen(self) -> None:
         """Look whether the runners' event loops turn."""
-        self._pulses.look(self.runners)
+        self._responsiveness.look(self.runners)
 
-    def pulse_of(self, token: int) -> Pulse | None:
+    def responsiveness_of(self, token: int) -> Responsiveness | None:
         """Return the pulse of the attempt's runner."""
         runner = self.runner_of(token)
-        return None if runner is None else self._pulses.of(runner)
+        return None if runner is None else self._responsiveness.of(runner)
 
     def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Kill every runner that has work, unless it is only that of these attempts."""
@@ -293,48 +295,48 @@ class RunnerPool:
     async def close(self) -> None:
         """Let idle runners leave; kill those that do not, and wait until all are gone."""
         self.give_back("the worker stopped")
-        await self._lives.close()
+        await self._supervisor.close()
 
     def give_up(self, tokens: Collection[int]) -> None:
         """Wait no longer for killed runners with these attempts."""
-        self._lives.give_up(tokens)
+        self._supervisor.give_up(tokens)
 
     def runs(self, token: int) -> bool:
         """Whether some runner has this attempt, or it waits for one."""
-        return self.runner_of(token) is not None or any(token in each for each in self._aheads)
+        return self.runner_of(token) is not None or any(token in each for each in self._prefetches)
 
     def runner_of(self, token: int) -> RunnerProcess | None:
         """Return the runner that this attempt runs in."""
         return next((runner for runner in self.runners if token in runner.tokens), None)
 
     def _active(self) -> list[RunnerProcess]:
-        return self._placing.active(self.runners)
+        return self._assignment.active(self.runners)
 
     # -- what runners say ----------------------------------------------------------------------
 
     def _on_frame(self, runner: RunnerProcess, frame: ToWorker) -> None:
-        if isinstance(frame, Ended):
+        if isinstance(frame, AttemptsEnded):
             self._on_ended(runner, frame)
-        elif isinstance(frame, Saving):
+        elif isinstance(frame, SaveRequest):
             self._on_saving(runner, frame)
         elif isinstance(frame, Reported):
             running = self._ledger.running.get(frame.token)
             if running is not None and frame.token in runner.tokens:
-                self._savings.report(running, frame)
+                self._checkpoints.report(running, frame)
         elif isinstance(frame, Pong):
-            self._pulses.answered(runner, frame.seq)
-        elif isinstance(frame, Stood):
+            self._responsiveness.answered(runner, frame.seq)
+        elif isinstance(frame, StackAtLimit):
             if frame.token in runner.tokens and frame.token in self._ledger.running:
                 self._ledger.running[frame.token].stack = frame.stack
         elif isinstance(frame, Restored):
             self._tell_restored(runner, frame)
         elif isinstance(frame, Hello):
-            self._lives.greeted(runner, frame)
+            self._supervisor.greeted(runner, frame)
         else:
-            self._lives.could_not_start(runner, frame)
+            self._supervisor.could_not_start(runner, frame)
 
-    def _on_ended(self, runner: RunnerProcess, frame: Ended) -> None:
-        ahead = self._ahead_alone if runner.exclusive else self._ahead_shared
+    def _on_ended(self, runner: RunnerProcess, frame: AttemptsEnded) -> None:
+        ahead = self._prefetch_alone if runner.exclusive else self._prefetch_shared
         ends = [end for end in frame.ends if end.token in runner.tokens]
         completed = OutcomeKind.COMPLETED
         others = [end for end in ends if end.outcome.kind is not completed]
@@ -351,7 +353,7 @@ class RunnerPool:
         self._ledger.end_all(ends)
         runner.exclusive = runner.exclusive and bool(runner.tokens)
         ahead.freed(len(ends))
-        self._wear.let_go(runner)
+        self._recycling.let_go(runner)
         self._refill()
 
     def _tell_restored(self, runner: RunnerProcess, frame: Restored) -> None:
@@ -379,12 +381,12 @@ class RunnerPool:
         if running.stop_reason in LIMITS:
             running.stack = f"{running.stack}\n\n{runner.stacks()}"
 
-    def _on_saving(self, runner: RunnerProcess, frame: Saving) -> None:
+    def _on_saving(self, runner: RunnerProcess, frame: SaveRequest) -> None:
         running = self._ledger.running.get(frame.token)
         if running is not None and frame.token in runner.tokens:
             if not is_ours(frame.value):  # each later attempt would fail at reading it
                 raise FrameError("a frame with a checkpoint that is no JSON")
-            self._savings.save(runner, running, frame)
+            self._checkpoints.save(runner, running, frame)
         else:  # of a task or thread that has outlived its attempt: it must not wait for ever
             runner.send(Saved(frame.seq, str(Answer.REFUSED)))
 

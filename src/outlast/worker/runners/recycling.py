@@ -23,7 +23,7 @@ FAR_ABOVE = 1.5  # times max_rss: it is killed
 RETIRING_PER_RUNNER = 2  # above that many retiring ones, worn runners go on taking work
 
 
-class Wear:
+class Recycling:
     """Judges a pool's runners by their limits; ``size`` is the pool's."""
 
     def __init__(

@@ -24,7 +24,7 @@ CREDIT_SECONDS_MAX = 5.0  # that a blocked neighbour gets in all: well below a r
 UNANSWERED = "unanswered"
 
 
-class Pulse:
+class Responsiveness:
     """One runner's. ``silent``: seconds, as seen by looks, that a ping was not answered."""
 
     def __init__(self, runner: RunnerProcess, ledger: Ledger, clock: Clock) -> None:
@@ -138,13 +138,13 @@ class Pulse:
                 running.blocked = min(CREDIT_SECONDS_MAX, running.blocked + self.silent)
 
 
-class Pulses:
+class ResponsivenessMonitor:
     """The pulses of all runners that have work."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._of: dict[int, Pulse] = {}  # by pid
+        self._of: dict[int, Responsiveness] = {}  # by pid
 
     def look(self, runners: list[RunnerProcess]) -> None:
         """Look at all runners once."""
@@ -153,9 +153,9 @@ class Pulses:
             if not pulse.ending:
                 pulse.look()
 
-    def of(self, runner: RunnerProcess) -> Pulse:
+    def of(self, runner: RunnerProcess) -> Responsiveness:
         """Return the runner's pulse."""
-        return self._of.get(runner.pid) or Pulse(runner, self._ledger, self._clock)
+        return self._of.get(runner.pid) or Responsiveness(runner, self._ledger, self._clock)
 
     def answered(self, runner: RunnerProcess, seq: int) -> None:
         """Take a runner's answer."""

@@ -17,7 +17,7 @@ BIRTH_SECONDS_MAX = 300.0  # above it, it is ended
 TOO_LATE = "birth"  # what such a runner is killed for
 
 
-class Births:
+class StartupWatch:
     """Judges runners that are not ready yet."""
 
     def __init__(self, clock: Clock) -> None:

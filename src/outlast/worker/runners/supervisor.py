@@ -15,11 +15,11 @@ from outlast.clock import Clock
 from outlast.errors import ApplicationError, FrameError
 from outlast.events import emit
 from outlast.model.crash import LIMITS
-from outlast.runner.protocol import Broken, Hello, ToWorker
+from outlast.runner.protocol import Hello, StartupFailed, ToWorker
 from outlast.worker.base import KILL_SECONDS
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
-from outlast.worker.runners.recycling import Wear
-from outlast.worker.runners.startup import BIRTH_SECONDS_MAX, TOO_LATE, Births
+from outlast.worker.runners.recycling import Recycling
+from outlast.worker.runners.startup import BIRTH_SECONDS_MAX, TOO_LATE, StartupWatch
 from outlast.worker.runners.tags import split_by_tags
 
 BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
@@ -29,7 +29,7 @@ SPARE_AFTER_SECONDS = 2.0
 UNKILLABLE = "unkillable"  # why nothing is given to a runner that was killed and goes on
 
 
-class Lives:
+class RunnerSupervisor:
     """The runners that there are, and whether more are wanted.
 
     ``beside``: how many are wanted on top of the pool's size and the spare. ``on_frame`` hears what
@@ -45,7 +45,7 @@ class Lives:
         size: int,
         tags: Collection[str],
         clock: Clock,
-        wear: Wear,
+        recycling: Recycling,
         beside: Callable[[], int],
         draining: Callable[[], bool],
         on_frame: Callable[[RunnerProcess, ToWorker], None],
@@ -58,7 +58,7 @@ class Lives:
         self._size = size
         self._tags = tags
         self._clock = clock
-        self._wear = wear
+        self._recycling = recycling
         self._beside = beside
         self._draining = draining
         self._on_frame = on_frame
@@ -66,7 +66,7 @@ class Lives:
         self._on_change = on_change
         self._on_broken = on_broken
         self._on_group = on_group
-        self._births = Births(clock)
+        self._startup = StartupWatch(clock)
         self._broken: dict[int, str] = {}  # what runners said that could not start, by pid
         self._births_failed = 0
         self._next_birth_at = 0.0
@@ -83,15 +83,15 @@ class Lives:
         the seconds until the next look; None: until something happens."""
         pauses = [
             await self._fill(),
-            await self._births.look(self.runners),
-            await self._wear.look(self.runners, self.kill),
+            await self._startup.look(self.runners),
+            await self._recycling.look(self.runners, self.kill),
         ]
         self.retire_worn()
         return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _fill(self) -> float | None:
         while not (self.closing or self._draining()) and self._is_missing_one():
-            is_spare = not self._wear.missing(self.runners, -1)
+            is_spare = not self._recycling.missing(self.runners, -1)
             wait = max(self._next_birth_at, is_spare * self._spare_at) - self._clock.boot()
             if wait > 0:
                 return wait
@@ -103,11 +103,11 @@ class Lives:
         nor from their first work, unless one of them has died."""
         if not self._ever_ready and len(self.runners) >= self._size:
             return False
-        return self._wear.missing(self.runners, self._beside())
+        return self._recycling.missing(self.runners, self._beside())
 
     def retire_worn(self) -> None:
         """Retire those that are worn out, unless nobody would step in."""
-        if not (self.closing or self._draining()) and self._wear.retire(self.runners):
+        if not (self.closing or self._draining()) and self._recycling.retire(self.runners):
             self._on_change()
 
     # -- births --------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Lives:
         that no store can hold: each exchange that asks for it would be refused."""
         if any("\x00" in text for info in frame.tasks for text in (info.name, *info.requires)):
             raise FrameError("a frame with a NUL in the name of a task")
-        if not self._ever_ready and (complaint := self._wear.at_rest(runner)):
+        if not self._ever_ready and (complaint := self._recycling.at_rest(runner)):
             self._on_broken(ApplicationError(complaint))
             return
         runner.ready = True
@@ -142,7 +142,7 @@ class Lives:
         self._on_change()
         self.retire_worn()
 
-    def could_not_start(self, runner: RunnerProcess, frame: Broken) -> None:
+    def could_not_start(self, runner: RunnerProcess, frame: StartupFailed) -> None:
         """Note why, for when it has died."""
         self._broken[runner.pid] = f"{frame.message}\n{frame.traceback}".rstrip()
 
@@ -176,7 +176,7 @@ class Lives:
         self._spare_at = 0.0
         self._on_group(runner.pid, False)
         asked = self.closing or runner.quit_at is not None
-        death = msgspec.structs.replace(death, memory=self._wear.explained(runner, death))
+        death = msgspec.structs.replace(death, memory=self._recycling.explained(runner, death))
         emit(
             "runner_stopped" if asked and death.exit_code == 0 else "runner_died",
             pid=death.pid,

@@ -17,7 +17,7 @@ from outlast.model.lease import Trust
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.base import Pool
 from outlast.worker.claims.ledger import Ledger, Running
-from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, Pulse
+from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, Responsiveness
 from outlast.worker.runners.waits import Waits
 
 LOOK_SECONDS = 0.25
@@ -69,7 +69,7 @@ class Watchdog:
             return
         if running.stopped_at is None and not _has_limit(running):
             return  # most attempts, and this is done for each four times a second
-        pulse = self._pool.pulse_of(running.token)
+        pulse = self._pool.responsiveness_of(running.token)
         if pulse is not None and pulse.ending:
             return
         if running.stopped_at is not None:
@@ -94,7 +94,7 @@ class Watchdog:
         emit("attempt_unheld", job_id=running.claimed.job_id, token=running.token)
         self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED, message=UNHELD))
 
-    def _is_unresponsive(self, running: Running, pulse: Pulse) -> bool:
+    def _is_unresponsive(self, running: Running, pulse: Responsiveness) -> bool:
         limit = running.claimed.policy.unresponsive_timeout
         if limit is None or pulse.silent < max(limit, DEAF_SECONDS):
             return False
@@ -104,7 +104,9 @@ class Watchdog:
         pulse.tell()
         return True
 
-    def _judge_unheard(self, running: Running, reason: str, at: float, pulse: Pulse) -> None:
+    def _judge_unheard(
+        self, running: Running, reason: str, at: float, pulse: Responsiveness
+    ) -> None:
         self._pending = True
         pulse.ping()
         if pulse.silent < DEAF_SECONDS or not pulse.knows_blocker():
@@ -115,7 +117,7 @@ class Watchdog:
         elif pulse.silent >= BLOCKED_SECONDS:
             self._judge_blocker(pulse, self._clock.boot() - at)
 
-    def _judge_blocker(self, pulse: Pulse, overdue: float) -> None:
+    def _judge_blocker(self, pulse: Responsiveness, overdue: float) -> None:
         pulse.tell()
         blocker = None if pulse.named is None else self._ledger.running.get(pulse.named)
         if blocker is None:
@@ -130,7 +132,7 @@ class Watchdog:
         self._pool.stop(running.token, reason)
 
 
-def _grace(running: Running, pulse: Pulse | None) -> float:
+def _grace(running: Running, pulse: Responsiveness | None) -> float:
     grace = running.claimed.policy.cancel_grace
     if pulse is None or running.stopped_at is None or pulse.turned_since(running.stopped_at):
         return grace

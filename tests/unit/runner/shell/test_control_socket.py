@@ -16,7 +16,7 @@ import pytest
 from outlast.errors import BadArguments, LostLease, StoreUnavailable, UsageError
 from outlast.model.crash import Progress
 from outlast.runner.shell import control_socket as module
-from outlast.runner.shell.control_socket import Checkpoint, Door, Report, ask
+from outlast.runner.shell.control_socket import CheckpointRequest, ControlSocket, ReportRequest, ask
 from outlast.store.values import Answer
 from tests.unit.test_attempt import FakeLink, attempt_of
 
@@ -30,28 +30,28 @@ def link() -> FakeLink:
 
 
 @pytest.fixture(params=["a name", "a file"])
-async def door(request, link, monkeypatch) -> AsyncIterator[Door]:
+async def door(request, link, monkeypatch) -> AsyncIterator[ControlSocket]:
     if request.param == "a file":
         monkeypatch.setattr(sys, "platform", "darwin")
     elif not sys.platform.startswith("linux"):
         pytest.skip("only Linux has sockets without a file")
-    async with Door(attempt_of(link, max_payload=1000)) as opened:
+    async with ControlSocket(attempt_of(link, max_payload=1000)) as opened:
         yield opened
 
 
-async def say(door: Door, request: Checkpoint | Report) -> None:
+async def say(door: ControlSocket, request: CheckpointRequest | ReportRequest) -> None:
     await asyncio.to_thread(ask, door.address, request)
 
 
 async def test_a_checkpoint_is_saved_and_a_report_is_passed_on(door, link):
-    await say(door, Checkpoint(TOKEN, "page 4"))
-    await say(door, Report(TOKEN, 0.5, "half", "render"))
+    await say(door, CheckpointRequest(TOKEN, "page 4"))
+    await say(door, ReportRequest(TOKEN, 0.5, "half", "render"))
     assert link.saves == [(1, TOKEN, 1, '"page 4"')]
     assert link.reports == [Progress(fraction=0.5, message="half", stage="render")]
 
 
 async def test_who_names_another_token_is_too_late(door, link):
-    for request in (Checkpoint(TOKEN - 1, "x"), Report(TOKEN - 1, 0.5)):
+    for request in (CheckpointRequest(TOKEN - 1, "x"), ReportRequest(TOKEN - 1, 0.5)):
         with pytest.raises(LostLease, match="not the current one"):
             await say(door, request)
     assert (link.saves, link.reports) == ([], [])
@@ -60,24 +60,24 @@ async def test_who_names_another_token_is_too_late(door, link):
 async def test_what_the_store_refuses_is_said(door, link):
     link.answer = Answer.REFUSED
     with pytest.raises(LostLease, match="token 70"):
-        await say(door, Checkpoint(TOKEN, "x"))
+        await say(door, CheckpointRequest(TOKEN, "x"))
     link.answer = Answer.BUSY
     with pytest.raises(StoreUnavailable, match="locked"):
-        await say(door, Checkpoint(TOKEN, "x"))
+        await say(door, CheckpointRequest(TOKEN, "x"))
     with pytest.raises(BadArguments, match="1000 are allowed"):
-        await say(door, Checkpoint(TOKEN, "x" * 2000))
+        await say(door, CheckpointRequest(TOKEN, "x" * 2000))
 
 
 async def test_nobody_is_there_any_more(link):
-    async with Door(attempt_of(link)) as door:
+    async with ControlSocket(attempt_of(link)) as door:
         address = door.address
     with pytest.raises(StoreUnavailable, match="is gone"):
-        await asyncio.to_thread(ask, address, Checkpoint(TOKEN, "x"))
+        await asyncio.to_thread(ask, address, CheckpointRequest(TOKEN, "x"))
 
 
 async def test_a_file_goes_with_its_door(link, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    async with Door(attempt_of(link)) as door:
+    async with ControlSocket(attempt_of(link)) as door:
         folder = Path(door.address).parent
         assert folder.stat().st_mode & 0o077 == 0, "others cannot even look for it"
     assert not folder.exists()
@@ -91,13 +91,13 @@ DEEP = b'{"type":"Report","token":70,"x":' + b"[" * 5_000 + b"\n"
 )
 async def test_what_is_not_understood_is_said_and_the_next_one_is_served(door, link, line):
     assert b"not understood" in await asyncio.to_thread(exchange, door.address, line)
-    await say(door, Report(TOKEN, 1.0))
+    await say(door, ReportRequest(TOKEN, 1.0))
     assert len(link.reports) == 1
 
 
 async def test_a_line_without_end_is_cut_off(door, link):
     assert await asyncio.to_thread(exchange, door.address, b"x" * (module.REQUEST_MAX * 2)) == b""
-    await say(door, Report(TOKEN, 1.0))
+    await say(door, ReportRequest(TOKEN, 1.0))
 
 
 async def test_other_users_are_not_served(door, link, monkeypatch):
@@ -106,7 +106,7 @@ async def test_other_users_are_not_served(door, link, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     monkeypatch.setattr(struct, "unpack", lambda *_: (1, 999, 999))
     with pytest.raises(UsageError, match="own user"):
-        await say(door, Checkpoint(TOKEN, "x"))
+        await say(door, CheckpointRequest(TOKEN, "x"))
     assert link.saves == []
 
 
@@ -131,13 +131,13 @@ async def test_an_answer_that_is_none_is_an_error_of_the_store(answer, tmp_path)
     address = str(tmp_path / "door")
     async with await asyncio.start_unix_server(answers, address):
         with pytest.raises(StoreUnavailable, match="not understood"):
-            await asyncio.to_thread(ask, address, Report(TOKEN, 1.0))
+            await asyncio.to_thread(ask, address, ReportRequest(TOKEN, 1.0))
 
 
 async def test_an_error_that_nobody_foresaw_is_told_as_one_of_the_store(door, link, monkeypatch):
     monkeypatch.setattr(link, "save", lambda *_: 1 / 0)
     with pytest.raises(StoreUnavailable, match="division"):
-        await say(door, Checkpoint(TOKEN, "x"))
+        await say(door, CheckpointRequest(TOKEN, "x"))
 
 
 def test_errors_have_the_names_under_which_they_travel():
@@ -169,7 +169,7 @@ async def test_of_another_user_not_a_byte_is_read(door, monkeypatch):
 async def test_who_sends_nothing_is_cut_off(door, link, monkeypatch):
     monkeypatch.setattr(module, "REQUEST_SECONDS", 0.05)
     assert await asyncio.to_thread(heard_at, door.address, b"half a li") == b""
-    await say(door, Report(TOKEN, 1.0))
+    await say(door, ReportRequest(TOKEN, 1.0))
 
 
 async def test_callers_at_once_are_bounded_and_the_next_is_told(door, link, monkeypatch):
@@ -180,9 +180,9 @@ async def test_callers_at_once_are_bounded_and_the_next_is_told(door, link, monk
     while door._callers < 2:
         await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="ask again"):
-        await say(door, Report(TOKEN, 1.0))
+        await say(door, ReportRequest(TOKEN, 1.0))
     for each in waiting:
         each.close()
     while door._callers:
         await asyncio.sleep(0)
-    await say(door, Report(TOKEN, 1.0))
+    await say(door, ReportRequest(TOKEN, 1.0))

@@ -91,9 +91,9 @@ def test_an_unknown_kind_of_connection_names_the_known_ones(lite, connection):
 
 LOADED = """
 import sys, outlast
-from outlast.store.foreign.drivers import way_into
+from outlast.store.foreign.drivers import open_driver
 try:
-    way_into(object())
+    open_driver(object())
 except outlast.OutlastError:
     print(sorted({"asyncpg", "psycopg", "sqlalchemy", "django", "aiosqlite"} & set(sys.modules)))
 """

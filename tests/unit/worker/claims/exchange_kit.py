@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from outlast.store.values import Room, WorkerRef
+from outlast.store.values import ClaimRequest, WorkerRef
 from outlast.testing import ManualClock
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.claims.checkpoints import Savings
+from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
 from tests.unit.worker.worker_kit import COMPLETED, FakePool, FakeStore, claimed, new_ledger
 
@@ -40,13 +40,13 @@ class Bench:
         self.ledger = new_ledger(self.clock)
         self.pool = FakePool(self.ledger, slots)
         self.holder = Holder(self.store)
-        self.savings = Savings(self.store, self.ledger, on_pending=lambda: None)  # type: ignore[arg-type]
+        self.checkpoints = CheckpointWriter(self.store, self.ledger, on_pending=lambda: None)  # type: ignore[arg-type]
         self.exchange = Exchange(
             self.store,  # type: ignore[arg-type]
             self.ledger,
             self.pool,
             self.holder,
-            self.savings,
+            self.checkpoints,
             clock=self.clock,
             poll=POLL,
             look_every=LOOK,
@@ -63,7 +63,7 @@ class Bench:
     def handed_in(self) -> list[list[int]]:
         return [tokens for verb, (tokens, _) in self._exchanges() if tokens]
 
-    def rooms(self) -> list[list[Room]]:
+    def rooms(self) -> list[list[ClaimRequest]]:
         return [rooms for _, (_, rooms) in self._exchanges()]
 
     def _exchanges(self):

@@ -8,11 +8,11 @@ import pytest
 
 from outlast.errors import BadData, StoreUnavailable
 from outlast.model.crash import CrashKind, Progress, hiding
-from outlast.runner.protocol import Reported, Saved, Saving
+from outlast.runner.protocol import Reported, Saved, SaveRequest
 from outlast.store.values import Answer, Save
 from outlast.testing import ManualClock
 from outlast.worker.claims import checkpoints as module
-from outlast.worker.claims.checkpoints import Savings
+from outlast.worker.claims.checkpoints import CheckpointWriter
 from tests.unit.worker.worker_kit import COMPLETED, FakeStore, claimed, crash, heard, new_ledger
 
 
@@ -23,7 +23,7 @@ class Desk:
         self.store = FakeStore()
         self.ledger = new_ledger(ManualClock())
         self.pending = 0
-        self.savings = Savings(self.store, self.ledger, on_pending=self._on_pending)  # type: ignore[arg-type]
+        self.checkpoints = CheckpointWriter(self.store, self.ledger, on_pending=self._on_pending)  # type: ignore[arg-type]
         self.answers: list[tuple[int, str]] = []
         for token in (1, 2, 3):
             self.ledger.claim([claimed(token, losses=9)])
@@ -32,13 +32,13 @@ class Desk:
         self.pending += 1
 
     def save(self, token: int, number: int = 1, value: str = '{"n":1}') -> None:
-        self.savings.add(
+        self.checkpoints.add(
             Save(token, token, number, value), lambda word: self.answers.append((token, word))
         )
 
     def report(self, token: int, fraction: float) -> None:
         running = self.ledger.running[token]
-        self.savings.report(running, Reported(token, Progress(fraction)))
+        self.checkpoints.report(running, Reported(token, Progress(fraction)))
 
     def losses(self, token: int) -> int:
         self.ledger.end(token, crash(CrashKind.LOST_LEASE))
@@ -54,10 +54,10 @@ async def test_saves_that_wait_go_together_and_each_is_answered(desk):
     for token in (1, 2, 3):
         desk.save(token)
     assert desk.pending == 3
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert desk.store.calls == [("checkpoint", [(1, 1), (2, 1), (3, 1)])]
     assert desk.answers == [(1, "accepted"), (2, "accepted"), (3, "accepted")]
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert len(desk.store.calls) == 1
 
 
@@ -69,8 +69,8 @@ async def test_a_runner_is_answered_with_the_number_of_its_frame(desk):
             self.sent.append(frame)
 
     running = desk.ledger.running[2]
-    desk.savings.save(Runner(), running, Saving(seq=77, token=2, number=5, value="1"))
-    await desk.savings.run_once()
+    desk.checkpoints.save(Runner(), running, SaveRequest(seq=77, token=2, number=5, value="1"))
+    await desk.checkpoints.run_once()
     assert Runner.sent == [Saved(77, "accepted")]
 
 
@@ -78,7 +78,7 @@ async def test_batches_are_bounded(desk, monkeypatch):
     monkeypatch.setattr(module, "SAVES_MAX", 2)
     for number in range(1, 6):
         desk.save(1, number)
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert [len(saves) for _, saves in desk.store.calls] == [2, 2, 1]
     assert len(desk.answers) == 5
 
@@ -87,11 +87,11 @@ async def test_batches_are_bounded_in_bytes(desk, monkeypatch):
     monkeypatch.setattr(module, "TRIP_BYTES", 15)  # a save has seven
     for number in range(1, 6):
         desk.save(1, number)
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert [len(saves) for _, saves in desk.store.calls] == [2, 2, 1]
     monkeypatch.setattr(module, "TRIP_BYTES", 0)
     desk.save(1, 6)
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert len(desk.answers) == 6
 
 
@@ -99,9 +99,9 @@ async def test_a_save_is_answered_only_once_the_store_has_it(desk):
     desk.save(1)
     desk.store.saves = [StoreUnavailable("broke off")]
     with pytest.raises(StoreUnavailable):
-        await desk.savings.run_once()
+        await desk.checkpoints.run_once()
     assert desk.answers == []
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert desk.answers == [(1, "accepted")]
 
 
@@ -109,7 +109,7 @@ async def test_an_accepted_checkpoint_forgives_losses(desk):
     desk.save(1)
     desk.save(2)
     desk.store.saves = [[Answer.ACCEPTED, Answer.REFUSED]]
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert (desk.losses(1), desk.losses(2)) == (1, 10)
 
 
@@ -118,8 +118,8 @@ async def test_a_save_whose_first_answer_was_lost_forgives_losses_as_well(desk):
     desk.save(1)
     desk.store.saves = [StoreUnavailable("the reply was cut"), [Answer.ALREADY]]
     with pytest.raises(StoreUnavailable):
-        await desk.savings.run_once()
-    await desk.savings.run_once()
+        await desk.checkpoints.run_once()
+    await desk.checkpoints.run_once()
     assert desk.answers == [(1, "already")]
     assert desk.losses(1) == 1
 
@@ -129,7 +129,7 @@ async def test_a_checkpoint_that_the_store_cannot_take_spoils_no_other(desk):
         desk.save(token)
     bad = BadData("a NUL byte")
     desk.store.saves = [bad, [Answer.ACCEPTED], bad, [Answer.ACCEPTED]]
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert desk.answers == [(1, "accepted"), (2, "rejected"), (3, "accepted")]
 
 
@@ -138,13 +138,13 @@ async def test_a_locked_row_is_asked_again_and_holds_nobody_else_up(desk):
     desk.save(2)
     desk.report(3, 0.5)
     desk.store.saves = [[Answer.BUSY, Answer.ACCEPTED], [Answer.BUSY]]
-    pause = await desk.savings.run_once()
+    pause = await desk.checkpoints.run_once()
     assert desk.answers == [(2, "accepted")]
     assert desk.store.verbs() == ["checkpoint", "progress"]
     assert pause == module.BUSY_PAUSE_SECONDS
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert desk.answers == [(2, "accepted")]
-    assert await desk.savings.run_once() == module.FLUSH_SECONDS
+    assert await desk.checkpoints.run_once() == module.FLUSH_SECONDS
     assert desk.answers == [(2, "accepted"), (1, "accepted")]
 
 
@@ -152,7 +152,7 @@ async def test_a_save_of_an_attempt_that_has_ended_is_answered_so_that_nobody_wa
     desk.save(1)
     desk.save(2)
     desk.ledger.end(1, COMPLETED)
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert desk.store.calls == [("checkpoint", [(2, 1)])]
     assert desk.answers == [(1, "refused"), (2, "accepted")]
 
@@ -161,9 +161,9 @@ async def test_only_the_latest_report_of_each_attempt_is_written(desk):
     desk.report(1, 0.1)
     desk.report(1, 0.2)
     desk.report(2, 0.3)
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert [(r.token, r.progress.fraction) for r in desk.store.reports] == [(1, 0.2), (2, 0.3)]
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert len(desk.store.reports) == 2
 
 
@@ -173,19 +173,19 @@ async def test_the_report_of_an_attempt_that_has_ended_is_left_to_its_end(desk):
     desk.ledger.end(1, COMPLETED)
     desk.ledger.end(2, COMPLETED)
     desk.ledger.answered(desk.ledger.take(1), [Answer.ACCEPTED])
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert [report.token for report in desk.store.reports] == [3]
-    await desk.savings.report_last([2])
+    await desk.checkpoints.report_last([2])
     assert [report.token for report in desk.store.reports] == [3, 2]
-    assert desk.savings._reports == {}, "that of the first came too late"
+    assert desk.checkpoints._reports == {}, "that of the first came too late"
 
 
 async def test_the_last_words_of_attempts_that_end_are_written_at_once_and_alone(desk):
     desk.report(1, 1.0)
     desk.report(2, 0.5)
-    await desk.savings.report_last([1, 3])
+    await desk.checkpoints.report_last([1, 3])
     assert [(r.token, r.progress.fraction) for r in desk.store.reports] == [(1, 1.0)]
-    await desk.savings.report_last([1, 3])
+    await desk.checkpoints.report_last([1, 3])
     assert desk.store.verbs() == ["progress"], "what has said nothing costs no trip"
 
 
@@ -199,9 +199,9 @@ async def test_the_last_words_wait_for_those_that_are_under_way(desk):
 
     desk.store.progress = slow
     desk.report(1, 0.5)
-    writing = asyncio.create_task(desk.savings.run_once())
+    writing = asyncio.create_task(desk.checkpoints.run_once())
     await asyncio.sleep(0)
-    last = asyncio.create_task(desk.savings.report_last([1]))
+    last = asyncio.create_task(desk.checkpoints.report_last([1]))
     await asyncio.sleep(0)
     assert not last.done()
     gate.set()
@@ -218,7 +218,7 @@ async def test_last_words_that_cannot_be_written_hold_no_end_up(desk, error):
 
     desk.store.progress = breaks
     desk.report(1, 1.0)
-    await desk.savings.report_last([1])
+    await desk.checkpoints.report_last([1])
 
 
 async def test_last_words_that_take_long_hold_no_end_up(desk, monkeypatch):
@@ -228,7 +228,7 @@ async def test_last_words_that_take_long_hold_no_end_up(desk, monkeypatch):
     monkeypatch.setattr(module, "LAST_SECONDS", 0.0)
     desk.store.progress = hangs
     desk.report(1, 1.0)
-    await desk.savings.report_last([1])
+    await desk.checkpoints.report_last([1])
 
 
 async def test_a_report_that_the_store_cannot_take_is_dropped(desk):
@@ -238,8 +238,8 @@ async def test_a_report_that_the_store_cannot_take_is_dropped(desk):
     desk.store.progress = refuses
     desk.report(1, 0.1)
     with heard() as names:
-        await desk.savings.run_once()
-        await desk.savings.run_once()
+        await desk.checkpoints.run_once()
+        await desk.checkpoints.run_once()
     assert names == ["progress_rejected"]
 
 
@@ -254,9 +254,9 @@ async def test_a_report_that_broke_off_is_written_again_unless_there_is_a_later_
     desk.report(1, 0.1)
     desk.report(2, 0.2)
     with pytest.raises(StoreUnavailable):
-        await desk.savings.run_once()
+        await desk.checkpoints.run_once()
     desk.store.progress = working
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert sorted((r.token, r.progress.fraction) for r in desk.store.reports) == [
         (1, 0.9),
         (2, 0.2),
@@ -265,14 +265,14 @@ async def test_a_report_that_broke_off_is_written_again_unless_there_is_a_later_
 
 async def test_no_save_waits_for_a_worker_that_has_left(desk):
     desk.save(1)
-    desk.savings.close()
+    desk.checkpoints.close()
     desk.save(2)
     assert desk.answers == [(1, "refused"), (2, "refused")]
-    await desk.savings.run_once()
+    await desk.checkpoints.run_once()
     assert desk.store.calls == []
 
 
 async def test_what_is_to_be_hidden_is_hidden_before_progress_is_written(desk):
     desk.ledger._hide_patterns = hiding(["s3cret"])
-    desk.savings.report(desk.ledger.running[1], Reported(1, Progress(0.5, "a s3cret")))
-    assert desk.savings._reports[1].progress == Progress(0.5, "a [redacted]")
+    desk.checkpoints.report(desk.ledger.running[1], Reported(1, Progress(0.5, "a s3cret")))
+    assert desk.checkpoints._reports[1].progress == Progress(0.5, "a [redacted]")

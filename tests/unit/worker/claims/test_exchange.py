@@ -15,7 +15,7 @@ from outlast.model.lease import LOOK_SECONDS
 from outlast.model.lifecycle import Transition
 from outlast.runner.protocol import Reported
 from outlast.store.protocol import OUTCOMES_MAX
-from outlast.store.values import Answer, Exchanged, Look, Room, WorkerRef
+from outlast.store.values import Answer, ClaimRequest, Exchanged, Snapshot, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.exchange import BUSY_PAUSE_SECONDS, LEFT_OPEN_SECONDS, TOLD
 from tests.unit.worker.claims.exchange_kit import LOOK, POLL, RECONCILE, Bench
@@ -34,7 +34,7 @@ async def test_what_ended_goes_in_and_what_can_run_comes_out_in_one_trip(bench):
     bench.ends(1, 2)
     bench.store.script = [accepted(2, claimed=[claimed(3), claimed(4)])]
     await bench.exchange.run_once()
-    assert bench.store.calls == [("exchange", ([1, 2], [Room(["t"], 10)]))]
+    assert bench.store.calls == [("exchange", ([1, 2], [ClaimRequest(["t"], 10)]))]
     assert bench.pool.placed == [3, 4]
     assert bench.ledger.held() == {3, 4}
 
@@ -270,7 +270,7 @@ async def test_what_was_claimed_under_an_earlier_registration_is_not_started(ben
 
 
 def look(**fields):
-    return Look(workers=[], orphans=False, overdue=False, now=0.0, **fields)
+    return Snapshot(workers=[], orphans=False, overdue=False, now=0.0, **fields)
 
 
 async def test_an_idle_worker_makes_few_trips_where_looks_tell_what_is_new(bench):
@@ -318,7 +318,7 @@ async def test_after_a_trip_without_room_it_looks_as_soon_as_there_is_some_for_a
     assert not inbox.has_room()
     bench.pool.slots = 10
     await bench.exchange.run_once()
-    assert bench.rooms()[1:] == [[Room(["t"], 10)]]
+    assert bench.rooms()[1:] == [[ClaimRequest(["t"], 10)]]
     assert inbox.has_room()
     await bench.exchange.run_once()
     assert len(bench.rooms()) == 2, "from now on it would be told"
@@ -406,7 +406,7 @@ async def test_one_poison_end_is_found_and_ended_and_the_others_are_written(benc
     assert sorted(end.token for end in accepted_ends) == [1, 2, 3, 4, 5, 6, 7]
     assert [end.token for end in accepted_ends if end.outcome == "rejected_result"] == [5]
     assert bench.ledger.is_empty()
-    assert bench.rooms()[-1] == [Room(["t"], 10)], "and what can run next is taken"
+    assert bench.rooms()[-1] == [ClaimRequest(["t"], 10)], "and what can run next is taken"
 
 
 async def test_every_end_may_be_poison(bench):
@@ -427,7 +427,7 @@ async def test_rooms_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench
 
 async def test_a_full_worker_looks_for_suspects_at_each_poll_and_not_at_each_hint():
     bench = Bench()
-    bench.pool.rooms = lambda unanswered: [Room(["t"], 3, solo=1)]  # type: ignore[method-assign]
+    bench.pool.rooms = lambda unanswered: [ClaimRequest(["t"], 3, solo=1)]  # type: ignore[method-assign]
     await bench.exchange.run_once()
     assert len(bench.rooms()) == 1
     bench.exchange.hint()
@@ -443,7 +443,7 @@ async def test_an_empty_worker_goes_on_at_once_to_the_job_that_needs_it_alone():
     bench.store.script = [accepted(0, solo_waiting=2)]
     assert await bench.exchange.run_once() == 0.0
     await bench.exchange.run_once()
-    assert bench.rooms()[-1] == [Room(["t"], 1, solo=2)]
+    assert bench.rooms()[-1] == [ClaimRequest(["t"], 1, solo=2)]
 
 
 # ---------------------------------------------------------------------------- the loser stops
@@ -481,7 +481,7 @@ async def test_ends_gather_for_a_trip_while_enough_waits_for_slots():
 
 async def test_what_an_attempt_has_said_last_goes_before_its_end(bench):
     (running,) = bench.ledger.claim([claimed(1)])
-    bench.savings.report(running, Reported(1, Progress(1.0)))
+    bench.checkpoints.report(running, Reported(1, Progress(1.0)))
     bench.ledger.end(1, COMPLETED)
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["progress", "exchange"]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 from outlast.testing import ManualClock
-from outlast.worker.claims.exclusive import TURN_EVERY_SECONDS, TURN_SECONDS, VAIN_SECONDS, Alone
+from outlast.worker.claims.exclusive import (
+    TURN_EVERY_SECONDS,
+    TURN_SECONDS,
+    VAIN_SECONDS,
+    ExclusiveClaim,
+)
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, new_ledger
 
-USUAL = [Room(["t"], 5)]
-ALONE = Room(["t"], 1, solo=2)
+USUAL = [ClaimRequest(["t"], 5)]
+ALONE = ClaimRequest(["t"], 1, solo=2)
 WAITS = accepted(0, solo_waiting=2)
 
 
@@ -19,10 +24,10 @@ class Bench:
     def __init__(self, least: int = ALONE_IN_WORKER) -> None:
         self.clock = ManualClock(boot=1000.0)
         self.ledger = new_ledger(self.clock)
-        self.alone = Alone(self.ledger, self.clock, least)
+        self.alone = ExclusiveClaim(self.ledger, self.clock, least)
 
-    def rooms(self) -> list[Room]:
-        return self.alone.rooms(lambda: USUAL, lambda solo: Room(["t"], 1, solo=solo))
+    def rooms(self) -> list[ClaimRequest]:
+        return self.alone.rooms(lambda: USUAL, lambda solo: ClaimRequest(["t"], 1, solo=solo))
 
     def trip(self, reply) -> bool:
         """Ask for what there is room for, and hear the reply."""
@@ -122,6 +127,6 @@ def test_a_suspect_of_a_runner_is_no_business_of_the_whole_worker_unless_it_is_i
     assert Bench().trip(accepted(0, solo_waiting=1)) is False
     local = Bench(ALONE_IN_RUNNER)
     assert local.trip(accepted(0, solo_waiting=1)) is True
-    assert local.rooms() == [Room(["t"], 1, solo=1)]
+    assert local.rooms() == [ClaimRequest(["t"], 1, solo=1)]
     local.runs(1, solo=1)
     assert local.rooms() == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outlast.model.job import Policy, State
-from outlast.runner.protocol import End, Ended, Stop
-from outlast.store.values import Room
+from outlast.runner.protocol import AttemptsEnded, End, Stop
+from outlast.store.values import ClaimRequest
 from outlast.testing import ManualClock
 from outlast.worker.claims.prefetch import (
     HORIZON_SECONDS,
@@ -15,7 +15,7 @@ from outlast.worker.claims.prefetch import (
     TURN_EVERY_SECONDS,
     TURN_SECONDS,
     WAIT_SECONDS_MAX,
-    Ahead,
+    Prefetch,
     linger,
 )
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
@@ -29,7 +29,7 @@ AHEAD = int(RATE * HORIZON_SECONDS)
 async def busy(**tasks: bool) -> Bench:
     """A pool whose attempts have lately ended at ``RATE``, with every slot taken."""
     bench = await Bench().ready(**tasks)
-    for ahead in bench.pool._aheads:
+    for ahead in bench.pool._prefetches:
         ahead.freed(100)
     bench.clock.advance(RATE_SECONDS)
     return bench
@@ -38,7 +38,7 @@ async def busy(**tasks: bool) -> Bench:
 async def full_of_shared() -> Bench:
     bench = await busy(shared=False)
     half = (SLOTS + AHEAD) // 2
-    assert bench.rooms(0) == [Room([SHARED], half, [])], "the other half runs meanwhile"
+    assert bench.rooms(0) == [ClaimRequest([SHARED], half, [])], "the other half runs meanwhile"
     bench.place(*(shared(n) for n in range(SLOTS + AHEAD)))
     assert bench.pool.waiting() == AHEAD
     assert bench.ends() == []
@@ -49,7 +49,7 @@ def ended(bench: Bench, *tokens: int) -> None:
     for token in tokens:
         runner = bench.pool.runner_of(token)
         assert runner is not None
-        runner.says(Ended([End(token, COMPLETED)]))  # type: ignore[attr-defined]
+        runner.says(AttemptsEnded([End(token, COMPLETED)]))  # type: ignore[attr-defined]
 
 
 async def test_what_has_a_timeout_does_not_begin_after_the_longest_wait() -> None:
@@ -57,7 +57,7 @@ async def test_what_has_a_timeout_does_not_begin_after_the_longest_wait() -> Non
     clock = ManualClock(boot=0.0)
     ledger = new_ledger(clock)
     limited = Policy(timeout=3.0)
-    ahead = Ahead(ledger, clock)
+    ahead = Prefetch(ledger, clock)
     ahead.line_up(ledger.claim([claimed(1, policy=limited), claimed(2)]))
     clock.advance(TURN_SECONDS)
     ahead.line_up(ledger.claim([claimed(3, policy=limited)]))
@@ -112,7 +112,7 @@ async def test_what_waits_to_share_takes_a_runner_that_has_become_idle_beside_pl
     bench.rooms(0)
     bench.place(*(shared(n) for n in range(SLOTS + AHEAD)))
     runner = bench.runners[0]
-    runner.says(Ended([End(token, COMPLETED) for token in sorted(runner.tokens)]))
+    runner.says(AttemptsEnded([End(token, COMPLETED) for token in sorted(runner.tokens)]))
     assert len(runner.tokens) == CONCURRENCY, "though nothing ran in it any more"
     assert bench.pool.waiting() == AHEAD - CONCURRENCY
 
@@ -150,7 +150,7 @@ async def test_nothing_that_waits_begins_once_the_worker_takes_no_more(why: str)
     if why == "draining":
         bench.draining = True
     elif why == "closing":
-        bench.pool._lives.closing = True
+        bench.pool._supervisor.closing = True
     else:
         bench.trusted = False
     ended(bench, 0)
@@ -182,7 +182,7 @@ async def test_what_waits_for_slots_that_became_slow_is_given_back() -> None:
 async def test_what_waits_longer_on_a_slow_machine_is_kept_while_slots_come_free() -> None:
     bench = await full_of_shared()
     bench.clock.advance(WAIT_SECONDS_MAX)
-    bench.pool._ahead_shared.freed(1000)
+    bench.pool._prefetch_shared.freed(1000)
     bench.clock.advance(RATE_SECONDS * 1.5)
     bench.pool.give_back_late()
     assert bench.ends() == []
@@ -191,7 +191,7 @@ async def test_what_waits_longer_on_a_slow_machine_is_kept_while_slots_come_free
 def test_ends_gather_only_while_enough_waits() -> None:
     clock = ManualClock(boot=0.0)
     ledger = new_ledger(clock)
-    ahead, idle = Ahead(ledger, clock), Ahead(ledger, clock)
+    ahead, idle = Prefetch(ledger, clock), Prefetch(ledger, clock)
     assert linger(ahead, idle) == 0.0, "an idle pool hands in at once"
     ahead.freed(100)
     clock.advance(RATE_SECONDS)
@@ -220,11 +220,13 @@ async def crowded() -> Bench:
 async def test_async_tasks_that_fill_all_runners_leave_turns_to_plain_functions() -> None:
     bench = await crowded()
     bench.clock.advance(TURN_EVERY_SECONDS)
-    assert bench.rooms(0) == [Room([OWN], 1, [])]
+    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])]
     assert bench.rooms(0) == [], "one at a time, and not at each look"
     bench.rooms(0)
     bench.clock.advance(TURN_EVERY_SECONDS)
-    assert bench.rooms(0) == [Room([OWN], 1, [])], "nothing came: no runner was kept from work"
+    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])], (
+        "nothing came: no runner was kept from work"
+    )
     bench.place(own(100))
     ended(bench, 0)
     (emptied,) = [each for each in bench.runners if len(each.tokens) == CONCURRENCY - 1]
@@ -234,7 +236,7 @@ async def test_async_tasks_that_fill_all_runners_leave_turns_to_plain_functions(
     assert emptied.tokens == {100}
     assert emptied.exclusive
     ended(bench, 100)
-    assert Room([OWN, SHARED], 1, []) in bench.rooms(0), "its turn is over"
+    assert ClaimRequest([OWN, SHARED], 1, []) in bench.rooms(0), "its turn is over"
 
 
 async def test_a_plain_function_is_given_back_where_no_runner_can_be_emptied() -> None:
@@ -262,4 +264,4 @@ async def test_no_turn_is_tried_where_attempts_run_for_longer_than_one() -> None
     for token in range(1, CONCURRENCY):
         ended(bench, token)
         bench.place(shared(200 + token))
-    assert bench.rooms(0) == [Room([OWN], 1, [])], "one runner has turned over meanwhile"
+    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])], "one runner has turned over meanwhile"

@@ -20,7 +20,7 @@ from outlast.model.lease import Presence as Seen
 from outlast.store.presence import SWITCHED_OFF, NoPresence, open_presence
 from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.testing import ManualClock
-from outlast.worker.lease.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, Presence
+from outlast.worker.lease.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, PresenceKeeper
 from tests.unit.worker.worker_kit import heard_fields
 
 
@@ -179,7 +179,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(boot=0.0)
         self.lock, self.row, self.me = Lock(), Row(), WorkerRef(1, 1)
-        self.duty = Presence(
+        self.duty = PresenceKeeper(
             self.lock,
             self.row,  # type: ignore[arg-type]
             lambda: self.me,

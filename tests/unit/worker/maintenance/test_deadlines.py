@@ -18,7 +18,7 @@ from outlast.model.lease import (
     patience,
 )
 from outlast.model.lifecycle import Transition
-from outlast.store.values import Late, Look, Orphan, WorkerSeen
+from outlast.store.values import Orphan, OverdueAttempt, Snapshot, WorkerSeen
 from outlast.testing import ManualClock
 from outlast.worker.claims.prefetch import TURN_SECONDS
 from outlast.worker.maintenance.deadlines import SLACK_BEATS, SLACK_SECONDS, Deadlines
@@ -68,12 +68,12 @@ class Shop:
         self.policy = Policy(**policy)
         self.deadline = self.now + (self.policy.timeout or 0.0)
 
-    async def observe(self, slack: float) -> Look:
+    async def observe(self, slack: float) -> Snapshot:
         if self.broken:
             raise StoreUnavailable("gone")
         late = self.deadline is not None and self.now - self.deadline > slack
         workers = [] if self.gone else [self.worker()]
-        return Look(workers=workers, orphans=False, overdue=late, now=self.now)
+        return Snapshot(workers=workers, orphans=False, overdue=late, now=self.now)
 
     def worker(self) -> WorkerSeen:
         """The worker of the attempt, which beats unless it is paused."""
@@ -97,10 +97,12 @@ class Shop:
         """Leave the worker: its lease is not what is tested here."""
         return False
 
-    async def overdue(self, slack: float) -> list[Late]:
+    async def overdue(self, slack: float) -> list[OverdueAttempt]:
         self.looked_closer += 1
         late = (
-            [] if self.deadline is None else [Late(1, 7, 3, self.now - self.deadline, self.policy)]
+            []
+            if self.deadline is None
+            else [OverdueAttempt(1, 7, 3, self.now - self.deadline, self.policy)]
         )
         return [one for one in late if one.seconds > slack]
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from outlast.worker.maintenance.pid1 import Undertaker, dead_children
+from outlast.worker.maintenance.pid1 import Pid1, dead_children
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -23,21 +23,21 @@ async def died() -> subprocess.Popen[bytes]:
 
 async def test_a_dead_child_is_buried_at_the_second_look():
     known = dead_children()  # of whoever else runs in this process
-    undertaker = Undertaker(lambda: known)
+    pid1 = Pid1(lambda: known)
     child = await died()
-    await undertaker.run_once()
+    await pid1.run_once()
     assert child.pid in dead_children()
-    await undertaker.run_once()
+    await pid1.run_once()
     assert child.pid not in dead_children()
     child.wait()
 
 
 async def test_a_known_child_is_left_to_who_started_it():
     known = dead_children()
-    undertaker = Undertaker(lambda: known)
+    pid1 = Pid1(lambda: known)
     child = await died()
     known.add(child.pid)
     for _ in range(3):
-        await undertaker.run_once()
+        await pid1.run_once()
     assert child.pid in dead_children()
     child.wait()

@@ -15,7 +15,7 @@ from outlast.model.lease import LOOK_SECONDS, DeathCause, Presence
 from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.store.protocol import ORPHANS_MAX
-from outlast.store.values import Look, Orphan, WorkerSeen
+from outlast.store.values import Orphan, Snapshot, WorkerSeen
 from outlast.testing import ManualClock
 from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.service import Service
@@ -71,12 +71,12 @@ class Rows:
         self.decided: list[Any] = []
         self.reclaims = 0
 
-    async def observe(self, slack: float) -> Look:
+    async def observe(self, slack: float) -> Snapshot:
         if self.fails:
             raise StoreUnavailable("away")
         if self.errors:
             raise self.errors.pop()
-        return Look(
+        return Snapshot(
             workers=list(self.workers),
             orphans=bool(self.orphans),
             overdue=False,

@@ -9,10 +9,10 @@ from outlast.errors import ApplicationError
 from outlast.model.lifecycle import Transition
 from outlast.runner import protocol
 from outlast.runner.protocol import Hello, Run, TaskInfo
-from outlast.store.values import Claimed, Room
+from outlast.store.values import Claimed, ClaimRequest
 from outlast.testing import ManualClock
 from outlast.worker.runners.pool import RunnerPool
-from outlast.worker.runners.recycling import Wear
+from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.supervisor import SPARE_AFTER_SECONDS
 from tests.unit.worker.worker_kit import claimed, death, new_ledger
 
@@ -127,7 +127,7 @@ class Bench:
     ) -> None:
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
-        self.savings = Savings()
+        self.checkpoints = Savings()
         self.trusted = True
         self.draining = False
         self.changes = 0
@@ -137,13 +137,13 @@ class Bench:
         self.pool = RunnerPool(
             FakeRunner,  # type: ignore[arg-type]
             self.ledger,
-            self.savings,
+            self.checkpoints,
             size=size,
             concurrency=concurrency,
             queues=[],
             tags=tags,
             clock=self.clock,
-            wear=Wear(size=size, clock=self.clock, **limits),
+            recycling=Recycling(size=size, clock=self.clock, **limits),
             trusted=lambda: self.trusted,
             draining=lambda: self.draining,
             on_begin=self.begun.append,
@@ -167,14 +167,16 @@ class Bench:
     async def ready(self, **tasks: bool) -> Self:
         """Spawn all runners, the spare last, and let each greet with these tasks."""
         for _ in range(2):
-            self.pool._lives._spare_at = self.clock.boot()  # it does not wait: no time passes here
+            self.pool._supervisor._spare_at = (
+                self.clock.boot()
+            )  # it does not wait: no time passes here
             await self.pool.run_once()
             for runner in self.runners:
                 if not runner.ready:
                     runner.greets(**(tasks or {OWN: True, SHARED: False}))
         return self
 
-    def rooms(self, unanswered: int) -> list[Room]:
+    def rooms(self, unanswered: int) -> list[ClaimRequest]:
         """What is asked for besides suspects."""
         return [room for room in self.pool.rooms(unanswered) if not room.solo]
 

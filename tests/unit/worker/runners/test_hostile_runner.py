@@ -15,15 +15,15 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.model.suspects import Suspicion
 from outlast.runner.protocol import (
     TO_WORKER,
-    Broken,
+    AttemptsEnded,
     End,
-    Ended,
     Hello,
     Pong,
     Reported,
     Restored,
-    Saving,
-    Stood,
+    SaveRequest,
+    StackAtLimit,
+    StartupFailed,
     TaskInfo,
     ToWorker,
     Unpacker,
@@ -61,14 +61,14 @@ outcomes = st.builds(
 ends = st.builds(End, tokens, outcomes, st.booleans())
 infos = st.builds(TaskInfo, texts, st.booleans(), st.lists(texts, max_size=2))
 frames: st.SearchStrategy[ToWorker] = st.one_of(
-    st.builds(Ended, st.lists(ends, min_size=1, max_size=4)),
-    st.builds(Saving, numbers, tokens, numbers, json_texts),
+    st.builds(AttemptsEnded, st.lists(ends, min_size=1, max_size=4)),
+    st.builds(SaveRequest, numbers, tokens, numbers, json_texts),
     st.builds(Reported, tokens, progress),
-    st.builds(Stood, tokens, texts),
+    st.builds(StackAtLimit, tokens, texts),
     st.builds(Restored, tokens, numbers, st.lists(texts, max_size=3)),
     st.builds(Pong, numbers),
     st.builds(Hello, st.lists(infos, max_size=2), texts, texts),
-    st.builds(Broken, texts, texts),
+    st.builds(StartupFailed, texts, texts),
 )
 
 
@@ -106,7 +106,7 @@ async def test_a_frame_with_an_end_that_is_none_is_refused_as_a_whole():
     runner = busy(bench)
     bad = End(1, Outcome(kind=OutcomeKind.CRASHED))
     with pytest.raises(FrameError):
-        runner.says(Ended([End(2, COMPLETED), bad]))
+        runner.says(AttemptsEnded([End(2, COMPLETED), bad]))
     assert runner.tokens == set(bench.ledger.running) == {1, 2}
     runner.dies(signal="SIGKILL")
     assert bench.outcomes() == ["bystander", "bystander"]
@@ -125,9 +125,9 @@ async def test_ends_that_are_not_its_own_make_no_runner_look_fast():
     """More would be claimed ahead than can be started."""
     bench = await Bench().ready()
     bench.place(shared(1))
-    busy(bench).says(Ended([End(token, COMPLETED) for token in range(100, 100_000)]))
+    busy(bench).says(AttemptsEnded([End(token, COMPLETED) for token in range(100, 100_000)]))
     bench.clock.advance(1.0)
-    assert bench.pool._ahead_shared.most() == 0
+    assert bench.pool._prefetch_shared.most() == 0
 
 
 NO_JSON = ["", "no json", "{", '{"n": 1} 2', '"a\x00b"', "NaN", "[" * 101 + "]" * 101]
@@ -139,8 +139,8 @@ async def test_a_checkpoint_that_is_no_json_is_refused_with_its_runner(text: str
     bench = await Bench().ready()
     bench.place(shared(1), shared(2))
     with pytest.raises(FrameError, match="checkpoint that is no JSON"):
-        busy(bench).says(Saving(1, 1, 1, text))
-    assert bench.savings.saves == []
+        busy(bench).says(SaveRequest(1, 1, 1, text))
+    assert bench.checkpoints.saves == []
 
 
 @pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:12]))
@@ -150,6 +150,8 @@ async def test_a_result_that_is_no_json_is_refused_with_its_runner(text: str):
     runner = busy(bench)
     with pytest.raises(FrameError, match="result that is no JSON"):
         runner.says(
-            Ended([End(2, COMPLETED), End(1, Outcome(kind=OutcomeKind.COMPLETED, result=text))])
+            AttemptsEnded(
+                [End(2, COMPLETED), End(1, Outcome(kind=OutcomeKind.COMPLETED, result=text))]
+            )
         )
     assert runner.tokens == set(bench.ledger.running) == {1, 2}

@@ -9,17 +9,17 @@ import pytest
 from outlast import events
 from outlast.model.crash import Progress
 from outlast.runner.protocol import (
-    Broken,
+    AttemptsEnded,
     End,
-    Ended,
     Hello,
     Reported,
     Saved,
-    Saving,
+    SaveRequest,
+    StartupFailed,
     Stop,
     TaskInfo,
 )
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 from outlast.worker.runners.startup import LOOK_SECONDS
 from outlast.worker.runners.supervisor import (
     BIRTH_BACKOFF_FIRST,
@@ -51,7 +51,7 @@ async def test_a_runner_that_was_not_heard_of_yet_gets_no_work():
     assert bench.pool.tasks() == []
     bench.runners[1].greets(own=True)
     assert bench.pool.tasks() == [OWN]
-    assert bench.rooms(0) == [Room([OWN], 1, [])]
+    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])]
     assert bench.changes == 1
 
 
@@ -88,11 +88,11 @@ async def test_an_end_is_taken_from_the_runner_that_runs_the_attempt_only():
     second = bench.pool.runner_of(2)
     assert first is not None
     assert second is not None
-    second.says(Ended([End(1, COMPLETED), End(99, COMPLETED)]))  # type: ignore[attr-defined]
+    second.says(AttemptsEnded([End(1, COMPLETED), End(99, COMPLETED)]))  # type: ignore[attr-defined]
     assert bench.ends() == []
     assert first.tokens == {1}
-    first.says(Ended([End(1, COMPLETED)]))  # type: ignore[attr-defined]
-    first.says(Ended([End(1, COMPLETED)]))  # type: ignore[attr-defined]
+    first.says(AttemptsEnded([End(1, COMPLETED)]))  # type: ignore[attr-defined]
+    first.says(AttemptsEnded([End(1, COMPLETED)]))  # type: ignore[attr-defined]
     assert bench.outcomes() == ["completed"]
     assert not first.exclusive
 
@@ -103,10 +103,10 @@ async def test_saves_and_reports_are_taken_from_the_runner_that_runs_the_attempt
     runner = bench.pool.runner_of(2)
     assert runner is not None
     for token in (1, 2, 99):
-        runner.says(Saving(1, token, 1, "1"))  # type: ignore[attr-defined]
+        runner.says(SaveRequest(1, token, 1, "1"))  # type: ignore[attr-defined]
         runner.says(Reported(token, Progress(0.5)))  # type: ignore[attr-defined]
-    assert bench.savings.saves == [2]
-    assert bench.savings.reports == [2]
+    assert bench.checkpoints.saves == [2]
+    assert bench.checkpoints.reports == [2]
     refused = [frame for frame in runner.sent if isinstance(frame, Saved)]  # type: ignore[attr-defined]
     assert refused == [Saved(1, "refused")] * 2, "who has outlived an attempt must not wait"
 
@@ -199,7 +199,7 @@ async def test_an_end_that_was_told_before_the_death_counts():
     bench = await Bench().ready()
     bench.place(own(1))
     runner = bench.pool.runner_of(1)
-    runner.says(Ended([End(1, COMPLETED)]))  # type: ignore[union-attr]
+    runner.says(AttemptsEnded([End(1, COMPLETED)]))  # type: ignore[union-attr]
     runner.dies(exit_code=3)  # type: ignore[union-attr]
     assert bench.outcomes() == ["completed"]
 
@@ -305,7 +305,7 @@ async def test_an_application_that_cannot_be_imported_fails_the_worker_with_its_
     bench = Bench()
     await bench.pool.run_once()
     for runner in list(bench.runners):
-        runner.says(Broken("no module named 'shop'", "Traceback ..."))
+        runner.says(StartupFailed("no module named 'shop'", "Traceback ..."))
         runner.dies(exit_code=3)
     assert str(bench.broken[0]) == "no module named 'shop'\nTraceback ..."
 
@@ -316,7 +316,7 @@ async def test_an_application_that_broke_after_a_good_start_is_tried_again():
     bench.runners[2].dies(signal="SIGKILL")
     await bench.pool.run_once()
     newborn = bench.runners[-1]
-    newborn.says(Broken("no module named 'shop'", ""))
+    newborn.says(StartupFailed("no module named 'shop'", ""))
     with heard() as names:
         newborn.dies(exit_code=3)
     assert bench.broken == []
@@ -328,7 +328,7 @@ async def test_the_words_of_one_bad_birth_are_not_said_of_the_next():
     end = events.subscribe(lambda _, fields: said.append(fields.get("error", "")))
     bench = await Bench().ready()
     await bench.pool.run_once()
-    for words in (Broken("no module named 'shop'", ""), None):
+    for words in (StartupFailed("no module named 'shop'", ""), None):
         bench.runners[0].dies(signal="SIGKILL")
         bench.clock.advance(60)
         await bench.pool.run_once()

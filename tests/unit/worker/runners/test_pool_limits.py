@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.model.crash import Crash, CrashKind
-from outlast.runner.protocol import End, Ended, Restored, Stood
+from outlast.runner.protocol import AttemptsEnded, End, Restored, StackAtLimit
 from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, own, shared
 from tests.unit.worker.worker_kit import crash, heard_fields
 
@@ -44,7 +44,7 @@ async def test_who_obeys_at_a_limit_has_the_stacks_in_its_report_and_others_have
         runner.dump = dump_of(token)
         bench.pool.stop(token, reason)
         kind = CrashKind.TIMEOUT if token == 1 else CrashKind.ERROR
-        runner.says(Ended([End(token, crash(kind))]))
+        runner.says(AttemptsEnded([End(token, crash(kind))]))
     timeout, error = reports(bench)
     assert (timeout.stacks or "").splitlines()[1:] == dump_of(1).splitlines()[1:]
     assert timeout.message == 'boom; it stood at File "user.py", line 5 in hangs'
@@ -77,8 +77,8 @@ async def test_where_a_coroutine_stood_comes_first_also_when_it_is_killed():
     bench = await Bench().ready()
     bench.place(shared(1))
     runner = runner_of(bench, 1)
-    runner.says(Stood(2, "of nobody"))
-    runner.says(Stood(1, dump_of(1).replace("hangs", "awaits")))
+    runner.says(StackAtLimit(2, "of nobody"))
+    runner.says(StackAtLimit(1, dump_of(1).replace("hangs", "awaits")))
     bench.pool.stop(1, "timeout")
     runner.kill_reason = "timeout"
     runner.dies(signal="SIGKILL", stacks="Thread 0x2 (most recent call first):\n")

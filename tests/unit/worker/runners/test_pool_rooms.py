@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.runner import protocol
-from outlast.runner.protocol import End, Ended
+from outlast.runner.protocol import AttemptsEnded, End
 from outlast.store.protocol import CLAIMS_MAX
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, claimed
 
@@ -56,7 +56,7 @@ async def step(bench: Bench, knows, tokens, verb: str, pick: int) -> None:
         claim(bench, tokens, pick)
     elif verb == "e" and busy:
         runner = busy[pick % len(busy)]
-        runner.says(Ended([End(min(runner.tokens), COMPLETED)]))
+        runner.says(AttemptsEnded([End(min(runner.tokens), COMPLETED)]))
     elif verb == "d" and runners:
         runners[pick % len(runners)].dies(signal="SIGKILL")
     elif verb == "k" and busy:
@@ -83,7 +83,7 @@ async def test_no_mix_of_tasks_ends_and_deaths_overcommits_the_runners(history):
 
 async def test_async_tasks_alone_fill_every_slot():
     bench = await Bench().ready(shared=False)
-    assert bench.rooms(0) == [Room([SHARED], SIZE * CONCURRENCY, [])]
+    assert bench.rooms(0) == [ClaimRequest([SHARED], SIZE * CONCURRENCY, [])]
     bench.place(*(shared(n) for n in range(SIZE * CONCURRENCY)))
     assert [len(runner.tokens) for runner in bench.runners] == [CONCURRENCY, CONCURRENCY, 0]
     assert bench.rooms(0) == []
@@ -95,7 +95,7 @@ async def test_async_tasks_leave_idle_runners_to_plain_functions():
     assert sorted(len(runner.tokens) for runner in bench.runners) == [0, 0, 2]
     bench.place(own(3))
     assert bench.outcomes() == []
-    assert bench.rooms(0) == [Room([SHARED], CONCURRENCY - 2, [])]
+    assert bench.rooms(0) == [ClaimRequest([SHARED], CONCURRENCY - 2, [])]
 
 
 async def test_ends_that_are_not_answered_take_their_slots():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from outlast.model.job import ALONE_IN_WORKER
-from outlast.runner.protocol import End, Ended
-from outlast.store.values import Claimed, Room
+from outlast.runner.protocol import AttemptsEnded, End
+from outlast.store.values import Claimed, ClaimRequest
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, claimed
 
@@ -14,13 +14,13 @@ def suspect(token: int, task: str = SHARED, **fields) -> Claimed:
     return claimed(token, task, **values)
 
 
-def solo_rooms(bench: Bench) -> list[Room]:
+def solo_rooms(bench: Bench) -> list[ClaimRequest]:
     return [room for room in bench.pool.rooms(0) if room.solo]
 
 
 async def test_the_spare_makes_room_for_a_cohort_however_busy_the_others_are():
     bench = await Bench().ready()
-    room = Room([OWN, SHARED], CONCURRENCY, [], solo=1)
+    room = ClaimRequest([OWN, SHARED], CONCURRENCY, [], solo=1)
     assert solo_rooms(bench) == [room]
     bench.place(own(1), own(2))
     assert bench.pool.rooms(0) == [room]
@@ -64,7 +64,7 @@ async def test_its_runner_is_a_spare_again_when_the_cohort_has_ended():
     bench = await Bench().ready(shared=False)
     bench.place(suspect(1))
     (cohort,) = [runner for runner in bench.runners if runner.tokens]
-    cohort.says(Ended([End(1, COMPLETED)]))
+    cohort.says(AttemptsEnded([End(1, COMPLETED)]))
     assert len(solo_rooms(bench)) == 1
 
 
@@ -111,7 +111,7 @@ async def test_a_suspect_that_dies_alone_is_charged_and_clears_its_incident():
 
 async def test_a_job_that_needs_the_worker_runs_in_an_ordinary_runner():
     bench = await Bench().ready(shared=False)
-    assert bench.pool.room_alone(2) == Room([SHARED], 1, [], solo=2)
+    assert bench.pool.room_alone(2) == ClaimRequest([SHARED], 1, [], solo=2)
     bench.place(suspect(1, solo=ALONE_IN_WORKER))
     assert bench.pool.runner_of(1) is not None
     assert len(bench.runners) == SIZE + 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlast import events
-from outlast.runner.protocol import End, Ended
+from outlast.runner.protocol import AttemptsEnded, End
 from outlast.worker.runners.process import QUIT_SECONDS
 from outlast.worker.runners.recycling import FAR_ABOVE, LOOK_SECONDS, RETIRING_PER_RUNNER
 from tests.unit.worker.runners.pool_kit import OWN, SIZE, Bench, FakeRunner, own, shared
@@ -40,7 +40,7 @@ class Worn(Bench):
         return found
 
     def ends_well(self, token: int) -> None:
-        self.runner(token).says(Ended([End(token, COMPLETED)]))
+        self.runner(token).says(AttemptsEnded([End(token, COMPLETED)]))
 
     async def weighs(self, runner: FakeRunner, size: float) -> None:
         self.scales.sizes[runner.pid] = int(size)

@@ -7,7 +7,7 @@ import pytest
 from outlast.config import worker_settings
 from outlast.errors import ConfigError
 from outlast.runner.protocol import Hello, TaskInfo
-from outlast.store.values import Room
+from outlast.store.values import ClaimRequest
 from outlast.worker.runners.tags import missing, split_by_tags
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, SIZE, Bench
 from tests.unit.worker.worker_kit import claimed
@@ -47,7 +47,7 @@ async def test_a_pool_asks_only_for_what_its_tags_allow():
     bench = await bench_with("eu")
     assert bench.pool.tasks() == ["plain"]
     assert bench.pool.lacks() == {"train": ["gpu"]}
-    assert bench.rooms(0) == [Room(["plain"], SIZE * CONCURRENCY, [])]
+    assert bench.rooms(0) == [ClaimRequest(["plain"], SIZE * CONCURRENCY, [])]
 
 
 async def test_a_pool_with_all_tags_asks_for_everything():
