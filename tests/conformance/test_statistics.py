@@ -81,7 +81,7 @@ async def test_counting_stops_at_the_bound(
     store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (sqlite_inspector, postgres_inspector):
-        monkeypatch.setattr(module, "FIGURES_MAX", 2)
+        monkeypatch.setattr(module, "STATISTICS_MAX", 2)
         monkeypatch.setattr(module, "LANES_MAX", 3)
     await enqueued(store, *[job(delay=600.0) for _ in range(3)])
     await enqueued(store, *[job() for _ in range(6)])
