@@ -1,7 +1,7 @@
 """What a task's own code can see and do while it runs: ``outlast.current()``.
 
 An attempt speaks to its worker through a ``Link``: a socket in a runner, a method call in
-process. Whatever it writes carries its token, so an attempt that is no longer the current one
+process. Each write carries its token, so an attempt that is no longer the current one
 changes nothing: it gets ``LostLease``.
 """
 
@@ -261,7 +261,7 @@ class Attempt:
     async def complete_in(self, connection: object, result: Any = None) -> None:
         """Complete this attempt in the caller's own open transaction, and so exactly once.
 
-        Whatever the transaction writes and the job's completion are committed together, or not
+        The writes of the transaction and the job's completion are committed together, or not
         at all. The task should then commit and return; its return value is not stored.
         ``connection`` is any that ``using(connection=…)`` takes, on the same store.
 

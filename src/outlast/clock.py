@@ -1,4 +1,4 @@
-"""The only room in which time passes and dice are thrown.
+"""The only module that reads time and draws random numbers.
 
 Everything else takes a ``Clock`` as an argument, so that a test or a simulation can hand in
 its own. The linter forbids ``time`` and ``random`` elsewhere.

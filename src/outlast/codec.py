@@ -258,7 +258,7 @@ class Signature:
             raise BadArguments(f"task {self.task}{self._inspected}: {why}") from error
 
     def _unexpected(self, kwargs: dict[str, Any]) -> str | None:
-        """Name the arguments that nobody takes: a misspelt one is missing, too, and of the two
+        """Name the unexpected arguments: a misspelt one is missing, too, and of the two
         complaints this is the one that shows the mistake."""
         unknown = [name for name in kwargs if name not in self.fields]
         if not unknown or not self._named:
@@ -332,7 +332,7 @@ class Signature:
     def _decoded(self, name: str, text: msgspec.Raw) -> Any:
         try:
             return self._decoders[name].decode(text)
-        except Exception:  # said in full by whoever knows how
+        except Exception:  # the caller reports it in full
             what = f"argument {name!r} of task {self.task}"
             return from_json(what, text, self.fields[name].annotation)
 

@@ -39,7 +39,7 @@ def resolve_url(url: str | None) -> str:
     """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
 
     Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` (a variable
-    that is not set) is refused: jobs in a file that nobody meant would wait for ever.
+    that is not set) is refused: jobs in an unintended file would wait for ever.
     """
     if url is None:
         url = os.environ.get(URL_VARIABLE) or URL_DEFAULT
@@ -143,8 +143,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         instance: a name that the platform gives to one living process at a time (the pod of a
             StatefulSet). A new worker takes over at once from the one that had it before.
         presence: whether a lock in PostgreSQL proves that the worker lives.
-        shell: whether commands of ``outlast run`` are run: whoever can enqueue can then execute
-            anything that this worker's user can.
+        shell: whether commands of ``outlast run`` are run: every client that enqueues can then
+            execute anything that this worker's user can.
     """
 
     queues: list[str] = []

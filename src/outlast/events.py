@@ -1,8 +1,8 @@
 """Everything that happens is an event: logs, metrics, traces and tests listen here.
 
-The code that does a thing says so once, with ``emit``; what becomes of it (a line of log, a
-counter, nothing) is decided by whoever subscribes. A process that does not opt in gets no
-output at all: importing Outlast into somebody's program must not touch its logging.
+The code that does a thing says so once, with ``emit``; subscribers decide what becomes of it (a
+line of log, a counter, nothing). A process that does not opt in gets no output at all: importing
+Outlast into a program must not touch its logging.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ CATALOGUE: dict[str, Event] = {
     ),
     "runner_unkillable": Event(
         "Processes of a runner are alive although they were killed, as in a system call that does"
-        " not return. Nobody waits for them any longer.",
+        " not return. The worker no longer waits for them.",
         ("pid", "attempts"),
         "warning",
     ),
@@ -169,7 +169,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "attempt_superseded": Event(
-        "An attempt that runs here was closed by somebody else; it is ended.",
+        "An attempt that runs here was closed elsewhere; it is ended.",
         ("job_id", "token"),
         "warning",
     ),
@@ -274,7 +274,7 @@ _FIELDS = {name: frozenset(event.fields) for name, event in CATALOGUE.items()}
 
 
 class Subscriber(Protocol):
-    """Whoever listens: called in the thread that emits, so it must be quick."""
+    """A listener: called in the thread that emits, so it must be quick."""
 
     def __call__(self, name: str, fields: dict[str, Any], /) -> object:
         """Take one event. What it raises does not reach the emitter."""
@@ -300,8 +300,8 @@ def emit(name: str, **fields: Any) -> None:
 
 
 def heard(name: str, count: int) -> int:
-    """Return how many of so many events, of as many jobs, are worth an ``emit``: facts for nobody
-    cost as much as a small job.
+    """Return how many of so many events, of as many jobs, are worth an ``emit``: facts without a
+    subscriber cost as much as a small job.
 
     A subscriber that leaves most of them out anyway says so by a method ``thin(name, count)``. It
     returns how many it would take, and counts the others as left out.

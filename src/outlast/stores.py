@@ -1,4 +1,4 @@
-"""Where an application's jobs live: its URL, and a store for whoever asks.
+"""Where an application's jobs live: its URL, and a store for each event loop.
 
 A store is opened at first use and belongs to one event loop in one process: an asyncpg
 connection cannot be used from another loop, and nothing of the kind survives a fork.
@@ -33,7 +33,7 @@ FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
 
 class _Opened(msgspec.Struct):
     """A store of one event loop: what opens it, its life, which ends with the loop's, and the store
-    itself once somebody has waited for it: most calls find it there."""
+    itself once a call has waited for it: most calls find it there."""
 
     opening: asyncio.Task[Store]
     life: AsyncGenerator[Store]

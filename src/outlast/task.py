@@ -293,7 +293,7 @@ def _name_of(fn: Any, name: str | None) -> str:
     if not callable(fn) or isinstance(fn, staticmethod):
         raise ConfigError(f"{wanted}, not of {ascii(fn)[:80]}")
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
-        raise ConfigError(f"{wanted}; {fn.__name__} is a generator: nobody would take its values")
+        raise ConfigError(f"{wanted}; {fn.__name__} is a generator: its values would be lost")
     own = getattr(fn, "__name__", None)
     if name is None and (own is None or own == "<lambda>"):
         raise ConfigError(f"{wanted}; {ascii(fn)[:80]} has no name of its own: give name=…")

@@ -15,7 +15,7 @@ import itertools
 
 from outlast.clock import seeded
 
-TURNS = 10  # turns of the loop that whoever was woken gets before time goes on
+TURNS = 10  # turns of the loop that woken tasks get before time goes on
 
 
 class ManualClock:
@@ -66,7 +66,7 @@ class ManualClock:
         self._go_to(self._boot + seconds)
 
     def step_wall(self, seconds: float) -> None:
-        """Let the wall clock step, as when somebody sets it; nobody wakes of that."""
+        """Let the wall clock step, as when an operator sets it; no sleeper wakes."""
         self._wall += seconds
 
     async def run_for(self, seconds: float) -> None:

@@ -87,7 +87,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def safe(text: str) -> str:
-    """Return a text of somebody's with all that could steer a terminal shown instead of sent.
+    """Return a stranger's text with all that could steer a terminal shown instead of sent.
 
     Lines and tabs stay. A task's output may hold escape sequences, and so may an argument.
     """
@@ -105,7 +105,7 @@ def _shown(character: str) -> str:
 
 
 def line(text: str | None, most: int = 100) -> str:
-    """Return a text of somebody's as one safe line of at most ``most`` characters."""
+    """Return a stranger's text as one safe line of at most ``most`` characters."""
     return cut(" ".join(safe(text or "").split()), most)
 
 

@@ -119,7 +119,7 @@ def test_somebody_must_be_meant(outlast: Outlast, arguments: tuple[str, ...]) ->
 def test_to_ask_all_of_none_is_told(outlast: Outlast, sqlite_url: str) -> None:
     asyncio.run(with_store(sqlite_url, "old", gone=WorkerStatus.STOPPED))
     said = outlast("workers", "drain", "--all", "--url", sqlite_url)
-    assert (said.code, said.out) == (0, "no worker is alive: nobody was asked\n")
+    assert (said.code, said.out) == (0, "no worker is alive: none was asked\n")
 
 
 def test_options_of_the_list_do_not_go_with_it(outlast: Outlast) -> None:

@@ -38,7 +38,7 @@ All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=
 HELP = """Look at dead jobs, revive them, or delete them.
 
 A job is dead when it has used up a budget, failures or losses, or when its task said so. It is
-kept with all its evidence until somebody acts.
+kept with all its evidence until an operator acts.
 """
 
 

@@ -1,7 +1,7 @@
 """The worker's log: every event, as a line for people or as JSON, and never a wait.
 
-A worker that waits for whoever reads its log stops beating when a pipe is full or a terminal is
-paused. So whoever emits only puts the event on a bounded queue; a thread renders and writes it.
+A worker that waits for the reader of its log stops beating when a pipe is full or a terminal is
+paused. So ``emit`` only puts the event on a bounded queue; a thread renders and writes it.
 What does not fit is dropped and counted, and the count is said once there is room again.
 """
 
@@ -35,7 +35,7 @@ ROUTINE = {
     "attempt_failed": 1,
 }
 ROUTINE_MAX = 100  # of a kind are told one by one in a second; an entry costs more than a small job
-CLOSE_SECONDS = 2.0  # for the last lines, when somebody reads them
+CLOSE_SECONDS = 2.0  # for the last lines, if they are read
 _RETRY_SECONDS = 0.5
 
 Entry = MutableMapping[str, Any]
@@ -98,9 +98,9 @@ class LogWriter:
         while data:
             try:
                 data = data[os.write(self._fd, data) :]
-            except BlockingIOError:  # somebody has made the terminal non-blocking
+            except BlockingIOError:  # another process has made the terminal non-blocking
                 select.select([], [self._fd], [], _RETRY_SECONDS)
-            except OSError:  # nobody reads it any more
+            except OSError:  # it has no reader any more
                 return False
         return True
 

@@ -132,7 +132,7 @@ async def _raise_tokens(store: Store) -> None:
     """Lift the tokens above any that was given out in the time that the backup does not know.
 
     A fixed step is too small for a busy store with a backup of yesterday. Microseconds since
-    1970 are above whatever a store can have drawn since then, and above the last such lift.
+    1970 are above all that a store can have drawn since then, and above the last such lift.
     """
     highest = await _highest_token(store)
     above = max(highest + TOKEN_STEP, int(SYSTEM.wall() * 1_000_000))

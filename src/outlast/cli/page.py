@@ -61,7 +61,8 @@ class Dossier(msgspec.Struct, frozen=True):
 
     @property
     def astray(self) -> dict[int, str]:
-        """Whether nothing runs it any more, though it is called running (``fleet.astray``)."""
+        """Whether nothing runs it any more, though it is called running
+        (``availability.astray``)."""
         return astray([self.row], self.workers, self.now) if self.workers else {}
 
     @property

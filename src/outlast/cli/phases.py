@@ -28,8 +28,8 @@ PHASES = {
 
 
 class Listed(NamedTuple):
-    """What is listed. ``astray``: running jobs that nothing runs (``fleet.astray``). ``complete``:
-    whether all jobs were looked at, as far as the limit asks for them."""
+    """What is listed. ``astray``: running jobs that nothing runs (``availability.astray``).
+    ``complete``: whether all jobs were looked at, as far as the limit asks for them."""
 
     rows: list[StoredJob]
     known: set[str]

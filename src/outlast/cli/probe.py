@@ -26,7 +26,7 @@ def main(spec: str, answer: int) -> None:
         pipe.flush()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads that the module has started are nobody's business here
+    os._exit(0)  # threads that the module has started do not matter here
 
 
 def looked_into(spec: str) -> Found:

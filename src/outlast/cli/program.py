@@ -1,4 +1,4 @@
-"""The commands in one tree, run so that whatever goes wrong is plain lines and an exit code."""
+"""The commands in one tree, run so that each error is plain lines and an exit code."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def plainly(text: str, error: Exception) -> str:
 
 
 def _silence_stdout() -> None:
-    """Nobody reads stdout any more: the flush at the end of the process must not complain."""
+    """Stdout has no reader any more: the flush at the end of the process must not complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

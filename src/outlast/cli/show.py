@@ -137,7 +137,7 @@ def jobs_table(
     now: float,
     astray: Mapping[int, str] | None = None,
 ) -> RenderableType:
-    """Return the list of jobs; ``astray`` as ``fleet.astray`` has it."""
+    """Return the list of jobs; ``astray`` as ``availability.astray`` has it."""
     made = Grid(JOBS)
     for row in rows:
         made.add(

@@ -55,7 +55,7 @@ def stats(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show how many jobs there are, what nobody can take, and how fast work is done.
+    """Show how many jobs there are, what no worker takes, and how fast work is done.
 
     By queue: jobs that are due (and for how long the oldest has been), that wait for their time or
     to be run alone, that run, and those kept that have ended. A number with a + stopped at 100,000.

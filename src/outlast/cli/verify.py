@@ -32,7 +32,7 @@ def verify(
     """Check what the store remembers against what Outlast guarantees.
 
     Every job and attempt that is kept is looked at: no token ended twice, tokens rise, every
-    attempt left its evidence and exactly one reason, budgets were kept, nobody is dead without a
+    attempt left its evidence and exactly one reason, budgets were kept, no job is dead without a
     reason. It only reads and is safe while workers run. Exit code 1 if something is violated; a
     doubt (a clock that was stepped back, a job that is about to be reclaimed) is only shown.
 

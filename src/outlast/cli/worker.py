@@ -103,7 +103,7 @@ Shell = Annotated[
     bool,
     typer.Option(
         "--shell",
-        help="Also run commands (outlast run): whoever can enqueue can then execute anything.",
+        help="Also run commands (outlast run): every client that enqueues can execute anything.",
         show_default=False,
     ),
 ]

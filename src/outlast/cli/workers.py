@@ -160,7 +160,7 @@ async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> No
     here = [row for row in rows if row.status in _HERE]
     chosen = here if names is None else [_meant(name, rows) for name in dict.fromkeys(names)]
     if not chosen:
-        print("no worker is alive: nobody was asked")
+        print("no worker is alive: none was asked")
     asked = await store.request_drain([row.id for row in chosen])
     for row in chosen:
         if row.id not in asked:
@@ -171,7 +171,7 @@ async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> No
 
 
 def _meant(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
-    """Return the live worker of that name or, where nobody has it, of that id."""
+    """Return the live worker of that name or, if none has it, of that id."""
     found = [row for row in rows if row.name == name] or [r for r in rows if str(r.id) == name]
     here = [row for row in found if row.status in _HERE]
     if len(here) == 1:

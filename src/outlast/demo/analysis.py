@@ -34,7 +34,7 @@ def analyze(
 
     ``report(fraction, message)`` comes after each commit, and now and then within a long one;
     ``save(checkpoint)`` after every so many commits (``every``), for a later call's
-    ``checkpoint``; ``pause()`` after each commit. Whatever these raise ends the walk, and
+    ``checkpoint``; ``pause()`` after each commit. An exception of these ends the walk, and
     git with it. Raises NotARepository with one line for people, ValueError for a number of
     commits or an ``every`` out of range.
     """

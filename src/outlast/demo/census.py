@@ -18,7 +18,7 @@ from outlast.demo.languages import count_lines, language_of
 FILE_LIMIT = 64 << 20
 """Bytes of one file; a larger one is passed over, and counted as skipped."""
 COUNT_LIMIT = 1 << 53
-"""No number grows beyond it, whatever a repository made with malice claims to hold."""
+"""No number grows beyond it, even if a malicious repository claims more."""
 FILES_REMEMBERED = 200_000
 TREES_REMEMBERED = 20_000
 TICK = 1_000

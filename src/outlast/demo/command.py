@@ -180,7 +180,7 @@ def _absolute(url: str) -> str:
 
 
 def _console() -> Console:
-    """The terminal or whatever stands in for it; what it cannot show is replaced."""
+    """The terminal, or what stdout is instead; what it cannot show is replaced."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     return Console()

@@ -92,7 +92,7 @@ class Crew:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 self._command(name),
-                cwd="/",  # where no file of somebody's passes for a module
+                cwd="/",  # where no file passes for a module
                 env={**os.environ, URL_VARIABLE: self._url},  # it may hold a password
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -104,7 +104,7 @@ class Crew:
         return member
 
     def lost(self) -> Member | None:
-        """Return a worker that has ended although nobody asked it to."""
+        """Return a worker that has ended without being asked to."""
         return next((m for m in self.members.values() if not m.killed_at and not m.alive()), None)
 
     async def end(self) -> None:
@@ -131,7 +131,7 @@ class Crew:
 
 
 def kill_tree(pid: int) -> list[str]:
-    """Stop the process and all below it, so that nobody reacts to a neighbour's death; then kill.
+    """Stop the process and all below it, so that none reacts to a neighbour's death; then kill.
 
     Returns what they were: ``worker 17``, ``runner 18`` and so on.
     """

@@ -3,7 +3,7 @@
 The one room that starts git. It asks in three ways: for a short answer (``ask``, ``demand``), for a
 stream of lines (``stream``) and, through one long-lived ``cat-file --batch``, for objects
 by id (``Objects``). Nothing is checked out, fetched, written or run from the repository's
-hooks. Memory is bounded by the limits below whatever the repository holds, and no child
+hooks. Memory is bounded by the limits below for any repository, and no child
 outlives its reader: each one is killed when it is closed, and ends by itself (end of file
 on its input, broken pipe on its output) when this process dies.
 """

@@ -44,7 +44,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         total: commits of the whole history.
         pace: seconds that a commit takes at least.
         every: commits between checkpoints.
-        queue: where this demo's job waits, and nobody else's.
+        queue: where only this demo's job waits.
     """
 
     repo: str
@@ -68,7 +68,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Story:
-    """Tells the story once. Leaves the workers to whoever has opened the crew."""
+    """Tells the story once. Leaves the workers to the caller, who opened the crew."""
 
     def __init__(self, plan: Plan, crew: Crew, watch: Watch, show: Show) -> None:
         self._plan = plan

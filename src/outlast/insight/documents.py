@@ -29,8 +29,8 @@ def phase_of(
 ) -> str:
     """Return where a job is, in the words for people.
 
-    The state itself, except for running jobs that ``astray`` names (``fleet.astray``: ``orphaned``,
-    ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
+    The state itself, except for running jobs that ``astray`` names (``availability.astray``:
+    ``orphaned``, ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
     ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task,
     or has the tags that it requires (told only where ``known_tasks`` is given), ``suspect`` waits
     to be run alone.

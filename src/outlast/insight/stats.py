@@ -1,4 +1,4 @@
-"""The figures of a store as one document: queues, what nobody can take, workers, how fast. Pure."""
+"""The statistics of a store as one document: queues, jobs that no worker takes, workers, speed."""
 
 from __future__ import annotations
 

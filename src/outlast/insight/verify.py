@@ -1,9 +1,9 @@
 """The history checker: what the rows of a store can show of the guarantees, job by job.
 
 Pure functions of ``store.history``, apart from the code that wrote the rows. A *violation* is
-something that Outlast never does, whatever dies. A *doubt* is odd but has an innocent cause that
-the rows alone cannot rule out: a clock that was stepped back, or a job that is about to be
-reclaimed.
+something that Outlast never does, not even after a crash. A *doubt* is odd but has an innocent
+cause that the rows alone cannot rule out: a clock that was stepped back, or a job that is about to
+be reclaimed.
 """
 
 from __future__ import annotations

@@ -371,7 +371,7 @@ def _unservable(about: Situation, live: list[WorkerRow]) -> Told:
 
 def _no_shell(about: Situation, live: list[WorkerRow]) -> Told:
     said = f"It is a command, and no live worker runs commands; there is {named(live)}."
-    move = "Start a worker with --shell: it lets whoever can enqueue execute commands there."
+    move = "Start a worker with --shell: every client that enqueues can execute commands there."
     return said, move, about.place.due_alike
 
 

@@ -1,6 +1,6 @@
 """The crash report: why an attempt ended badly, as structured evidence.
 
-Built from whatever is known at the death; bounded and sanitised here, because NULs and lone
+Built from what is known at the death; bounded and sanitised here, because NULs and lone
 surrogates occur exactly in the output of dying processes, and no store may choke on them.
 """
 

@@ -34,7 +34,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cache_hash=True):
-    """The limits of one job, copied to its row: whoever reclaims it may not know the task.
+    """The limits of one job, copied to its row: a worker that reclaims it may not know the task.
 
     Attributes:
         retries: charged failures that are forgiven; one more and the job is dead.

@@ -129,7 +129,7 @@ class SteadyClock:
     claimed within that time, its deadline was written by a clock that has been in step since,
     and what that clock says has passed has passed, to within twice ``STEP_SECONDS``; if it was
     claimed before, then that whole time, and so its timeout and slack, have passed on the
-    observer's own clock, whatever its deadline says. The slack must be more than twice
+    observer's own clock, regardless of its deadline. The slack must be more than twice
     ``STEP_SECONDS``. What two looks cannot see is a step and its way back between them, less than
     ``STEADY_GAP_SECONDS`` apart, with a claim in the middle of it.
     """
@@ -169,7 +169,7 @@ class Beating:
         self._seen = {sign.worker_id: self._beats(now, sign) for sign in signs}
 
     def forget(self) -> None:
-        """Start anew, as after an outage in which nobody could be seen."""
+        """Start anew, as after an outage in which no worker could be seen."""
         self._seen.clear()
 
     def last_beat(self, worker_id: int, after: float) -> float:
@@ -236,7 +236,7 @@ class Observer:
         return gone
 
     def forget(self) -> None:
-        """Start anew, as after an outage in which nobody could be seen."""
+        """Start anew, as after an outage in which no worker could be seen."""
         self._watched.clear()
 
     def _is_gone(self, now: float, sign: Sign) -> bool:
@@ -273,8 +273,8 @@ class PresenceObserver:
     beat that failed. So two looks that are further apart than one heartbeat see another counter,
     unless the store was away from the worker too. A failed look or a long pause between two looks
     shows that; what may pass unseen (a gap) and one heartbeat are together no more than the span.
-    A database that was started anew, or a standby that was promoted, knows nobody's lock: it is
-    another incarnation, under which nobody is absent before having been there.
+    A database that was restarted, or a standby that was promoted, knows no worker's lock: it is
+    another incarnation, under which a worker is absent only after it was present.
 
     The span counts from the answer of the first look to the asking of the last: both were then
     within it, however slow the store is.
@@ -296,7 +296,7 @@ class PresenceObserver:
         return [sign for sign in absent if self._is_gone(asked_at, sign)]
 
     def forget(self) -> None:
-        """Start anew, as after an outage in which nobody could be seen."""
+        """Start anew, as after an outage in which no worker could be seen."""
         self._absent.clear()
 
     def _watched(self, now: float, sign: Sign) -> _Absent:

@@ -7,8 +7,8 @@ turns a move back to ``queued`` into ``cancelled``.
 The rules of blame. A death is charged to a job's ``retries`` only where the attempt was alone in
 what died: alone in its runner, which its worker tells by the kind of the crash, or alone in its
 whole worker (``solo`` 2) when that worker's death is proven. Everything else that dies is a loss.
-Whoever was charged alone clears the others of its incident. A suspect whose runner outlived its
-attempt is none any more; one that was interrupted, or has never begun, still is.
+An attempt that was charged alone clears the others of its incident. A suspect whose runner outlived
+its attempt is none any more; one that was interrupted, or has never begun, still is.
 """
 
 from __future__ import annotations

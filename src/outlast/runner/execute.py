@@ -2,7 +2,7 @@
 
     decode the arguments → enter the ``around`` hooks → call the task → judge what came out
 
-Whatever a task does, exactly one end is told, and nothing that it raises gets past this room.
+For each attempt exactly one end is reported, and no exception of a task leaves this module.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class Channel:
             while data := self._socket.recv(READ_BYTES):
                 for frame in unpacker.feed(data):
                     self._took(frame)
-        except Exception as error:  # whatever it is: a deaf runner would hold its attempts
+        except Exception as error:  # any error: a deaf runner would hold its attempts
             with contextlib.suppress(Exception):  # user code may have closed it
                 sys.stderr.write(f"outlast: the worker's frames cannot be read: {text_of(error)}\n")
         finally:
@@ -182,7 +182,7 @@ class WorkerLink:
         flush_tagged()
         try:
             self._channel.send(AttemptsEnded(ends))
-        except Exception:  # whatever it is: an end that is not told holds its job for ever
+        except Exception:  # any error: an unreported end holds its job for ever
             for end in ends:
                 self._send_alone(end)
 

@@ -39,9 +39,10 @@ _RETURNED = (
 def judge(error: BaseException, attempt: Attempt) -> Outcome:
     """Return the end that an exception out of a task stands for.
 
-    Once an attempt was asked to stop, whatever it raises is its way to obey. A verdict stands,
-    but for one of a task that knows that it is interrupted: a deploy neither ends nor charges a
-    job. An exception of the user's own making may break while it is looked at: that is an end, too.
+    Once an attempt was asked to stop, any exception that it raises counts as obeying. A verdict
+    stands, but for one of a task that knows that it is interrupted: a deploy neither ends nor
+    charges a job. An exception of the user's own making may break while it is looked at: that is an
+    end, too.
     """
     try:
         return _judged(error, attempt)

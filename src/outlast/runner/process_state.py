@@ -34,7 +34,7 @@ class ProcessState:
     the handlers of signals of this process, as they are now."""
 
     def __init__(self) -> None:
-        """In the main thread: nobody else may set handlers of signals."""
+        """In the main thread: no other may set handlers of signals."""
         self._umask = os.umask(0o077)
         os.umask(self._umask)
         self._folder = _opened(".")

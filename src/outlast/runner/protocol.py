@@ -1,7 +1,7 @@
 """The frames between a worker and a runner: msgpack, length-prefixed, bounded.
 
 Sans-I/O, so that both sides, the tests and a simulated runner share one reader and one writer.
-A frame is four bytes of length (big-endian) and one tagged message. Whoever reads a frame that
+A frame is four bytes of length (big-endian) and one tagged message. A reader of a frame that
 is malformed or above the limit stops reading: nothing after it can be trusted.
 """
 

@@ -2,9 +2,9 @@
 
 ``faulthandler`` prints the names of functions and nothing else, also when the process dies of a
 signal or when C code holds the GIL. So each attempt runs under one frame of our own whose name
-holds its token, and whoever reads the stacks of a shared runner can tell its attempts apart.
+holds its token, and a reader of a shared runner's stacks can tell its attempts apart.
 A stack that is deeper than ``faulthandler`` prints (100 frames), and a task that the attempt has
-started on the side, have no such frame: nobody is named then.
+started on the side, have no such frame: no attempt is named then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The last lines of what somebody writes, kept in bounded memory however much it is."""
+"""The last lines of an output, kept in bounded memory however much is written."""
 
 from __future__ import annotations
 

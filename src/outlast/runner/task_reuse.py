@@ -5,11 +5,11 @@ attempts wait in one line, and a lane (one task) runs them in turn. A lane whose
 something is that attempt's own until it has ended; for those behind it other lanes are opened with
 the next turns of the loop, twice as many at each.
 
-An attempt has to find what it would find in a task of its own. So a lane goes on only if nobody can
-tell it from a new one: its attempt completed, left the context as it was, holds no reference to the
-task (as whoever keys a session by ``current_task()`` would), has added no callback and no attribute
-to it and has not asked to cancel it. Otherwise the lane ends there, and the next attempt has a new
-one.
+An attempt has to find what it would find in a task of its own. So a lane goes on only if it
+cannot be told from a new task: its attempt completed, left the context as it was, holds no
+reference to the task (as code that keys a session by ``current_task()`` does), has added no
+callback and no attribute to it and has not asked to cancel it. Otherwise the lane ends there, and
+the next attempt has a new one.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 To wake a thread for each function, and the loop for each that returns, costs more than a small job,
 most of it in handing the interpreter's lock round. So functions wait in one line: a thread takes
-from it until it is empty, and while anybody waits more threads come, twice as many each millisecond
-that nothing was taken in.
+from it until it is empty, and while functions wait threads are added, twice as many each
+millisecond that nothing was taken in.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Threads:
         self._waiting: deque[tuple[Work, Done]] = deque()
         self._taken = 0
         self._taken_before = 0
-        self._coming = 0  # threads that came when somebody last looked; 0: nobody looks
+        self._coming = 0  # threads added at the last look; 0: there are no looks
         self._returned: deque[tuple[Done, Any]] = deque()
         self._waking = False
         self._closed = False
@@ -72,7 +72,7 @@ class Threads:
             self._loop.call_later(MORE_SECONDS if more else FULL_SECONDS, self._come)
 
     def _work(self) -> None:
-        """Call what waits, until nobody does."""
+        """Call what waits, until nothing does."""
         try:
             while self._waiting:
                 try:
@@ -81,7 +81,7 @@ class Threads:
                     break
                 self._taken += 1  # a race costs a thread that was not needed
                 self._hand_over(done, work())
-        finally:  # also after an exception that somebody has set in this thread, too late
+        finally:  # also after an exception that was set in this thread too late
             with self._counting:
                 self._at_work -= 1
 
@@ -90,11 +90,11 @@ class Threads:
         self._returned.append((done, value))
         if not self._waking:
             self._waking = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
                 self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
-        self._waking = False  # first: whoever has seen it set has handed over already
+        self._waking = False  # first: a thread that saw it set has handed over already
         while self._returned:
             done, value = self._returned.popleft()
             done(value)

@@ -1,7 +1,7 @@
 """Columns that hold our own JSON, and numbers, read the same way by both stores.
 
 A row that another program has written, or a later release, must never stop a claim, a reap or a
-page. What cannot be read counts as not given, and is named to whoever is to know: a claimed job
+page. What cannot be read counts as not given, and its name is passed on: a claimed job
 whose limits cannot be read does not run with others (``Claimed.malformed``), and pages show such a
 row as malformed. A number is brought into its range as it is read, so that it can be counted on
 from, packed and compared.

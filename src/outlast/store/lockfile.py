@@ -183,8 +183,8 @@ def read_begun(path: str | Path | None, device: int | None, inode: int | None) -
 def remove(path: str | Path | None, device: int | None, inode: int | None) -> None:
     """Unlink the lock file of a worker whose row says that it is lost, if it is free.
 
-    While it is unlinked this process holds the lock: nobody else has the file by then, and whoever
-    looks at it takes it for held, or finds nothing, which proves nothing.
+    While it is unlinked this process holds the lock: no other has the file by then, and a process
+    that looks takes it for held, or finds nothing, which proves nothing.
     """
     fd = None if path is None else _open_same(path, device, inode)
     if path is None or fd is None:

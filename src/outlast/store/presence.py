@@ -1,4 +1,4 @@
-"""Presence: a lock that a live worker's session holds in the database, and nobody's after its end.
+"""Presence: a lock that a live worker's session holds in the database and loses at its end.
 
 The duty in ``worker/lease/presence.py`` keeps it; how it is taken is the store's business.
 """

@@ -140,8 +140,8 @@ class Store(Protocol):
     ) -> Exchanged:
         """Hand in what ended, take what can run next: one round trip, one commit.
 
-        Ends are judged by their own token, whatever has become of the worker's row; claims
-        need the row at this epoch. Each end that is answered busy lowers every room by one.
+        Ends are judged by their own token, regardless of the worker's row; claims
+        need the row at this epoch. Each end that is answered busy lowers every request by one.
         An accepted end that clears an incident puts its other queued suspects into the line.
         """
         ...
@@ -161,7 +161,7 @@ class Store(Protocol):
         ...
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
-        """Return one look at all active and draining workers, and at what nobody looks after:
+        """Return one look at all active and draining workers, and at what no worker looks after:
         orphans, and attempts more than ``slack`` seconds past their hard deadline."""
         ...
 
@@ -192,7 +192,7 @@ class Store(Protocol):
 
     async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
         """Return the tokens of those (job id, token) that are no longer current: closed by
-        somebody else. An attempt that has completed itself is none of them."""
+        another worker. An attempt that has completed itself is none of them."""
         ...
 
     async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:

@@ -50,7 +50,7 @@ class DueJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduledJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one queue that are not in the line: those that have fallen due and nobody has
+    """The jobs of one queue that are not in the line: those that have fallen due and were not
     put into it yet (since ``oldest``), and those that wait for their time."""
 
     queue: str

@@ -1,4 +1,4 @@
-"""What waits in a store, for whoever announces it to a messenger."""
+"""What waits in a store and is to be announced to a messenger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Unannounced(msgspec.Struct, frozen=True):
 
 
 class UnannouncedBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits in the store, for whoever announces it. ``workers``: how many are active;
+    """What waits in the store and is to be announced. ``workers``: how many are active;
     ``next_due``: in how many seconds the next scheduled job falls due."""
 
     workers: int
@@ -37,8 +37,8 @@ class UnannouncedJobs(Protocol):
     """A store whose waiting jobs can be announced to a messenger."""
 
     async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
-        """Return jobs that nobody has taken for ``grace`` seconds since they are due, the first of
-        each queue's line, and those that are due and in no line; ``limit`` of each kind."""
+        """Return jobs that no worker has taken for ``grace`` seconds since they are due, the first
+        of each queue's line, and those that are due and in no line; ``limit`` of each kind."""
         ...
 
     async def elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:

@@ -65,9 +65,9 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it knows but may
     not serve -> the tags it would need. ``instance``: a name that the platform keeps unique;
-    ``succeeds``: whoever else still lives under it is gone. ``registration``: a key of this wish.
-    ``token_seen`` is the highest token that it has ever seen: the store jumps above it. The lock
-    fields name its host-local lock file; ``lock_path`` None means that it has none."""
+    ``succeeds``: another worker that still lives under it is gone. ``registration``: a key of this
+    wish. ``token_seen`` is the highest token that it has ever seen: the store jumps above it. The
+    lock fields name its host-local lock file; ``lock_path`` None means that it has none."""
 
     name: str
     host: str
@@ -108,8 +108,8 @@ class Registered(WorkerRef, frozen=True):
 
 class Beat(msgspec.Struct, frozen=True):
     """The answer to a heartbeat. Not ``renewed``: the lease is lost for good.
-    ``cancels`` are (job id, token) of own running jobs with a cancel request. ``drain``: somebody
-    has asked this worker to take no more work and leave."""
+    ``cancels`` are (job id, token) of own running jobs with a cancel request. ``drain``: this
+    worker was asked to take no more work and leave."""
 
     renewed: bool
     cancels: list[tuple[int, int]] = []
@@ -141,7 +141,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     the store can; a hint, and what cannot be claimed is passed over.
 
     ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its rooms'; the first
-    job comes whatever its size."""
+    job comes regardless of its size."""
 
     tasks: list[str]
     limit: int
@@ -265,7 +265,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     began: bool = True
 
     def crash(self, kind: CrashKind, message: str) -> Crash:
-        """Return the report of an attempt that somebody else than its worker ends."""
+        """Return the report of an attempt that is not ended by its own worker."""
         return Crash(
             kind=kind,
             message=message,
@@ -277,7 +277,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at all that may need somebody: cheap, as each worker takes it all the time.
+    """One look at all that may need a worker: cheap, as each worker takes it all the time.
 
     ``workers``: those that are active or draining. ``orphans``: whether a running job has none of
     them. ``overdue``: whether a running attempt is past its hard deadline by more than the slack,

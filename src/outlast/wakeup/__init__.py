@@ -66,7 +66,7 @@ def open_messenger(
 ) -> Messenger:
     """Return a messenger for the store of that id, not started.
 
-    ``queues``: whose notices it receives, [] for all; None for somebody who only publishes.
+    ``queues``: whose notices it receives, [] for all; None for a client that only publishes.
     Raises ConfigError for a URL that cannot work, and where the driver is not installed.
     """
     from outlast.wakeup.messenger import Messenger

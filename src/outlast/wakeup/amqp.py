@@ -1,12 +1,12 @@
 """RabbitMQ: one topic exchange for each store, one quorum queue for each of its queues.
 
 The queues keep notices for a bounded time and number and drop the oldest: they are hints. Exchange
-and queues are made at each connection, so a server that has lost its data is mended by whoever
-comes first. A consumer is only there while its worker has room, and unsettled messages are bounded
-by that room; what is given back goes to another worker at once. A second exchange, which keeps
-nothing, tells watchers of heartbeats and deactivations; a third, to which no queue is bound, shows
-whether the server takes messages at all: while its disk or memory is short it takes the first of a
-connection, and then reads nothing more from it.
+and queues are made at each connection, so a server that has lost its data is mended by the
+first client that connects. A consumer is only there while its worker has room, and unsettled
+messages are bounded by that room; what is given back goes to another worker at once. A second
+exchange, which keeps nothing, tells watchers of heartbeats and deactivations; a third, to which no
+queue is bound, shows whether the server takes messages at all: while its disk or memory is short it
+takes the first of a connection, and then reads nothing more from it.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class AmqpBroker:
         await self._jobs.publish(message, token_of(notice.queue), mandatory=False)
 
     async def tell(self, topic: str, body: bytes) -> None:
-        """Tell watchers; nobody keeps it."""
+        """Publish it to watchers; it is not kept."""
         message = aio_pika.Message(body, content_type="application/json")
         await self._workers.publish(message, topic, mandatory=False)
 
@@ -222,7 +222,7 @@ class AmqpBroker:
         await self._lost.wait()
 
     async def close(self) -> None:
-        """Close, whatever state it is in."""
+        """Close, in any state."""
         if self._connection is not None:
             with suppress(Exception):
                 await self._connection.close()

@@ -71,7 +71,7 @@ class Health:
         self.good, self.trouble = False, text
 
     def ended(self) -> None:
-        """Note that nobody listens any more."""
+        """Note that it no longer listens."""
         self.good, self.trouble = False, "closed"
 
     def __str__(self) -> str:

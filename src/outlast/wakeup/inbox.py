@@ -1,9 +1,9 @@
 """Between a messenger and the exchange: names of jobs go in, the room that is left comes out.
 
 A message is taken from the messenger only while there is room for its job, and handed to one
-exchange. Once that has been answered, whatever was claimed, the message is settled; where the
-exchange had no room after all, or broke off, the message goes back for somebody else. What was
-named and not claimed is remembered for a while: whoever asks learns which jobs were passed over.
+exchange. Once that has been answered, the message is settled even if nothing was claimed; where the
+exchange had no room after all, or broke off, the message goes back for another worker. Jobs that
+were named and not claimed are remembered for a while: ``passed_over`` returns them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Inbox:
     # -- the exchange's side
 
     def named(self, rooms: Sequence[ClaimRequest]) -> list[ClaimRequest]:
-        """Return the rooms with the names that wait; without ordinary room those go back."""
+        """Return the requests with the names that wait; without an ordinary one those go back."""
         if not self._waiting:
             return list(rooms)
         if not any(room.limit and not room.solo for room in rooms):
@@ -69,7 +69,7 @@ class Inbox:
         else:
             self._has_room.clear()
 
-    # -- whoever tells of it
+    # -- what reports them
 
     def passed_over(self) -> list[int]:
         """Return names that were asked for since the last call and not claimed, a few at most."""

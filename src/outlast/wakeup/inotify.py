@@ -15,7 +15,7 @@ READ_BYTES = 65_536  # of events; those alike in a row are one for the kernel, s
 
 
 class FileWatch:
-    """Hears of every write to the files that it follows, by whatever process of this kernel.
+    """Hears of every write to the files that it follows, by any process of this kernel.
 
     ``interrupt`` may come from any thread, all else from one. Raises OSError where there is no
     inotify, or no more of it for this user.
@@ -46,7 +46,7 @@ class FileWatch:
         return False
 
     def interrupt(self) -> None:
-        """Let nobody wait any more, now and later."""
+        """End all waits, now and later."""
         os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:

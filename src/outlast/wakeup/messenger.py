@@ -1,4 +1,4 @@
-"""Wake-ups by a messenger (NATS, RabbitMQ): one mechanism, whoever carries the messages.
+"""Wake-ups by a messenger (NATS, RabbitMQ): one mechanism for all of them.
 
 The store is the only truth. A message says "look" and names a job; it is published after the
 commit, fetched only while there is room, and settled when the exchange has been answered. So a
@@ -27,9 +27,9 @@ CLOSE_SECONDS = 2.0
 STOP_SECONDS = 0.5  # for what uses a connection to stop
 PULL_SECONDS = 5.0  # that one wait for messages takes at most
 LOOK_SECONDS = 1.0  # between two looks at the store while messages for others are in the way
-PUBLISH_SECONDS = 1.0  # that whoever enqueues waits at most
+PUBLISH_SECONDS = 1.0  # that an enqueue waits at most
 TELL_MAX = 100  # events for watchers that wait for a connection
-HOLD_SECONDS = 30.0  # that a message is held unsettled; then it goes to somebody else
+HOLD_SECONDS = 30.0  # that a message is held unsettled; then it goes to another worker
 
 
 class Broker(Protocol):
@@ -44,7 +44,7 @@ class Broker(Protocol):
         ...
 
     async def tell(self, topic: str, body: bytes) -> None:
-        """Tell whoever watches now; nobody keeps it."""
+        """Publish it to current watchers; it is not kept."""
         ...
 
     async def pull(self, room: int, seconds: float) -> Sequence[Delivery]:
@@ -60,7 +60,7 @@ class Broker(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close, whatever state it is in."""
+        """Close, in any state."""
         ...
 
 
@@ -69,7 +69,7 @@ class Messenger(Listening):
 
     Args:
         make: returns a new broker, not opened.
-        inbox: where names go; None for somebody who only publishes.
+        inbox: where names go; None for a client that only publishes.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Messenger(Listening):
         self._strangers = Strangers(clock)
         self._look_at = clock.boot()
         self._broker: Broker | None = None
-        self._useless = asyncio.Event()  # the connection failed somebody who published
+        self._useless = asyncio.Event()  # a publish failed on the connection
         self._to_tell: deque[tuple[str, bytes]] = deque(maxlen=TELL_MAX)
         self._telling = asyncio.Event()
         self._tried = asyncio.Event()  # set once the first connection stands or has failed
@@ -103,7 +103,7 @@ class Messenger(Listening):
                 await self._broker.publish(notices)
         except Exception as error:
             self._fell_ill(error)
-            self._broker = None  # nobody waits for it again
+            self._broker = None  # no call waits for it again
             self._useless.set()
             return False
         return True
@@ -167,7 +167,7 @@ class Messenger(Listening):
         if self.inbox is not None:
             self.inbox.healthy = True
         if self.health.well():
-            self._on_wake("")  # whatever was missed meanwhile
+            self._on_wake("")  # for what was missed meanwhile
 
     def _fell_ill(self, error: Exception) -> None:
         if self.inbox is not None:
@@ -195,7 +195,7 @@ class Messenger(Listening):
                 continue
             async with asyncio.timeout(PULL_SECONDS + ANSWER_SECONDS):
                 deliveries = await broker.pull(room, PULL_SECONDS)
-            if self._broker is broker:  # else it has just failed somebody who published
+            if self._broker is broker:  # else a publish has just failed on it
                 self._is_well()
             if deliveries:
                 async with asyncio.timeout(HOLD_SECONDS + ANSWER_SECONDS):

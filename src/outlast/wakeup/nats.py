@@ -2,8 +2,8 @@
 
 The stream keeps notices for a bounded time, as a file, and forgets the oldest first: they are
 hints. It is made and checked at each connection, so a server that has lost its data, or a stream
-that was deleted, is mended by whoever notices first. A pull is one request with the room as its
-bound; the server shows every two seconds that it is still at it, so that a silent network or a
+that was deleted, is mended by the first client that notices. A pull is one request with the room as
+its bound; the server shows every two seconds that it is still at it, so that a silent network or a
 consumer without a leader is noticed at once and the next connection looks for another server.
 """
 
@@ -231,7 +231,7 @@ class NatsBroker:
         await self._closed.wait()
 
     async def close(self) -> None:
-        """Close, whatever state it is in."""
+        """Close, in any state."""
         with suppress(Exception):
             await self._client.close()
 

@@ -3,7 +3,7 @@ servers.
 
 A server of NATS begins in clear and says itself whether it requires TLS; the driver believes it and
 sends the login in clear where it does not. It also goes on to servers that are named there, so to
-any with a good certificate for a name of its own. What comes before TLS stands may be by anybody on
+any with a good certificate for a name of its own. What comes before TLS stands may be forged on
 the way, so neither is left to it.
 """
 

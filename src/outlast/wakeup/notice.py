@@ -1,8 +1,8 @@
 """What a messenger carries: "look at queue Q, at job J". A hint, never a claim: the store decides.
 
 A notice names the job, and the token of its last attempt, so that each way into the queue has a
-name of its own: the messenger drops the same notice published twice. What comes in may have been
-written by anybody; it is bounded and checked, and what is wrong with it costs one message.
+name of its own: the messenger drops the same notice published twice. A stranger may have
+written what comes in; it is bounded and checked, and what is wrong with it costs one message.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Text = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message. ``token``: of the job's last attempt, 0 before the first. ``cleared``: the job
-    was taken from a worker that is gone, for ``clear_reason``. ``repeat``: the how-manieth time it
-    is announced while it waits; 0 where it was announced as it became due."""
+    was taken from a worker that is gone, for ``clear_reason``. ``repeat``: the ordinal of the
+    announcement while it waits; 0 if it was announced as it became due."""
 
     job_id: Positive
     queue: Text = ""

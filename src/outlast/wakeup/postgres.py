@@ -2,7 +2,7 @@
 
 A silent network and a transaction pooler both look like "no news". So the listener notifies
 itself on a channel of its own now and then; what does not come back means a new connection.
-Whatever was missed meanwhile is covered by one ``on_wake("")`` after each reconnect.
+Notifications missed meanwhile are covered by one ``on_wake("")`` after each reconnect.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PostgresWakeup(Listening):
             trouble: Exception = ConnectionError("the connection was lost")
             try:
                 await self._listen()
-            except Exception as error:  # whatever it is: an end of this task would be silent
+            except Exception as error:  # any error: this task would end in silence
                 trouble = error
             self.health.ill(trouble)
             await self._backoff.rest()

@@ -2,7 +2,7 @@
 version whether they were a commit.
 
 ``PRAGMA data_version`` changes when another connection has committed; it reads a number in
-shared memory and takes no lock that anybody waits for. The look runs on a thread of its own:
+shared memory and takes no lock that others wait for. The look runs on a thread of its own:
 no event loop ever waits for the disk.
 
 The kernel's word comes early, and just once: at the write of a page to the log, before the disk
@@ -29,8 +29,8 @@ from outlast.store.sqlite.statements import statements
 from outlast.wakeup.base import Health
 from outlast.wakeup.inotify import FileWatch
 
-POLL_SECONDS = 0.015  # between two looks where nobody tells of writes, and while they do not end
-FIRST_SECONDS = POLL_SECONDS / 64  # from the word of a write to the first look for its commit
+POLL_SECONDS = 0.015  # between looks if writes are not announced, or do not end
+FIRST_SECONDS = POLL_SECONDS / 64  # from the news of a write to the first look for its commit
 AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: more of the same work, often our own
 GROWTH = 1.5  # so a commit is seen at most half as long again after it was there
 REST_SECONDS = 1.0  # between two looks while the kernel has nothing to tell
@@ -41,8 +41,8 @@ _DATA_VERSION = statements("open")["data_version"]
 class Pace:
     """How long to rest before the next look, and whether word of a write may cut that short.
 
-    After such a word soon, then less and less often; after one in each rest, as while somebody
-    fills the log, every POLL_SECONDS, however many words there are.
+    Soon after such news, then less and less often; if there is news in each pause, as while a
+    process fills the log, every POLL_SECONDS, however much there is.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Pace:
 
 
 class SqliteWakeup:
-    """Calls ``on_wake("")`` on the loop of ``start`` soon after anybody has committed.
+    """Calls ``on_wake("")`` on the loop of ``start`` soon after any process has committed.
 
     It does not know what was committed, so it wakes for everything; several commits within one
     look are one call. It is in good health while the last look worked.
@@ -114,7 +114,7 @@ class SqliteWakeup:
                 uri = f"{self._path.as_uri()}?mode=ro"
                 with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
                     self._look(connection, watch, place)
-            except Exception as error:  # whatever it is: an end of this thread would be silent
+            except Exception as error:  # any error: this thread would end in silence
                 self.health.ill(error)
             self._ended.wait(REOPEN_SECONDS)
 

@@ -46,7 +46,7 @@ def unique_name(clock: Clock = SYSTEM) -> str:
 
 
 async def open_main_store(url: str, lease: float, wakeup: str | None = None) -> Store:
-    """Return the store for a worker's main loop, opened. With a messenger it notifies nobody.
+    """Return the store for a worker's main loop, opened. With a messenger it sends no NOTIFY.
 
     Of its two connections one is the exchange's, and one is the reaper's and all others': what they
     do there waits for no row, and the pruner's batches are short.
@@ -62,7 +62,7 @@ async def open_main_store(url: str, lease: float, wakeup: str | None = None) -> 
 def _server_settings(url: str, lease: float, connections: int, reserved: int = 0) -> dict[str, Any]:
     if url.startswith("sqlite"):
         return {}
-    # what the server still does after the lease has ended helps nobody
+    # work of the server after the lease has ended is useless
     timeout = min(STATEMENT_SECONDS_MAX, lease / 2)
     return {"connections": connections, "reserved": reserved, "statement_timeout": timeout}
 

@@ -1,4 +1,4 @@
-"""What the duties of a worker ask of whatever runs its attempts, and what that asks of them."""
+"""What the duties of a worker ask of the pool that runs its attempts, and the pool of them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Pool(Protocol):
         ...
 
     def room_alone(self, solo: int) -> ClaimRequest | None:
-        """Return the room for one suspect of this kind that must have this worker to itself."""
+        """Return the request for one suspect of this kind that must have this worker to itself."""
         ...
 
     def place(self, attempts: list[Running]) -> None:
@@ -85,7 +85,7 @@ class Pool(Protocol):
         ...
 
     def responsiveness_of(self, token: int) -> Responsiveness | None:
-        """Return the pulse of the attempt's runner; None where there is none."""
+        """Return the responsiveness of the attempt's runner; None if there is none."""
         ...
 
     def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:

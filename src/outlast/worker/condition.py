@@ -1,6 +1,6 @@
 """Which duty of a worker fails, and when that is the end of the worker.
 
-A worker whose beats go through looks healthy, whatever else it cannot do. So a duty that has failed
+A worker whose beats go through looks healthy, even if all else fails. So a duty that has failed
 for a while is told on the worker's row, by the heartbeat, whose connection is its own. And a worker
 that can neither hand in nor take jobs, while the store answers, is of no use: it leaves, so that
 supervisors and people notice. What only breaks off (an outage, a lock, a full server) may pass, and

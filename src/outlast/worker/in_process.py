@@ -166,7 +166,7 @@ class LocalPool:
         return [ClaimRequest(self._tasks, limit, list(self._settings.queues))]
 
     def room_alone(self, solo: int) -> ClaimRequest | None:
-        """Return the room for one suspect: here it runs when it is the only attempt."""
+        """Return the request for one suspect: here it runs when it is the only attempt."""
         return ClaimRequest(self._tasks, 1, list(self._settings.queues), solo)
 
     def place(self, attempts: list[Running]) -> None:
@@ -235,7 +235,7 @@ class LocalPool:
         """Nothing can be killed in process: a transaction that was left open stays open."""
 
     def listen(self) -> None:
-        """The loop is this worker's own: whoever blocks it blocks this, too."""
+        """The loop is this worker's own: code that blocks it blocks this, too."""
 
     def runs(self, token: int) -> bool:
         """Whether the executor has this attempt, or it waits for a slot."""

@@ -26,7 +26,7 @@ class Duty(Protocol):
 
     async def run_once(self) -> float | None:
         """Do it once; return the seconds until the next time (None: only when nudged). With 0 it
-        goes on at once, and has to wait for something itself: nobody else has a turn between."""
+        goes on at once, and has to wait for something itself: nothing else has a turn between."""
         ...
 
 
@@ -76,7 +76,7 @@ class Service:
         await asyncio.wait([task])
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Tell of an end that nobody asked for: a worker must not go on without a duty."""
+        """Report an end that was not asked for: a worker must not go on without a duty."""
         if task.cancelled():
             if task is self._task:
                 self._on_failure(RuntimeError(f"the {self.duty.name} was cancelled"))

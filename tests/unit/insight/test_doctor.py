@@ -182,7 +182,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
      "rows of W-1 cannot be read: tasks, tags"),
     (exposed(sslmode="prefer"), "warning", "tls", "sslmode=prefer goes in clear"),
     (exposed(sslmode="disable", authority=True), "warning", "tls", "sslmode=disable goes in clear"),
-    (exposed(sslmode="require"), "hint", "tls", "believes any certificate"),
+    (exposed(sslmode="require"), "hint", "tls", "accepts any certificate"),
     (exposed(messenger=NATS), "warning", "messenger_tls", "nats.example:4222), without TLS"),
     (exposed(messenger=msgspec.structs.replace(NATS, login=False)), "hint", "messenger_tls", "has"),
     (exposed(in_arguments=True), "warning", "secret_in_arguments", "every user"),

@@ -113,7 +113,7 @@ def tls(facts: Facts) -> Iterator[Finding]:
     if mode in PROVEN or (mode == "require" and has_authority):
         yield ok("tls", f"PostgreSQL has to show a certificate first (sslmode={mode}).")
     elif mode == "require":
-        said = "sslmode=require believes any certificate: whoever answers gets the password."
+        said = "sslmode=require accepts any certificate: the server that answers gets the password."
         yield Finding(level=Level.HINT, name="tls", sentence=said, mend=VERIFY)
     else:
         said = (

@@ -251,7 +251,7 @@ def two_phase(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
 
 
 def notifications(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
-    """Whether somebody who listens does not read."""
+    """Whether a listening session does not read."""
     if server.notify_queue > NOTIFY_FULL:
         yield Finding(
             level=Level.WARNING,

@@ -70,7 +70,8 @@ def durability(facts: SqliteFacts) -> Iterator[Finding]:
             level=Level.PROBLEM,
             name="durability",
             sentence=f"The file is in {facts.journal_mode!r} mode, where readers block writers.",
-            mend=f"`sqlite3 {facts.path} 'PRAGMA journal_mode=wal'`; whoever changed it must stop.",
+            mend=f"`sqlite3 {facts.path} 'PRAGMA journal_mode=wal'`; "
+            "the program that changed it must stop.",
         )
     elif facts.synchronous is not None and facts.synchronous < SYNCHRONOUS_FULL:
         yield Finding(

@@ -22,7 +22,7 @@ NO_INOTIFY = (
 FIND_WRITER = "Outlast writes no such rows: see who else may write to the tables."
 MENDS = {
     "unservable": "Start a worker of a release that has this task, or give the task this name as"
-    " an alias; `outlast cancel` ends jobs that nobody wants any more.",
+    " an alias; `outlast cancel` ends jobs that are no longer wanted.",
     "lacks_tags": "Start a worker with the tags that the task requires.",
     "queue_not_served": "Start a worker with this queue in --queues, or without --queues.",
     "draining": "Start a worker: those that know this task are stopping.",

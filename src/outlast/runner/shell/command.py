@@ -1,9 +1,9 @@
 """One command: a process group of its own, its output carried off, nothing of it left at its end.
 
-It stays in the session of its runner, so that whoever ends the runner (its worker, or the tether)
-ends the command, too. What the command writes goes to the runner's own stdout, and so to the
-worker's log, to a file where one was asked for, and its last lines into memory. It is carried by a
-thread that waits for all of these: a slow reader slows the command down, nothing piles up.
+It stays in the session of its runner, so that the process that kills the runner (its worker, or the
+tether) kills the command, too. What the command writes goes to the runner's own stdout, and so to
+the worker's log, to a file where one was asked for, and its last lines into memory. It is carried
+by a thread that waits for all of these: a slow reader slows the command down, nothing piles up.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Command:
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         code = self._process.wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing asks any more
             loop.call_soon_threadsafe(self._code.set_result, code)
 
 

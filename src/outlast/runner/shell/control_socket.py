@@ -1,4 +1,4 @@
-"""The door between a command and its runner: ``outlast checkpoint`` and ``outlast report``.
+"""The socket between a command and its runner: ``outlast checkpoint`` and ``outlast report``.
 
 A Unix socket, named in the command's environment, for as long as the command runs. What comes in
 takes the way of every checkpoint and report: by the runner to the worker, fenced by the token of
@@ -71,7 +71,8 @@ _requests: msgspec.json.Decoder[CheckpointRequest | ReportRequest] = msgspec.jso
 
 
 class ControlSocket:
-    """The runner's side: ``async with Door(attempt) as door``; ``address`` is for the command."""
+    """The runner's side: ``async with ControlSocket(attempt) as socket``; ``address`` is for the
+    command."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt

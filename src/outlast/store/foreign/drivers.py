@@ -1,9 +1,9 @@
 """Into a transaction of the caller's, for each kind of connection that people have.
 
-``fetch`` runs a statement of PostgreSQL's store, ``run`` a function of SQLite's, inside whatever
-transaction is open. SQLAlchemy's connections are used through SQLAlchemy, which does not commit
-what it has not seen begin; Django's are used at their driver, which ``atomic()`` commits whoever
-wrote. Neither the caller's row factories nor its cursors matter.
+``fetch`` runs a statement of PostgreSQL's store, ``run`` a function of SQLite's, inside the
+transaction that is open. SQLAlchemy's connections are used through SQLAlchemy, which does not
+commit what it has not seen begin; Django's are used at their driver, which ``atomic()`` commits for
+every writer. Neither the caller's row factories nor its cursors matter.
 
 No library is imported for this: an object of a library that is not loaded cannot exist.
 """

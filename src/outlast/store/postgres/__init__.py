@@ -7,7 +7,7 @@ enqueue.py       enqueues, on the store's own connection or in the caller's tran
 inspector.py     reads for people and screens; never writes, takes no locks
 presence.py      a worker's presence: an advisory lock on a session of its own
 pool.py          connections, and what their errors mean to the rest of the program
-session.py       the settings that each session of ours has, whatever its role is set to
+session.py       the settings that each session of ours has, regardless of its role's
 privileges.py    what a role may do: granted by the tables' owner, checked at the start
 strangers.py     refuses other roles' objects in our schema, which could run as this role
 schema.py        makes and migrates the schema, and refuses one that does not fit

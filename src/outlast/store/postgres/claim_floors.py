@@ -1,7 +1,7 @@
 """What a client remembers of the line on PostgreSQL, so that a claim does not walk over dead rows.
 
 A lane is the part of the line with one queue, task and priority. Rows that have left it stay in
-its index until a vacuum may take them: behind a transaction that somebody holds open, that is all
+its index until a vacuum may take them: behind a transaction that is held open, that is all
 of them. So the client tells the exchange from which position on it reads each lane, and which
 lanes it knows (postgres/sql/migration_0003_exchange.sql says why that is right).
 

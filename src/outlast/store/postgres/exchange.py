@@ -187,7 +187,8 @@ def _end_columns(ended: Sequence[Transition]) -> list[str | None]:
 
 
 def room_columns(rooms: Sequence[ClaimRequest]) -> list[str]:
-    """Return rooms as the columns of exchange.sql; a list in a room is an array within the text."""
+    """Return claim requests as columns of exchange.sql; a list in one is an array within the
+    text."""
     return [
         array_text([room.limit for room in rooms]),
         array_text([room.solo for room in rooms]),

@@ -159,7 +159,7 @@ class _LoopPool:
         """Return an idle connection and its kind; None: one is to be opened, and there is room.
 
         Who can live with kept plans can live without, too, as long as there is none to spare;
-        nobody else gets one that keeps them.
+        no other call gets one that keeps them.
         """
         fitting, others = self.idle[keeps_plans], self.idle[not keeps_plans]
         if fitting:
@@ -312,7 +312,7 @@ class Connections:
         ``own``: for a worker's own trips, which have connections of their own where some are
         reserved. ``kind``: in one transaction, committed at the end.
 
-        Whatever breaks off (also a cancelled caller) takes the connection with it. A caller that
+        A call that breaks off (also a cancelled one) takes the connection with it. A caller that
         was cancelled hears of that, though the driver's own clean-up (a rollback on a connection
         that is gone) may have put another error in its place.
         """
@@ -425,7 +425,7 @@ def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
 
 
 def _cancels() -> int:
-    """Return how often somebody has asked the running task to end."""
+    """Return how often the running task was asked to end."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 

@@ -1,4 +1,4 @@
-"""What a session of ours on PostgreSQL must be like, whatever its role or database is set to.
+"""The settings of our sessions on PostgreSQL, regardless of those of the role or database.
 
 Told once, at the start of a session of our own. Behind a transaction pooler nothing may be left in
 a session: there each call is a transaction that begins with all of it, in the message of its

@@ -2,8 +2,8 @@
 
 The verbs of ``store.protocol.Store``, each one statement in ``postgres/sql/VERB.sql`` whose head
 argues why it is right against a concurrent claim, reap and late worker. This module holds no rule
-of its own: it carries values to the statements and back. The hot path, the exchange, has a room of
-its own beside it.
+of its own: it carries values to the statements and back. The hot path, the exchange, has a module
+of its own beside it.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class PostgresStore:
         await self._fetch("tell_failing", me.worker_id, *told, me.registration)
 
     async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
-        """Return what nobody has taken for a while."""
+        """Return what no worker has taken for a while."""
         head, *rows = await self._fetch("waiting", grace, limit)
         jobs = [Unannounced(*row) for row in rows]
         return UnannouncedBatch(workers=head["token"], next_due=head["seconds"], jobs=jobs)
@@ -322,7 +322,7 @@ class PostgresStore:
         return [(row["job_id"], row["token"]) for row in rows]
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
-        """Return one look at all active and draining workers, and at what nobody looks after."""
+        """Return one look at all active and draining workers, and at what no worker looks after."""
         rows = await self._fetch("observe", slack)
         orphans, overdue, now, next_due, drawn, here, *_ = rows[0]
         return Snapshot(
@@ -338,7 +338,7 @@ class PostgresStore:
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen.
 
-        Waits for nobody. Raises StoreUnavailable while another session holds the row; one that
+        Waits for no lock. Raises StoreUnavailable while another session holds the row; one that
         only waits for a client that does not read is ended.
         """
         (row,) = await self._fetch("reap", gone.worker_id, gone.beat, cause.value, gone.begun)

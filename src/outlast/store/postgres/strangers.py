@@ -9,7 +9,7 @@ from outlast.store.postgres.statements import sql
 
 
 async def refuse_strangers(connection: Any) -> None:
-    """Raise SchemaMismatch where a role that nobody has named has put something into our schema
+    """Raise SchemaMismatch where a role that was not named has put something into our schema
     that could run as this role; strangers.sql says what, and who is such a role."""
     for found in await connection.fetch(sql("strangers")):
         more = f" (and so do {found['number'] - 1} more objects)" if found["number"] > 1 else ""

@@ -3,7 +3,7 @@
 Everything that runs SQL is a plain function of a cursor, handed in as ``work``; this room opens
 the connection, brackets transactions, waits for locks and turns errors into Outlast's.
 
-A file that is deleted or replaced lives on for those that have it open, and for nobody else. So
+A file that is deleted or replaced lives on for those that have it open, and for no others. So
 each call first looks whether the file at the path is still the one that is open, and after a commit
 looks again. SQLite does the same as it closes the old one, and leaves the log of the new one alone.
 
@@ -248,7 +248,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Make an empty file that no other user can read, whatever the umask; SQLite gives the same
+    """Make an empty file that no other user can read under any umask; SQLite gives the same
     mode to the files that it makes beside it. It gets its name after it was closed: to close it
     would drop the locks that this process has on it. Where it cannot be made, SQLite makes one by
     the umask, or says why it cannot."""

@@ -1,8 +1,8 @@
-"""The line on SQLite: which jobs a room takes next, and what falls due. Functions of a cursor,
-inside the exchange's own write transaction (sqlite/sql/exchange.sql).
+"""The line on SQLite: which jobs a claim request takes next, and what falls due. Functions of a
+cursor, inside the exchange's own write transaction (sqlite/sql/exchange.sql).
 
-The line is indexed by task, then by queue, and a worker asks for its own tasks: what nobody here
-knows is never read, in however many queues it waits. Queues take turns. A claim goes on behind the
+The line is indexed by task, then by queue, and a worker asks for its own tasks: what it does not
+know is never read, in however many queues it waits. Queues take turns. A claim goes on behind the
 queue at which the last one has stopped, reads as many queues as it has places, and shares the
 places out among them; it does not matter how many more there are.
 """
@@ -51,7 +51,7 @@ def draw(cursor: Cursor, name: str, count: int) -> range:
 
 
 def next_in_line(cursor: Cursor, room: ClaimRequest, limit: int, turn: Turn) -> list[Row]:
-    """Return the rows of what this room takes, each queue's in the order of its line."""
+    """Return the rows of what this request takes, each queue's in the order of its line."""
     found: list[Row] = []
     for lanes in _stretches(cursor, room, limit, turn.after):
         found += _shares(cursor, lanes, limit - len(found))
@@ -121,8 +121,8 @@ def _text(names: Collection[object]) -> str:
 
 
 def line_up_due(cursor: Cursor, now: float, rooms: Sequence[ClaimRequest]) -> None:
-    """Give scheduled jobs of these rooms' queues that are due their place in the line, those first
-    that are due for longest; at most DUE_MAX."""
+    """Give scheduled jobs of these requests' queues that are due their place in the line, those
+    first that are due for longest; at most DUE_MAX."""
     queues = _queues_of(rooms)
     if queues is None:
         due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
@@ -139,7 +139,7 @@ def line_up_due(cursor: Cursor, now: float, rooms: Sequence[ClaimRequest]) -> No
 
 
 def next_due(cursor: Cursor, rooms: Sequence[ClaimRequest]) -> float | None:
-    """Return when the next scheduled job of these rooms' queues falls due."""
+    """Return when the next scheduled job of these requests' queues falls due."""
     queues = _queues_of(rooms)
     if queues is None:
         looks = [cursor.execute(_SQL["next_due"]).fetchone()[0]]

@@ -242,7 +242,7 @@ class SqliteStore:
         return await self._write(workers.reconcile, me, frozenset(held))
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
-        """Return one look at all active and draining workers, and at what nobody looks after."""
+        """Return one look at all active and draining workers, and at what no worker looks after."""
         return await self._connection.read(
             lambda cursor: workers.observe(cursor, self._clock.wall(), slack)
         )

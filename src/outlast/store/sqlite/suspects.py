@@ -1,7 +1,7 @@
 """Suspects on SQLite: which cohort runs next, and what waits. Reads of a cursor, inside the
 exchange's own write transaction (sqlite/sql/exchange.sql).
 
-Suspects are read lane by lane (queue, task), so that those which nobody here knows cost one look.
+Suspects are read lane by lane (queue, task), so that those of unknown tasks cost one look.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def next_cohort(cursor: Cursor, now: float, room: ClaimRequest, limit: int) -> l
 
 
 def next_due(cursor: Cursor, now: float, room: ClaimRequest) -> float | None:
-    """Return when the next suspect that this room has a place for falls due."""
+    """Return when the next suspect that this request has a place for falls due."""
     looks = (
         cursor.execute(_SQL["next_suspect_due"], (room.solo, *lane, now)).fetchone()[0]
         for lane in _lanes(cursor, room, room.solo)
@@ -42,7 +42,7 @@ def next_due(cursor: Cursor, now: float, room: ClaimRequest) -> float | None:
 
 
 def waiting(cursor: Cursor, now: float, rooms: Sequence[ClaimRequest], most: int) -> int:
-    """Return the largest ``solo`` of a suspect that is due for these rooms' tasks and queues."""
+    """Return the largest ``solo`` of a suspect that is due for these requests' tasks and queues."""
     for solo in range(most, 0, -1):
         if any(_first(cursor, now, room, solo) for room in rooms):
             return solo

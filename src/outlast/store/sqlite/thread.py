@@ -25,7 +25,7 @@ class OneThread(Executor):
     """Runs functions one after the other, as they come from any loop.
 
     A call that is cancelled before its turn does not run. The thread ends, after what it was given,
-    with ``shutdown``, when nobody has this object any more, and at the interpreter's end.
+    with ``shutdown``, when this object is no longer referenced, and at the interpreter's end.
     """
 
     def __init__(self, name: str) -> None:

@@ -151,7 +151,8 @@ def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
     """Beat through the lock file; None if that is not the file on the worker's row.
 
     The file first, then the row: a reap that has not seen this beat is most likely seen here.
-    Where the row was renewed beyond the file, the file has to get ahead, or nobody would see it.
+    Where the row was renewed beyond the file, the file has to get ahead, or the renewal would not
+    be seen.
     """
     beaten = _beaten(lock)
     row = cursor.execute(_HEARTBEAT["look"], _whose(me)).fetchone()
@@ -189,7 +190,8 @@ def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
 
 
 def observe(cursor: Cursor, now: float, slack: float) -> Snapshot:
-    """Return one look at all live workers, by row and by file, and at what nobody looks after."""
+    """Return one look at all live workers, by row and by file, and at what no worker looks
+    after."""
     return Snapshot(
         workers=[_seen(row, now) for row in cursor.execute(_REAP["observe"]).fetchall()],
         orphans=bool(orphans(cursor, now, 1)),

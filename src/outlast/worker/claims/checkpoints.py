@@ -64,7 +64,7 @@ class CheckpointWriter:
         self._on_pending()
 
     def close(self) -> None:
-        """Refuse what waits and what comes: nobody writes it any more. In process, attempts that
+        """Refuse what waits and what comes: it is not written any more. In process, attempts that
         cannot be killed would wait for an answer for ever."""
         self._closed = True
         saves, self._saves = self._saves, []
@@ -131,7 +131,7 @@ class CheckpointWriter:
         """Write what these attempts, whose ends are to be handed in, have said last."""
         if not (self._reports or self._writing.locked()):
             return
-        with suppress(Exception):  # whatever it is: the end matters more, and finds out by itself
+        with suppress(Exception):  # any error: the end matters more, and meets it by itself
             async with asyncio.timeout(LAST_SECONDS):
                 await self._report(set(tokens))
 

@@ -1,7 +1,7 @@
 """Tells of each job that has died, once, by the worker whose word on it the store has taken.
 
 A job dies by an end that its own worker hands in, or by a reaper's decision on what a worker left
-behind. What an operator gives up (``outlast dead discard``) is no news to anybody.
+behind. What an operator gives up (``outlast dead discard``) is not reported.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
 RELAXED = 10.0  # times as long between two looks while a messenger says what is new
-TOLD = 5.0  # times as long where the reaper's looks do
+POLL_FACTOR_WITH_REAPER = 5.0  # the reaper's looks tell of due jobs, so polls are rarer
 RECONCILE_SECONDS = 30.0  # between two reconciliations, where no reply has been lost
 LEFT_OPEN_SECONDS = 60.0  # then the transaction of an attempt that has ended was forgotten
 
@@ -174,7 +174,7 @@ class Exchange:
         return rooms
 
     def _is_at_ease(self) -> bool:
-        """Whether a look can wait: whatever is new would be told by the messenger."""
+        """Whether a look can wait: the messenger would announce new jobs."""
         return self._inbox.healthy and not self._hint and self._clock.boot() < self._look_at
 
     def _is_time_for_suspects(self) -> bool:
@@ -283,7 +283,7 @@ class Exchange:
             return self._gather()
         poll = self._poll * self._ease()
         due = poll if reply.next_due is None else min(poll, reply.next_due)
-        if rooms:  # else nobody has looked, and the messenger was offered none
+        if rooms:  # else there was no look, and the messenger was offered none
             self._look_at += due
         if self._ledger.running or self._inbox.healthy:  # superseded, or a messenger falls silent
             due = min(due, self._look_every)
@@ -293,7 +293,7 @@ class Exchange:
         """Return how much rarer than usual trips without a hint may be."""
         if self._inbox.healthy:
             return RELAXED
-        return 1.0 if self._drawn is None else TOLD
+        return 1.0 if self._drawn is None else POLL_FACTOR_WITH_REAPER
 
     async def _reconcile_when_due(self) -> None:
         if self._clock.boot() - self._reconciled_at >= self._reconcile_every:
@@ -307,7 +307,8 @@ class Exchange:
         self._hint = self._hint or bool(released)
 
     async def _look_for_superseded(self) -> None:
-        """The loser stops: what somebody else has closed is asked to stop, at the next look killed.
+        """The loser stops: an attempt that another worker closed is asked to stop, then killed
+        at the next look.
 
         Not left to the watchdog: others close an attempt because it is stuck.
         """

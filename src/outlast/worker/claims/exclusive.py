@@ -27,13 +27,14 @@ class ExclusiveClaim:
         self._clock = clock
         self._least = least
         self._waiting = 0
-        self.asked = False  # the last rooms were that for a job alone
+        self.asked = False  # the last request was that for an exclusive job
         self._turn_until = self._next_turn_at = self._vain_until = clock.boot()
 
     def rooms(
         self, usual: Callable[[], list[ClaimRequest]], alone: Callable[[int], ClaimRequest | None]
     ) -> list[ClaimRequest]:
-        """Return the rooms to ask for now: the usual ones, the one for a job alone, or none."""
+        """Return the requests to make now: the usual ones, the one for an exclusive job, or
+        none."""
         self.asked = False
         if self._is_taken():
             return []
@@ -50,7 +51,8 @@ class ExclusiveClaim:
         return bool(self._waiting) and free
 
     def heard(self, rooms: list[ClaimRequest], reply: Exchanged) -> bool:
-        """Note what a trip with these rooms has told. True: another one is worth while at once."""
+        """Note what a trip with these requests has told. True: another one is worth while at
+        once."""
         if self.asked:
             self._waiting = 0
             self._vain_until = self._clock.boot() + VAIN_SECONDS

@@ -103,7 +103,7 @@ class Ledger:
         self._unknown: dict[int, float] = {}  # of these, whose end is not known: since when
         self._rejected: dict[int, Transition] = {}  # what was handed in in an end's stead
         self._busy_since: dict[int, float] = {}
-        self._untold: list[Claimed] = []  # attempts that nobody was told of yet
+        self._untold: list[Claimed] = []  # attempts that no event has reported yet
         self.token_seen = 0
 
     def held(self) -> set[int]:

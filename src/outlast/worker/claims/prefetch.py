@@ -74,7 +74,7 @@ class Prefetch:
         self._count += slots
 
     def room_for_turn(self) -> int:
-        """Return one, also where nothing has ended lately, unless somebody waits already."""
+        """Return one, also if nothing has ended lately, unless an attempt waits already."""
         self._granted = int(not self._waiting)
         return self._granted
 

@@ -5,8 +5,8 @@ slow: the trip breaks off, and so does each repetition of it. So ends and claims
 bytes, too: by half as many after a trip that broke off, by twice as many after one that was full
 and quick, so that twice as many would have taken no more than half of the patience.
 
-One job or end goes whatever its size. A result that does not arrive alone, again and again, while
-trips between were answered, is given up: it would keep its worker from all others.
+One job or end goes regardless of its size. A result that does not arrive alone, again and again,
+while trips between were answered, is given up: it would keep its worker from all others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class TripBytes:
         self.most = max(TRIP_BYTES_MIN, self.most // 2)
 
     def is_alone(self, ended: Sequence[Transition]) -> bool:
-        """Whether this is one end that is too large by itself: it goes alone, and without rooms."""
+        """Whether this is one end that is too large by itself: it goes alone, and without claim
+        requests."""
         return len(ended) == 1 and size_of(ended[0]) > self.most
 
     def timed_out(self, ended: Sequence[Transition]) -> bool:

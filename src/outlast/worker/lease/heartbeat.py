@@ -102,7 +102,7 @@ class Heartbeat:
         try:
             async with asyncio.timeout(self._terms.lease / 3):
                 beat = await (await self._connected()).heartbeat(me)
-        except Exception as error:  # whatever it is: a thread that ended would never beat again
+        except Exception as error:  # any error: a thread that ended would never beat again
             return await self._missed(error)
         if self._failing:
             self._failing = False

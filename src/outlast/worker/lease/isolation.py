@@ -13,7 +13,7 @@ from outlast.worker.claims.ledger import Ledger
 
 
 class Isolation:
-    """One span without trust in the lease. ``keep``: whether anybody may go on at all."""
+    """One span without trust in the lease. ``keep``: whether any attempt may go on at all."""
 
     def __init__(self, ledger: Ledger, *, keep: bool) -> None:
         self._ledger = ledger

@@ -3,8 +3,8 @@
 Each look of the reaper shows whether the lock is there, and the end of its session is told at once:
 so a proof of its own is only needed to see that it is still this session's.
 
-Presence can only make others faster to believe in a death. So whatever keeps it from being held
-costs the worker nothing but that: it says so on its row, where nobody judges by it any more.
+Presence can only let others notice a death sooner. So a worker that cannot hold it
+loses nothing but that: it says so on its row, and no worker judges by its presence any more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TELL_SECONDS = 1.0  # for the row: the lock may be had again meanwhile
 
 
 class PresenceKeeper:
-    """The duty that holds the lock of whatever registration ``me`` returns."""
+    """The duty that holds the lock of the registration that ``me`` returns."""
 
     name = "presence"
 

@@ -2,7 +2,7 @@
 
 The lease is trusted only inside the window of ``model.lease.Trust``. When that window closes,
 or the store says that the lease is lost, every attempt is stopped and then killed; what they
-still say is handed in and refused wherever somebody else took over. Only when nothing runs any
+still report is handed in and refused where another worker took over. Only when nothing runs any
 more does the worker register anew.
 """
 
@@ -167,7 +167,7 @@ class Registration:
         """Stop every attempt, kill those that go on, then register anew.
 
         They get ``grace`` seconds to stop, and never longer than the lease was trusted for: where
-        the store says that the lease is lost, somebody else may run them already. With ``keep``,
+        the store says that the lease is lost, another worker may run them already. With ``keep``,
         attempts that may be done twice go on, and with them this registration, until the store
         says whether it still stands.
         """
@@ -182,13 +182,13 @@ class Registration:
         for token in self._isolation.others():
             self._pool.stop(token, "lease_lost")
         kill_at = min(self.trust.kill_at, self._clock.boot() + grace)
-        if self._isolation.kept():  # before the end of the tether, which spares nobody
+        if self._isolation.kept():  # before the end of the tether, which spares no runner
             kill_at = min(kill_at, (self.trust.stop_at + self.trust.kill_at) / 2)
         self._reviving = asyncio.create_task(self._revive(kill_at), name="outlast-revive")
 
     async def _revive(self, kill_at: float) -> None:
         await self._end_all_but_kept(kill_at)
-        self._hold_until(math.inf)  # idle runners harm nobody, however long the store is away
+        self._hold_until(math.inf)  # idle runners do no harm, however long the store is away
         if self._isolation.kept():
             if await self._still_stands():
                 return
@@ -209,7 +209,7 @@ class Registration:
             await self._clock.sleep(0.01)
 
     async def _still_stands(self) -> bool:
-        """Wait for a beat that is answered. If the lease still stands, nobody has taken anything
+        """Wait for a beat that is answered. If the lease still stands, no worker has taken anything
         over: go on under it, trusting from that beat. Else stop what was kept, too."""
         asked_at = await self._isolation.answer(self._clock.boot())
         if asked_at is None:
@@ -227,7 +227,7 @@ class Registration:
     async def _told_ends(self) -> bool:
         """Hand in, while the old row still stands, what ended before the lease was lost.
 
-        Once that row says ``stopped``, whoever looks calls its jobs orphans, and what was done
+        Once that row says ``stopped``, any look calls its jobs orphans, and what was done
         would be done again. Return whether the store is there at all.
         """
         try:
@@ -252,7 +252,7 @@ class Registration:
         return True
 
     async def _failed_to_come_back(self, error: Exception) -> None:
-        """Get ready to try again, whatever it was: else the worker would stay fenced for ever."""
+        """Get ready to try again after any error: else the worker would stay fenced for ever."""
         if isinstance(error, (StoreUnavailable, TimeoutError)):
             self._refused_at = None
         else:

@@ -1,6 +1,6 @@
 """What a worker says to its messenger: jobs that others should look at, and signs of its own life.
 
-Without a messenger there is nobody to tell, and each of these does nothing.
+Without a messenger each of these does nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Ends attempts that are far above their timeout, whoever runs them; each worker does so for all.
+"""Ends attempts that are far above their timeout; each worker does so for those of all workers.
 
-An attempt's own worker ends it at its timeout. Should that worker's watchdog be stuck while its
-heart beats, nobody would: so the row carries a hard deadline, and any worker closes the attempt a
-while after it, by its token. The worker that ran it finds that out and ends it
+An attempt's own worker ends it at its timeout. If that worker's watchdog is stuck while its
+heartbeats go on, nothing ends it: so the row carries a hard deadline, and any worker closes the
+attempt a while after it, by its token. The worker that ran it finds that out and ends it
 (``worker/claims/exchange.py``).
 
 Three things keep this from a healthy attempt.

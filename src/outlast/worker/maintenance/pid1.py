@@ -1,4 +1,4 @@
-"""Buries orphans where the worker is the first process of a container.
+"""Reaps adopted child processes if the worker is the first process of a container.
 
 A process whose parent has died is adopted by process 1. An init would wait for it; a worker in
 its place has to do the same, or what its runners leave behind fills the table of processes.
@@ -15,10 +15,10 @@ LOOK_SECONDS = 2.0
 
 
 class Pid1:
-    """The duty that waits for dead children which nobody here has started.
+    """The duty that waits for dead children which this process has not started.
 
-    The worker's own are waited for by whoever started them: ``known`` names their pids, and one
-    that is not named yet is spared by the second look, until which it has long been waited for.
+    The code that started a child of the worker waits for it: ``known`` names their pids. A child
+    that is not named yet has long been waited for at the second look, so only that one reaps.
     """
 
     name = "pid1"
@@ -28,10 +28,10 @@ class Pid1:
         self._seen: set[int] = set()
 
     async def run_once(self) -> float:
-        """Bury who was dead at the last look already."""
+        """Wait for those that were dead at the last look already."""
         dead = dead_children() - set(self._known())
         for pid in dead & self._seen:
-            _bury(pid)
+            _wait_for(pid)
         self._seen = dead
         return LOOK_SECONDS
 
@@ -50,6 +50,6 @@ def _is_dead_child(pid: str) -> bool:
     return state == b"Z" and int(parent) == os.getpid()
 
 
-def _bury(pid: int) -> None:
+def _wait_for(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

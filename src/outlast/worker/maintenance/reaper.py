@@ -228,7 +228,7 @@ class Reaper:
 
 
 def _as_found(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:
-    """Return it with what its lock file says of its attempts, once nobody can write there."""
+    """Return it with what its lock file says of its attempts, once it can no longer be written."""
     if cause is not DeathCause.LOCK_FILE:
         return gone
     begun = lockfile.read_begun(gone.lock_path, gone.lock_device, gone.lock_inode)

@@ -1,7 +1,7 @@
 """Announces what waits unannounced: the other half of a messenger that may lose anything.
 
-A message can be lost after the commit, a job be stored by a transaction of the user's own, which
-nobody publishes for, or fall due; a stream can be deleted. So the workers together look, once in
+A message can be lost after the commit; a job can be stored by the user's own transaction, which
+publishes nothing, or fall due; a stream can be deleted. So the workers together look, once in
 a poll interval however many they are, at what has waited for a while, and publish it again.
 The store has the last word as ever; what is announced in vain is acknowledged and forgotten.
 """
@@ -21,7 +21,7 @@ from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import Notice, can_carry, notice_of
 
-GRACE_SECONDS = 1.0  # for the notice of whoever has enqueued
+GRACE_SECONDS = 1.0  # for the notice of the client that enqueued
 SWEEP_MAX = 100  # jobs of a queue in one sweep: the first of its line
 REPEAT_SECONDS = 5.0  # a job is announced again after twice this time, and each time in twice
 LOOK_SECONDS = 1.0  # at the health of the wake-up, and at what messages named in vain
@@ -30,7 +30,7 @@ TOLD_MAX = 10_000  # attempts that were told to run elsewhere and are remembered
 
 
 class Sweeper:
-    """The duty that publishes what nobody has taken, and what was taken from dead workers."""
+    """The duty that publishes jobs that no worker has taken, or that were taken from dead ones."""
 
     name = "sweeper"
 
@@ -71,9 +71,9 @@ class Sweeper:
 
 
 def repeat_of(seconds: float) -> int:
-    """Return the how-manieth announcement is due after so many seconds of waiting: more and more
-    rarely, so that a long line costs the messenger little. All workers agree on it, and so the
-    messenger drops what several of them publish."""
+    """Return the ordinal of the announcement that is due after so many seconds of waiting: more
+    and more rarely, so that a long line costs the messenger little. All workers agree on it, and so
+    the messenger drops what several of them publish."""
     return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))
 
 

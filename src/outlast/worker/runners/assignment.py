@@ -1,9 +1,9 @@
 """Which runner takes what: ordinary attempts share the pool's runners, suspects get the spare one.
 
 Plain functions have a runner to themselves, async tasks share. A cohort of suspects takes the idle
-runner that is ready beyond the pool's size, so that it waits for nobody: the longest of jobs
-cannot starve it. That runner takes nobody else until the cohort has ended, and no more than one
-cohort runs at a time.
+runner that is ready beyond the pool's size, so that it waits for no other: the longest of jobs
+cannot starve it. That runner takes no other attempt until the cohort has ended, and no more than
+one cohort runs at a time.
 """
 
 from __future__ import annotations
@@ -105,14 +105,14 @@ class Assignment:
         return min(self.active(runners), key=lambda runner: len(runner.tokens))
 
     def has_own_runner(self, runners: Sequence[RunnerProcess], task: str) -> bool | None:
-        """Whether attempts of this task have a runner to themselves; None: nobody knows it."""
+        """Whether attempts of this task have a runner to themselves; None: no runner knows it."""
         active = self.active(runners)
         if not any(task in runner.tasks for runner in active):
             return None
         return task in _own(active)
 
     def room_alone(self, runners: Sequence[RunnerProcess]) -> ClaimRequest | None:
-        """Return the room for one job that must have the worker to itself."""
+        """Return the request for one job that must have the worker to itself."""
         tasks = {name for runner in self.active(runners) for name in runner.tasks}
         return ClaimRequest(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
 

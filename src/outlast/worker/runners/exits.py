@@ -1,11 +1,11 @@
-"""From the way a runner died to the end of each attempt that ran in it.
+"""Turns the exit of a runner into the end of each attempt that ran in it.
 
-Alone in its runner, the attempt is the culprit and is charged. With neighbours nobody can be sure
-which one it was: all are bystanders, uncharged but counted as losses. All of them are suspects, or
+Alone in its runner, the attempt is the culprit and is charged. With neighbours the culprit is not
+certain: all are bystanders, uncharged but counted as losses. All of them are suspects, or
 the one alone that the stack of the death names (model/suspects.py). What the worker killed itself
-ends by the reason of the kill, and its neighbours are released. A runner is deaf to the signals
-that ask a process to end; one that user code has given its hearing back and that was then reached
-by such a signal was interrupted from outside: nobody did it, and it is counted as a loss.
+ends by the reason of the kill, and its neighbours are released. A runner ignores the signals
+that ask a process to end; a runner whose user code re-enabled these signals and that one of them
+ended was interrupted from outside: no attempt is charged, and it is counted as a loss.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def outcome_of(
 def suspicions_of(attempts: Sequence[Running], death: Death) -> dict[int, Suspicion]:
     """Return who is suspected of the death of the runner that these attempts were in.
 
-    The stack of the current thread is evidence where a fault has raised the signal. Where somebody
-    outside has asked the runner to end, nobody is suspected who was not before.
+    The stack of the current thread is evidence where a fault has raised the signal. Where a process
+    outside has asked the runner to end, no attempt is suspected that was not before.
     """
     if death.signal in _ASKED_TO_END:
         claims = [running.claimed for running in attempts]
@@ -93,7 +93,7 @@ def stopped(running: Running, death: Death | None, neighbours: list[int]) -> Out
         over = "" if limit is None else f"above its limit of {limit:g} s, and "
         return crashed(kind, f"{reason}: {over}{words}", death, neighbours)
     if reason == "lease_lost":
-        return crashed(CrashKind.LOST_LEASE, "somebody else has closed it", death, neighbours)
+        return crashed(CrashKind.LOST_LEASE, "it was closed elsewhere", death, neighbours)
     if reason == "cancel":
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled; did not stop when asked")
     return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")

@@ -1,4 +1,4 @@
-"""Passes on what runners write, without ever waiting for whoever reads it: as it comes, or, for a
+"""Passes on what runners write, without ever waiting for the reader: as it comes, or, for a
 log that programs read, line by line."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs attempts in child processes: what is claimed, what waits for a slot, what runs where.
 
-The runners' births and deaths are told in ``worker/runners/supervisor.py``, which runner takes what
+Runners are started and ended in ``worker/runners/supervisor.py``; which runner takes what
 in ``worker/runners/assignment.py``.
 """
 
@@ -118,7 +118,7 @@ class RunnerPool:
         self._prefetches = (self._prefetch_alone, self._prefetch_shared)
 
     async def run_once(self) -> float | None:
-        """Keep the number of runners; look after the unborn and the worn."""
+        """Keep the number of runners; look after starting runners and those due for recycling."""
         return await self._supervisor.look()
 
     def _beside(self) -> int:
@@ -141,7 +141,7 @@ class RunnerPool:
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
     def rooms(self, unanswered: int) -> list[ClaimRequest]:
-        """Return what fits now and may wait for it, and a room for suspects while a spare runner
+        """Return what fits now and may wait for it, and a request for suspects while a spare runner
         is ready."""
         alone, shared = (ahead.room() for ahead in self._prefetches)
         if not alone and self._clock.boot() >= self._next_turn_at:
@@ -150,7 +150,7 @@ class RunnerPool:
         return self._assignment.rooms(self.runners, unanswered, alone, shared, part)
 
     def _room_for_turn(self) -> int:
-        """Return the room for one plain function where async tasks fill all runners: a steady
+        """Return the request for one plain function where async tasks fill all runners: a steady
         stream of them would leave none idle."""
         if not (self._assignment.crowds_out(self.runners) and self._empties_soon()):
             return 0
@@ -165,7 +165,7 @@ class RunnerPool:
         return all(one is None or one.started_at > since for one in held)
 
     def room_alone(self, solo: int) -> ClaimRequest | None:
-        """Return the room for one job that must have this worker to itself."""
+        """Return the request for one job that must have this worker to itself."""
         return self._assignment.room_alone(self.runners)
 
     def place(self, attempts: list[Running]) -> None:
@@ -281,7 +281,7 @@ class RunnerPool:
         self._responsiveness.look(self.runners)
 
     def responsiveness_of(self, token: int) -> Responsiveness | None:
-        """Return the pulse of the attempt's runner."""
+        """Return the responsiveness of the attempt's runner."""
         runner = self.runner_of(token)
         return None if runner is None else self._responsiveness.of(runner)
 

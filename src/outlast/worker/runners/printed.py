@@ -2,7 +2,7 @@
 
 Bytes with a head (``runner/printing.py``) are of the attempt that it names. Bytes without one, as C
 code and child processes write them, are of the attempt that is alone in the runner; while several
-are, or none, nobody can say whose.
+are, or none, the writer is unknown.
 """
 
 from __future__ import annotations

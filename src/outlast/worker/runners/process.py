@@ -145,7 +145,7 @@ class RunnerProcess:
         try:
             await self._listen(ours)
             self._wait_on_thread()
-        except BaseException:  # no thread can be had: nobody would know of this process
+        except BaseException:  # no thread can be had: nothing would wait for this process
             self._abandon(ours)
             raise
 
@@ -166,8 +166,8 @@ class RunnerProcess:
     def send(self, frame: ToRunner) -> None:
         """Send a frame, with the loop's next turn; one to a dead runner goes nowhere.
 
-        Not at once: what wakes the runner takes the processor from whoever wakes it, who has the
-        store to ask first. But a few attempts are all that there was: nobody is asked next, and
+        Not at once: waking the runner takes the processor from the worker, which has to ask
+        the store first. But a few attempts are all that there was: nothing is asked next, and
         they go at once. Raises FrameError for one that is too large.
         """
         if self._transport is not None and not self._transport.is_closing():

@@ -20,7 +20,7 @@ from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 MAX_RSS, MAX_JOBS = "max_rss", "max_jobs_per_runner"  # why a runner was recycled or killed
 LOOK_SECONDS = 1.0
 FAR_ABOVE = 1.5  # times max_rss: it is killed
-RETIRING_PER_RUNNER = 2  # above that many retiring ones, worn runners go on taking work
+RETIRING_PER_RUNNER = 2  # above that many retiring ones, due runners go on taking work
 
 
 class Recycling:
@@ -75,10 +75,10 @@ class Recycling:
                 kill(runner, MAX_RSS)
 
     def retire(self, runners: Sequence[RunnerProcess]) -> bool:
-        """Retire what is worn out; return whether any was.
+        """Retire runners that are due for recycling; return whether any was.
 
         For its attempts a runner retires only when a spare is ready, so that there is always
-        somebody to take work; one that has run nothing yet is not worn, however large it is.
+        one to take work; one that has run nothing yet is not due, however large it is.
         """
         retired = False
         for runner in runners:

@@ -3,7 +3,7 @@
 Each runner with work is asked about once a second, and answers from its loop. No answer proves
 nothing by itself: a busy machine is slow, too. It is told after a while, with the stack; and it
 decides whose limit has passed: while a loop stands still, time passes only for the attempt that
-holds it, and whoever waits behind is not to blame (``worker/runners/watchdog.py``).
+holds it, and an attempt that waits behind is not to blame (``worker/runners/watchdog.py``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Responsiveness:
         return self._turned_at >= when
 
     def knows_blocker(self) -> bool:
-        """Whether it is known, freshly, who blocks the loop: ``named``, None for nobody.
+        """Whether it is known, freshly, who blocks the loop: ``named``, None for no attempt.
 
         If not, stacks are asked for: look again soon.
         """
@@ -121,7 +121,7 @@ class Responsiveness:
         )
 
     def give_up(self) -> None:
-        """Kill the runner: it does not answer, and nobody can be named."""
+        """Kill the runner: it does not answer, and no attempt can be named."""
         self._runner.kill(UNANSWERED)
 
     def _blocker(self, stacks: str) -> int | None:
@@ -154,7 +154,7 @@ class ResponsivenessMonitor:
                 pulse.look()
 
     def of(self, runner: RunnerProcess) -> Responsiveness:
-        """Return the runner's pulse."""
+        """Return the runner's responsiveness."""
         return self._of.get(runner.pid) or Responsiveness(runner, self._ledger, self._clock)
 
     def answered(self, runner: RunnerProcess, seq: int) -> None:

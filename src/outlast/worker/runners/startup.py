@@ -2,7 +2,7 @@
 
 What hangs there hangs before there is an attempt, so that no limit of a task can end it: a
 runner that is late is told, with the line at which it stands, and one that is very late is
-killed, so that the next one, after the back-off of births, may be luckier.
+killed, so that the next one, after the back-off of starts, may be luckier.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The lives of a pool's runners: born, found worn, killed, and mourned.
+"""Supervises the runners of a pool: starts, recycles and kills them, and reports their ends.
 
 A fixed number of them is kept, and a warm spare, which replaces a dead one or runs suspects. What
-they run is the pool's business; here it is only known that somebody has work.
+they run is the pool's business; this module only knows whether a runner has work.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class RunnerSupervisor:
     # -- their number --------------------------------------------------------------------------
 
     async def look(self) -> float | None:
-        """Spawn what is missing, one spare included; look after the unborn and the worn. Return
-        the seconds until the next look; None: until something happens."""
+        """Spawn what is missing, one spare included; look after starting runners and those due for
+        recycling. Return the seconds until the next look; None: until something happens."""
         pauses = [
             await self._fill(),
             await self._startup.look(self.runners),
@@ -106,7 +106,7 @@ class RunnerSupervisor:
         return self._recycling.missing(self.runners, self._beside())
 
     def retire_worn(self) -> None:
-        """Retire those that are worn out, unless nobody would step in."""
+        """Retire those that are due for recycling, unless there is no replacement."""
         if not (self.closing or self._draining()) and self._recycling.retire(self.runners):
             self._on_change()
 

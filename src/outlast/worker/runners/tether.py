@@ -90,7 +90,7 @@ class Tether:
             self._restart(self._process)
 
     def _write(self, *lines: str) -> bool:
-        """Return whether the pipe has taken it: not, if nobody reads."""
+        """Return whether the pipe has taken it: False if it has no reader."""
         try:
             os.write(self._pipe, "".join(f"{line}\n" for line in lines).encode())
         except (BrokenPipeError, BlockingIOError):

@@ -4,7 +4,7 @@ A limit counts once the attempt's runner has answered after it, or once the stac
 as the one that keeps the runner from answering. So an attempt that only waits behind another one's
 blocking call is never charged. The one that blocks is stopped at its own limits; if it has none, or
 lets another wait ``PATIENCE_SECONDS`` above its limit, that other's limit counts for the runner. If
-nobody can be named, the runner is killed at that point and all are bystanders.
+none can be named, the runner is killed at that point and all are bystanders.
 """
 
 from __future__ import annotations

@@ -17,7 +17,11 @@ from outlast.runner.protocol import Reported
 from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, ClaimRequest, Exchanged, Snapshot, WorkerRef
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.claims.exchange import BUSY_PAUSE_SECONDS, LEFT_OPEN_SECONDS, TOLD
+from outlast.worker.claims.exchange import (
+    BUSY_PAUSE_SECONDS,
+    LEFT_OPEN_SECONDS,
+    POLL_FACTOR_WITH_REAPER,
+)
 from tests.unit.worker.claims.exchange_kit import LOOK, POLL, RECONCILE, Bench
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, heard
 
@@ -278,7 +282,7 @@ async def test_an_idle_worker_makes_few_trips_where_looks_tell_what_is_new(bench
     bench.exchange.shown(look())
     assert await bench.exchange.run_once() == POLL, "this store does not say"
     bench.exchange.shown(look(drawn=7))
-    assert await bench.exchange.run_once() == POLL * TOLD
+    assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WITH_REAPER
     bench.store.script = [accepted(0, next_due=0.3)]
     assert await bench.exchange.run_once() == 0.3
 
