@@ -1,6 +1,6 @@
 """A runner: a fresh interpreter that imports the application and runs attempts.
 
-It is deaf to SIGINT, SIGTERM and SIGHUP, since its worker speaks to it on the socket. It does not
+It ignores SIGINT, SIGTERM and SIGHUP, since its worker speaks to it on the socket. It does not
 outlive its worker: the kernel kills it (Linux), the end of the socket ends it, and the tether
 process kills its whole group should it resist.
 """

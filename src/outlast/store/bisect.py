@@ -27,8 +27,9 @@ async def exchange_bisecting(
 ) -> Exchanged:
     """Exchange, with ``reject`` giving the end to write instead of one that the store refuses.
 
-    Answers are in the order of ``ended``. After a refusal the rooms go last and alone, lowered by
-    what was busy. Raises BadData if the store refuses what ``reject`` returned, or the rooms.
+    Answers are in the order of ``ended``. After a refusal the claim requests go last and alone,
+    lowered by what was busy. Raises BadData if the store refuses what ``reject`` returned, or the
+    rooms.
     """
     try:
         return await store.exchange(me, ended, rooms)

@@ -45,7 +45,7 @@ class Recycling:
         self._next_look_at = clock.boot()
 
     def missing(self, runners: Sequence[RunnerProcess], beside: int = 0) -> bool:
-        """Whether another runner has to be born: only those that take work count, and as many as
+        """Whether another runner has to be started: only those that take work count, and as many as
         are wanted ``beside`` the pool's size and its spare."""
         return sum(each.retiring is None for each in runners) < self._size + 1 + beside
 

@@ -25,7 +25,8 @@ class StartupWatch:
         self._told: set[int] = set()  # pids
 
     async def look(self, runners: list[RunnerProcess]) -> float | None:
-        """Look at all runners once; return the seconds until the next look (None: all are born)."""
+        """Look at all runners once; return the seconds until the next look (None: all have
+        started)."""
         unborn = [runner for runner in runners if not (runner.ready or runner.kill_reason)]
         self._told &= {runner.pid for runner in unborn}
         for runner in unborn:

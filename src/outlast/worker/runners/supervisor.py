@@ -71,7 +71,7 @@ class RunnerSupervisor:
         self._births_failed = 0
         self._next_birth_at = 0.0
         self._ever_ready = False
-        self._spare_at = 0.0  # when the spare may be born, once a runner was ready
+        self._spare_at = 0.0  # when the spare may be started, once a runner was ready
         self._killings: set[asyncio.Task[None]] = set()
         self.runners: list[RunnerProcess] = []  # always this list: the pool looks at it, too
         self.closing = False
@@ -110,7 +110,7 @@ class RunnerSupervisor:
         if not (self.closing or self._draining()) and self._recycling.retire(self.runners):
             self._on_change()
 
-    # -- births --------------------------------------------------------------------------------
+    # -- starts --------------------------------------------------------------------------------
 
     async def _spawn(self) -> None:
         runner = self._make(on_frame=self._on_frame, on_death=self._died)
@@ -192,7 +192,8 @@ class RunnerSupervisor:
         self._on_change()
 
     def give_up(self, tokens: Collection[int]) -> None:
-        """Wait no longer for killed runners with these attempts: others are born in their places.
+        """Wait no longer for killed runners with these attempts: others are started in their
+        places.
 
         Killed as they are, they run none of our code; their attempts are held until they are gone.
         """

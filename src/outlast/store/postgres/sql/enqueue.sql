@@ -1,5 +1,5 @@
 -- Store jobs without keys: one statement, so all or none, in the order in which they were given:
--- ids and positions are drawn in that order. Rows that nobody can see yet race with nothing. A job
+-- ids and positions are drawn in that order. Rows that no other session can see yet race with nothing. A job
 -- that is due gets its place in the line, another gets none until an exchange finds it due. The
 -- statement's own time counts, not that of the caller's transaction, which may be long open.
 WITH inserted AS (

@@ -1,5 +1,5 @@
 -- Store jobs that differ in their arguments only, have no keys and are due at once. All or none, in their order: ids and positions are drawn as the rows come out of the text. Rows
--- that nobody can see yet race with nothing. The arguments come as one text with the character 31
+-- that no other session can see yet race with nothing. The arguments come as one text with the character 31
 -- between, which no JSON holds: an array would be dearer to write and to read. Listeners are told
 -- where the function's argument is computed: once, however many the rows.
 -- Nothing here depends on what the tables hold, so a plan may be kept for good.

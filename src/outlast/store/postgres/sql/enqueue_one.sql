@@ -1,5 +1,5 @@
 -- Store one job that has no key and is due at once, as most are: enqueue_alike.sql for one row, which
--- needs no set of rows to be made and read. A row that nobody can see yet races with nothing, and
+-- needs no set of rows to be made and read. A row that no other session can see yet races with nothing, and
 -- nothing here depends on what the tables hold, so a plan may be kept for good.
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout)

@@ -1,4 +1,4 @@
--- One look at all workers that hold a lease, and at whatever nobody looks after (see
+-- One look at all workers that hold a lease, and at what no worker looks after (see
 -- migration_0004_orphans.sql): these columns are the same in each row, and there is always one.
 -- Reads only: the reap checks the counter and the lock again. The locks are read after the snapshot
 -- of the rows was taken, and a worker writes its row after it has its lock: so "absent" is said only

@@ -1,5 +1,5 @@
 -- Delete jobs that completed or were cancelled some seconds ago, with their attempts, oldest first.
--- Rows that somebody holds are left for the next batch; a cancelled job that was requeued meanwhile
+-- Rows that are locked are left for the next batch; a cancelled job that was requeued meanwhile
 -- has no end when it is checked again, and stays. Dead jobs are evidence: see discard.
 WITH old AS MATERIALIZED (
     SELECT id FROM outlast_jobs

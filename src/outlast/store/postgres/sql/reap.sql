@@ -1,8 +1,8 @@
 -- Mark a worker lost, and why, if its counter still stands where it was seen. FOR UPDATE keeps later
 -- exchanges from claiming, and a beat that has been committed has changed the counter: the re-check lets
--- the worker live. It waits for nobody (SKIP LOCKED): one row that stays locked must not delay the
+-- the worker live. It waits for no lock (SKIP LOCKED): one row that stays locked must not delay the
 -- reaping of other workers. While an exchange, a beat or another reap holds the row, the answer is
--- "held", and whoever asked tries again with the next look: an exchange that has ended by then has left
+-- "held", and the caller tries again with the next look: an exchange that has ended by then has left
 -- claims that become orphans. No worker can put that off by exchanges alone: it stops them itself when
 -- its lease ends without a beat. A session that does not end is ended: see free.sql.
 --

@@ -7,7 +7,7 @@
 -- up and arrives last, waits for that row and beats once more. A row that was found gone meanwhile stays
 -- gone, and the worker's first beat tells it so.
 --
--- Where the worker succeeds whoever had its instance name, that row is marked lost by the same
+-- Where the worker succeeds another of its instance name, that row is marked lost by the same
 -- statement, with the locks of a reap: FOR UPDATE waits for an exchange under way (its claims become
 -- orphans, which the new worker reclaims) and keeps later ones from claiming, and a beat that waits
 -- for it finds the row lost. No counter is asked for: the platform says that the old process is gone.

@@ -1,4 +1,4 @@
--- Ask live workers to drain; returns those that are asked, now or before. Nobody else writes this
+-- Ask live workers to drain; returns those that are asked, now or before. No other statement writes this
 -- column. The lock does not conflict with the KEY SHARE of an exchange; it waits for a reap or a
 -- reconnect (FOR UPDATE) and then checks the status again: who was reaped meanwhile is not asked.
 -- The rows are locked in the order of their ids. The notification only saves a heartbeat.

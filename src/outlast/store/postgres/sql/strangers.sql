@@ -8,7 +8,7 @@
 -- owns the schema or may create in it by a grant to itself or to a role that it is in. What all roles may,
 -- by PUBLIC, says nothing; and where all roles may make schemas, neither do grants on one.
 --
--- Reads the catalog only, so it races with whoever creates something later: while PUBLIC may do that,
+-- Reads the catalog only, so it races with roles that create something later: while PUBLIC may do that,
 -- `outlast doctor` says so. It runs where strangers may have put operators. So functions are named with
 -- their schema, and of operators both sides have the types that pg_catalog, which comes first, has.
 WITH home AS (

@@ -1,5 +1,5 @@
 -- Cancel: a queued job ends at once, a running one is asked. Under the write lock a job is
--- either still queued (then nobody can claim it any more) or has been claimed (then its worker
+-- either still queued (then it can no longer be claimed) or has been claimed (then its worker
 -- learns it with the next exchange or beat). A request on the row wins over every way back to
 -- the queue, also a reclaim's; a completion beats it.
 

@@ -8,14 +8,14 @@
 -- the transaction that read them from it. Suspects (solo > 0) are in no line: only a room for
 -- suspects finds them, by their own index, in which one look tells, for most exchanges, that there
 -- are none. An end clears an incident in the transaction that accepted it, and a refused one clears
--- nobody. Of a job that runs again and again the first and last attempts are kept (how many:
+-- none. Of a job that runs again and again the first and last attempts are kept (how many:
 -- store.protocol) and, for ever, those that were charged. The others are deleted one by one, each
 -- by the end that makes it too old, and counted on the row of that end. Two probes by (job_id,
 -- number), and only for ends that leave a row; under the write lock, like all else here.
 --
 -- No step reads all queues. Scheduled jobs are found by their time; the line is read by task, so that
--- what nobody here knows is never met, and from there by queue, as many as there are places
--- (sqlite_line.py).
+-- what no runner here knows is never met, and from there by queue, as many as there are places
+-- (store/sqlite/line.py).
 --
 -- What is many goes in and out as one JSON text, so that a trip is a dozen steps of sqlite3 however
 -- many its jobs are: round each step it lets go of the interpreter's lock, and beside a busy event
@@ -115,7 +115,7 @@ FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
 WHERE EXISTS (SELECT 1 FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
               WHERE n.position IS NOT NULL AND n.task = t.value AND n.queue = q.value)
 -- name: first_of_lanes
--- The first :most jobs of each of these lanes, [queue, task]; whoever asks puts them in order. Payloads
+-- The first :most jobs of each of these lanes, [queue, task]; the caller puts them in order. Payloads
 -- longer than :long (bytes) are left out, and read apart: one text holds all jobs.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,

@@ -1,5 +1,5 @@
 -- A beat. With a lock file the counter in that file is the beat, and "look" needs no write lock,
--- so no long transaction of anybody can starve it; "show" then only keeps the row fresh for
+-- so no long transaction can starve it; "show" then only keeps the row fresh for
 -- people. Without one, "renew" is the beat. A row that was reaped is never revived: by the
 -- observer's rule its worker had already stopped trusting its lease.
 

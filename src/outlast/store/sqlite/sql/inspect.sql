@@ -1,4 +1,4 @@
--- Reads for people and screens: no locks, and in WAL mode nobody waits for them. A filter that
+-- Reads for people and screens: no locks, and in WAL mode no writer waits for them. A filter that
 -- is not set is NULL and lets everything pass.
 
 -- name: job

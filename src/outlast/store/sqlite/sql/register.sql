@@ -1,7 +1,7 @@
 -- A worker's own row, by its id and the registration that made it: an id that was given out again, after
 -- the file was set back, is another worker's. Only active and draining rows change, so a worker that was
 -- reaped learns it here; a reconnect waits, by BEGIN IMMEDIATE, for any exchange under way, and from then on
--- an exchange at the old epoch claims nothing. "replace" marks lost whoever else lives under the
+-- an exchange at the old epoch claims nothing. "replace" marks lost another worker that lives under the
 -- instance name of a worker that registers, in the same transaction: the platform says that the old
 -- process is gone, so no counter is asked for. Its exchange and its beat find the row lost.
 -- "again": a worker whose answer was lost asks again under the same registration, a key that is

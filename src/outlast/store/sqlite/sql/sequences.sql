@@ -1,5 +1,5 @@
 -- Ids, positions and tokens. A number drawn in a transaction that rolls back is drawn again by
--- the next one: nobody has seen it. Once committed it never comes back; nothing lowers a value.
+-- the next one: no other transaction has seen it. Once committed it never comes back; nothing lowers a value.
 
 -- name: draw
 UPDATE outlast_sequences SET value = value + ? WHERE name = ? RETURNING value + 0

@@ -17,5 +17,5 @@ ROLLBACK TO outlast_mark
 -- name: forget_mark
 RELEASE outlast_mark
 -- name: snapshot
--- Several reads that see one state of the file: they wait for nobody, and nobody for them.
+-- Several reads that see one state of the file: they wait for no other, and no other for them.
 BEGIN
