@@ -5,7 +5,7 @@
 -- position is NULL while a queued job is not due yet; it is drawn from an ever-rising sequence when
 -- the job becomes due, so (queue, priority, position) is the order of the line and future jobs
 -- are not in it. A lane is the part of it with one queue, task and priority; names are compared by
--- their bytes, so that clients put lanes in the order of the index, whatever the database's locale.
+-- their bytes, so that clients put lanes in the order of the index, for every locale of the database.
 -- That index is the only one of the line. It begins with the task, so that a worker never meets jobs
 -- of tasks that it does not know, in however many queues they wait. Scheduled jobs are indexed by
 -- their time, over all queues, so that one look tells what is due, and by queue for those who ask for

@@ -4,11 +4,11 @@
 -- Functions are versioned by name: a released one never changes, a later program brings _v2.
 -- The planner settings on those that are called from outside (inner ones run under them) leave
 -- nested loops over index scans as the only way. That is right for 1 row in and for 500, in an
--- empty table and among millions of finished jobs, whatever the statistics say.
+-- empty table and among millions of finished jobs, regardless of the statistics.
 --
 -- Why an end is right against
 --   * another end, a claim, a late worker: the row is locked by (id, token, running). A lock that
---     waits for nobody (SKIP LOCKED) and finds that the row has changed re-checks exactly these
+--     does not wait (SKIP LOCKED) and finds that the row has changed re-checks exactly these
 --     three on the newest version. A token is never drawn twice, so a match is this attempt.
 --   * a cancel request after the decision was made: the flag is taken from the locked row, and a
 --     way back to the queue becomes `cancelled`.
@@ -23,8 +23,8 @@
 -- shows them, and none but the holder of the job's row touches them. An end that is sent again
 -- after 20 more attempts is answered refused, not already. A delay that grows (doubles_to) doubles
 -- with each attempt in a row that has ended in this way. Suspects (solo > 0) go back without a
--- position: only a room for suspects finds them. `clears` is returned of ends that were written,
--- and of no others: a late end must not clear anybody.
+-- position: only a claim request for suspects finds them. `clears` is returned of ends that were written,
+-- and of no others: a late end must not clear any.
 
 -- The seconds from one time to a later one, at most a hundred years of them: an infinite time, which
 -- no interval can hold, stops nothing that reads it.
@@ -120,7 +120,7 @@ END
 $$;
 
 -- Suspects of these incidents are innocent: those that are queued join the line, or wait out their
--- pause like anybody. Returns those that can run now. One that somebody holds is being claimed,
+-- pause like others. Returns those that can run now. One that is locked is being claimed,
 -- cancelled or cleared: it is left alone and at worst runs alone once more.
 CREATE FUNCTION outlast_clear_v1(p_incidents bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
@@ -151,7 +151,7 @@ END
 $$;
 
 -- What became of writes that were not accepted, seen by a fresh snapshot: `busy` while the row is
--- still this attempt's (somebody held its lock a moment ago), `already` only for this very end,
+-- still this attempt's (its lock was held a moment ago), `already` only for this very end,
 -- else `refused`, which is recorded under p_verb (NULL: not recorded). Newest records are kept.
 CREATE FUNCTION outlast_judge_v1(
     p_ids bigint[], p_tokens bigint[], p_outcomes text[], p_verb text, p_kept integer)
@@ -208,20 +208,20 @@ $$;
 -- The line, read lane by lane (queue, task, priority) and from floors: 0003 says under 5 why that is
 -- right. These functions run inside of the exchange, under its planner settings.
 
--- The lanes that a room reads next, queue by queue, of its tasks and of its queues (p_only; none: of
+-- The lanes that a claim request reads next, queue by queue, of its tasks and of its queues (p_only; none: of
 -- all): those that the caller knows and, where p_search, those that it does not. They begin behind the
 -- queue p_after; mixed tells of each whether its queue has another one of the same rank, so that the
 -- two must be merged. fresh: those that were not known.
 --
 -- Without a search that is all that is known, and the queues before p_after come last. With one, lanes
--- are looked for in the gaps between those that are known, within the tasks of the room: one probe
+-- are looked for in the gaps between those that are known, within its tasks: one probe
 -- for each gap, and one more for each lane that is found. The rank of a lane is the negative of its
 -- priority. Its floor is where the probe has found it: the walk over dead entries is not made again.
 -- There may be a hundred thousand queues, so the search stops: of each task, p_most lanes are looked
 -- for. A queue is passed on when the lanes of all tasks in it are known, since its order counts over
 -- all of them, and reached is the last such queue: the next stretch goes on there. NULL: that was all, up
 -- to the queue p_upto (NULL: the last). Where p_most lanes are not one whole queue, it is done again
--- for more. A room that names its queues has one stretch: of each of them and each task, one probe.
+-- for more. A request that names its queues has one stretch: of each of them and each task, one probe.
 --
 -- The bounds of a gap are lanes, and the ends of an area: that is a task, from behind a queue on, or a
 -- task in one queue. Nothing is between a name and the same with chr(1) behind it, as PostgreSQL
@@ -356,7 +356,7 @@ BEGIN
 END
 $$;
 
--- Lock jobs in those of these lanes that the room reads which stand below their floors, in this range
+-- Lock jobs in those of these lanes that the request reads which stand below their floors, in this range
 -- of positions; answers as outlast_next_v1. What is there is looked for without locks, one probe for
 -- each lane: mostly nothing.
 CREATE FUNCTION outlast_below_v1(
@@ -443,7 +443,7 @@ $$;
 -- wanted are locked. Where others hold so many of those that some are still wanted, the lanes are read
 -- one after the other as if each were the only one, so that too few come back only where nothing else
 -- can be locked: a worker that gets nothing rests for a while. (coalesce leaves the primary key as the
--- only way to an id, and the order that is asked for leaves the line, whatever the statistics say.)
+-- only way to an id, and the order that is asked for leaves the line, under any statistics.)
 CREATE FUNCTION outlast_next_v1(
     p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)

@@ -5,13 +5,13 @@
 -- step sees what others committed while an earlier one waited. In order:
 --
 -- 1  The worker's own row, by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect take
---    FOR UPDATE and raise the epoch: whoever comes second waits, looks at the row again and, if it
+--    FOR UPDATE and raise the epoch: the second one waits, looks at the row again and, if it
 --    is the exchange, claims nothing. Beats (plain updates) do not conflict with KEY SHARE.
 -- 2  Ends, judged by their own token alone (see 0002). Plain completions, the hot path, come as
---    arrays and leave no evidence row: their facts stay on the job. Rows that somebody holds are
+--    arrays and leave no evidence row: their facts stay on the job. Rows that are locked are
 --    tried again after 2, 4 and 8 ms: a claim elsewhere whose snapshot is a little old locks the
 --    newest version of a row before it sees that the job is taken, and keeps that lock to its
---    commit. Whatever is held longer, as by a task's own transaction, is answered busy.
+--    commit. A row that is held longer, as by a task's own transaction, is answered busy.
 --    A completion locks and changes in one statement: a row that changed after its snapshot (a save,
 --    a progress) is locked in its newest version, which the second half does not see yet; the next
 --    try does.
@@ -21,12 +21,12 @@
 --    what the other holds, and a row that was claimed since the snapshot has lost its position when
 --    it is looked at again.
 --    Locking and changing are two statements, so that the second works on what the first locked. It
---    finds the rows by where they are (ctid): the lock was taken on the newest version, and whoever
---    holds it is the only one who could move that. It changes them in the order of the table; the
+--    finds the rows by where they are (ctid): the lock was taken on the newest version, and only
+--    its holder could move that. It changes them in the order of the table; the
 --    head of the reply tells the order of the line.
 --    What messages have named comes first, within its priority.
---    The line is read lane by lane (task, queue, priority), and only lanes of the room's tasks, so that
---    jobs which nobody knows slow nobody. Queues take turns: a claim goes on behind the queue from
+--    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that
+--    jobs of unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from
 --    which the last one has taken something (p_after), so that a long one starves no other, and reads
 --    no more queues than it has places (outlast_stretch_v1): nothing here walks over all of them.
 --    The caller says which lanes it knows, and a floor for each: below it, it has found
@@ -46,9 +46,9 @@
 --    The token is drawn while the worker's row is held, so that a jump of the sequence (raise_tokens in
 --    0006), which locks out all holders of that table, can never make it step back.
 --    A reply is bounded in bytes of arguments and checkpoints, too, since a slow link must carry it in
---    time; the first job comes whatever its size. What was locked beyond that is left as it was, and
+--    time; the first job comes regardless of its size. What was locked beyond that is left as it was, and
 --    others pass it over until the commit, which waits for no more than such a reply to be sent.
--- 6  Suspects, for rooms that ask for them (solo > 0; the functions are in 0002): out of their own
+-- 6  Suspects, for requests that ask for them (solo > 0; the functions are in 0002): out of their own
 --    index and never out of the line, where they have no position. One look at that index tells, for
 --    most exchanges, that there are none. The first that is due names its cohort; what another worker
 --    claims of it at the same time runs there: a cohort that is split is only smaller.

@@ -1,9 +1,9 @@
--- 0004 orphans: find running jobs that nobody runs, and give them back.
+-- 0004 orphans: find running jobs that no worker runs, and give them back.
 -- compatible_from: 0.1
 
 -- The facts to decide on, of exactly these attempts as far as they are current, with their rows
--- locked by joining on id, token and state. Rows that somebody holds are left for later. A worker
--- that is alive hands in its end through the same lock: whoever is first closes the attempt, the
+-- locked by joining on id, token and state. Rows that are locked are left for later. A worker
+-- that is alive hands in its end through the same lock: the first one closes the attempt, the
 -- other finds its token not running and is refused.
 CREATE FUNCTION outlast_facts_v1(
     p_ids bigint[], p_tokens bigint[], p_limit integer DEFAULT NULL)
@@ -33,8 +33,8 @@ $$;
 
 -- The workers that running jobs name and that are not alive or have no row: looked for in the gaps
 -- between those that are alive, one probe for each gap and one more for each that is found. What an
--- alive worker has run stays in the index until a vacuum may take it, and while anybody holds a
--- transaction open, none may: a scan that meets a live worker walks over all of that (a look each
+-- alive worker has run stays in the index until a vacuum may take it, and while any transaction
+-- is open, none may: a scan that meets a live worker walks over all of that (a look each
 -- second took 345 ms behind 1,200,000 such entries, 245 on the processor; in the gaps it meets none).
 CREATE FUNCTION outlast_gone_v1() RETURNS SETOF bigint
 LANGUAGE plpgsql
@@ -64,7 +64,7 @@ $$;
 -- by joining on both. A plain "NOT EXISTS (live worker)" under the lock would check the newest
 -- version of the row against the old snapshot of the workers, miss a worker that registered
 -- meanwhile and rob it. A worker that was lost or stopped never comes back, so a pair that was an
--- orphan once stays one until its token changes. Rows that somebody holds are left for later, and the
+-- orphan once stays one until its token changes. Rows that are locked are left for later, and the
 -- list is a hundred times as long as what is wanted of it: those that are held, as by transactions of
 -- tasks that outlive their worker, are not to hide those behind them.
 CREATE FUNCTION outlast_orphans_v1(p_limit integer)
@@ -92,13 +92,13 @@ BEGIN
 END
 $$;
 
--- What nobody looks after, told by a few probes of indexes, for the look that each worker takes all
+-- What no worker looks after, told by a few probes of indexes, for the look that each worker takes all
 -- the time: whether there are orphans, whether an attempt is past its hard deadline by p_slack
 -- seconds, the clock that says so, in how many seconds a job that is in no line falls due (0 where a
 -- suspect waits, which may be due), and the highest position ever drawn: if that has not changed,
 -- nothing new stands in any line, but what a transaction has drawn before and committed since. (The
 -- line itself is not looked at: this would walk over its dead entries.) Reads only, and holds nothing:
--- whoever is told here that there is something looks again, with the locks of orphans and facts. What
+-- a worker that is told here that there is something looks again, with the locks of orphans and facts. What
 -- comes up after this is seen by the next look.
 CREATE FUNCTION outlast_astray_v1(
     p_slack double precision,
@@ -194,7 +194,7 @@ $$;
 
 -- The row of a worker that is gone may still be locked: by an exchange that is under way, for a moment;
 -- by one whose client does not read its reply, for as long as the connection is believed in. That reply
--- is for nobody any more: such a session is ended, and with it its transaction is undone, as if it had
+-- has no reader any more: such a session is ended, and with it its transaction is undone, as if it had
 -- never asked. Answers how many were ended, or NULL where the row has changed since it was seen.
 --
 -- Who holds the row is told by the row itself (xmax: one transaction, or a list of them; the number of
@@ -229,13 +229,13 @@ $$;
 
 -- What is written on a worker's row is committed without waiting for a standby. Where a synchronous
 -- standby is away, each commit that waits for it waits without end, past statement_timeout, and keeps its
--- row locked meanwhile: one beat, or whatever else is said on that row, would hold up all later beats,
+-- row locked meanwhile: one beat, or any other write of that row, would hold up all later beats,
 -- and the worker would end healthy attempts for want of them.
 --
 -- Why that is enough. What a failover to the standby may take back is the last few writes of workers'
 -- rows, never one that something lasting rests on: claims, ends and reclaims do wait, and what was logged
 -- before them has arrived before them. A beat that was taken back shortens no lease: it is another
--- incarnation of the database that answers then, and whoever observes starts anew. A worker whose
+-- incarnation of the database that answers then, and an observer starts anew. A worker whose
 -- row is not there, or is at an earlier epoch or status, registers or reconnects as after any loss; one
 -- that had been found gone and is active again beats on, with all its jobs, or is found gone again.
 -- With synchronous_commit = off it stays off.
@@ -262,7 +262,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 -- It waits for no synchronous standby, as said above. Should a failover take the beat back, observers see
 -- another incarnation of the database and start anew, and the worker's next beat counts on from there.
 --
--- And it waits for nobody who has locked the table of jobs, or waits for that (VACUUM FULL, CLUSTER, most
+-- And it does not wait for those that have locked the table of jobs, or wait for that (VACUUM FULL, CLUSTER, most
 -- of ALTER TABLE): that may take longer than a lease, at whose end the worker would end healthy attempts.
 -- Then this beat does not tell of cancels; a later one does. ACCESS SHARE is what the look takes anyway.
 CREATE FUNCTION outlast_heartbeat_v1(p_worker bigint, p_registration text)
@@ -309,15 +309,15 @@ $$;
 -- The orders in which that might go wrong.
 --   The worker connects anew as the same role: its lock counts from the instant in which it has it, before
 --     the row is written, and the role on the row stays true. As another role: its lock counts once the
---     row is committed, and is absent in a look before that. One look makes nobody gone; a reap in that
+--     row is committed, and is absent in a look before that. One look makes no worker gone; a reap in that
 --     instant marks the worker lost, which finds that out as after any reap.
 --   A stranger has the key before the worker (its session waited while the worker's was cut): the worker is
 --     told whose session it is, says so, takes its presence off its row and tries again with each heartbeat.
---     Unknown proves nothing, so its beats decide. Until then it is absent and beats: nobody is gone
+--     Unknown proves nothing, so its beats decide. Until then it is absent and beats: no worker is gone
 --     by absence alone.
 --   A stranger has the key after a crash, a restart or a failover: the row names another incarnation, under
---     which nobody is held or absent, and only a worker that has its lock writes the present one.
---   The worker dies, and a stranger has the key: absent, as if nobody had it.
+--     which no worker is held or absent, and only a worker that has its lock writes the present one.
+--   The worker dies, and a stranger has the key: absent, as if the lock were free.
 --   A worker is late under an id that was given out again, after the store was set back: the key is of
 --     its registration, and so is the update of the row. It takes a lock that no look asks for.
 -- Sessions are read after the rows, as locks are: one that holds a lock was there before the row that

@@ -142,7 +142,7 @@ BEGIN
 END
 $$;
 
--- Lock what a room for suspects takes: the first that is due, and those of its cohort that this
+-- Lock what a claim request for suspects takes: the first that is due, and those of its cohort that this
 -- worker can run, too; answers as outlast_next_v1. With solo 2 that is one job: it has no company.
 -- Candidates are looked for without locks; what has changed since is not locked.
 CREATE FUNCTION outlast_next_suspects_v1(

@@ -7,7 +7,7 @@
 -- moment ago is asked, one completed a moment ago has ended. (In one statement the new row was seen
 -- to be checked against the constraints as a mixture of both versions.)
 --
--- Without p_wait, rows that somebody holds are answered 'held' and left as they are: so one row that
+-- Without p_wait, rows that are locked are answered 'held' and left as they are: so one row that
 -- stays locked keeps no other job from being cancelled. Then those are waited for, without the others.
 CREATE FUNCTION outlast_cancel_v1(p_ids bigint[], p_notify boolean, p_wait boolean)
 RETURNS TABLE (job_id bigint, answer text)
@@ -101,13 +101,13 @@ $$;
 -- in the newest token it has seen, and the next one is larger. Then nothing is locked or written.
 --
 -- A sequence that is behind by at most p_drawn tokens, as after a failover, is drawn forward: nextval
--- never steps back, whatever is drawn beside it. ROW SHARE on the workers' table, as an exchange holds
+-- never steps back, even if more is drawn beside it. ROW SHARE on the workers' table, as an exchange holds
 -- it, keeps this away from the jump below, and from nothing else.
 --
 -- One that is further behind, as after a restore, jumps by setval, which could step back below what was
 -- drawn since the look. Tokens are drawn only under ROW SHARE (an exchange holds its worker's row);
 -- EXCLUSIVE waits for all who hold it and keeps new ones out, so nothing is drawn between look and
--- jump. Beats wait for it, too: so it waits half a second at most, and whoever wants it tries again.
+-- jump. Beats wait for it, too: so it waits half a second at most, and the caller tries again.
 -- Callers must hold no lock on outlast_workers yet.
 CREATE FUNCTION outlast_raise_tokens_v1(p_above bigint, p_drawn bigint DEFAULT 100000) RETURNS void
 LANGUAGE plpgsql
@@ -153,7 +153,7 @@ BEGIN
 END
 $$;
 
--- Lock those of the named jobs that wait in the line and that this room can take; answers as
+-- Lock those of the named jobs that wait in the line and that this request can take; answers as
 -- outlast_next_v1, but for the positions. A job is passed over while one of a larger priority, and
 -- of these tasks, stands in its queue's line: a message cannot jump that. (coalesce leaves the primary key as the only way to an
 -- id.)
@@ -191,8 +191,8 @@ BEGIN
 END
 $$;
 
--- What waits for somebody to look: the first of each queue's line that nobody has taken for a
--- while, and what is due and in no line: scheduled jobs that nobody has put into it, and suspects.
+-- What waits to be announced: the first of each queue's line that no worker has taken for a
+-- while, and what is due and in no line: scheduled jobs that were not put into it, and suspects.
 -- The first row holds the number of active workers and the seconds to the next scheduled job.
 CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
 RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision)

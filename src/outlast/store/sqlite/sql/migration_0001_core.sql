@@ -24,7 +24,7 @@
 -- from: what lies outside is refused where it is written. (NULL passes a CHECK.) What is written once has
 -- constraints of its own: an update checks only those of the columns that it changes.
 --
--- The line is indexed by task first, then by queue: jobs of a task that nobody knows are never met,
+-- The line is indexed by task first, then by queue: jobs of an unknown task are never met,
 -- however many they are and in however many queues. Scheduled jobs are indexed by their time, over
 -- all queues, so that one look tells what is due, and by queue for workers that serve only some.
 
