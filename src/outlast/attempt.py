@@ -46,7 +46,7 @@ _lock = threading.Lock()  # of all attempts: what it guards takes no time
 
 
 class Link(Protocol):
-    """The way from an attempt to its worker. Sends ``busy`` saves again by itself."""
+    """An attempt's connection to its worker. Repeats saves that are answered ``busy``."""
 
     store_id: str
     worker_id: int

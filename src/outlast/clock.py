@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a service gets its time and its chance from."""
+    """The source of a service's time and random numbers."""
 
     def wall(self) -> float:
         """Seconds since 1970, for people and for SQLite's rows; may step."""

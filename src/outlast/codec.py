@@ -213,7 +213,8 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Signature:
-    """The parameters of a task's function, and how its arguments become JSON and come back."""
+    """The parameters of a task's function, and how its arguments are encoded as JSON and
+    decoded."""
 
     def __init__(self, fn: Callable[..., Any], task: str, max_payload: int = MAX_PAYLOAD) -> None:
         """Read the function. ConfigError if an annotation can never be read back from JSON."""

@@ -1,4 +1,4 @@
-"""Settings: their defaults, and the one place that says whether they can work.
+"""Settings: their defaults, and the one place that checks them.
 
 A wrong setting is refused where it is written, with a message that says what to write.
 """
@@ -123,7 +123,7 @@ def default_runners() -> int:
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one worker works. Raises ConfigError for what cannot work.
+    """The settings of one worker. Raises ConfigError for values that cannot work.
 
     Attributes:
         queues: the queues to serve; empty means all.

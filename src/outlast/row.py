@@ -1,4 +1,4 @@
-"""What a program is shown of a job: plain values and aware times, made of what the store has."""
+"""A job as a program sees it: plain values and aware times, read from the store."""
 
 from __future__ import annotations
 

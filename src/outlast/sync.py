@@ -1,4 +1,4 @@
-"""From plain code to coroutines, once for the whole library: every ``NAME`` has its ``NAME_sync``.
+"""Runs coroutines from plain code, for the whole library: every ``NAME`` has its ``NAME_sync``.
 
 A public coroutine runs in its caller's thread, also in its ``NAME_sync`` form. Only the parts
 that need an event loop *hop*: onto the running loop, or else onto one background loop per process

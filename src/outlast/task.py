@@ -1,4 +1,4 @@
-"""The user's functions as tasks: call them, enqueue them, place them, with their own types.
+"""The user's functions as tasks: call them, enqueue them, set options, with their own types.
 
 ``Task`` and what ``task.using(…)`` returns share one surface: ``enqueue``, ``enqueue_sync`` and
 ``call``, typed by the function's own parameters. A wrong call fails here, before anything is

@@ -1,4 +1,4 @@
-"""For tests of code that waits: a clock that goes only when it is told to.
+"""For tests of code that waits: a clock that advances only on request.
 
 Hand it in wherever a ``Clock`` is taken, and no test has to wait for real time:
 
@@ -19,7 +19,8 @@ TURNS = 10  # turns of the loop that woken tasks get before time goes on
 
 
 class ManualClock:
-    """A ``Clock`` under a test's control; its chance is seeded, so that every run is the same.
+    """A ``Clock`` under a test's control; its random numbers are seeded, so that every run is the
+    same.
 
     Attributes:
         sleepers: how many calls of ``sleep`` wait for the clock to go on.

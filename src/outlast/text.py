@@ -1,4 +1,4 @@
-"""Times, sizes and foreign texts in words for people, fit for a terminal. Pure."""
+"""Formats times, sizes and untrusted texts for people and terminals. Pure."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ IMPORT_SECONDS_MAX = 300.0  # as for a runner's birth
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a look into an application has shown; ``error`` is set where it does not import.
+    """What importing an application has shown; ``error`` is set where it does not import.
     ``requires``: the tags that some of the tasks need."""
 
     url: str = ""
@@ -68,7 +68,7 @@ def look_into(spec: str) -> Found:
 
 
 class ApplicationCheck:
-    """A child process that imports an application, at work."""
+    """A running child process that imports an application."""
 
     def __init__(self, spec: str, child: subprocess.Popen[bytes], answer: IO[bytes]) -> None:
         self._spec = spec

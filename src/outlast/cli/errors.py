@@ -1,4 +1,4 @@
-"""What goes wrong, what is said about it, and the exit code.
+"""Which errors occur, their messages, and the exit codes.
 
 0    done
 1    the thing asked for is not so: no such job, a job that is not dead, a key that another task
@@ -55,7 +55,7 @@ _OWN = str(Path(outlast.__file__).parent)
 
 
 class NotSoError(OutlastError):
-    """The thing asked for is not so; the exit code is 1."""
+    """The answer is no; the exit code is 1."""
 
 
 class AppImportError(ApplicationError):

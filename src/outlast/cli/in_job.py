@@ -1,4 +1,4 @@
-"""``outlast checkpoint`` and ``outlast report``: what a command says from inside of its job."""
+"""``outlast checkpoint`` and ``outlast report``: what a command reports from within its job."""
 
 from __future__ import annotations
 

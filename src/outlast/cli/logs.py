@@ -1,4 +1,4 @@
-"""The worker's log: every event, as a line for people or as JSON, and never a wait.
+"""The worker's log: every event, as a line for people or as JSON, without ever blocking.
 
 A worker that waits for the reader of its log stops beating when a pipe is full or a terminal is
 paused. So ``emit`` only puts the event on a bounded queue; a thread renders and writes it.

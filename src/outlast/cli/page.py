@@ -1,4 +1,4 @@
-"""All about one job, as the engineer who has to understand its crash needs it.
+"""The page of one job, for an engineer who has to understand its crash.
 
 Top to bottom: what it is, where it stands and what happens next, what it has left of its
 budgets, what it has saved; then every attempt on one line, and the evidence of the bad ones.

@@ -1,4 +1,4 @@
-"""What people see: a console that suits where it writes to, and the tables."""
+"""The output for people: a console that suits its stream, and the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``outlast verify``: the history checker on anyone's store."""
+"""``outlast verify``: the history checker on a given store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``outlast worker``: from options to a running worker, and what it says of itself."""
+"""``outlast worker``: from options to a running worker, and its start-up messages."""
 
 from __future__ import annotations
 

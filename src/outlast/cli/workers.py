@@ -1,4 +1,4 @@
-"""``outlast workers``: who is there, who has gone, and asking some of them to leave."""
+"""``outlast workers``: lists live and ended workers, and asks some of them to drain."""
 
 from __future__ import annotations
 

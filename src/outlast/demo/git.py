@@ -1,4 +1,4 @@
-"""Git, spoken to as a child process.
+"""Git, run as a child process.
 
 The one room that starts git. It asks in three ways: for a short answer (``ask``, ``demand``), for a
 stream of lines (``stream``) and, through one long-lived ``cat-file --batch``, for objects

@@ -1,4 +1,4 @@
-"""What is seen of the demo: what happens, line by line, and, on a terminal, a live view below.
+"""The output of the demo: events line by line and, on a terminal, a live view below.
 
 The lines are the same everywhere; in a pipe and in CI a line of progress now and then stands in
 for the live view.

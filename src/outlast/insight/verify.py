@@ -55,7 +55,7 @@ async def verify(
 ) -> Verified:
     """Check every job and attempt that the store keeps, page by page; safe while it is in use.
 
-    Stops early after ``findings_max`` findings. ``on_page`` hears of the progress. Raises the
+    Stops early after ``findings_max`` findings. ``on_page`` is called with the progress. Raises the
     store's errors.
     """
     verified, after = Verified(), 0

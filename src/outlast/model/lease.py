@@ -1,4 +1,5 @@
-"""Leases, seen from both sides: how long the holder trusts, and when others call it gone.
+"""Leases, seen from both sides: how long the holder trusts it, and when others declare the holder
+gone.
 
 The holder's trust ends before anyone else may act, because it is anchored at the moment
 *before* the renewal was sent and ends a margin early, while an observer starts counting only

@@ -1,4 +1,4 @@
-"""The one place that decides what becomes of a job when an attempt ends, and who is blamed.
+"""The one place that decides a job's next state when an attempt ends, and what is charged.
 
 ``decide`` is pure. SQL only guards (id, token, state) and applies what was decided here, with
 one exception that a guard must settle: a cancel request that arrived after the facts were read

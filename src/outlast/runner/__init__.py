@@ -1,4 +1,4 @@
-"""The child process that runs user code, and the protocol that it speaks with its worker.
+"""The child process that runs user code, and the protocol between it and its worker.
 
 main.py              the process: starts, imports the application, takes frames, runs attempts, ends
 protocol.py          the frames between worker and runner: msgpack, length-prefixed, bounded

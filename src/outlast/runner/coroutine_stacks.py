@@ -1,4 +1,4 @@
-"""Where a coroutine stands while it waits: no thread shows it, and so no dump of threads either.
+"""Where a coroutine stands while it waits, which no dump of threads shows.
 
 The chain of awaits is walked from the attempt's outermost coroutine inwards and written as
 ``faulthandler`` writes the stack of a thread, so that one reader understands both. What the

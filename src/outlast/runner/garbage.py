@@ -1,4 +1,4 @@
-"""What a process has loaded at its start stays: the collector need not look at it again."""
+"""Excludes what a process has loaded at its start from garbage collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a task has raised to the end of its attempt, and the report of it.
+"""Turns an exception of a task into the end of its attempt, and its crash report.
 
 Pure but for the look at the exception, which is of the user's own making and may break meanwhile:
 that is an end, too. Ends of attempts whose runner has died are ``worker/runners/exits.py``.

@@ -1,4 +1,4 @@
-"""What attempts print, told apart: what Python code writes goes out with its attempt's token.
+"""Tells the output of attempts apart: what Python code writes is sent with its attempt's token.
 
 The runner's stdout and stderr are one pipe, which many attempts share. So in a runner
 ``sys.stdout`` and ``sys.stderr`` know which attempt is writing, by its context, as

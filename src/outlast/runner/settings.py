@@ -1,4 +1,4 @@
-"""What a runner is told at its birth, and the signal on which it shows its stacks."""
+"""What a runner is told at its start, and the signal on which it dumps its stacks."""
 
 from __future__ import annotations
 

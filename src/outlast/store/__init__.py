@@ -1,4 +1,4 @@
-"""The store: the one truth about jobs and leases. ``open_store`` picks it by URL.
+"""The store: the single source of truth about jobs and leases. ``open_store`` picks it by URL.
 
 protocol.py     what a store must do, as verbs, and the limits that all stores share
 values.py       what goes into the verbs, and what comes out of them

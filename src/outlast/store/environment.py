@@ -1,4 +1,4 @@
-"""What a store shows of what it stands on, for ``outlast doctor``. Each kind tells its own."""
+"""What a store knows of its server or file, for ``outlast doctor``. Each kind has its own facts."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRef(msgspec.Struct, frozen=True):
-    """Names a registered worker's connection: the epoch rises at each reconnect.
+    """Identifies a registered worker's connection: the epoch rises at each reconnect.
 
     ``registration`` is the key that the row was made by. A store that was set back gives ids out
     again: a row under another key is another worker's."""

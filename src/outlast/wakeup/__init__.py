@@ -1,4 +1,4 @@
-"""Wake-ups: hints that work exists. The store is the truth, and polling goes on underneath.
+"""Wake-ups: hints that work exists. The store is the truth, and polling goes on as well.
 
 base.py         what a wake-up is to a worker: a hint, and a report of its own health
 sqlite.py       SQLite: the kernel reports writes to the log; a look says whether one committed

@@ -1,4 +1,4 @@
-"""What a wake-up is to a worker: a hint, and word of its own health."""
+"""What a wake-up provides to a worker: hints, and its own health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between a messenger and the exchange: names of jobs go in, the room that is left comes out.
+"""Between a messenger and the exchange: takes names of jobs, and returns the number of free slots.
 
 A message is taken from the messenger only while there is room for its job, and handed to one
 exchange. Once that has been answered, the message is settled even if nothing was claimed; where the

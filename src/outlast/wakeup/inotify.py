@@ -1,4 +1,4 @@
-"""Word from the kernel that a file is written to: inotify, by way of the C library (Linux)."""
+"""Notifications of the kernel that a file is written to: inotify, through the C library (Linux)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READ_BYTES = 65_536  # of events; those alike in a row are one for the kernel, s
 
 
 class FileWatch:
-    """Hears of every write to the files that it follows, by any process of this kernel.
+    """Notices every write to the files that it watches, by any process of this kernel.
 
     ``interrupt`` may come from any thread, all else from one. Raises OSError where there is no
     inotify, or no more of it for this user.

@@ -1,4 +1,4 @@
-"""Wake-ups by NOTIFY: one connection that listens, and makes sure that it hears.
+"""Wake-ups by NOTIFY: one connection that listens, and checks that it receives.
 
 A silent network and a transaction pooler both look like "no news". So the listener notifies
 itself on a channel of its own now and then; what does not come back means a new connection.

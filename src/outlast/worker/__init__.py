@@ -1,4 +1,4 @@
-"""The worker: claims jobs, holds their lease, speaks with the store. It runs no user code.
+"""The worker: claims jobs, holds their lease, talks to the store. It runs no user code.
 
 worker.py      a worker's life: register, serve, drain, leave
 service.py     the one loop of all duties: pauses, wake-ups, errors, the end

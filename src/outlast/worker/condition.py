@@ -1,4 +1,4 @@
-"""Which duty of a worker fails, and when that is the end of the worker.
+"""Which duty of a worker fails, and when the worker must give up because of it.
 
 A worker whose beats go through looks healthy, even if all else fails. So a duty that has failed
 for a while is told on the worker's row, by the heartbeat, whose connection is its own. And a worker

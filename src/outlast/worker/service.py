@@ -20,7 +20,7 @@ CALM_SECONDS = 10.0  # without a failure: then a duty that had failed now and th
 
 
 class Duty(Protocol):
-    """One thing that a worker does again and again."""
+    """One thing that a worker does repeatedly."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""``outlast doctor``: what a store, its workers and this machine stand on, and how to mend it.
+"""``outlast doctor``: checks of a store, its workers and this machine, and how to mend them.
 
 A check is a pure function of the facts that yields findings. None of them changes anything.
 

@@ -1,4 +1,4 @@
-"""What a check finds, and the facts that it is found in."""
+"""What a check finds, and the facts that it uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a PostgreSQL server: durability, connections, what stands in the way of vacuum."""
+"""Checks of a PostgreSQL server: durability, connections, what keeps vacuum from working."""
 
 from __future__ import annotations
 

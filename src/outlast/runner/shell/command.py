@@ -1,4 +1,4 @@
-"""One command: a process group of its own, its output carried off, nothing of it left at its end.
+"""One command: in its own process group, its output read, no process left at its end.
 
 It stays in the session of its runner, so that the process that kills the runner (its worker, or the
 tether) kills the command, too. What the command writes goes to the runner's own stdout, and so to
@@ -29,7 +29,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126  # what a shell says of a command that it c
 
 
 class CommandFailed(Exception):
-    """A command that did not do its work: why, how it ended, and the last lines it wrote."""
+    """A command that failed: why, how it ended, and the last lines it wrote."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class CommandFailed(Exception):
 
 
 class Carrier:
-    """Carries off what a command writes, on a thread."""
+    """Reads what a command writes, on a thread."""
 
     def __init__(self, path: str | None) -> None:
         """``path``: of the file to which all of it is added. CommandFailed if it cannot be."""

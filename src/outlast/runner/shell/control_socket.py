@@ -53,7 +53,7 @@ class ReportRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What came of it: nothing to say, or the name of an error and its message."""
+    """The result: empty, or the name of an error and its message."""
 
     error: str | None = None
     message: str = ""

@@ -1,4 +1,4 @@
-"""Connections of the caller's own: enqueue, and complete an attempt, in the caller's transaction.
+"""The caller's own connections: enqueue, and complete an attempt, in the caller's transaction.
 
 The SQL is the stores'; ``ways`` leads into the transaction that is open on a connection.
 """

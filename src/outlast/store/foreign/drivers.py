@@ -1,4 +1,4 @@
-"""Into a transaction of the caller's, for each kind of connection that people have.
+"""Access to the caller's transaction, for each supported kind of connection.
 
 ``fetch`` runs a statement of PostgreSQL's store, ``run`` a function of SQLite's, inside the
 transaction that is open. SQLAlchemy's connections are used through SQLAlchemy, which does not
@@ -30,7 +30,7 @@ SUPPORTED = (
 
 
 class ForeignDriver(Protocol):
-    """The way into one connection; it has ``fetch`` or ``run``, as its dialect needs.
+    """Access to one connection; it has ``fetch`` or ``run``, as its dialect needs.
 
     dialect: ``postgres`` or ``sqlite``.
     begin: how people open a transaction there.

@@ -1,4 +1,4 @@
-"""The hot path on PostgreSQL: hand in what ended, take what can run next, in one round trip.
+"""The hot path on PostgreSQL: report what ended, claim what can run next, in one round trip.
 
 The statement is one call of a function (postgres/sql/migration_0003_exchange.sql argues why it is
 right). Here its arguments are put together, its reply is taken apart, and what the reply tells of

@@ -1,4 +1,4 @@
-"""What a SQLite store stands on: its file, the disk under it, the library."""
+"""The environment of a SQLite store: its file, the disk under it, the library."""
 
 from __future__ import annotations
 

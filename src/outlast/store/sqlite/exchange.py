@@ -1,4 +1,4 @@
-"""The hot path: hand in what ended, take what can run next. Plain functions of a cursor.
+"""The hot path: report what ended, claim what can run next. Plain functions of a cursor.
 
 They run inside one write transaction (sqlite/sql/exchange.sql argues why that is right). The
 common case, a batch of completions that are all current, is one statement; whenever the

@@ -1,4 +1,4 @@
-"""What a fenced write is answered that found no current attempt, and the record of it."""
+"""The answer to a fenced write that found no current attempt, and the record of it."""
 
 from __future__ import annotations
 

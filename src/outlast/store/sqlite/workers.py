@@ -1,4 +1,4 @@
-"""Workers' rows, their beats, and what becomes of the jobs of those that are gone.
+"""Workers' rows, their beats, and the jobs of workers that are gone.
 
 Plain functions of a cursor; the beat alone may do without the write lock (sql/heartbeat.sql).
 """

@@ -1,4 +1,4 @@
-"""What a worker claims, holds and hands in.
+"""What a worker claims, holds and reports.
 
 exchange.py     the hot path: hand in what ended and claim what is next, in one round trip
 ledger.py       every token from its claim to the store's answer about its end

@@ -1,4 +1,4 @@
-"""Tells of each job that has died, once, by the worker whose word on it the store has taken.
+"""Reports each job that has died once, by the worker whose outcome the store accepted.
 
 A job dies by an end that its own worker hands in, or by a reaper's decision on what a worker left
 behind. What an operator gives up (``outlast dead discard``) is not reported.

@@ -1,4 +1,4 @@
-"""The hot path: hand in what ended, take what can run next, in one round trip.
+"""The hot path: report what ended and claim what can run next, in one round trip.
 
 Outcomes that end while an exchange is under way pile up and ride on the next one. When a trip
 breaks off, its outcome is unknown: the connection is dropped, the epoch raised (which waits for

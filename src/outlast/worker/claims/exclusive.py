@@ -1,4 +1,4 @@
-"""Makes a worker empty for a job that must have it to itself, and keeps it so while that runs.
+"""Empties a worker for an exclusive job, and keeps other jobs out while that runs.
 
 An idle worker takes such a job at once. A busy one, when told that one is due, takes nothing else
 for a moment, so that a stream of short jobs cannot starve it; where something has run for longer

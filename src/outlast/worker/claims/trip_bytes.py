@@ -1,4 +1,4 @@
-"""How many bytes one exchange may carry: as many as its link brings in time, found by trying.
+"""How many bytes one exchange may carry: as many as its link can carry in time, found by trial.
 
 A batch that is bounded by a count alone never arrives where its jobs are large and the link is
 slow: the trip breaks off, and so does each repetition of it. So ends and claims are bounded in

@@ -1,4 +1,4 @@
-"""Who goes on while their worker cannot renew its lease: only what may be done twice.
+"""Which attempts go on while their worker cannot renew its lease: only work that may be done twice.
 
 Another worker may take over what this one holds once its lease has ended, so attempts are stopped
 before. Those with ``keep_running_when_isolated`` go on, at their author's wish; whether they are

@@ -1,4 +1,4 @@
-"""Keeps a worker's presence: taken at each registration, proved now and then, taken back at once.
+"""Keeps a worker's presence: taken at each registration, checked now and then, retaken at once.
 
 Each look of the reaper shows whether the lock is there, and the end of its session is told at once:
 so a proof of its own is only needed to see that it is still this session's.

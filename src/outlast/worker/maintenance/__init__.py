@@ -1,4 +1,4 @@
-"""What each worker does for the whole store, and as the first process of a container.
+"""What each worker does for the whole store, and as process 1 of a container.
 
 reaper.py     finds workers that are gone, and gives their jobs back
 deadlines.py  ends attempts that are far above their timeout, on any worker

@@ -1,4 +1,4 @@
-"""What a worker says to its messenger: jobs that others should look at, and signs of its own life.
+"""What a worker publishes to its messenger: jobs that others should look at, and its own state.
 
 Without a messenger each of these does nothing.
 """

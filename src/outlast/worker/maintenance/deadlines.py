@@ -37,7 +37,7 @@ SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
 
 
 class Deadlines:
-    """The part of the reaper that closes what is overdue; ``on_reclaimed`` hears of it."""
+    """The part of the reaper that closes overdue attempts and calls ``on_reclaimed``."""
 
     def __init__(self, store: Store, on_reclaimed: Callable[[], None], *, clock: Clock) -> None:
         self._store = store

@@ -65,7 +65,7 @@ class ReapFailures:
 
 
 class Reaper:
-    """The duty that cleans up after workers that are gone; ``on_reclaimed`` hears of what."""
+    """The duty that cleans up after workers that are gone and calls ``on_reclaimed``."""
 
     name = "reaper"
 

@@ -1,4 +1,4 @@
-"""Announces what waits unannounced: the other half of a messenger that may lose anything.
+"""Announces what waits unannounced: a messenger may lose any message.
 
 A message can be lost after the commit; a job can be stored by the user's own transaction, which
 publishes nothing, or fall due; a stream can be deleted. So the workers together look, once in

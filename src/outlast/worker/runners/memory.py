@@ -1,4 +1,4 @@
-"""What the kernel says of memory: the counters of this worker's cgroup, and ``/proc``.
+"""The kernel's data on memory: the counters of this worker's cgroup, and ``/proc``.
 
 When the kernel kills a process for want of memory, all that its parent sees is SIGKILL. The
 cgroup's count of such kills has then risen: evidence, not proof, since a worker, its runners and
@@ -102,7 +102,7 @@ def _below(mount: Path, root: str, path: str) -> Path:
 
 
 class OomWatch:
-    """Holds deaths by SIGKILL against the cgroup's count. One kill explains one death.
+    """Compares deaths by SIGKILL with the cgroup's count. One kill explains one death.
 
     A death is told only when the runner's whole group is gone, so what counts is the rise since
     the last look that is older than that may take.

@@ -1,4 +1,4 @@
-"""Whose the lines are that a runner has written: known, or said not to be.
+"""Which attempt wrote each line of a runner's output, or that this is unknown.
 
 Bytes with a head (``runner/printing.py``) are of the attempt that it names. Bytes without one, as C
 code and child processes write them, are of the attempt that is alone in the runner; while several

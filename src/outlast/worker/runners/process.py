@@ -1,4 +1,4 @@
-"""One runner, as its worker sees it: spawned, spoken with, killed, and its death understood.
+"""One runner, as its worker sees it: start, messages, kill, and the evidence of its exit.
 
 A death is told only when nothing of the runner is left: the process was waited for, its session
 is empty, and every frame and line that it had written was read.

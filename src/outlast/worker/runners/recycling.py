@@ -1,4 +1,4 @@
-"""What wears a runner out: the attempts that it has run, and the memory that it has taken.
+"""When a runner is replaced: after a number of attempts, or above an amount of memory.
 
 Above a limit a runner *retires*: it takes no more attempts, the spare steps in, and it leaves
 once it is empty. A long job does not hold its replacement up, since only runners that take work

@@ -139,7 +139,7 @@ class Responsiveness:
 
 
 class ResponsivenessMonitor:
-    """The pulses of all runners that have work."""
+    """The responsiveness of all runners that have work."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger

@@ -1,4 +1,5 @@
-"""The worker's end of the tether: starts the small process that ends runners in its stead.
+"""The worker's end of the tether: starts the small process that kills the runners if the worker
+cannot.
 
 See ``outlast.runner.tether`` for what that process does. If it dies, or has not read for so long
 that its pipe is full, it is started again; where it cannot be, with the next word, as at each beat.

@@ -16,7 +16,7 @@ HELD_SECONDS = 5.0  # of all slots, before it is said; once each time
 
 
 class Waits:
-    """Looks, with the watchdog, whether all that runs waits for other jobs and there is no room."""
+    """Looks, with the watchdog, whether all attempts wait for other jobs and no slot is free."""
 
     def __init__(self, ledger: Ledger, pool: Pool, clock: Clock) -> None:
         self._ledger = ledger
