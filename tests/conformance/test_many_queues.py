@@ -11,7 +11,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import ENQUEUE_MAX, Store
 from outlast.store.values import Claimed, ClaimRequest, NewJob
-from tests.conformance.kit import TASK, Hands, ended, enqueued, job
+from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 
 MANY = 450  # more than a client remembers
 
@@ -76,6 +76,44 @@ async def test_named_queues_among_many_get_their_turns_and_no_other_does(
     queues = [each.queue for _ in range(3) for each in await hands.claim(7, queues=["q2", "q5"])]
     assert sorted(set(queues)) == ["q2", "q5"]
     assert len(queues) == 20
+
+
+async def test_a_name_that_stands_twice_brings_each_job_once(store: Store, hands: Hands) -> None:
+    ids = await enqueued(store, *[job(queue="a") for _ in range(3)])
+    claimed = await hands.claim(10, queues=["a", "a"], tasks=[TASK, TASK])
+    assert [each.job_id for each in claimed] == ids
+    ids = await enqueued(store, *[job(queue="a") for _ in range(3)])
+    assert [each.job_id for each in await hands.claim(10, tasks=[TASK, TASK])] == ids
+
+
+async def test_a_queue_without_a_name_gets_its_turn_and_no_more(store: Store, hands: Hands) -> None:
+    await enqueued(store, *[job(queue=queue) for queue in ("", "a") for _ in range(3)])
+    assert [(await hands.claim_one()).queue for _ in range(4)] == ["", "a", "", "a"]
+
+
+async def test_a_reply_that_is_cut_moves_the_turn_no_further_than_it_goes(
+    store: Store, hands: Hands
+) -> None:
+    long = "[" + "1," * 500 + "1]"
+    await enqueued(store, *[job(queue=queue, args=long) for queue in "abc" for _ in range(3)])
+    trips = [await hands.claim(3, bytes_max=1_100) for _ in range(3)]
+    assert [each.queue for trip in trips for each in trip] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("trips", [1, 2], ids=["at once", "one after the other"])
+async def test_one_kind_of_room_does_not_take_the_turns_of_another(
+    store: Store, hands: Hands, trips: int
+) -> None:
+    """As where async tasks wait in one queue, and plain functions in those before and behind it."""
+    await enqueued(store, *[job(queue=queue, task="own") for queue in "az" for _ in range(9)])
+    rooms = [ClaimRequest(["own", "sharing"], 1), ClaimRequest(["sharing"], 1)]
+    queues = []
+    for _ in range(6):
+        await enqueued(store, job(queue="m", task="sharing"), job(queue="m", task="sharing"))
+        for part in [rooms] if trips == 1 else [rooms[:1], rooms[1:]]:
+            claimed = (await store.exchange(hands.me, [], part)).claimed
+            queues += [each.queue for each in claimed if each.task == "own"]
+    assert queues == ["a", "z"] * 2
 
 
 async def test_due_jobs_of_many_queues_are_claimed_when_their_time_has_come(
@@ -160,3 +198,15 @@ async def test_a_look_reads_as_much_beside_few_queues_as_beside_many(alone: Post
         assert (await alone.observe()).next_due is not None
         costs.append(await work(alone) - before)
     assert costs[1] <= costs[0] + 5, costs
+
+
+async def test_what_is_due_where_no_worker_looks_hides_no_other_from_the_sweep(
+    alone: PostgresStore,
+) -> None:
+    await enqueued(alone, *[job(queue="unserved", delay=0.001) for _ in range(9)])
+    (last,) = await enqueued(alone, job(queue="mine", delay=0.002))
+
+    async def found() -> bool:
+        return last in {each.job_id for each in (await alone.waiting(0.0, 3)).jobs}
+
+    await eventually(found)

@@ -311,7 +311,6 @@ def test_a_client_that_knows_too_many_lanes_keeps_those_out_of_which_most_was_cl
     four = [("a", "u", 0), ("b", "t", 2), ("b", "t", 1), ("c", "t", 0)]
     lanes.remember([(*key, 7) for key in four], [(four[n], 7) for n in (0, 0, 0, 1, 2, 2, 3)])
     assert lanes._columns == ['{"b","b","c","a"}', '{"t","t","t","u"}', "{1,2,0,0}"]
-    assert lanes.after == "c", "the queue of what was claimed last"
     lanes.remember([("q", "t", 9, 7)], [])
     assert list(lanes._lanes) == [("b", "t", 1), ("a", "u", 0)]
 

@@ -12,7 +12,8 @@ import pytest
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
-from outlast.store.sqlite.line import DUE_MAX, Turn
+from outlast.store.sqlite.line import DUE_MAX
+from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
 
@@ -117,7 +118,7 @@ def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **room: Any) -
 
     cursor.connection.set_progress_handler(counts, 1)
     rooms = [ClaimRequest(tasks=[TASK], limit=limit, **room)]
-    reply = exchange.exchange(cursor, NOW, me, [], rooms, turn=Turn())
+    reply = exchange.exchange(cursor, NOW, me, [], rooms, turns=Turns())
     cursor.connection.set_progress_handler(None, 1)
     assert len(reply.claimed) == limit
     return count[0]

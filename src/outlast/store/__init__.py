@@ -16,6 +16,7 @@ migrations.py   the rules of schema migrations; the stores run the SQL
 postgres/       the store on PostgreSQL
 sqlite/         the store on SQLite
 foreign/        connections of the caller's own, for the caller's own transactions
+turns.py        whose turn it is among the queues
 """
 
 from __future__ import annotations

@@ -134,7 +134,6 @@ class ClaimFloors:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._incarnation: str | None = None
-        self.after = ""  # the last queue from which something was claimed: the next one is next
         self._forget()
 
     def _forget(self) -> None:
@@ -203,8 +202,6 @@ class ClaimFloors:
         """Note new lanes, as (queue, task, rank, first position), and what was claimed, as lane and
         position, in that order."""
         now, known = self._clock.boot(), len(self._lanes)
-        if claimed:
-            self.after = claimed[-1][0][0]
         first = {(queue, task, rank): position for queue, task, rank, position in new}
         for key in first:
             self._lanes.setdefault(key, _Lane())

@@ -8,6 +8,7 @@ the line is remembered for the next exchange.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -26,19 +27,22 @@ from outlast.store.postgres.statements import (
     texts_array_text,
 )
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
+from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
 
 
 class _Head(msgspec.Struct):
     """The head row of an exchange's reply. ``others``: ends that were not accepted. ``order``: the
     ids of claimed jobs in the order of the line, and ``places``: their positions in it, None for
-    those that were named and for suspects. ``late``: how many stood below the floors, where it
+    those that were named and for suspects. ``counts``: how many of them each room has brought, one
+    room after the other. ``late``: how many stood below the floors, where it
     was looked there. ``lanes``: that the client did not know, as (queue, task, rank, first
     position)."""
 
     valid: bool
     order: list[int]
     places: list[int | None]
+    counts: list[int]
     others: list[tuple[int, int, str]]
     cancels: list[tuple[int, int]]
     next_due: float | None
@@ -60,6 +64,7 @@ class PostgresExchange:
         self._clock = clock
         self._notify = notify
         self._lanes = ClaimFloors(clock)
+        self._turns = Turns()
 
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
@@ -115,7 +120,7 @@ class PostgresExchange:
                 bytes_max(rooms),
                 REFUSALS_KEPT,
                 me.registration,
-                self._lanes.after,
+                texts_array_text([self._turns.first(room) for room in rooms]),
             )
         except BaseException:
             if look is not None:
@@ -126,6 +131,7 @@ class PostgresExchange:
         if look is not None and head.late is not None:
             self._lanes.looked(look, self._clock.boot() - began_at, head.late)
         self._remember(rows, head)
+        self._note_turns(rooms, rows, head)
         return head, rows
 
     async def _share(self, me: WorkerRef) -> None:
@@ -152,6 +158,14 @@ class PostgresExchange:
         places = zip(rows, head.places, strict=True)
         claimed = [((row[4], row[3], -row[12]), place) for row, place in places if place]
         self._lanes.remember(head.lanes, claimed)
+
+    def _note_turns(self, rooms: Sequence[ClaimRequest], rows: Sequence[Any], head: _Head) -> None:
+        """Note for each room the last queue from which it was given something by turns."""
+        claimed = iter(zip(rows, head.places, strict=True))
+        for room, count in zip(rooms, head.counts, strict=False):
+            queues = [row[4] for row, place in islice(claimed, count) if place]
+            if queues:
+                self._turns.took(room, queues[-1])
 
 
 # -- what is handed in

@@ -24,6 +24,7 @@ from outlast.store.sqlite import line, suspects
 from outlast.store.sqlite.line import Row, draw
 from outlast.store.sqlite.refusals import judge
 from outlast.store.sqlite.statements import statements
+from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
 
 NUL = "\\u0000"  # as JSON has it, and two other texts too
@@ -41,9 +42,9 @@ def exchange(
     ended: Sequence[Transition],
     rooms: Sequence[ClaimRequest],
     *,
-    turn: line.Turn | None = None,
+    turns: Turns | None = None,
 ) -> Exchanged:
-    """Judge the ends by their own tokens; claim only if the worker's row stands. ``turn``: whose
+    """Judge the ends by their own tokens; claim only if the worker's row stands. ``turns``: whose
     turn among the queues it is, kept from one exchange to the next."""
     status = worker_status(cursor, me)
     answers = hand_in(cursor, now, ended)
@@ -54,7 +55,7 @@ def exchange(
         if soonest is not None and soonest <= now:
             line.line_up_due(cursor, now, rooms)
         fit = [room for room in rooms if room.solo <= most]
-        claimed, cut = claim(cursor, now, me, fit, turn or line.Turn())
+        claimed, cut = claim(cursor, now, me, fit, turns or Turns())
         next_due = seconds_to_next(cursor, now, rooms, claimed, most)
         solo_waiting = suspects.waiting(cursor, now, rooms, most)
     return Exchanged(
@@ -206,7 +207,7 @@ def claim(
     now: float,
     me: WorkerRef,
     rooms: Sequence[ClaimRequest],
-    turn: line.Turn,
+    turns: Turns,
 ) -> tuple[list[Claimed], bool]:
     """Take jobs out of the line, room by room, at most CLAIMS_MAX and as many bytes as a reply may
     bring; return whether those have cut it short."""
@@ -219,8 +220,10 @@ def claim(
         if room.solo:
             found = suspects.next_cohort(cursor, now, room, limit)
         else:
-            found = line.next_in_line(cursor, room, limit, turn)
+            found = line.next_in_line(cursor, room, limit, turns.first(room))
         count, left = _within(found, left, least=0 if claimed else 1)
+        if count and not room.solo:
+            turns.took(room, found[count - 1][4])
         claimed.extend(_take(cursor, now, me, found[:count]))
         if count < len(found):
             return claimed, True

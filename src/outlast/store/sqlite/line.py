@@ -32,15 +32,6 @@ Row = tuple[Any, ...]  # as "lanes" makes it; those of suspects go on with solo,
 Lane = tuple[str, str]  # queue and task
 
 
-class Turn:
-    """Whose turn it is: ``after`` is the last queue from which its client has taken something."""
-
-    __slots__ = ("after",)
-
-    def __init__(self) -> None:
-        self.after = ""
-
-
 def draw(cursor: Cursor, name: str, count: int) -> range:
     """Return the next ``count`` numbers of a sequence; they are never drawn again."""
     last = int(cursor.execute(_DRAW, (count, name)).fetchone()[0])
@@ -50,35 +41,34 @@ def draw(cursor: Cursor, name: str, count: int) -> range:
 # ---------------------------------------------------------------------------- what is next
 
 
-def next_in_line(cursor: Cursor, room: ClaimRequest, limit: int, turn: Turn) -> list[Row]:
-    """Return the rows of what this request takes, each queue's in the order of its line."""
+def next_in_line(cursor: Cursor, room: ClaimRequest, limit: int, first: str) -> list[Row]:
+    """Return the rows of what this request takes, each queue's in the order of its line, from the
+    queue of this name on."""
     found: list[Row] = []
-    for lanes in _stretches(cursor, room, limit, turn.after):
+    for lanes in _stretches(cursor, room, limit, first):
         found += _shares(cursor, lanes, limit - len(found))
         if len(found) >= limit:
             break
-    if found:
-        turn.after = found[-1][4]
     return found
 
 
-def _stretches(cursor: Cursor, room: ClaimRequest, limit: int, after: str) -> Iterator[list[Lane]]:
+def _stretches(cursor: Cursor, room: ClaimRequest, limit: int, first: str) -> Iterator[list[Lane]]:
     """Yield lanes that are not empty, in the order of their queues' turns: in each stretch as many
     as fill ``limit`` places, or all up to the end."""
     if room.queues:
-        values = {"tasks": _text(room.tasks), "queues": _text(room.queues)}
+        values = {"tasks": _names(room.tasks), "queues": _names(room.queues)}
         lanes = _decode(cursor.execute(_SQL["lanes_of_queues"], values).fetchone()[0])
-        yield sorted(map(tuple, lanes), key=lambda lane: (lane[0] <= after, lane[0]))
+        yield sorted(map(tuple, lanes), key=lambda lane: (lane[0] < first, lane[0]))
         return
-    yield _lanes_after(cursor, room.tasks, after, limit)
-    if after:
-        yield [lane for lane in _lanes_after(cursor, room.tasks, "", limit) if lane[0] <= after]
+    yield _lanes_from(cursor, room.tasks, first, limit)
+    if first:
+        yield [lane for lane in _lanes_from(cursor, room.tasks, "", limit) if lane[0] < first]
 
 
-def _lanes_after(cursor: Cursor, tasks: Collection[str], after: str, most: int) -> list[Lane]:
-    """Return the lanes of the queues after this one; where a task has more than ``most``, only up
-    to the queue to which the lanes of all tasks are known."""
-    values = {"tasks": _text(tasks), "after": after, "most": most}
+def _lanes_from(cursor: Cursor, tasks: Collection[str], first: str, most: int) -> list[Lane]:
+    """Return the lanes of the queues from this name on; where a task has more than ``most``, only
+    up to the queue to which the lanes of all tasks are known."""
+    values = {"tasks": _names(tasks), "first": first, "most": most}
     lanes = [tuple(lane) for lane in _decode(cursor.execute(_SQL["lanes"], values).fetchone()[0])]
     counts = Counter(task for _, task in lanes)
     last = {task: queue for queue, task in lanes if counts[task] >= most}  # of each that goes on
@@ -113,8 +103,13 @@ def _first_of_queues(
     return rows
 
 
-def _text(names: Collection[object]) -> str:
-    return _encode(names).decode()
+def _names(names: Collection[str]) -> str:
+    """Return each name once: a lane that is read twice would bring its jobs twice."""
+    return _text(sorted({*names}))
+
+
+def _text(values: Collection[object]) -> str:
+    return _encode(values).decode()
 
 
 # ------------------------------------------------------------------------ what falls due

@@ -28,7 +28,7 @@ from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
-from outlast.store.sqlite.line import Turn
+from outlast.store.turns import Turns
 from outlast.store.values import (
     Answer,
     Beat,
@@ -94,7 +94,7 @@ class SqliteStore:
         self.lock: LockFile | None = None
         library.check()  # its known faults are told by `outlast doctor`
         self._read_only = read_only
-        self._turn = Turn()
+        self._turns = Turns()
         self._connection = SqliteConnection(
             self.path,
             clock=clock,
@@ -162,7 +162,7 @@ class SqliteStore:
         self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
     ) -> Exchanged:
         """Hand in what ended, take what can run next, in one commit."""
-        return await self._write(sqlite_exchange.exchange, me, ended, rooms, turn=self._turn)
+        return await self._write(sqlite_exchange.exchange, me, ended, rooms, turns=self._turns)
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
         """Save checkpoints, each fenced and only forward."""

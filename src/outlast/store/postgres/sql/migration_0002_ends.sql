@@ -209,19 +209,19 @@ $$;
 -- right. These functions run inside of the exchange, under its planner settings.
 
 -- The lanes that a claim request reads next, queue by queue, of its tasks and of its queues (p_only; none: of
--- all): those that the caller knows and, where p_search, those that it does not. They begin behind the
--- queue p_after; mixed tells of each whether its queue has another one of the same rank, so that the
--- two must be merged. fresh: those that were not known.
+-- all): those that the caller knows and, where p_search, those that it does not. They begin with the
+-- first queue whose name is not before p_first; mixed tells of each whether its queue has another one
+-- of the same rank, so that the two must be merged. fresh: those that were not known.
 --
--- Without a search that is all that is known, and the queues before p_after come last. With one, lanes
--- are looked for in the gaps between those that are known, within its tasks: one probe
+-- Without a search that is all that is known, and the queues before p_first come last. With one, lanes
+-- are looked for in the gaps between those that are known, within the tasks of the claim request: one probe
 -- for each gap, and one more for each lane that is found. The rank of a lane is the negative of its
 -- priority. Its floor is where the probe has found it: the walk over dead entries is not made again.
 -- There may be a hundred thousand queues, so the search stops: of each task, p_most lanes are looked
 -- for. A queue is passed on when the lanes of all tasks in it are known, since its order counts over
--- all of them, and reached is the last such queue: the next stretch goes on there. NULL: that was all, up
--- to the queue p_upto (NULL: the last). Where p_most lanes are not one whole queue, it is done again
--- for more. A request that names its queues has one stretch: of each of them and each task, one probe.
+-- all of them, and reached is where the next stretch goes on, behind the last such queue. NULL: that was
+-- all, up to before p_before (NULL: to the last). Where p_most lanes are not one whole queue, it is
+-- done again for more. A claim request that names its queues has one stretch: of each of them and each task, one probe.
 --
 -- The bounds of a gap are lanes, and the ends of an area: that is a task, from behind a queue on, or a
 -- task in one queue. Nothing is between a name and the same with chr(1) behind it, as PostgreSQL
@@ -229,7 +229,7 @@ $$;
 CREATE FUNCTION outlast_stretch_v1(
     p_tasks text[], p_only text[],
     p_queues text[], p_lane_tasks text[], p_ranks smallint[], p_floors bigint[],
-    p_search boolean, p_after text, p_upto text, p_most integer,
+    p_search boolean, p_first text, p_before text, p_most integer,
     OUT queues text[], OUT tasks text[], OUT ranks smallint[], OUT floors bigint[],
     OUT mixed boolean[], OUT fresh json, OUT reached text)
 LANGUAGE plpgsql
@@ -244,7 +244,7 @@ BEGIN
     IF NOT p_search AND v_all AND p_lane_tasks[1] = p_lane_tasks[v_known]
         AND p_lane_tasks[1] = ANY (p_tasks)
     THEN  -- all of one task: they are in order, but for whose turn it is
-        WHILE v_before < v_known AND p_queues[v_before + 1] COLLATE "C" <= p_after LOOP
+        WHILE v_before < v_known AND p_queues[v_before + 1] COLLATE "C" < p_first LOOP
             v_before := v_before + 1;
         END LOOP;
         queues := p_queues[v_before + 1:] || p_queues[:v_before];
@@ -265,7 +265,7 @@ BEGIN
                     FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors)
                          AS k (queue, task, rank, low)
                     WHERE k.task = ANY (p_tasks) AND (v_all OR k.queue = ANY (p_only))) k
-              ORDER BY k.queue <= p_after, k.queue, k.rank) l;
+              ORDER BY k.queue < p_first, k.queue, k.rank) l;
         mixed := array_replace(mixed, NULL, false);
         RETURN;
     END IF;
@@ -275,15 +275,14 @@ BEGIN
             FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors) AS k (queue, task, rank, low)
             WHERE k.task = ANY (p_tasks)
               AND CASE WHEN NOT v_all THEN k.queue = ANY (p_only)
-                       ELSE k.queue COLLATE "C" > p_after
-                           AND (p_upto IS NULL OR k.queue COLLATE "C" <= p_upto) END
+                       ELSE k.queue COLLATE "C" >= p_first
+                           AND (p_before IS NULL OR k.queue COLLATE "C" < p_before) END
         ), wanted AS MATERIALIZED (
             SELECT DISTINCT u.task COLLATE "C" AS task FROM unnest(p_tasks) AS u (task)
         ), area AS MATERIALIZED (
-            SELECT w.task, '' AS part, p_after COLLATE "C" AS queue, 32767::smallint AS rank,
-                   CASE WHEN p_upto IS NULL THEN w.task || chr(1) ELSE w.task END AS end_task,
-                   coalesce(p_upto, '') AS end_queue,
-                   CASE WHEN p_upto IS NULL THEN -32768 ELSE 32767 END::smallint AS end_rank
+            SELECT w.task, '' AS part, p_first COLLATE "C" AS queue, (-32768)::smallint AS rank,
+                   CASE WHEN p_before IS NULL THEN w.task || chr(1) ELSE w.task END AS end_task,
+                   coalesce(p_before, '') AS end_queue, (-32768)::smallint AS end_rank
             FROM wanted w WHERE v_all
             UNION ALL
             SELECT w.task, n.queue, n.queue, (-32768)::smallint, w.task, n.queue, 32767::smallint
@@ -348,11 +347,11 @@ BEGIN
         INTO queues, tasks, ranks, floors, mixed, fresh, v_cut
         FROM (SELECT l.*, EXISTS (SELECT FROM alike a WHERE a.queue = l.queue) AS mixed
               FROM lane l
-              ORDER BY l.queue <= p_after, l.queue, l.rank, l.task) l;
+              ORDER BY l.queue < p_first, l.queue, l.rank, l.task) l;
         EXIT WHEN v_cut IS NULL OR queues IS NOT NULL;
         v_most := 8 * v_most;
     END LOOP;
-    IF v_cut IS NOT NULL THEN reached := queues[cardinality(queues)]; END IF;
+    IF v_cut IS NOT NULL THEN reached := queues[cardinality(queues)] || chr(1); END IF;
 END
 $$;
 

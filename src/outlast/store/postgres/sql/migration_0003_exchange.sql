@@ -26,9 +26,10 @@
 --    head of the reply tells the order of the line.
 --    What messages have named comes first, within its priority.
 --    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that
---    jobs of unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from
---    which the last one has taken something (p_after), so that a long one starves no other, and reads
---    no more queues than it has places (outlast_stretch_v1): nothing here walks over all of them.
+--    jobs of unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from which
+--    the last one for the same tasks has taken something (p_firsts, of each request), so that a long one
+--    starves no other, and reads no more queues than it has places (outlast_stretch_v1): nothing here
+--    walks over all of them.
 --    The caller says which lanes it knows, and a floor for each: below it, it has found
 --    nothing for a while. Rows that have left the line are in the index until a vacuum may take
 --    them, which it may not while any transaction is open, and a scan from the head of a lane
@@ -137,7 +138,7 @@ CREATE FUNCTION outlast_exchange_v1(
     p_lane_queues text[], p_lane_tasks text[], p_lane_ranks smallint[], p_lane_floors bigint[],
     p_look_from bigint, p_look_to bigint,
     p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_refusals_kept integer,
-    p_registration text, p_after text)
+    p_registration text, p_firsts text[])
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
@@ -182,7 +183,8 @@ DECLARE
     v_new json;
     v_stretch record;
     v_reached text;
-    v_upto text;
+    v_before text;
+    v_counts integer[] := array_fill(0, ARRAY[cardinality(p_limits)]);
     v_fit_queues text[];
     v_fit_tasks text[];
     v_fit_ranks smallint[];
@@ -332,8 +334,8 @@ BEGIN
                 END IF;
             END IF;
 
-            v_reached := CASE WHEN v_solo = 0 THEN p_after END;
-            v_upto := NULL;
+            v_reached := CASE WHEN v_solo = 0 THEN p_firsts[v_room] END;
+            v_before := NULL;
             v_read := 0;
             v_below := p_look_to IS NOT NULL;
             LOOP
@@ -371,18 +373,18 @@ BEGIN
                     v_read := 0;
                     v_stretch := outlast_stretch_v1(
                         v_tasks, v_queues, p_lane_queues, p_lane_tasks, p_lane_ranks,
-                        p_lane_floors, v_unknown, v_reached, v_upto, v_left + 1);
+                        p_lane_floors, v_unknown, v_reached, v_before, v_left + 1);
                     v_fit_queues := v_stretch.queues; v_fit_tasks := v_stretch.tasks;
                     v_fit_ranks := v_stretch.ranks; v_fit_floors := v_stretch.floors;
                     v_fit_mixed := v_stretch.mixed;
                     v_lanes := coalesce(cardinality(v_fit_queues), 0);
                     v_new := coalesce(v_new, v_stretch.fresh);
                     v_reached := v_stretch.reached;
-                    IF v_reached IS NULL AND v_upto IS NULL AND p_after <> '' AND v_unknown
+                    IF v_reached IS NULL AND v_before IS NULL AND p_firsts[v_room] <> '' AND v_unknown
                         AND cardinality(v_queues) = 0
                     THEN  -- from the first queue on, up to where it began
                         v_reached := '';
-                        v_upto := p_after;
+                        v_before := p_firsts[v_room];
                     END IF;
                     CONTINUE;
                 ELSE
@@ -415,6 +417,7 @@ BEGIN
                     v_places := v_places || coalesce(
                         v_next.positions, array_fill(NULL::bigint, ARRAY[v_count]));
                     v_claimed := v_claimed + v_count;
+                    v_counts[v_room] := v_counts[v_room] + v_count;
                     v_left := v_left - v_count;
                     v_bytes := v_bytes + v_next.bytes;
                 END IF;
@@ -450,6 +453,7 @@ BEGIN
         'valid', v_valid,
         'order', v_order,
         'places', v_places,
+        'counts', v_counts,
         'others', coalesce(v_others, '[]'::json),
         'cancels', coalesce(v_cancels, '[]'::json),
         'next_due', outlast_seconds_v1(v_next_due, v_now),

@@ -193,6 +193,8 @@ $$;
 
 -- What waits to be announced: the first of each queue's line that no worker has taken for a
 -- while, and what is due and in no line: scheduled jobs that were not put into it, and suspects.
+-- Of those that are due it is the first and the last: what is due for ever, since no worker serves its
+-- queue, must not hide what has just fallen due.
 -- The first row holds the number of active workers and the seconds to the next scheduled job.
 CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
 RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision)
@@ -238,9 +240,13 @@ BEGIN
     WHERE f.place <= p_limit AND f.run_at <= v_now - v_grace
     UNION ALL
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
-    FROM (SELECT j.* FROM outlast_jobs j
-          WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at <= v_now
-          ORDER BY j.run_at LIMIT p_limit) f
+    FROM ((SELECT j.id, j.queue, j.task, j.token, j.run_at FROM outlast_jobs j
+           WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at <= v_now
+           ORDER BY j.run_at LIMIT p_limit)
+          UNION
+          (SELECT j.id, j.queue, j.task, j.token, j.run_at FROM outlast_jobs j
+           WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at <= v_now
+           ORDER BY j.run_at DESC LIMIT p_limit)) f
     UNION ALL
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
     FROM (SELECT j.* FROM outlast_jobs j

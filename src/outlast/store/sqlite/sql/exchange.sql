@@ -93,12 +93,12 @@ SELECT coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
        (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
         WHERE state = 'queued' AND position IS NULL AND solo = 0)
 -- name: lanes
--- For each of these tasks, the lanes (queue, task) of the next :most queues after :after in which it
--- has jobs. Steps from one to the next by the index: costs a look per lane, not per job, and none for
+-- For each of these tasks, the lanes (queue, task) of the next :most queues from :first on in which
+-- it has jobs. Steps from one to the next by the index: costs a look per lane, not per job, and none for
 -- a lane of another task.
 WITH RECURSIVE lane (task, queue, number) AS (
     SELECT e.value, (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-                     WHERE n.position IS NOT NULL AND n.task = e.value AND n.queue > :after
+                     WHERE n.position IS NOT NULL AND n.task = e.value AND n.queue >= :first
                      ORDER BY n.queue LIMIT 1), 1
     FROM json_each(:tasks) AS e
     UNION ALL
