@@ -1,7 +1,8 @@
 """Outlast: background jobs that outlast the workers running them."""
 
-from outlast.app import App
-from outlast.attempt import Attempt, current
+from outlast.app import App, TaskDecorator
+from outlast.attempt import Attempt, StopReason, current
+from outlast.config import WorkerOptions, WorkerSettings
 from outlast.errors import (
     ApplicationError,
     BadArguments,
@@ -10,7 +11,6 @@ from outlast.errors import (
     ConfigError,
     ConnectionMismatch,
     Dead,
-    FrameError,
     JobCancelled,
     JobFailed,
     JobNotFound,
@@ -32,20 +32,28 @@ from outlast.errors import (
     Verdict,
 )
 from outlast.job import Job
+from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
+from outlast.model.job import Policy, State
 from outlast.row import JobRow
-from outlast.task import Task
+from outlast.store.values import Cancelled, Requeued
+from outlast.task import AsyncTask, BoundTask, Call, PlainTask, Task
 
 __all__ = [
     "App",
     "ApplicationError",
+    "AsyncTask",
     "Attempt",
     "BadArguments",
     "BadData",
+    "BoundTask",
+    "Call",
     "Cancel",
+    "Cancelled",
     "ConfigError",
     "ConnectionMismatch",
+    "Crash",
+    "CrashKind",
     "Dead",
-    "FrameError",
     "Job",
     "JobCancelled",
     "JobFailed",
@@ -53,21 +61,31 @@ __all__ = [
     "JobRow",
     "KeyInUse",
     "LostLease",
+    "MemoryEvidence",
     "NotInAttempt",
     "NotPermitted",
     "OutlastError",
+    "PlainTask",
+    "Policy",
+    "Progress",
+    "Requeued",
     "Retry",
     "SchemaMismatch",
     "Snooze",
+    "State",
+    "StopReason",
     "Stopped",
     "StoreCorrupt",
     "StoreError",
     "StoreUnavailable",
     "SyncInLoop",
     "Task",
+    "TaskDecorator",
     "UnknownTask",
     "UsageError",
     "Verdict",
+    "WorkerOptions",
+    "WorkerSettings",
     "__version__",
     "current",
 ]

@@ -19,10 +19,10 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from outlast.attempt import Attempt
-from outlast.config import MAX_PAYLOAD, check_whole, resolve_wakeup, worker_settings
+from outlast.config import MAX_PAYLOAD, WorkerOptions, check_whole, resolve_wakeup, worker_settings
 from outlast.credentials import redacted
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.job import Job, cancel, check_id, not_found, requeue
@@ -45,8 +45,8 @@ Context = AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
 _MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 16 * 1024**2  # far below a frame between worker and runner
 
 
-class Decorator(Protocol):
-    """What ``@app.task(…)`` with options returns."""
+class TaskDecorator(Protocol):
+    """What ``@app.task(…)`` with options returns: it makes a task of a function."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -68,6 +68,11 @@ class App:
         lifespan_fn: called with the app, once per runner: makes a context manager; or None.
         around_fns: called with each attempt, outermost first: make context managers.
     """
+
+    tasks: dict[str, Task[..., Any]]
+    max_payload: int
+    lifespan_fn: Callable[[App], Context] | None
+    around_fns: list[Callable[[Attempt], Context]]
 
     def __init__(
         self,
@@ -94,9 +99,9 @@ class App:
         if wakeup is not None:
             parse(wakeup)
         self.stores = StoreProvider(url, notify=bool(notify), wakeup=wakeup)
-        self.tasks: dict[str, Task[..., Any]] = {}
-        self.lifespan_fn: Callable[[App], Context] | None = None
-        self.around_fns: list[Callable[[Attempt], Context]] = []
+        self.tasks = {}
+        self.lifespan_fn = None
+        self.around_fns = []
         self._aliases: dict[str, Task[..., Any]] = {}
 
     def __repr__(self) -> str:
@@ -141,7 +146,7 @@ class App:
         aliases: Sequence[str] = (),
         own_runner: bool | None = None,
         requires: Collection[str] = (),
-    ) -> Decorator: ...
+    ) -> TaskDecorator: ...
     def task(self, *fn: Callable[..., Any], **options: Any) -> Any:
         """Make a task of a function: ``@app.task``, or ``@app.task(queue=…, retries=…)``.
 
@@ -286,10 +291,10 @@ class App:
 
     requeue_sync = blocking(requeue)
 
-    def worker(self, **settings: Any) -> AbstractAsyncContextManager[Any]:
+    def worker(self, **settings: Unpack[WorkerOptions]) -> AbstractAsyncContextManager[Any]:
         """Return an ``async with`` block in which this very process works on jobs.
 
-        Takes the settings of ``outlast.config.WorkerSettings``, such as ``queues=[…]``. It
+        Takes the settings of ``WorkerSettings``, such as ``queues=[…]``. It
         can neither kill nor isolate a task: see ``outlast worker`` for what can.
         """
         from outlast.worker.in_process import embedded

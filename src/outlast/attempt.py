@@ -81,8 +81,18 @@ class Attempt:
         completed_in: whether ``complete_in`` has completed this attempt in a transaction.
     """
 
+    job_id: int
+    token: int
+    number: int
+    failures: int
+    task: str
+    queue: str
+    tenant: str | None
     deadline: datetime | None = None
-    completed_in = False
+    resources: Any
+    returns: Any
+    max_payload: int
+    completed_in: bool = False
     _saves = 0
     _progress = Progress()  # what was reported last
     _awaited: tuple[int, ...] = ()  # jobs whose results it waits for

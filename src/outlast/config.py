@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -185,11 +185,34 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         check_seconds("keep_workers_seconds", self.keep_workers_seconds)
         check_seconds("heartbeat", self.heartbeat, above_zero=True)
         check_seconds("lease", self.lease, above_zero=True)
-        self.terms()
+        lease_terms(self)
 
-    def terms(self) -> LeaseTerms:
-        """Return heartbeat and lease, checked against each other."""
-        return LeaseTerms(heartbeat=self.heartbeat, lease=self.lease)
+
+def lease_terms(settings: WorkerSettings) -> LeaseTerms:
+    """Return heartbeat and lease, checked against each other."""
+    return LeaseTerms(heartbeat=settings.heartbeat, lease=settings.lease)
+
+
+class WorkerOptions(TypedDict, total=False):
+    """The settings of ``WorkerSettings`` as keywords of ``app.worker(…)``; none is required."""
+
+    queues: list[str]
+    tags: list[str]
+    runners: int
+    concurrency: int
+    heartbeat: float
+    lease: float
+    drain_timeout: float
+    poll: float
+    keep_completed_seconds: float
+    keep_workers_seconds: float
+    max_rss: int | None
+    max_jobs_per_runner: int | None
+    redact: list[str]
+    name: str | None
+    instance: str | None
+    presence: bool
+    shell: bool
 
 
 def _check_rss(size: object) -> None:

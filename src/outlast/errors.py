@@ -19,8 +19,7 @@ OutlastError
 ├── JobNotFound
 ├── JobFailed              result(): the job is dead; .report has the evidence
 ├── JobCancelled           result(): the job was cancelled
-├── LostLease              this attempt is no longer the current one
-└── FrameError             a worker and its runner do not understand each other
+└── LostLease              this attempt is no longer the current one
 
 Verdict (BaseException)    raised by a task to decide about itself
 ├── Snooze  ├── Retry  ├── Cancel  └── Dead
@@ -99,9 +98,15 @@ class BadData(StoreError):
 class KeyInUse(OutlastError):
     """An unfinished job of another task has the key; nothing of this call was stored.
 
-    ``key`` is the key, ``task`` the name of that job's task, ``job_id`` its id (None: both jobs are
-    in this call).
+    Attributes:
+        key: the key.
+        task: the name of that job's task.
+        job_id: its id; None: both jobs are in this call.
     """
+
+    key: str
+    task: str
+    job_id: int | None
 
     def __init__(self, message: str, *, key: str, task: str, job_id: int | None = None) -> None:
         super().__init__(message)
@@ -114,6 +119,8 @@ class JobNotFound(OutlastError):
 
 class JobFailed(OutlastError):
     """The job is dead. ``report`` is the crash report of its last attempt, where known."""
+
+    report: Crash | None
 
     def __init__(self, message: str, report: Crash | None = None) -> None:
         super().__init__(message)
@@ -128,10 +135,6 @@ class LostLease(OutlastError):
     """This attempt is no longer the current one; what it writes is refused."""
 
 
-class FrameError(OutlastError):
-    """A frame between worker and runner is malformed or above the limit."""
-
-
 class Verdict(BaseException):
     """What a task decides about itself by raising.
 
@@ -142,6 +145,8 @@ class Verdict(BaseException):
 class Snooze(Verdict):
     """Run me again in ``seconds``, free of charge."""
 
+    seconds: float
+
     def __init__(self, seconds: float) -> None:
         super().__init__(f"snooze for {seconds:g} s")
         self.seconds = float(seconds)
@@ -149,6 +154,8 @@ class Snooze(Verdict):
 
 class Retry(Verdict):
     """This attempt failed (charged); run me again ``after`` seconds (default: the back-off)."""
+
+    after: float | None
 
     def __init__(self, why: str = "", *, after: float | None = None) -> None:
         super().__init__(why or "retry")

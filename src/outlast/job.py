@@ -13,12 +13,12 @@ from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
 from outlast.insight.documents import phase_of
 from outlast.model.job import State
 from outlast.row import JobRow, row_of
+from outlast.store.values import Cancelled, Requeued
 from outlast.sync import blocking
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
     from outlast.store.rows import StoredJob
-    from outlast.store.values import Cancelled, Requeued
     from outlast.stores import StoreProvider
 
 R = TypeVar("R")
@@ -38,6 +38,11 @@ class Job(Generic[R]):
         same_args: False when that job has other arguments than the call that returned it.
         row: what the store said when it was last looked at, as a ``JobRow``; None before any look.
     """
+
+    id: int
+    task: str
+    created: bool
+    same_args: bool
 
     __slots__ = (
         "__weakref__",

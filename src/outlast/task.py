@@ -49,9 +49,12 @@ class Call(Generic[R_co]):
     """A checked and encoded call of a task, for ``app.enqueue_many``. Nothing is stored yet.
 
     Attributes:
-        job: what would be stored.
+        task: the task that it calls.
         connection: the caller's own connection, whose transaction it is to be part of, or None.
     """
+
+    task: Task[..., R_co]
+    connection: Any
 
     def __init__(self, task: Task[..., R_co], job: NewJob, connection: Any) -> None:
         self.task = task
@@ -156,15 +159,23 @@ class Task(BoundTask[P, R]):
     """A function that jobs call by name. Calling the task calls the function, here and now.
 
     Attributes:
-        name, aliases: what jobs call it; aliases are names that it had in earlier releases.
+        name: what jobs call it; ``aliases``: names that it had in earlier releases.
         fn: the function itself.
         is_async: whether it is an ``async def``.
         own_runner: whether an attempt has its runner process to itself.
         requires: the tags that a worker must have to run it.
-        signature: how arguments become JSON and come back.
         returns: the return annotation, or Any.
         policy: the limits that are copied to each job.
     """
+
+    name: str
+    aliases: tuple[str, ...]
+    fn: Callable[P, Any]
+    is_async: bool
+    own_runner: bool
+    requires: frozenset[str]
+    returns: Any
+    policy: Policy
 
     def __init__(self, fn: Callable[P, Any], stores: StoreProvider, options: TaskOptions) -> None:
         self.fn = fn

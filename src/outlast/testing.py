@@ -15,6 +15,8 @@ import itertools
 
 from outlast.clock import seeded
 
+__all__ = ["ManualClock"]
+
 TURNS = 10  # turns of the loop that woken tasks get before time goes on
 
 

@@ -407,7 +407,7 @@ async def test_a_wrong_setting_is_refused_at_the_caller(app: outlast.App) -> Non
         async with app.worker(heartbeat=2, lease=3):
             pass
     with pytest.raises(outlast.ConfigError, match="concurency"):
-        async with app.worker(concurency=3):
+        async with app.worker(concurency=3):  # type: ignore[call-arg]
             pass
 
 

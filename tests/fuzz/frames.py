@@ -14,13 +14,13 @@ from unittest import mock
 import msgspec
 from hypothesis import strategies as st
 
-from outlast.errors import FrameError
 from outlast.runner import main as runner
 from outlast.runner.main import Channel
 from outlast.runner.protocol import (
     FRAME_MAX,
     PREFIX_BYTES,
     Configure,
+    FrameError,
     Ping,
     Pong,
     Quit,

@@ -7,9 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 import outlast
-from outlast.attempt import StopReason
-from outlast.store.values import Cancelled, Requeued
-from outlast.task import BoundTask, Call, PlainTask
 
 app = outlast.App("sqlite:///jobs.db", notify=False, max_payload=10_000)
 
@@ -31,7 +28,7 @@ def mail(to: str, *cc: str, urgent: bool = False) -> int:
     attempt.check()
     assert_type(attempt.stopping, bool)
     assert_type(attempt.cancelled, bool)
-    assert_type(attempt.stop_reason, StopReason | None)
+    assert_type(attempt.stop_reason, outlast.StopReason | None)
     return attempt.finish(len(cc))
 
 
@@ -60,8 +57,8 @@ async def enqueue() -> None:
     assert_type(job.result_sync(), dict[str, int])
     assert_type(await job.status(), str)
     assert_type(await job.refresh(), outlast.JobRow)
-    assert_type(await job.cancel(), Cancelled)
-    assert_type(job.requeue_sync(from_scratch=True), Requeued)
+    assert_type(await job.cancel(), outlast.Cancelled)
+    assert_type(job.requeue_sync(from_scratch=True), outlast.Requeued)
     assert_type(mail.enqueue_sync("a", "b", urgent=True), outlast.Job[int])
     assert_type(mail.enqueue_sync("a").result_sync(5), int)
     assert_type((await tick.enqueue()).id, int)
@@ -73,10 +70,10 @@ async def place(connection: Any) -> None:
         delay=60, queue="slow", priority=5, key="repo:42", tenant="acme", connection=connection
     )
     assert_type(await later.enqueue("r"), outlast.Job[dict[str, int]])
-    assert_type(later.using(at=datetime.now(UTC)).call("r", depth=2), Call[dict[str, int]])
+    assert_type(later.using(at=datetime.now(UTC)).call("r", depth=2), outlast.Call[dict[str, int]])
     assert_type(mail.using(delay=timedelta(days=1)).enqueue_sync("a"), outlast.Job[int])
-    placed: BoundTask[[], None] = tick.using(priority=1)
-    assert_type(placed.call(), Call[None])
+    placed: outlast.BoundTask[[], None] = tick.using(priority=1)
+    assert_type(placed.call(), outlast.Call[None])
 
 
 async def many() -> None:
@@ -96,14 +93,14 @@ async def call_directly() -> None:
 async def operate() -> None:
     assert_type(await app.get(1), outlast.Job[Any])
     assert_type(app.get_sync(1), outlast.Job[Any])
-    assert_type(await app.cancel(1), Cancelled)
-    assert_type(await app.requeue(1, from_scratch=True), Requeued)
+    assert_type(await app.cancel(1), outlast.Cancelled)
+    assert_type(await app.requeue(1, from_scratch=True), outlast.Requeued)
     assert_type(app.find("mail"), outlast.Task[..., Any])
-    async with app.worker(queues=["analysis"]):
+    async with app.worker(queues=["analysis"], lease=30, max_rss=None):
         pass
     app.close_sync()
 
 
-def take(task: outlast.Task[[str], int], plain: PlainTask[[str], int]) -> outlast.Job[int]:
+def take(task: outlast.Task[[str], int], plain: outlast.PlainTask[[str], int]) -> outlast.Job[int]:
     assert_type(plain("a"), int)
     return task.enqueue_sync("a")

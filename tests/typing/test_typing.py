@@ -62,6 +62,8 @@ WRONG = [
     "g: str = await analyze('r')",
     "app.task(retries='3')",
     "app.task(colour='red')",
+    "app.worker(concurency=3)",
+    "app.worker(queues='mail')",
     "outlast.current().report('half')",
     "outlast.current().save_sync()",
     "raise outlast.Snooze('later')",

@@ -25,7 +25,7 @@ from outlast.app import App
 from outlast.attempt import current_token
 from outlast.clock import SYSTEM
 from outlast.credentials import hiding_secrets
-from outlast.errors import ApplicationError, FrameError, StoreUnavailable, describe, text_of
+from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
 from outlast.runner.application import load_app
@@ -40,6 +40,7 @@ from outlast.runner.protocol import (
     AttemptsEnded,
     Configure,
     End,
+    FrameError,
     Hello,
     Ping,
     Pong,

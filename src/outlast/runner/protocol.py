@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from outlast.errors import FrameError, text_of
+from outlast.errors import OutlastError, text_of
 from outlast.model.crash import Progress
 from outlast.model.lifecycle import Outcome
 from outlast.runner.settings import RunnerSettings
@@ -23,6 +23,10 @@ BATCH_BYTES = 1024 * 1024  # a frame that carries many attempts is closed above 
 PREFIX_BYTES = 4
 
 T = TypeVar("T")
+
+
+class FrameError(OutlastError):
+    """A frame is malformed or above the limit. No program of a user's sees it."""
 
 
 class _Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 from outlast.clock import Clock
-from outlast.config import WorkerSettings
+from outlast.config import WorkerSettings, lease_terms
 from outlast.credentials import hide_logins
 from outlast.errors import describe
 from outlast.events import emit
@@ -79,7 +79,7 @@ class Worker:
         )
         self.registration = Registration(
             new,
-            settings.terms(),
+            lease_terms(settings),
             store=store,
             ledger=self.ledger,
             clock=clock,

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from outlast.errors import FrameError
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import main as module
@@ -27,6 +26,7 @@ from outlast.runner.protocol import (
     AttemptsEnded,
     Configure,
     End,
+    FrameError,
     Quit,
     Saved,
     SaveRequest,

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.errors import FrameError
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
@@ -18,6 +17,7 @@ from outlast.runner.protocol import (
     TO_WORKER,
     AttemptsEnded,
     End,
+    FrameError,
     Hello,
     Quit,
     Reported,

@@ -12,13 +12,14 @@ import msgspec
 
 from outlast.clock import Clock
 from outlast.codec import is_ours
-from outlast.errors import ApplicationError, FrameError, text_of
+from outlast.errors import ApplicationError, text_of
 from outlast.events import emit, heard
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
     AttemptsEnded,
+    FrameError,
     Hello,
     Pong,
     Reported,

@@ -21,12 +21,13 @@ from typing import Any
 import msgspec
 
 from outlast.clock import Clock
-from outlast.errors import FrameError, text_of
+from outlast.errors import text_of
 from outlast.events import emit
 from outlast.model.crash import TEXT_MAX, MemoryEvidence
 from outlast.runner.protocol import (
     TO_WORKER,
     Configure,
+    FrameError,
     Quit,
     Run,
     ToRunner,

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from outlast.clock import Clock
-from outlast.errors import ApplicationError, FrameError
+from outlast.errors import ApplicationError
 from outlast.events import emit
 from outlast.model.crash import LIMITS
-from outlast.runner.protocol import Hello, StartupFailed, ToWorker
+from outlast.runner.protocol import FrameError, Hello, StartupFailed, ToWorker
 from outlast.worker.base import KILL_SECONDS
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.runners.recycling import Recycling

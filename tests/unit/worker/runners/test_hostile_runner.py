@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlast.errors import FrameError
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.model.suspects import Suspicion
@@ -17,6 +16,7 @@ from outlast.runner.protocol import (
     TO_WORKER,
     AttemptsEnded,
     End,
+    FrameError,
     Hello,
     Pong,
     Reported,
