@@ -19,7 +19,7 @@ DEBIAN := pgbouncer rabbitmq-server
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 # What pip would do with one processor. Some packages hold files that are no Python of this version.
 BYTES  := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
-CODE   := $(wildcard src tests bench examples)
+CODE   := $(wildcard src tests bench examples tools)
 
 .PHONY: help
 help: ## show this list
@@ -90,6 +90,10 @@ layers: $(DEV) ## import-linter: imports run down only
 format: $(DEV) ## rewrite the code in the house format
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
+
+.PHONY: reference
+reference: $(DEV) ## write docs/reference.md from the docstrings
+	$(BIN)/python -m tools.reference
 
 .PHONY: bench
 bench: $(DEV) ## measure everything; a part: make bench ARGS="rates --quick"

@@ -54,6 +54,9 @@ class TaskDecorator(Protocol):
     ) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> PlainTask[P, R]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Any:
+        """Return the task of this function."""
+        ...
 
 
 class App:

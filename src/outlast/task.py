@@ -159,7 +159,8 @@ class Task(BoundTask[P, R]):
     """A function that jobs call by name. Calling the task calls the function, here and now.
 
     Attributes:
-        name: what jobs call it; ``aliases``: names that it had in earlier releases.
+        name: what jobs call it.
+        aliases: names that it had in earlier releases; jobs may call it by them.
         fn: the function itself.
         is_async: whether it is an ``async def``.
         own_runner: whether an attempt has its runner process to itself.

@@ -14,7 +14,7 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 CODE = sorted(
     path
-    for folder in ("src", "tests", "bench", "examples")
+    for folder in ("src", "tests", "bench", "examples", "tools")
     for path in (ROOT / folder).rglob("*.py")
 )
 TEXT = [*CODE, *sorted((ROOT / "src").rglob("*.sql"))]

@@ -95,7 +95,22 @@ class MemoryEvidence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
 
 class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The evidence of one bad end. Everything but ``kind`` only where known."""
+    """The evidence of one bad end. Everything but ``kind`` only where known.
+
+    Attributes:
+        kind: what sort of death it was.
+        message: one line on it; ``exception``: the type of what the task raised.
+        traceback: of that exception; ``stacks``: of all threads, where the attempt stood.
+        exit_code, signal: how the process ended.
+        rss_peak_bytes, cpu_seconds: what the process used in its life.
+        memory: what was seen of memory, where it may have run out.
+        output: the last lines that were printed, the newest last.
+        progress: what the attempt had reported last.
+        checkpoint_age_seconds: how old the last checkpoint was.
+        neighbours: the other jobs in the process.
+        worker, host, pid: where it happened; ``pid`` is that of the process that ran the attempt.
+        release: of the application; ``python``, ``outlast``: versions.
+    """
 
     kind: CrashKind
     message: str = ""

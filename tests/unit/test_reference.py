@@ -1,0 +1,75 @@
+"""docs/reference.md is what the docstrings say, and it is whole."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+
+import outlast
+import outlast.testing
+from tools import reference
+
+TEXT = reference.PAGE.read_text()
+HEADINGS = re.findall(r"^#{2,4} (.+)$", TEXT, re.MULTILINE)
+
+
+def test_the_page_is_what_the_docstrings_say() -> None:
+    assert reference.page() == TEXT, "write it again: make reference"
+
+
+def test_each_public_name_has_its_place() -> None:
+    placed = [name for names in reference.GROUPS.values() for name in names]
+    assert sorted(placed) == sorted(set(outlast.__all__) - {"__version__"})
+    assert {f"`{name}`" for name in (*placed, *outlast.testing.__all__)} <= set(HEADINGS)
+
+
+def test_each_public_method_and_property_has_its_place() -> None:
+    wanted = set()
+    for kind in filter(inspect.isclass, (getattr(outlast, name) for name in outlast.__all__)):
+        for name, member in vars(kind).items():
+            if not name.startswith("_") and (inspect.isfunction(member) or is_property(member)):
+                wanted.add(f"`{kind.__name__}.{name.removesuffix('_sync')}`")
+    assert {"`App.get`", "`Attempt.save`", "`Attempt.checkpoint`"} <= wanted <= set(HEADINGS)
+
+
+def is_property(member: object) -> bool:
+    return isinstance(member, property)
+
+
+def test_each_link_leads_to_a_heading() -> None:
+    anchors = {reference.anchor(heading) for heading in HEADINGS}
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors
+
+
+class _Sample:
+    """A class.
+
+    Attributes:
+        one, two: numbers,
+            whole ones.
+
+    A last word on ``one``.
+    """
+
+    def method(self, first: int, /, second: str = "a", *rest: str, third: bool = True) -> None:
+        """Do something."""
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    assert reference.markdown(_Sample.__doc__) == (
+        "A class.\n\n**Attributes**\n\n- `one`, `two`: numbers,\n  whole ones.\n\n"
+        "A last word on `one`."
+    )
+
+
+def test_a_signature_is_written_as_in_the_code() -> None:
+    (line,) = reference.signatures(_Sample.method, "method")
+    written = "method(first: int, /, second: str = 'a', *rest: str, third: bool = True) -> None"
+    assert line == f"def {written}"
+
+
+def test_a_long_signature_has_a_line_for_each_parameter() -> None:
+    (line,) = reference.signatures(outlast.App.__init__, "App")
+    assert line.splitlines()[:3] == ["App(", "    url: str | None = None,", "    *,"]
+    assert len(typing.get_overloads(outlast.App.task)) == TEXT.count("def task(")

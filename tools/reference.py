@@ -1,0 +1,280 @@
+"""Writes docs/reference.md, the public API, from the docstrings of the code: `make reference`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import outlast
+import outlast.testing
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
+WIDTH = 96  # characters of a signature on one line
+
+INTRO = """\
+# Reference
+
+The public API, whole: what is not on this page may change without notice. The commands and their
+flags are in [Operating](operating.md), the events in [Events](events.md).
+
+`make reference` writes this page from the docstrings of the code.
+
+Import all names from `outlast` itself, and those of the last part from `outlast.testing`.
+`NAME_sync` is `NAME` for plain code: it blocks until it is done, and raises
+[`SyncInLoop`](#syncinloop) where an event loop is running. Times are in seconds unless said
+otherwise; `Seconds` is a number of them or a `timedelta`. `Context` is what `with` or `async with`
+enters. `P` and `R` are the parameters and the result of the task's function.
+"""
+
+GROUPS = {
+    "The application": ["App", "TaskDecorator"],
+    "Tasks": ["Task", "AsyncTask", "PlainTask", "BoundTask", "Call"],
+    "Jobs": ["Job", "JobRow", "State", "Policy", "Progress", "Cancelled", "Requeued"],
+    "Attempts": ["current", "Attempt", "StopReason"],
+    "What a task raises": ["Verdict", "Snooze", "Retry", "Cancel", "Dead", "Stopped"],
+    "Crash reports": ["Crash", "CrashKind", "MemoryEvidence"],
+    "Workers": ["WorkerSettings", "WorkerOptions"],
+    "Errors": [
+        "OutlastError",
+        "ConfigError",
+        "ApplicationError",
+        "UsageError",
+        "BadArguments",
+        "UnknownTask",
+        "NotInAttempt",
+        "SyncInLoop",
+        "ConnectionMismatch",
+        "StoreError",
+        "StoreUnavailable",
+        "StoreCorrupt",
+        "SchemaMismatch",
+        "NotPermitted",
+        "BadData",
+        "KeyInUse",
+        "JobNotFound",
+        "JobFailed",
+        "JobCancelled",
+        "LostLease",
+    ],
+}
+TESTING = "For tests"
+
+MADE_BY_CALLS = {  # a program constructs none of these
+    outlast.AsyncTask,
+    outlast.Attempt,
+    outlast.BoundTask,
+    outlast.Call,
+    outlast.Job,
+    outlast.PlainTask,
+    outlast.Task,
+}
+_NOT_SHOWN = {object, typing.Generic, typing.Protocol, msgspec.Struct}
+_STARS: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+_SECTION = re.compile(r"^(Args|Attributes|Raises|Returns):$")
+_ENTRY = re.compile(r"^(\*{0,2}\w+(?:, \w+)*): (.*)$")
+
+
+def page() -> str:
+    """Return the whole page."""
+    parts = [INTRO, _contents()]
+    for heading, names in GROUPS.items():
+        parts += [f"## {heading}\n", *(entry(name, getattr(outlast, name)) for name in names)]
+    parts += [f"## {TESTING}\n", f"{markdown(outlast.testing.__doc__)}\n"]
+    parts += [entry(name, getattr(outlast.testing, name)) for name in outlast.testing.__all__]
+    return "\n".join(parts)
+
+
+def _contents() -> str:
+    listed = {**GROUPS, TESTING: outlast.testing.__all__}
+    return "".join(
+        f"- [{heading}](#{anchor(heading)}): "
+        + ", ".join(f"[`{name}`](#{anchor(name)})" for name in names)
+        + "\n"
+        for heading, names in listed.items()
+    )
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor that a heading gets."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def entry(name: str, thing: Any) -> str:
+    """Return all about one public name."""
+    if not inspect.isclass(thing):
+        return _block(f"### `{name}`", signatures(thing, name), thing.__doc__)
+    own = _constructor(thing)
+    parts = [_block(f"### `{name}`", [*_declared(thing, own)], thing.__doc__)]
+    if own is not None and own.__doc__:
+        parts.append(f"{markdown(own.__doc__)}\n")
+    for title, members in _members(thing):
+        shown = [line for each in members for line in signatures(each, each.__name__)]
+        parts.append(_block(f"#### `{name}.{title}`", shown, members[0].__doc__))
+    parts += [
+        _block(f"#### `{name}.{title}`", [f"{title}: {_returned(got)}"], got.__doc__)
+        for title, got in _properties(thing)
+    ]
+    return "\n".join(parts)
+
+
+def _block(heading: str, code: list[str], doc: str | None) -> str:
+    shown = "\n".join(code)
+    return f"{heading}\n\n```python\n{shown}\n```\n\n{markdown(doc)}\n"
+
+
+# ------------------------------------------------------------------------ classes
+
+
+def _declared(kind: type, constructor: Callable[..., Any] | None) -> Iterator[str]:
+    """Yield a class as code: its bases, how it is constructed, and its fields or members."""
+    bases = [base.__name__ for base in kind.__bases__ if base not in _NOT_SHOWN]
+    if typing.is_typeddict(kind):
+        bases = ["TypedDict"]
+    yield f"class {kind.__name__}({', '.join(bases)})" if bases else f"class {kind.__name__}"
+    if constructor is not None:
+        yield ""
+        yield from signatures(constructor, kind.__name__)
+    fields = [*_fields(kind)]
+    if fields:
+        yield from ("", *fields)
+
+
+def _fields(kind: type) -> Iterator[str]:
+    if issubclass(kind, Enum):
+        yield from (f"{each.name} = {each.value!r}" for each in kind)
+        return
+    defaults = {}
+    if issubclass(kind, msgspec.Struct):
+        defaults = {field.name: _default(field) for field in msgspec.structs.fields(kind)}
+    for name, hint in inspect.get_annotations(kind).items():
+        if not name.startswith("_"):
+            text = getattr(hint, "__forward_arg__", hint)  # as a TypedDict has it
+            yield f"{name}: {text}{defaults.get(name, '')}"
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.default_factory in {list, dict}:
+        return f" = {field.default_factory()!r}"
+    if field.default_factory is not msgspec.NODEFAULT:
+        return " = ..."
+    return "" if field.required else f" = {field.default!r}"
+
+
+def _constructor(kind: type) -> Callable[..., Any] | None:
+    init = vars(kind).get("__init__")
+    wanted = inspect.isfunction(init) and kind not in MADE_BY_CALLS
+    return init if wanted and not getattr(kind, "_is_protocol", False) else None
+
+
+def _members(kind: type) -> Iterator[tuple[str, list[Callable[..., Any]]]]:
+    """Yield the public methods in their order, each with its ``NAME_sync``."""
+    for name, member in vars(kind).items():
+        public = not name.startswith("_") or name == "__call__"
+        if inspect.isfunction(member) and public and not name.endswith("_sync"):
+            sync = vars(kind).get(f"{name}_sync")
+            yield name, [member] if sync is None else [member, sync]
+
+
+def _properties(kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name, member in vars(kind).items():
+        if isinstance(member, property) and member.fget and not name.startswith("_"):
+            yield name, member.fget
+
+
+# ------------------------------------------------------------------------ signatures
+
+
+def signatures(function: Callable[..., Any], name: str) -> list[str]:
+    """Return a function as code: one signature, or one for each of its overloads."""
+    variants = typing.get_overloads(function) or [function]
+    start = "async def " if inspect.iscoroutinefunction(inspect.unwrap(function)) else "def "
+    if name.endswith("_sync") or function.__name__ == "__init__":
+        start = "def " if name.endswith("_sync") else ""
+    return [start + _signature(each, name) for each in variants]
+
+
+def _signature(function: Callable[..., Any], name: str) -> str:
+    parameters = [*inspect.signature(function).parameters.values()]
+    if parameters and parameters[0].name == "self":
+        del parameters[0]
+    shown = _separated(parameters)
+    returns = "" if function.__name__ == "__init__" else f" -> {_returned(function)}"
+    line = f"{name}({', '.join(shown)}){returns}"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"{name}(", *(f"    {each}," for each in shown), f"){returns}"])
+
+
+def _separated(parameters: list[inspect.Parameter]) -> list[str]:
+    """Return parameters as code, with ``/`` and ``*`` where they belong."""
+    shown: list[str] = []
+    before: Any = None
+    for each in parameters:
+        if before is each.POSITIONAL_ONLY and each.kind is not before:
+            shown.append("/")
+        if each.kind is each.KEYWORD_ONLY and before not in {
+            each.KEYWORD_ONLY,
+            each.VAR_POSITIONAL,
+        }:
+            shown.append("*")
+        shown.append(_parameter(each))
+        before = each.kind
+    return [*shown, "/"] if before is inspect.Parameter.POSITIONAL_ONLY else shown
+
+
+def _parameter(each: inspect.Parameter) -> str:
+    stars = _STARS.get(each.kind, "")
+    default = "" if each.default is each.empty else f" = {each.default!r}"
+    return f"{stars}{each.name}: {each.annotation}{default}"
+
+
+def _returned(function: Callable[..., Any]) -> str:
+    return str(inspect.signature(function).return_annotation)
+
+
+# ------------------------------------------------------------------------ docstrings
+
+
+def markdown(doc: str | None) -> str:
+    """Return a docstring as Markdown: its sections become lists, its code `code`."""
+    lines: list[str] = []
+    inside = False
+    for line in inspect.cleandoc(doc or "").replace("``", "`").splitlines():
+        if found := _SECTION.match(line):
+            inside = True
+            lines += [f"**{found[1]}**", ""]
+        elif inside and line and not line.startswith(" "):
+            inside = False
+            lines.append(line)
+        else:
+            lines.append(_item(line.removeprefix("    ")) if inside else line)
+    return "\n".join(lines).rstrip()
+
+
+def _item(line: str) -> str:
+    """Return a line of a section: the first of an entry, or one that goes on with it."""
+    if found := _ENTRY.match(line):
+        names = ", ".join(f"`{name}`" for name in found[1].split(", "))
+        return f"- {names}: {found[2]}"
+    return f"  {line.strip()}" if line else line
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
