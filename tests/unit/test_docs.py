@@ -18,7 +18,8 @@ from outlast.config import WorkerSettings
 from outlast.events import Event
 
 ROOT = Path(__file__).parents[2]
-TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", CONTRIBUTING]
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 LATER: set[str] = set()  # the docs say of each: not yet
 LATER_FLAGS = {"--reload"}
@@ -211,3 +212,50 @@ def test_each_finding_of_the_doctor_that_the_page_names_is_one() -> None:
     names = set(re.findall(r"`(\w+)`", seen))
     assert names
     assert {name for name in names if f"`{name}`" not in known} == set()
+
+
+# ------------------------------------------------------------------------ for contributors
+
+FOR_CONTRIBUTORS = [CONTRIBUTING, ROOT / "docs" / "add-a-store.md"]
+PLACE = re.compile(r"`((?:src|tests|docs|tools|bench|examples|requirements)/[^`\s]*)`")
+LEAST_PLACES = 25  # of the two pages: fewer, and they are read wrongly here
+STORE_SWITCH = re.compile(
+    r'startswith\("sqlite|== "sqlite|is_sqlite\(|isinstance\([^)]*(?:Sqlite|Postgres)'
+    r"|Facts \| (?:Sqlite|Postgres)"
+)
+OF_ONE_STORE = ("store/sqlite/", "store/postgres/", "demo/")
+
+
+def astray(page: str) -> list[str]:
+    """Return the paths that a page names and that are not in the tree."""
+    return [path for path in PLACE.findall(page) if not list(ROOT.glob(path.rstrip("/")))]
+
+
+@pytest.mark.parametrize("page", FOR_CONTRIBUTORS, ids=lambda page: page.name)
+def test_each_path_for_contributors_is_in_the_tree(page: Path) -> None:
+    assert astray(page.read_text()) == []
+    assert len(PLACE.findall(page.read_text())) >= LEAST_PLACES
+
+
+@pytest.mark.parametrize("path", ["src/outlast/nowhere.py", "tests/none/", "src/*/none.py"])
+def test_a_path_that_is_not_in_the_tree_is_found(path: str) -> None:
+    assert astray(f"See `src/outlast/app.py`, `tests/unit/` and `{path}`.") == [path]
+
+
+def test_each_make_target_for_contributors_is_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`?make ([a-z-]+)", code_of(CONTRIBUTING)))
+    assert {"test", "reference"} <= named <= targets
+
+
+def test_each_place_that_asks_which_store_it_has_is_told() -> None:
+    told = set(PLACE.findall((ROOT / "docs" / "add-a-store.md").read_text()))
+    library = ROOT / "src" / "outlast"
+    asking = {
+        str(path.relative_to(ROOT))
+        for path in library.rglob("*.py")
+        if not str(path.relative_to(library)).startswith(OF_ONE_STORE)
+        and STORE_SWITCH.search(path.read_text())
+    }
+    assert "src/outlast/stores.py" in asking
+    assert asking <= told
