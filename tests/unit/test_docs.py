@@ -16,6 +16,7 @@ from outlast import events
 from outlast.cli.program import build
 from outlast.config import WorkerSettings
 from outlast.events import Event
+from tools import reference
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -129,6 +130,11 @@ def test_the_catalogue_of_events_is_the_one_of_the_code() -> None:
     }
     assert told == events.CATALOGUE
     assert len(rows) == len(told), "an event has two rows"
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    """So it fails as soon as a docstring changes: write the page again by `make reference`."""
+    assert reference.PAGE.read_text() == reference.page(), "run: make reference"
 
 
 # ------------------------------------------------------------------------ the threat model
