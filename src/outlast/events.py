@@ -25,7 +25,8 @@ class Event(NamedTuple):
 CATALOGUE: dict[str, Event] = {
     # workers
     "worker_registered": Event(
-        "A worker has its row in the store, and a lease; it has replaced so many of its instance.",
+        "A worker has its row in the store, and a lease; it replaced this many workers of its"
+        " instance.",
         ("worker", "worker_id", "replaced"),
     ),
     "secret_in_arguments": Event(
@@ -45,17 +46,18 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "reap_failed": Event(
-        "A worker was found gone, but its row cannot be marked, as while another session holds it."
-        " It is tried again with each look; told with the second failure, then once a minute.",
+        "A worker was found gone, but its row cannot be marked, as while another session"
+        " holds it. It is tried again with each look; reported with the second failure, then"
+        " once a minute.",
         ("worker", "worker_id", "error"),
         "warning",
     ),
     "workers_deactivated": Event(
-        "One look at all workers found some gone: how many.", ("count",), "warning"
+        "One look at all workers found this many gone.", ("count",), "warning"
     ),
     "worker_gave_up": Event(
-        "A worker's beats go through, but for minutes the store has refused all that it hands in"
-        " and asks for: it drains and ends with this error.",
+        "A worker's heartbeats succeed, but for minutes the store has refused its exchanges:"
+        " it drains and ends with this error.",
         ("worker", "worker_id", "error", "seconds"),
         "error",
     ),
@@ -69,12 +71,12 @@ CATALOGUE: dict[str, Event] = {
         ("worker_id", "running"),
     ),
     "tether_restarted": Event(
-        "The process that ends runners in their worker's stead was started anew.", (), "warning"
+        "The process that kills runners if their worker cannot was started anew.", (), "warning"
     ),
     "tether_missing": Event(
-        "The process that ends runners in their worker's stead has died, or was stopped, and cannot"
-        " be started anew: it is tried again with each beat. Until then a worker that is stopped"
-        " leaves its runners going.",
+        "The process that kills runners if their worker cannot has died, or was stopped, and"
+        " cannot be started anew: it is tried again with each beat. Until then a worker that"
+        " is stopped leaves its runners running.",
         ("error",),
         "error",
     ),
@@ -122,8 +124,8 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "runner_not_waited_for": Event(
-        "The exit status of a runner cannot be had: something else in the worker's process has"
-        " waited for it. It is taken for dead, and what is left of it is killed.",
+        "The exit status of a runner is not available: other code in the worker's process has"
+        " waited for it. It is taken for dead, and its remaining processes are killed.",
         ("pid", "error"),
         "warning",
     ),
@@ -132,7 +134,7 @@ CATALOGUE: dict[str, Event] = {
         ("pid", "reason", "rss", "attempts"),
     ),
     "runner_restart_delayed": Event(
-        "Runners die at birth, so the next one is started later.",
+        "Runners die during their start, so the next one is started later.",
         ("seconds", "error"),
         "warning",
     ),
@@ -142,7 +144,9 @@ CATALOGUE: dict[str, Event] = {
         ("pid", "seconds", "job_id", "token", "line", "stack"),
         "warning",
     ),
-    "loop_unblocked": Event("It turns again, after so many seconds.", ("pid", "seconds")),
+    "loop_unblocked": Event(
+        "The event loop of a runner turns again, after this many seconds.", ("pid", "seconds")
+    ),
     "application_failed": Event(
         "The application has never been imported by a runner: the worker ends.",
         ("error",),
@@ -159,12 +163,12 @@ CATALOGUE: dict[str, Event] = {
         "An attempt has reached a limit and is asked to stop.", ("token", "reason"), "warning"
     ),
     "attempt_unheld": Event(
-        "An attempt was on its worker's books, but nothing ran it: it was given back.",
+        "A worker listed an attempt that nothing ran: it was given back.",
         ("job_id", "token"),
         "warning",
     ),
     "attempt_overdue": Event(
-        "An attempt was far above its timeout, and was closed in its own worker's stead.",
+        "An attempt was far above its timeout, and its own worker had not ended it: it was closed.",
         ("job_id", "token", "state", "reason"),
         "warning",
     ),
@@ -174,8 +178,9 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "slots_held_by_waiting": Event(
-        "All attempts of a worker wait for the results of other jobs, and it has no room to begin"
-        " those: unless other workers do, nothing moves. How many run, and one of them.",
+        "All attempts of a worker wait for the results of other jobs, and it has no free slot"
+        " to run those: unless other workers do, nothing moves. `running` is their number,"
+        " `job_id` one of them.",
         ("running", "job_id", "waits_for"),
         "warning",
     ),
@@ -185,15 +190,16 @@ CATALOGUE: dict[str, Event] = {
         ("job_id", "token", "task", "outcome", "state", "seconds"),
     ),
     "attempt_failed": Event(
-        "An attempt has failed, died or was ended at a limit: the kind of its crash report and its"
-        " first line. What becomes of its job is the state. Told besides `attempt_ended`.",
+        "An attempt has failed, died or was ended at a limit: the kind of its crash report"
+        " and its first line. `state` is the next state of its job. Emitted in addition to"
+        " `attempt_ended`.",
         ("job_id", "token", "task", "kind", "message", "state"),
         "warning",
     ),
     "job_dead": Event(
-        "A job has used up a budget, or has raised `Dead`: it is kept as a dead letter and does not"
-        " run again. Of its last attempt the kind and the first line of the report; how many it"
-        " had.",
+        "A job has used up a budget, or has raised `Dead`: it is kept as a dead letter and"
+        " does not run again. `kind` and `message` are from the report of its last attempt;"
+        " `attempts` is the number of its attempts.",
         ("job_id", "token", "task", "queue", "kind", "message", "attempts"),
         "error",
     ),
@@ -209,7 +215,8 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "result_mismatched": Event(
-        "A task has returned what does not fit its return annotation. Its job is completed.",
+        "A task has returned a value that does not fit its return annotation. Its job is"
+        " completed.",
         ("job_id", "token", "task", "error"),
         "warning",
     ),
@@ -220,7 +227,7 @@ CATALOGUE: dict[str, Event] = {
     ),
     "progress_rejected": Event("The store refused a report of progress.", ("error",), "warning"),
     "claim_reconciled": Event(
-        "A claim that its worker had never heard of was released.", ("job_id", "token"), "warning"
+        "A claim whose reply never reached its worker was released.", ("job_id", "token"), "warning"
     ),
     # recovery
     "reconciliation_complete": Event(
@@ -241,20 +248,21 @@ CATALOGUE: dict[str, Event] = {
     ),
     # wake-ups
     "job_skipped_active_elsewhere": Event(
-        "A message named a job that another worker runs: it was acknowledged, and the job left"
-        " alone. Told within a second, once for each attempt, and of a hundred jobs a second at"
-        " most.",
+        "A message named a job that another worker runs: it was acknowledged, and the job"
+        " left alone. Reported within a second, once for each attempt, and for a hundred jobs"
+        " a second at most.",
         ("job_id", "token", "worker", "worker_id"),
     ),
-    "wakeup_ready": Event("Wake-ups come: by `file`, `notify`, `nats` or `amqp`.", ("kind",)),
+    "wakeup_ready": Event("Wake-ups work: by `file`, `notify`, `nats` or `amqp`.", ("kind",)),
     "wakeup_lost": Event(
-        "Wake-ups do not come any more, or not yet: work is found by polling meanwhile.",
+        "Wake-ups do not work any more, or not yet: work is found by polling meanwhile.",
         ("kind", "error"),
         "warning",
     ),
     "notice_rejected": Event(
-        "A message of the messenger is no notice of Outlast's; it was acknowledged. Told once a"
-        " minute at most, with how many there were since, and what was wrong with the last.",
+        "A message of the messenger is not a notice of Outlast; it was acknowledged. Reported"
+        " once a minute at most, with how many there were since, and what was wrong with the"
+        " last.",
         ("kind", "error", "count"),
         "warning",
     ),
