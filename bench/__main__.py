@@ -101,6 +101,6 @@ def measured(part: str, chosen: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    # workers are in sessions of their own: whoever ends this ends them, too
+    # workers are in sessions of their own: a signal to this process ends them, too
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     sys.exit(bool(main()))

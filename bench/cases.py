@@ -83,7 +83,7 @@ def own_run_dir(stage: Scene) -> dict[str, str]:
 
 
 def hide_lock_files(stage: Scene) -> None:
-    """Let nobody see by a lock file who is alive, as from another host."""
+    """Hide from all workers which ones are alive, as from another host."""
     for lock in stage.lock_files():
         lock.unlink()
 

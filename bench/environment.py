@@ -84,7 +84,7 @@ class Ground:
 
         What was measured before was deleted a moment ago, gigabytes of it perhaps, and the file
         system gives its blocks back (``discard``) within the commits that come next: for seconds
-        some of them take 100 ms and more, whoever's they are.
+        some of them take 100 ms and more, in every program.
         """
         os.sync()
         deadline = time.monotonic() + CALM_SECONDS_MAX

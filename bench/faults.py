@@ -118,7 +118,7 @@ async def fail_over(ground: Ground) -> None:
     assert ground.proxy is not None
     began_at = time.monotonic()
     await asyncio.to_thread(ground.server.kill)
-    await asyncio.sleep(5)  # until somebody has noticed
+    await asyncio.sleep(5)  # until a worker has noticed
     await asyncio.to_thread(ground.standby.promote)
     ground.proxy.lead_to("127.0.0.1", ground.standby.port)
     await ground.proxy.cut()

@@ -178,7 +178,7 @@ class Stand:
         return Counters(int(wal), int(transactions), int(self.sql(TUPLES)))
 
     def without_clients(self) -> None:
-        """Wait until nobody but us is connected: each session hands in its counts at its end."""
+        """Wait until only we are connected: each session hands in its counts at its end."""
         if self.entry.store != POSTGRES:
             return
         name = self.url.rpartition("/")[2]

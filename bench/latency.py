@@ -88,7 +88,7 @@ def begin(one: Stand) -> None:
     one.client("timed", 1, 0)
     if not one.wait(before + WARM + 1, 30):
         raise RuntimeError(f"nothing ran: {one.tail()}")
-    time.sleep(1)  # whatever a worker does at its start
+    time.sleep(1)  # for what a worker does at its start
 
 
 def sample(marks: Sequence[Mark]) -> Sample:

@@ -32,7 +32,7 @@ PAGE = 500
 
 
 class Count(msgspec.Struct, kw_only=True):
-    """What became of the load. The first four are the false alarms: all zero where nobody died.
+    """What became of the load. The first four are the false alarms: all zero where no worker died.
 
     Attributes:
         reclaimed: attempts taken from a worker that was called gone.

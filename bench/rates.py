@@ -1,7 +1,7 @@
 """How many jobs a second are enqueued and drained, and what each costs, against peers and floor.
 
 The handlers do nothing but one small append to a file in memory, by which they are counted. A drain
-is timed from the first start of a handler to the last, so that nobody's start-up counts; processor
+is timed from the first start of a handler to the last, so that no start-up counts; processor
 time, WAL and transactions are read after the last end has reached the database.
 
     python -m bench rates [--only NAME,…] [--jobs N] [--rounds N] [--quick]
