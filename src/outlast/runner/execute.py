@@ -94,7 +94,7 @@ class Executor:
         self._forks = _forks
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
-        self._lanes = ReusedTasks(self._run)
+        self._reused_tasks = ReusedTasks(self._run)
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
         self._attempts: dict[int, Attempt] = {}
         self._asked_early: dict[int, str] = {}  # to stop, before they had begun
@@ -106,7 +106,7 @@ class Executor:
             attempts = [claimed for claimed in attempts if claimed.token not in self._tasks]
         for claimed in attempts:
             self._tasks[claimed.token] = None
-        self._lanes.put(attempts)
+        self._reused_tasks.put(attempts)
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop: a coroutine is cancelled, a plain function can only look."""
@@ -147,7 +147,7 @@ class Executor:
         code = error.code if isinstance(error, SystemExit) else int(error is not None)
         os._exit(code if isinstance(code, int) else int(code is not None))
 
-    async def _run(self, claimed: Claimed, lane: asyncio.Task[None]) -> bool:
+    async def _run(self, claimed: Claimed, asyncio_task: asyncio.Task[None]) -> bool:
         """Run one attempt in this asyncio task, or start it in a thread. Return whether it has
         completed and left the context as it was."""
         prepared = self._prepared(claimed)
@@ -158,8 +158,8 @@ class Executor:
             self._start_in_thread(task, attempt, args, kwargs)
             return True
         self._in_loop = True
-        lane.set_name(f"job {claimed.job_id}")
-        self._tasks[claimed.token] = lane
+        asyncio_task.set_name(f"job {claimed.job_id}")
+        self._tasks[claimed.token] = asyncio_task
         set_current(attempt)
         before = contextvars.copy_context()
         try:

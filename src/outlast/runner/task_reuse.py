@@ -1,15 +1,15 @@
 """Asyncio tasks that run attempts one after the other: most attempts of small jobs never wait.
 
 To make a task, put it in the loop's line and take it apart again costs as much as a small job. So
-attempts wait in one line, and a lane (one task) runs them in turn. A lane whose attempt waits for
-something is that attempt's own until it has ended; for those behind it other lanes are opened with
-the next turns of the loop, twice as many at each.
+attempts wait in one line, and a reused task runs them in turn. A task whose attempt waits for
+something belongs to that attempt until it has ended; for those behind it other tasks are created
+with the next turns of the loop, twice as many at each.
 
-An attempt has to find what it would find in a task of its own. So a lane goes on only if it
+An attempt has to find what it would find in a task of its own. So a task is reused only if it
 cannot be told from a new task: its attempt completed, left the context as it was, holds no
 reference to the task (as code that keys a session by ``current_task()`` does), has added no
-callback and no attribute to it and has not asked to cancel it. Otherwise the lane ends there, and
-the next attempt has a new one.
+callback and no attribute to it and has not asked to cancel it. Otherwise the task ends
+there, and the next attempt has a new one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 from outlast.store.values import Claimed
 
-TURN_MAX = 100  # attempts that a lane runs in one turn of the loop: others have their turns, too
+TURN_MAX = 100  # attempts that a task runs in one turn of the loop: others have their turns, too
 
 Task = asyncio.Task[None]
 Run = Callable[[Claimed, Task], Coroutine[Any, Any, bool]]
@@ -41,9 +41,9 @@ class ReusedTasks:
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._waiting: deque[Claimed] = deque()
-        self._lanes: set[Task] = set()
-        self._opened = 0  # lanes, at the last turn; 0: nothing looks after those that wait
-        self._had_enough = False  # a lane has ended that was not held up
+        self._tasks: set[Task] = set()
+        self._opened = 0  # tasks, at the last turn; 0: nothing looks after those that wait
+        self._had_enough = False  # a task has ended that was not held up
 
     def put(self, attempts: Iterable[Claimed]) -> None:
         """Let attempts run, behind the others; the first with the loop's next turn."""
@@ -52,15 +52,15 @@ class ReusedTasks:
             self._open()
 
     def _open(self) -> None:
-        """Open lanes for those that wait, and look again behind their first steps."""
+        """Create tasks for those that wait, and look again behind their first steps."""
         wanted = 1 if self._had_enough else max(1, 2 * self._opened)
         self._opened = min(wanted, len(self._waiting))
         self._had_enough = False
         for _ in range(self._opened):
             # not by ``context=``: the application's task factory may know of no such argument
-            lane: Task = self._context.copy().run(self._loop.create_task, self._live())
-            if not lane.done():  # as one of an eager factory may be by now
-                self._lanes.add(lane)  # the loop itself holds no reference to a task that waits
+            task: Task = self._context.copy().run(self._loop.create_task, self._live())
+            if not task.done():  # as one of an eager factory may be by now
+                self._tasks.add(task)  # the loop itself holds no reference to a task that waits
         if self._opened:
             self._loop.call_soon(self._open)
 
@@ -74,7 +74,7 @@ class ReusedTasks:
             completed = await self._run(self._waiting.popleft(), task)
             if not completed or known != _known(task):
                 break
-        self._lanes.discard(task)
+        self._tasks.discard(task)
         self._had_enough = True
 
 

@@ -178,7 +178,7 @@ async def test_lanes_that_begin_at_once_are_let_go_of_and_tell_whose_they_are(be
         loop.set_task_factory(None)
     assert found == [False] * 3
     async with asyncio.timeout(60):
-        while bench.executor._lanes._lanes:
+        while bench.executor._reused_tasks._tasks:
             await asyncio.sleep(0)
 
 

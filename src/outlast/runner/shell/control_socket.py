@@ -86,7 +86,7 @@ class ControlSocket:
             self.address = f"@outlast-{os.getpid()}-{int(SYSTEM.random() * 16**12):012x}"
         else:
             self._folder = tempfile.mkdtemp(prefix="outlast-")
-            self.address = os.path.join(self._folder, "door")
+            self.address = os.path.join(self._folder, "control")
         self._server = await asyncio.get_running_loop().create_unix_server(
             self._caller, path=_path(self.address)
         )
@@ -174,11 +174,11 @@ def ask(address: str, request: CheckpointRequest | ReportRequest) -> None:
     Raises LostLease, UsageError, BadArguments or StoreUnavailable.
     """
     try:
-        with socket.socket(socket.AF_UNIX) as door:
-            door.connect(_path(address))
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(_path(address))
             with contextlib.suppress(BrokenPipeError):  # refused already: it says why
-                door.sendall(msgspec.json.encode(request) + b"\n")
-            with door.makefile("rb") as answer:
+                client.sendall(msgspec.json.encode(request) + b"\n")
+            with client.makefile("rb") as answer:
                 line = answer.readline(REQUEST_MAX)
     except OSError as error:
         raise StoreUnavailable(f"the runner of this command is gone: {text_of(error)}") from error

@@ -52,8 +52,8 @@ async def command(
     """
     attempt = current()
     heard = interruptions.heard()
-    async with ControlSocket(attempt) as door:
-        env = environment(attempt, door.address)
+    async with ControlSocket(attempt) as control:
+        env = environment(attempt, control.address)
         running = await started(argv, cwd=cwd, env=env, output=output)
         code, stopped, lines = await _end_of(running)
     if interruptions.heard() != heard:  # it was signalled as well, and so may have ended early

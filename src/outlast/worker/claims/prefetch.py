@@ -60,8 +60,8 @@ class Prefetch:
     def part(self, slots: int) -> int:
         """Return how many one exchange may claim where there are so many slots: while attempts end,
         half of all that may be held, so that one half runs while the other is exchanged."""
-        ahead = self.most()
-        return (slots + ahead + 1) // 2 if ahead else slots
+        most = self.most()
+        return (slots + most + 1) // 2 if most else slots
 
     def span(self) -> float | None:
         """Return for how many seconds those that wait keep the slots busy; None: nothing runs."""
@@ -144,5 +144,5 @@ class Prefetch:
 
 def linger(*prefetches: Prefetch) -> float:
     """Return for how many seconds ends may gather before the next trip: no slot runs dry."""
-    spans = [span for ahead in prefetches if (span := ahead.span()) is not None]
+    spans = [span for each in prefetches if (span := each.span()) is not None]
     return min(LINGER_SECONDS_MAX, min(spans) / 2) if spans else 0.0

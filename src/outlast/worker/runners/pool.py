@@ -144,7 +144,7 @@ class RunnerPool:
     def rooms(self, unanswered: int) -> list[ClaimRequest]:
         """Return what fits now and may wait for it, and a request for suspects while a spare runner
         is ready."""
-        alone, shared = (ahead.room() for ahead in self._prefetches)
+        alone, shared = (prefetch.room() for prefetch in self._prefetches)
         if not alone and self._clock.boot() >= self._next_turn_at:
             alone = self._room_for_turn()
         part = self._prefetch_shared.part(self._slots)
@@ -189,8 +189,8 @@ class RunnerPool:
 
     def _keep_ahead(self, running: Running) -> None:
         alone = self._assignment.has_own_runner(self.runners, running.claimed.task)
-        ahead = self._prefetch_alone if alone else self._prefetch_shared
-        if alone is None or running.claimed.solo or not ahead.put(running):
+        prefetch = self._prefetch_alone if alone else self._prefetch_shared
+        if alone is None or running.claimed.solo or not prefetch.put(running):
             self._ledger.end(running.token, _NO_PLACE)
         self._assignment.empty_one(self.runners, wanted=bool(self._prefetch_alone))
 
@@ -200,8 +200,8 @@ class RunnerPool:
 
     def give_back(self, reason: str) -> None:
         """Give back what was claimed and has not begun."""
-        for ahead in self._prefetches:
-            ahead.give_back(reason)
+        for prefetch in self._prefetches:
+            prefetch.give_back(reason)
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot; what has one by now starts first."""
@@ -252,9 +252,9 @@ class RunnerPool:
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop; the first reason stays. At a limit it shows its stack first."""
-        for ahead in self._prefetches:
-            if token in ahead:
-                ahead.stop(token, reason)
+        for prefetch in self._prefetches:
+            if token in prefetch:
+                prefetch.stop(token, reason)
         running, runner = self._ledger.running.get(token), self.runner_of(token)
         if running is None or runner is None or running.stop_reason is not None:
             return
@@ -337,7 +337,7 @@ class RunnerPool:
             self._supervisor.could_not_start(runner, frame)
 
     def _on_ended(self, runner: RunnerProcess, frame: AttemptsEnded) -> None:
-        ahead = self._prefetch_alone if runner.exclusive else self._prefetch_shared
+        prefetch = self._prefetch_alone if runner.exclusive else self._prefetch_shared
         ends = [end for end in frame.ends if end.token in runner.tokens]
         completed = OutcomeKind.COMPLETED
         others = [end for end in ends if end.outcome.kind is not completed]
@@ -353,7 +353,7 @@ class RunnerPool:
         runner.forget(ended)
         self._ledger.end_all(ends)
         runner.exclusive = runner.exclusive and bool(runner.tokens)
-        ahead.freed(len(ends))
+        prefetch.freed(len(ends))
         self._recycling.let_go(runner)
         self._refill()
 

@@ -149,9 +149,9 @@ class ResponsivenessMonitor:
     def look(self, runners: list[RunnerProcess]) -> None:
         """Look at all runners once."""
         self._of = {runner.pid: self.of(runner) for runner in runners if runner.tokens}
-        for pulse in self._of.values():
-            if not pulse.ending:
-                pulse.look()
+        for loop in self._of.values():
+            if not loop.ending:
+                loop.look()
 
     def of(self, runner: RunnerProcess) -> Responsiveness:
         """Return the runner's responsiveness."""
@@ -159,5 +159,5 @@ class ResponsivenessMonitor:
 
     def answered(self, runner: RunnerProcess, seq: int) -> None:
         """Take a runner's answer."""
-        if (pulse := self._of.get(runner.pid)) is not None:
-            pulse.answered(seq)
+        if (loop := self._of.get(runner.pid)) is not None:
+            loop.answered(seq)

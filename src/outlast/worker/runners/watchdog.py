@@ -69,23 +69,23 @@ class Watchdog:
             return
         if running.stopped_at is None and not _has_limit(running):
             return  # most attempts, and this is done for each four times a second
-        pulse = self._pool.responsiveness_of(running.token)
-        if pulse is not None and pulse.ending:
+        loop = self._pool.responsiveness_of(running.token)
+        if loop is not None and loop.ending:
             return
         if running.stopped_at is not None:
-            if now - running.stopped_at >= _grace(running, pulse):
+            if now - running.stopped_at >= _grace(running, loop):
                 self._pool.kill(running.token)
             return
-        if pulse is not None and self._is_unresponsive(running, pulse):
+        if loop is not None and self._is_unresponsive(running, loop):
             self._stop(running, "unresponsive")
             return
         reason, at = _limit(running)
         if now < at:
             return
-        if pulse is None or pulse.turned_since(at):
+        if loop is None or loop.turned_since(at):
             self._stop(running, reason)
         else:
-            self._judge_unheard(running, reason, at, pulse)
+            self._judge_unheard(running, reason, at, loop)
 
     def _let_go(self, running: Running, now: float) -> None:
         """Give back what nothing runs: no lost frame, no fault of ours may hold it for ever."""
@@ -94,34 +94,34 @@ class Watchdog:
         emit("attempt_unheld", job_id=running.claimed.job_id, token=running.token)
         self._ledger.end(running.token, Outcome(kind=OutcomeKind.RELEASED, message=UNHELD))
 
-    def _is_unresponsive(self, running: Running, pulse: Responsiveness) -> bool:
+    def _is_unresponsive(self, running: Running, loop: Responsiveness) -> bool:
         limit = running.claimed.policy.unresponsive_timeout
-        if limit is None or pulse.silent < max(limit, DEAF_SECONDS):
+        if limit is None or loop.silent < max(limit, DEAF_SECONDS):
             return False
         self._pending = True
-        if not pulse.knows_blocker() or pulse.named != running.token:
+        if not loop.knows_blocker() or loop.named != running.token:
             return False
-        pulse.tell()
+        loop.tell()
         return True
 
     def _judge_unheard(
-        self, running: Running, reason: str, at: float, pulse: Responsiveness
+        self, running: Running, reason: str, at: float, loop: Responsiveness
     ) -> None:
         self._pending = True
-        pulse.ping()
-        if pulse.silent < DEAF_SECONDS or not pulse.knows_blocker():
+        loop.ping()
+        if loop.silent < DEAF_SECONDS or not loop.knows_blocker():
             return
-        if pulse.named == running.token:
-            pulse.tell()
+        if loop.named == running.token:
+            loop.tell()
             self._stop(running, reason)
-        elif pulse.silent >= BLOCKED_SECONDS:
-            self._judge_blocker(pulse, self._clock.boot() - at)
+        elif loop.silent >= BLOCKED_SECONDS:
+            self._judge_blocker(loop, self._clock.boot() - at)
 
-    def _judge_blocker(self, pulse: Responsiveness, overdue: float) -> None:
-        pulse.tell()
-        blocker = None if pulse.named is None else self._ledger.running.get(pulse.named)
+    def _judge_blocker(self, loop: Responsiveness, overdue: float) -> None:
+        loop.tell()
+        blocker = None if loop.named is None else self._ledger.running.get(loop.named)
         if blocker is None:
-            pulse.give_up()
+            loop.give_up()
         elif blocker.stopped_at is None and (
             overdue >= PATIENCE_SECONDS or not _has_limit(blocker)
         ):
@@ -132,11 +132,11 @@ class Watchdog:
         self._pool.stop(running.token, reason)
 
 
-def _grace(running: Running, pulse: Responsiveness | None) -> float:
+def _grace(running: Running, loop: Responsiveness | None) -> float:
     grace = running.claimed.policy.cancel_grace
-    if pulse is None or running.stopped_at is None or pulse.turned_since(running.stopped_at):
+    if loop is None or running.stopped_at is None or loop.turned_since(running.stopped_at):
         return grace
-    return min(grace, DEAF_SECONDS) if pulse.silent >= DEAF_SECONDS else grace
+    return min(grace, DEAF_SECONDS) if loop.silent >= DEAF_SECONDS else grace
 
 
 def _limit(running: Running) -> tuple[str, float]:
