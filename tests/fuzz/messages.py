@@ -161,7 +161,7 @@ class Wire:
 
     async def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
         """Keep it, unless a stranger has said where to."""
-        assert subject.startswith(("$JS.ACK.", "$JS.API.CONSUMER.MSG.NEXT.S.q-default"))
+        assert subject.startswith(("$JS.ACK.S.q-default.", "$JS.API.CONSUMER.MSG.NEXT.S.q-default"))
         self.published.append((subject, payload))
 
 

@@ -114,7 +114,13 @@ any_urls = st.one_of(
         lambda name: f"nats://h?{name}={DIGITS}", st.sampled_from(["max_age", "replicas", "stream"])
     ),
     st.sampled_from(
-        ["sqlite:///\0", "sqlite:///%00", "sqlite:///" + "x/" * 3_000, "sqlite:///\ud8ff"]
+        [
+            "sqlite:///\0",
+            "sqlite:///~no-such-user/x.db",
+            "sqlite:///%00",
+            "sqlite:///" + "x/" * 3_000,
+            "sqlite:///\ud8ff",
+        ]
     ),
 ).map(lambda url: Given(url, []))
 
