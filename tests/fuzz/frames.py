@@ -210,7 +210,7 @@ def a_runner_reads(chunks: list[bytes]) -> None:
     heard: list[ToRunner] = []
 
     def end() -> None:
-        own.shutdown(socket.SHUT_RD)
+        own.shutdown(socket.SHUT_RDWR)  # what is still being sent must not wait
         ended.put(None)
 
     patch = mock.patch.object(runner, "_end_with_worker", end)

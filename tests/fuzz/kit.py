@@ -11,6 +11,7 @@ import contextlib
 import io
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from hypothesis.errors import HypothesisWarning
 
 PEAK_MAX = 200 * 1024 * 1024  # resident bytes of a process that fuzzes
 CHUNK = 4  # times as many examples as in the tests are drawn from one seed in long runs
@@ -53,7 +55,9 @@ class Fuzzer:
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         )
-        seed(number)(chosen(given(self.content)(one)))()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HypothesisWarning)  # of a long example: it is shown
+            seed(number)(chosen(given(self.content)(one)))()
         return count
 
 
