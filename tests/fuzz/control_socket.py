@@ -26,7 +26,7 @@ from tests.fuzz.kit import BOMBS, SECONDS, Fuzzer, damaged, json_values
 from tests.unit.test_attempt import FakeLink, attempt_of
 
 TOKEN = 70
-LINE_MAX = 50_000  # bytes, in place of door.REQUEST_MAX: what C frees of more stays resident
+LINE_MAX = 50_000  # bytes, in place of REQUEST_MAX: what C frees of more stays resident
 SOUND = ReportRequest(TOKEN, 0.471147114711)
 DOCUMENTED = (LostLease, UsageError, BadArguments, StoreUnavailable)
 
@@ -87,7 +87,7 @@ callers = st.builds(
 
 def a_command_calls(all_callers: list[Caller]) -> None:
     """Callers get a documented answer or none; the next sound request is done."""
-    with mock.patch.object(door, "REQUEST_MAX", LINE_MAX):
+    with mock.patch.object(control_socket, "REQUEST_MAX", LINE_MAX):
         asyncio.run(_a_command_calls(all_callers))
 
 
