@@ -77,8 +77,8 @@ def build(argv: Sequence[str]) -> typer.Typer:
     )
     root.callback()(options)
     wanted = next((each for each in argv if each[:1] != "-"), "")
-    for room in (QUICK[wanted],) if wanted in QUICK else COMMANDS:
-        importlib.import_module(f"outlast.cli.{room}").add_to(root)
+    for module in (QUICK[wanted],) if wanted in QUICK else COMMANDS:
+        importlib.import_module(f"outlast.cli.{module}").add_to(root)
     _add_demo(root, wanted=wanted == "demo")
     return root
 

@@ -141,8 +141,8 @@ def drain(
 
     It is the first SIGTERM, from wherever the store can be reached: attempts get the
     --drain-timeout of their worker, what is left is handed back uncharged, and the process ends
-    with exit code 0. A worker hears it with its next heartbeat at the latest. Asking twice is the
-    same as once. With --wait the exit code is 1 if one of them was lost on the way.
+    with exit code 0. A worker receives it with its next heartbeat at the latest. Asking twice is
+    the same as once. With --wait the exit code is 1 if one of them was lost on the way.
 
     Examples:
         outlast workers drain web-1

@@ -1,7 +1,7 @@
 """Git, run as a child process.
 
-The one room that starts git. It asks in three ways: for a short answer (``ask``, ``demand``), for a
-stream of lines (``stream``) and, through one long-lived ``cat-file --batch``, for objects
+The only module that starts git. It asks in three ways: for a short answer (``ask``, ``demand``),
+for a stream of lines (``stream``) and, through one long-lived ``cat-file --batch``, for objects
 by id (``Objects``). Nothing is checked out, fetched, written or run from the repository's
 hooks. Memory is bounded by the limits below for any repository, and no child
 outlives its reader: each one is killed when it is closed, and ends by itself (end of file

@@ -237,7 +237,7 @@ class Runner:
         try:
             await self._quit.wait()
         except BaseException as error:
-            if isinstance(error.__context__, KeyboardInterrupt):  # user code asked to hear SIGINT
+            if isinstance(error.__context__, KeyboardInterrupt):  # user code re-enabled SIGINT
                 _die_of(signal.SIGINT)
             # user code has stopped the loop, or cancelled all of its tasks: what attempts say of
             # that now would blame each of them, so that the death must tell their ends instead
@@ -316,7 +316,7 @@ async def _run(app: App, settings: RunnerSettings, channel: Channel) -> None:
 
 
 def _hold_to_worker() -> None:
-    """Die with the worker, and by its word alone."""
+    """Die with the worker, and only at its request."""
     die_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # a handler, not SIG_IGN: children start with the default

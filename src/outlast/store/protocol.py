@@ -108,7 +108,7 @@ class Store(Protocol):
         ...
 
     async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
-        """Ask live workers to drain and leave: each hears it with its next beat. Return the ids
+        """Ask live workers to drain and leave: each receives it with its next beat. Return the ids
         of those that are asked, now or before; the others are gone."""
         ...
 

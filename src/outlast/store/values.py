@@ -134,7 +134,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     no particular order among them). Within a queue: priority first, then position.
 
     ``solo`` 0: ordinary jobs, never a suspect. 1: one cohort of suspects, the one whose member
-    is next by priority and by the time since when it is due; such a room is for a runner with
+    is next by priority and by the time since when it is due; such a request is for a runner with
     nothing else in it. 2: one job that must have its worker to itself.
 
     ``named``: ids of jobs that messages have named, taken before others of their priority where

@@ -3,7 +3,7 @@
 base.py         what a wake-up is to a worker: a hint, and a report of its own health
 sqlite.py       SQLite: the kernel reports writes to the log; a look says whether one committed
 inotify.py      the kernel's reports of writes to a file (Linux)
-postgres.py     PostgreSQL: LISTEN and NOTIFY, on a connection that checks that it hears
+postgres.py     PostgreSQL: LISTEN and NOTIFY, on a connection that checks that it receives
 messenger.py    NATS and RabbitMQ: what both have in common
 address.py      the URL of a messenger, checked without its driver
 notice.py       what a message says: look at this queue, at this job

@@ -293,7 +293,7 @@ class _Pull:
             await message.back()
 
     async def _heard(self, message: Msg) -> None:
-        """Take a message of the stream, or a word of the server's, which names no subject to reply
+        """Take a message of the stream, or a status of the server, which names no subject to reply
         to. The headers of the first are its publisher's."""
         self._heard_at = _now()
         if not message.reply:

@@ -106,7 +106,7 @@ def _mode(path: str) -> int:
 
 
 def tls(facts: Facts) -> Iterator[Finding]:
-    """Whether strangers on the way to PostgreSQL can read along, or answer in its stead."""
+    """Whether strangers on the way to PostgreSQL can read along, or impersonate it."""
     mode, has_authority = facts.exposure.sslmode, facts.exposure.authority
     if mode is None:
         return

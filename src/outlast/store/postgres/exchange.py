@@ -34,8 +34,8 @@ from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, Worke
 class _Head(msgspec.Struct):
     """The head row of an exchange's reply. ``others``: ends that were not accepted. ``order``: the
     ids of claimed jobs in the order of the line, and ``places``: their positions in it, None for
-    those that were named and for suspects. ``counts``: how many of them each room has brought, one
-    room after the other. ``late``: how many stood below the floors, where it
+    those that were named and for suspects. ``counts``: how many of them each claim request brought,
+    one after the other. ``late``: how many stood below the floors, where it
     was looked there. ``lanes``: that the client did not know, as (queue, task, rank, first
     position)."""
 

@@ -313,7 +313,7 @@ class Connections:
         reserved. ``kind``: in one transaction, committed at the end.
 
         A call that breaks off (also a cancelled one) takes the connection with it. A caller that
-        was cancelled hears of that, though the driver's own clean-up (a rollback on a connection
+        was cancelled is told so, though the driver's own clean-up (a rollback on a connection
         that is gone) may have put another error in its place.
         """
         keeps_plans = keeps_plans and self.settings.connections > 1

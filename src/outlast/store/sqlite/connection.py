@@ -1,6 +1,6 @@
 """One connection on a thread of its own, so that no disk ever blocks an event loop.
 
-Everything that runs SQL is a plain function of a cursor, handed in as ``work``; this room opens
+Everything that runs SQL is a plain function of a cursor, passed as ``work``; this module opens
 the connection, brackets transactions, waits for locks and turns errors into Outlast's.
 
 A file that is deleted or replaced lives on for those that have it open, and for no others. So

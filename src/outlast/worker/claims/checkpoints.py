@@ -56,7 +56,7 @@ class CheckpointWriter:
         self._reports[frame.token] = report
 
     def add(self, save: Save, reply: Reply) -> None:
-        """Save a checkpoint; ``reply`` hears the answer's word."""
+        """Save a checkpoint; ``reply`` is called with the answer."""
         if self._closed:
             reply(str(Answer.REFUSED))
             return

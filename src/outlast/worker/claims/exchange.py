@@ -128,7 +128,7 @@ class Exchange:
         return self._hint
 
     async def run_once(self) -> float:
-        """Do one trip if there is anything to hand in or room to fill."""
+        """Do one trip if there is anything to report or a slot to fill."""
         self.gathering = False
         self._pool.give_back_late()
         pause = await self._look()

@@ -101,7 +101,7 @@ class Ledger:
         self._unanswered: dict[int, Running] = {}  # attempts that have ended
         self._in_transaction: set[int] = set()  # tokens of ends after a ``complete_in``
         self._unknown: dict[int, float] = {}  # of these, whose end is not known: since when
-        self._rejected: dict[int, Transition] = {}  # what was handed in in an end's stead
+        self._rejected: dict[int, Transition] = {}  # what was reported instead of an end
         self._busy_since: dict[int, float] = {}
         self._untold: list[Claimed] = []  # attempts that no event has reported yet
         self.token_seen = 0

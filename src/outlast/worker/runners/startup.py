@@ -27,11 +27,11 @@ class StartupWatch:
     async def look(self, runners: list[RunnerProcess]) -> float | None:
         """Look at all runners once; return the seconds until the next look (None: all have
         started)."""
-        unborn = [runner for runner in runners if not (runner.ready or runner.kill_reason)]
-        self._told &= {runner.pid for runner in unborn}
-        for runner in unborn:
+        starting = [runner for runner in runners if not (runner.ready or runner.kill_reason)]
+        self._told &= {runner.pid for runner in starting}
+        for runner in starting:
             await self._judge(runner)
-        return LOOK_SECONDS if unborn else None
+        return LOOK_SECONDS if starting else None
 
     async def _judge(self, runner: RunnerProcess) -> None:
         age = self._clock.boot() - runner.born_at

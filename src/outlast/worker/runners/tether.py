@@ -74,7 +74,7 @@ class Tether:
         self._close_pipe()
         try:
             process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:  # it was stopped, and hears nothing
+        except subprocess.TimeoutExpired:  # it was stopped, and does not react
             _end(process)
             for pgid in self._groups:
                 kill_group(pgid)

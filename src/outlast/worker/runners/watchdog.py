@@ -22,7 +22,7 @@ from outlast.worker.runners.waits import Waits
 
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
-DEAF_SECONDS = 1.0  # of silence; a runner that cannot hear the wish gets no longer grace
+DEAF_SECONDS = 1.0  # of silence; a runner that cannot receive the request gets no longer grace
 UNHELD_SECONDS = 5.0  # after which an attempt that nothing runs is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
 
