@@ -185,6 +185,8 @@ async def shows(store: Store, ids: list[int]) -> None:
                 job_document(row, await look.attempts(job_id), known, await look.refusals(job_id))
             )
             await look.place(job_id)
+    assert len(await look.last_attempts(JobFilter(limit=1_000))) == len(rows)
+    await look.highest_token()
     workers = await look.workers()
     _json(workers_document(workers, 1e9))
     _json(stats_document(await look.statistics(), workers))

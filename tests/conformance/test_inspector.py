@@ -15,6 +15,8 @@ async def test_an_empty_store_has_nothing_to_show(store: Store) -> None:
     assert await look.job(1) is None
     assert await look.jobs(JobFilter()) == []
     assert await look.attempts(1) == []
+    assert await look.last_attempts(JobFilter()) == []
+    assert await look.highest_token() == 0
     assert await look.workers() == []
     assert await look.refusals() == []
     assert await look.known_tasks() == set()
@@ -79,6 +81,33 @@ async def test_attempts_are_in_the_order_of_their_tokens(store: Store, hands: Ha
     assert [one.outcome for one in attempts] == ["released", "snoozed", "error"]
     assert [one.number for one in attempts] == [1, 2, 3]
     assert [one.token for one in attempts] == sorted(one.token for one in attempts)
+
+
+async def test_each_job_is_listed_with_its_last_attempt(store: Store, hands: Hands) -> None:
+    ids = await enqueued(store, job(queue="a"), job(queue="b"), job(queue="a"))
+    for end in (OutcomeKind.RELEASED, OutcomeKind.SNOOZED, OutcomeKind.DEAD):
+        await hands.hand_in(*[ended(one, end) for one in await hands.claim(queues=["a"])])
+    found = await store.inspector.last_attempts(JobFilter())
+    assert [row for row, _ in found] == await store.inspector.jobs(JobFilter())
+    for row, last in found:
+        closed = await store.inspector.attempts(row.id)
+        assert last == (closed[-1] if closed else None)
+    assert [last and last.outcome for _, last in found] == ["dead", None, "dead"]
+    newest = await store.inspector.last_attempts(JobFilter(state=State.DEAD, limit=1))
+    assert [row.id for row, _ in newest] == ids[2:]
+    older = JobFilter(state=State.DEAD, queue="a", before_id=ids[2])
+    assert [row.id for row, _ in await store.inspector.last_attempts(older)] == ids[:1]
+
+
+async def test_the_highest_token_is_of_all_jobs_in_whatever_state(
+    store: Store, hands: Hands
+) -> None:
+    await enqueued(store, *[job() for _ in range(4)])
+    assert await store.inspector.highest_token() == 0
+    first, second, third = await hands.claim(3)
+    assert await store.inspector.highest_token() == max(first.token, second.token, third.token)
+    await hands.hand_in(ended(third), ended(second, OutcomeKind.DEAD))
+    assert await store.inspector.highest_token() == third.token
 
 
 async def test_refusals_are_newest_first_and_by_job(store: Store) -> None:

@@ -60,6 +60,8 @@ READS: dict[str, Verb] = {
     "job": lambda hands, held: hands.store.inspector.job(held.job_id),
     "jobs": lambda hands, _: hands.store.inspector.jobs(JobFilter()),
     "attempts": lambda hands, held: hands.store.inspector.attempts(held.job_id),
+    "last_attempts": lambda hands, _: hands.store.inspector.last_attempts(JobFilter()),
+    "highest_token": lambda hands, _: hands.store.inspector.highest_token(),
     "workers": lambda hands, _: hands.store.inspector.workers(),
     "held": lambda hands, _: hands.store.inspector.held(),
     "refusals": lambda hands, _: hands.store.inspector.refusals(),

@@ -181,6 +181,15 @@ class Inspector(Protocol):
         """Return a job's closed attempts, in the order of their tokens."""
         ...
 
+    async def last_attempts(self, which: JobFilter) -> list[tuple[StoredJob, AttemptRow | None]]:
+        """Return jobs as ``jobs`` does, each with its last closed attempt, in one statement."""
+        ...
+
+    async def highest_token(self) -> int:
+        """Return the highest token on a stored job; 0 if no job was ever claimed. Reads the whole
+        table, however long that takes."""
+        ...
+
     async def workers(self) -> list[WorkerRow]:
         """Return all workers whose rows are kept, by id."""
         ...

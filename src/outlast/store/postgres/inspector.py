@@ -52,6 +52,8 @@ from outlast.store.values import Purpose
 if TYPE_CHECKING:
     import msgspec
 
+SCAN_SECONDS = 86_400.0  # for a read of a whole table, on whose result a person waits
+
 
 class PostgresInspector:
     """An ``Inspector`` on the connections of a store."""
@@ -66,15 +68,23 @@ class PostgresInspector:
 
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first."""
-        state = None if which.state is None else which.state.value
-        rows = await self._fetch(
-            "show_jobs", state, which.queue, which.task, which.tenant, which.before_id, which.limit
-        )
-        return [_job(row) for row in rows]
+        return [_job(row) for row in await self._fetch("show_jobs", *_values_of(which))]
 
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return a job's closed attempts, in the order of their tokens."""
         return [_attempt(row) for row in await self._fetch("show_attempts", job_id)]
+
+    async def last_attempts(self, which: JobFilter) -> list[tuple[StoredJob, AttemptRow | None]]:
+        """Return jobs as ``jobs`` does, each with its last closed attempt."""
+        rows = await self._fetch("show_last_attempts", *_values_of(which))
+        return [_with_attempt(tuple(row)) for row in rows]
+
+    async def highest_token(self) -> int:
+        """Return the highest token on a stored job; 0 if no job was ever claimed."""
+        async with self._connections.use(kind=Transaction.SNAPSHOT) as connection:
+            await connection.execute(sql("patient"))
+            highest: int = await connection.fetchval(sql("highest_token"), timeout=SCAN_SECONDS)
+        return highest
 
     async def workers(self) -> list[WorkerRow]:
         """Return all workers whose rows are kept, by id."""
@@ -161,6 +171,22 @@ _FIGURE: dict[str, type[msgspec.Struct]] = {
     "ended": EndedJobs,
     "undecodable": Undecodable,
 }
+
+
+# the columns of show_last_attempts.sql, in their order; what is malformed is told here
+_JOB = StoredJob.__struct_fields__[:-1]
+_ATTEMPT = AttemptRow.__struct_fields__[:-1]
+
+
+def _values_of(which: JobFilter) -> tuple[Any, ...]:
+    state = None if which.state is None else which.state.value
+    return state, which.queue, which.task, which.tenant, which.before_id, which.limit
+
+
+def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:
+    job = _job(dict(zip(_JOB, row[: len(_JOB)], strict=True)))
+    attempt = dict(zip(_ATTEMPT, row[len(_JOB) :], strict=True))
+    return job, None if attempt["job_id"] is None else _attempt(attempt)
 
 
 def _job(row: Any) -> StoredJob:

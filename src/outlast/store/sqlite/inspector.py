@@ -74,6 +74,16 @@ class SqliteInspector:
         """Return a job's closed attempts, in the order of their tokens."""
         return [_attempt(row) for row in await self._rows("attempts", (job_id,))]
 
+    async def last_attempts(self, which: JobFilter) -> list[tuple[StoredJob, AttemptRow | None]]:
+        """Return jobs as ``jobs`` does, each with its last closed attempt."""
+        values = msgspec.structs.asdict(which) | {"now": self._clock.wall()}
+        return [_with_attempt(row) for row in await self._rows("last_attempts", values)]
+
+    async def highest_token(self) -> int:
+        """Return the highest token on a stored job; 0 if no job was ever claimed."""
+        highest: int = (await self._rows("highest_token", ()))[0][0]
+        return highest
+
     async def workers(self) -> list[WorkerRow]:
         """Return all workers whose rows are kept, by id."""
         return [_worker(row) for row in await self._rows("workers", {"now": self._clock.wall()})]
@@ -206,6 +216,11 @@ def _attempt(row: tuple[Any, ...]) -> AttemptRow:
     values["progress"] = progress_of(values["progress"])
     values["crash"] = crash_of(values["crash"])
     return AttemptRow(**values)
+
+
+def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:
+    attempt = row[len(_JOB) :]
+    return _job(row[: len(_JOB)]), None if attempt[0] is None else _attempt(attempt)
 
 
 def _worker(row: tuple[Any, ...]) -> WorkerRow:

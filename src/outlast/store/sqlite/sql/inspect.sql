@@ -26,6 +26,28 @@ ORDER BY j.id DESC LIMIT :limit
 SELECT job_id, token, number, outcome, charge, started_at, ended_at, worker_id, worker, host, pid,
        message, progress, checkpoint_age, crash, repeats, dropped
 FROM outlast_attempts WHERE job_id = ? ORDER BY token
+-- name: last_attempts
+-- The columns of jobs, then those of attempts, which are NULL where no attempt was closed. The
+-- last one is found by the index on (job_id, number): numbers rise with tokens.
+SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
+       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
+       j.enqueued_at,
+       coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
+       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result,
+       j.solo, j.incident, j.cohort,
+       a.job_id, a.token, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id, a.worker, a.host, a.pid,
+       a.message, a.progress, a.checkpoint_age, a.crash, a.repeats, a.dropped
+FROM (
+    SELECT * FROM outlast_jobs
+    WHERE (:before_id IS NULL OR id < :before_id)
+      AND (:state IS NULL OR state = :state) AND (:queue IS NULL OR queue = :queue)
+      AND (:task IS NULL OR task = :task) AND (:tenant IS NULL OR tenant = :tenant)
+    ORDER BY id DESC LIMIT :limit) AS j
+LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
+LEFT JOIN outlast_attempts AS a ON a.token = (
+    SELECT l.token FROM outlast_attempts AS l WHERE l.job_id = j.id
+    ORDER BY l.number DESC, l.token DESC LIMIT 1)
+ORDER BY j.id DESC
 -- name: workers
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
        w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id), w.started_at,
@@ -62,3 +84,5 @@ FROM outlast_attempts
 WHERE job_id > :after AND (:last IS NULL OR job_id <= :last) ORDER BY job_id, token
 -- name: token_last
 SELECT value FROM outlast_sequences WHERE name = 'token'
+-- name: highest_token
+SELECT coalesce(max(token), 0) FROM outlast_jobs
