@@ -20,6 +20,7 @@ from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.rows import JobFilter
 from outlast.store.values import (
     Claimed,
     ClaimRequest,
@@ -322,6 +323,17 @@ async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(pg_url: str)
         await s.store.reclaim(lost)
         by_index(await s.settled())
     await store.close()
+
+
+async def test_the_last_attempt_of_each_listed_job_is_found_by_index(full_url: str) -> None:
+    async with session(full_url) as s:
+        found = await s.store.inspector.last_attempts(JobFilter(limit=300))
+        assert len(found) == 300
+        attempts = [
+            one for one in await s.settled() if one.get("Relation Name") == "outlast_attempts"
+        ]
+        assert [node["Index Name"] for node in attempts] == ["outlast_attempts_job"]
+        assert all(node.get("Rows Removed by Filter", 0) == 0 for node in attempts)
 
 
 async def test_what_people_look_at_is_counted_by_index(full_url: str) -> None:

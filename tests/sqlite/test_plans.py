@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.model.lifecycle import OutcomeKind
+from outlast.store.rows import JobFilter
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite.line import DUE_MAX
+from outlast.store.sqlite.statements import statements
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
@@ -105,6 +108,25 @@ def test_rows_are_found_one_by_one_and_the_line_by_its_index(
     assert "SEARCH n USING COVERING INDEX outlast_jobs_line (task=? AND queue=?)" in lanes
     assert "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)" in lanes
     assert "TEMP B-TREE" not in lanes
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
+def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
+    cursor: sqlite3.Cursor, analyzed: bool
+) -> None:
+    me = registered(cursor)
+    for _ in range(2):
+        ends = [ended(one, OutcomeKind.RELEASED) for one in claim(cursor, me, MANY)]
+        exchange.exchange(cursor, NOW, me, ends, [])
+    if analyzed:
+        cursor.execute("ANALYZE")
+    values = msgspec.structs.asdict(JobFilter()) | {"now": NOW}
+    text = statements("inspect")["last_attempts"]
+    rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
+    found = "; ".join(row[3] for row in rows)
+    assert "SEARCH l USING COVERING INDEX outlast_attempts_job (job_id=?)" in found
+    assert "SEARCH a USING INTEGER PRIMARY KEY (rowid=?)" in found
+    assert "TEMP B-TREE" not in found
 
 
 def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **room: Any) -> int:

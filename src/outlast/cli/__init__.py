@@ -21,7 +21,6 @@ doctor.py       outlast doctor
 verify.py       outlast verify
 show.py         the console, and the tables
 page.py         all about one job
-phases.py       which jobs `outlast jobs` lists: by state, or by phase
 grid.py         a table in the house style
 """
 

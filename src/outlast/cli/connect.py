@@ -13,9 +13,7 @@ from typing import Any, TypeVar
 from outlast.config import resolve_url
 from outlast.credentials import redacted
 from outlast.errors import SchemaMismatch, StoreUnavailable
-from outlast.insight.liveness import with_proof
 from outlast.store.protocol import Store
-from outlast.store.rows import WorkerRow
 
 R = TypeVar("R")
 
@@ -48,11 +46,6 @@ async def existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
-
-
-async def workers_of(store: Store) -> list[WorkerRow]:
-    """Return all workers, with what this machine knows of them."""
-    return with_proof(await store.inspector.workers())
 
 
 def make(url: str, *, reads: bool = False, pooler: bool = False) -> Store:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Annotated
 
-import msgspec
 import typer
 
 from outlast.cli.connect import missing, on_store
@@ -24,14 +22,19 @@ from outlast.cli.options import (
 )
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
-from outlast.insight.documents import SCHEMA, job_document
+from outlast.insight.actions import (
+    Batch,
+    DeadJobs,
+    RequeuedBatch,
+    discard_dead,
+    list_dead,
+    requeue_dead,
+)
+from outlast.insight.documents import dead_document, error_of
 from outlast.model.job import State
 from outlast.store.protocol import Store
-from outlast.store.rows import AttemptRow, JobFilter, StoredJob
 from outlast.store.values import Requeued
 from outlast.text import count_of
-
-BATCH = 500  # jobs in one transaction
 
 All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=False)]
 
@@ -40,26 +43,6 @@ HELP = """Look at dead jobs, revive them, or delete them.
 A job is dead when it has used up a budget, failures or losses, or when its task said so. It is
 kept with all its evidence until an operator acts.
 """
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """Which dead jobs are meant: ids, or all that pass the filters."""
-
-    ids: list[int]
-    task: str | None
-    queue: str | None
-    tenant: str | None
-
-    def filter(self, limit: int, before_id: int | None = None) -> JobFilter:
-        """Return the filter for one page of them."""
-        return JobFilter(
-            state=State.DEAD,
-            queue=self.queue,
-            task=self.task,
-            tenant=self.tenant,
-            limit=limit,
-            before_id=before_id,
-        )
 
 
 def add_to(group: typer.Typer) -> None:
@@ -87,22 +70,14 @@ def list_(
         outlast dead list
         outlast dead list --task render --json
     """
-    which = Choice([], task, queue, tenant).filter(limit)
-
-    async def look(store: Store) -> list[tuple[StoredJob, list[AttemptRow]]]:
-        rows = await store.inspector.jobs(which)
-        return [(row, await store.inspector.attempts(row.id)) for row in rows]
-
-    found = on_store(url, look)
-    documents = [job_document(row, attempts) for row, attempts in found]
+    which = DeadJobs(task=task, queue=queue, tenant=tenant)
+    found = on_store(url, lambda store: list_dead(store, which, limit))
     from outlast.cli.show import console, dead_table, print_json
 
     if json:
-        for document in documents:
-            del document["attempts"], document["schema"]
-        print_json({"schema": SCHEMA, "jobs": documents})
+        print_json(dead_document(found))
         return
-    why = [(row, document["error"]) for (row, _), document in zip(found, documents, strict=True)]
+    why = [(row, error_of(row, last)) for row, last in found]
     out = console()
     out.print(dead_table(out, why, SYSTEM.wall()) if why else "no dead jobs")
     if len(found) == limit:
@@ -131,21 +106,24 @@ def requeue(
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
-        async for ids, complaints in batches(store, choice):
-            answers = await store.requeue(ids, from_scratch=from_scratch)
-            done += sum(answer is Requeued.REQUEUED for answer in answers.values())
-            named = ids if choice.ids else [one for one in ids if not _done(answers.get(one))]
-            refused += complaints + tell_requeued(named, answers, store.url)
-        if not choice.ids:
+        async for each in requeue_dead(store, choice, from_scratch=from_scratch):
+            done += sum(answer is Requeued.REQUEUED for answer in each.answers.values())
+            refused += _refused(each.batch, store.url)
+            refused += tell_requeued(_to_tell(each, choice), each.answers, store.url)
+        if choice.ids is None:
             print(f"{count_of(done, 'job')} requeued")
         return refused
 
     refuse(on_store(url, work, reads=False))
 
 
-def _done(answer: Requeued | None) -> bool:
-    """Whether nothing needs to be said of a job that was found by a filter."""
-    return answer is None or answer is Requeued.REQUEUED
+def _to_tell(done: RequeuedBatch, choice: DeadJobs) -> list[int]:
+    """Return the jobs of which something is said one by one: of those that a filter has found, only
+    what was not requeued."""
+    if choice.ids is not None:
+        return done.batch.ids
+    quiet = {None, Requeued.REQUEUED}
+    return [one for one in done.batch.ids if done.answers.get(one) not in quiet]
 
 
 def discard(
@@ -169,9 +147,9 @@ def discard(
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
-        async for ids, complaints in batches(store, choice):
-            done += await store.discard(ids)
-            refused += complaints
+        async for each in discard_dead(store, choice):
+            done += each.count
+            refused += _refused(each.batch, store.url)
         print(f"{count_of(done, 'job')} discarded")
         return refused
 
@@ -180,42 +158,23 @@ def discard(
 
 def chosen(
     job_ids: list[int] | None, filters: tuple[str | None, str | None, str | None], *, every: bool
-) -> Choice:
+) -> DeadJobs:
     """Return what was chosen. UsageError where nothing was, or too much."""
     ways = [bool(job_ids), any(one is not None for one in filters), every]
     if sum(ways) != 1:
         raise UsageError(
             "name the dead jobs: by ID…, or by --task, --queue and --tenant, or with --all"
         )
-    return Choice(list(dict.fromkeys(job_ids or [])), *filters)
+    return DeadJobs(list(dict.fromkeys(job_ids)) if job_ids else None, *filters)
 
 
-async def batches(store: Store, choice: Choice) -> AsyncIterator[tuple[list[int], list[str]]]:
-    """Yield the ids of chosen dead jobs in bounded batches, with complaints about the others."""
-    if choice.ids:
-        for at in range(0, len(choice.ids), BATCH):
-            yield await _split(store, choice.ids[at : at + BATCH])
-        return
-    before: int | None = None
-    while rows := await store.inspector.jobs(choice.filter(BATCH, before)):
-        before = rows[-1].id
-        yield [row.id for row in rows], []
+def _refused(batch: Batch, url: str) -> list[str]:
+    """Return what is wrong with the jobs that were named and are not dead."""
+    return [_not_dead(one, state, url) for one, state in batch.others.items()]
 
 
-async def _split(store: Store, ids: list[int]) -> tuple[list[int], list[str]]:
-    dead, complaints = [], []
-    for one in ids:
-        row = await store.inspector.job(one)
-        if row is None:
-            complaints.append(missing(one, store.url))
-        elif row.state is not State.DEAD:
-            complaints.append(f"job {one} is {row.state}, not dead{_other_way(row)}")
-        else:
-            dead.append(one)
-    return dead, complaints
-
-
-def _other_way(row: StoredJob) -> str:
-    if row.state is not State.CANCELLED:
-        return ""
-    return f": `outlast requeue {row.id}` revives it"
+def _not_dead(job_id: int, state: State | None, url: str) -> str:
+    if state is None:
+        return missing(job_id, url)
+    other_way = f": `outlast requeue {job_id}` revives it" if state is State.CANCELLED else ""
+    return f"job {job_id} is {state}, not dead{other_way}"

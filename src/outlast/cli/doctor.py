@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlast.cli.application import Found, look_into
-from outlast.cli.connect import check_exists, make, place, workers_of
+from outlast.cli.connect import check_exists, make, place
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.options import AppUrl, Json, command
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url, resolve_wakeup
-from outlast.errors import NotPermitted, SchemaMismatch, StoreError, text_of
-from outlast.model.job import State
-from outlast.store.rows import JobFilter
+from outlast.errors import text_of
 from outlast.text import count_of
 
 if TYPE_CHECKING:
     from outlast.insight.doctor import Application, Exposure, Finding
-    from outlast.store.protocol import Store
 
-DEAD_LOOKED_AT = 50
 STYLES = {"ok": "green", "hint": "cyan", "warning": "yellow", "problem": "bold red"}
 WIDTH = max(map(len, STYLES)) + 2
 
@@ -81,18 +77,11 @@ def _application(spec: str | None) -> tuple[Found | None, Application | None]:
 
 
 async def _findings(url: str, application: Application | None, exposure: Exposure) -> list[Finding]:
-    from outlast.insight.doctor import Facts, examine, in_kubernetes, locks_of
+    from outlast.insight.doctor import Facts, examine, gather, in_kubernetes, locks_of
 
     store = make(url, reads=True, pooler=True)
-    seen: dict[str, Any] = {}
     try:
-        await _look(store, seen)
-    except SchemaMismatch as error:
-        seen["mismatch"] = text_of(error)
-    except NotPermitted as error:
-        seen["denied"] = text_of(error)
-    except StoreError as error:
-        seen["error"] = text_of(error)
+        seen = await gather(store, check_exists)
     finally:
         await store.close()
     return examine(
@@ -106,25 +95,6 @@ async def _findings(url: str, application: Application | None, exposure: Exposur
             **seen,
         )
     )
-
-
-async def _look(store: Store, seen: dict[str, Any]) -> None:
-    """Fill in what can be seen, as far as it goes."""
-    await check_exists(store)
-    await _look_round(store, seen)
-    await store.open()
-    seen["workers"] = await workers_of(store)
-    seen["held"] = await store.inspector.held()
-    seen["statistics"] = await store.inspector.statistics()
-    died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
-    seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
-
-
-async def _look_round(store: Store, seen: dict[str, Any]) -> None:
-    """Read the environment, whose clock is compared with ours at that moment: half-way through."""
-    before = SYSTEM.wall()
-    seen["environment"] = await store.inspector.environment()
-    seen["asked_at"] = (before + SYSTEM.wall()) / 2
 
 
 def _show(out: Any, findings: list[Finding]) -> None:

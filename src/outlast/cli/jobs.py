@@ -11,7 +11,7 @@ import typer
 
 from outlast.app import App
 from outlast.cli.application import load
-from outlast.cli.connect import exists, missing, on_store, place, workers_of
+from outlast.cli.connect import exists, missing, on_store, place
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import (
     Application,
@@ -28,13 +28,13 @@ from outlast.cli.options import (
     command,
     flagged,
 )
-from outlast.cli.phases import LOOKED_AT_MAX, listed, state_of
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
 from outlast.insight.documents import SCHEMA, job_document, jobs_document
+from outlast.insight.queries import LOOKED_AT_MAX, PHASES, list_jobs, read_dossier
 from outlast.job import Job
-from outlast.store.protocol import Store
+from outlast.model.job import State
 from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 
@@ -195,7 +195,7 @@ def jobs(
     real = state_of(state)
     which = JobFilter(state=real, queue=queue, task=task, tenant=tenant, limit=limit)
     now = SYSTEM.wall()
-    rows, known, strays, complete = on_store(url, lambda store: listed(store, which, state, now))
+    rows, known, strays, complete = on_store(url, lambda store: list_jobs(store, which, state, now))
     from outlast.cli.show import console, jobs_table, print_json
 
     if json:
@@ -211,6 +211,15 @@ def jobs(
         out.print(f"the newest {limit}; --limit shows more", style="dim")
     elif not complete:
         out.print(f"of the newest {LOOKED_AT_MAX} that are {real}", style="dim")
+
+
+def state_of(word: str | None) -> State | None:
+    """Return the state that jobs of this state or phase have; UsageError for any other word."""
+    if word is None or word in PHASES:
+        return None if word is None else PHASES[word]
+    if word in set(State):
+        return State(word)
+    raise UsageError(f"--state: {word!r} is none of {', '.join((*State, *PHASES))}")
 
 
 def _of_strays(strays: dict[int, str]) -> str:
@@ -230,22 +239,10 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
         outlast job 17
         outlast job 17 --json
     """
-    from outlast.cli.page import Dossier, Page
-
-    async def look(store: Store) -> Dossier:
-        row = await store.inspector.job(job_id)
-        if row is None:
-            raise JobNotFound(missing(job_id, store.url))
-        return Dossier(
-            row,
-            await store.inspector.attempts(job_id),
-            await store.inspector.refusals(job_id),
-            await store.inspector.known_tasks(),
-            SYSTEM.wall(),
-            await workers_of(store),
-        )
-
-    found = on_store(url, look)
+    found = on_store(url, lambda store: read_dossier(store, job_id, SYSTEM.wall()))
+    if found is None:
+        raise JobNotFound(missing(job_id, url))
+    from outlast.cli.page import Page
     from outlast.cli.show import console, print_json
 
     if json:

@@ -13,13 +13,10 @@ from outlast.cli.options import Url, command
 from outlast.clock import SYSTEM
 from outlast.config import resolve_url
 from outlast.errors import UsageError
+from outlast.insight.actions import raise_tokens
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter
 from outlast.store.values import Migration, Purpose
 from outlast.text import count_of, safe
-
-PAGE = 1_000  # jobs read at once
-TOKEN_STEP = 1_000_000
 
 
 def add_to(group: typer.Typer) -> None:
@@ -129,20 +126,5 @@ def _named(steps: list[Migration]) -> str:
 
 
 async def _raise_tokens(store: Store) -> None:
-    """Lift the tokens above any that was given out in the time that the backup does not know.
-
-    A fixed step is too small for a busy store with a backup of yesterday. Microseconds since
-    1970 are above all that a store can have drawn since then, and above the last such lift.
-    """
-    highest = await _highest_token(store)
-    above = max(highest + TOKEN_STEP, int(SYSTEM.wall() * 1_000_000))
-    await store.raise_tokens(above)
-    print(f"tokens go on above {above}; the highest on a stored job is {highest}")
-
-
-async def _highest_token(store: Store) -> int:
-    highest, before = 0, None
-    while rows := await store.inspector.jobs(JobFilter(limit=PAGE, before_id=before)):
-        highest = max(highest, *(row.token or 0 for row in rows))
-        before = rows[-1].id
-    return highest
+    raised = await raise_tokens(store, SYSTEM.wall())
+    print(f"tokens go on above {raised.above}; the highest on a stored job is {raised.highest}")

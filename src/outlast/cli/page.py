@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 from rich.padding import Padding
 from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.show import bar, said, word
-from outlast.insight.availability import alive, astray
-from outlast.insight.documents import phase_of
+from outlast.insight.availability import alive
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
-from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow
+from outlast.store.rows import AttemptRow, StoredJob
 from outlast.text import ago, count_of, cut, line, lines, pretty, size, span, stamp
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from outlast.insight.queries import Dossier
 
 ATTEMPTS_SHOWN = 100
 REPORTS_SHOWN = 10
@@ -47,28 +47,6 @@ ATTEMPTS: dict[str, Kind] = {
     "HOST": "flexible",
     "PID": "number",
 }
-
-
-class Dossier(msgspec.Struct, frozen=True):
-    """What is known of one job. ``now`` is in seconds since 1970."""
-
-    row: StoredJob
-    attempts: list[AttemptRow]
-    refusals: list[RefusalRow]
-    known: set[str]
-    now: float
-    workers: list[WorkerRow] = []
-
-    @property
-    def astray(self) -> dict[int, str]:
-        """Whether nothing runs it any more, though it is called running
-        (``availability.astray``)."""
-        return astray([self.row], self.workers, self.now) if self.workers else {}
-
-    @property
-    def phase(self) -> str:
-        """Where the job is, in the words for people."""
-        return phase_of(self.row, self.known, self.astray)
 
 
 class Page:

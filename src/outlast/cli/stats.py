@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlast.cli.connect import on_store, workers_of
+from outlast.cli.connect import on_store
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.options import Json, Url, command
 from outlast.clock import SYSTEM
+from outlast.insight.queries import read_workers
 from outlast.insight.stats import stats_document
 from outlast.store.protocol import Store
 from outlast.text import line, rough
@@ -77,7 +78,7 @@ def stats(
 async def _looks(store: Store, *, again: bool) -> AsyncIterator[dict[str, Any]]:
     while True:
         inspector = store.inspector
-        yield stats_document(await inspector.statistics(), await workers_of(store))
+        yield stats_document(await inspector.statistics(), await read_workers(store))
         if not again:
             return
         await SYSTEM.sleep(EVERY_SECONDS)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outlast.cli.connect import missing, on_store, workers_of
+from outlast.cli.connect import missing, on_store
 from outlast.cli.options import JobId, Json, Url, command
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
-from outlast.insight.why import Situation, counted, why_document
+from outlast.insight.queries import read_situation
+from outlast.insight.why import counted, why_document
 from outlast.insight.why import why as explained
-from outlast.model.job import State
-from outlast.store.protocol import Store
-from outlast.store.statistics import Place
 
 if TYPE_CHECKING:
     import typer
@@ -33,22 +31,9 @@ def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
         outlast why 17
         outlast why 17 --json
     """
-
-    async def look(store: Store) -> Situation:
-        inspector = store.inspector
-        row = await inspector.job(job_id)
-        if row is None:
-            raise JobNotFound(missing(job_id, store.url))
-        return Situation(
-            row=row,
-            attempts=await inspector.attempts(job_id),
-            workers=await workers_of(store),
-            place=await inspector.place(job_id) or Place(),
-            now=SYSTEM.wall(),
-            held=await inspector.held() if row.state is State.QUEUED else [],
-        )
-
-    about = on_store(url, look)
+    about = on_store(url, lambda store: read_situation(store, job_id, SYSTEM.wall()))
+    if about is None:
+        raise JobNotFound(missing(job_id, url))
     answer = explained(about)
     from outlast.cli.show import console, print_json, word
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
-from outlast.cli.connect import on_store, workers_of
+from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, command, laid_out
 from outlast.clock import SYSTEM
-from outlast.errors import UsageError
-from outlast.insight.availability import alive, health, unheard
+from outlast.errors import UsageError, text_of
+from outlast.insight.actions import CannotDrain, ask_to_drain, follow_drain
+from outlast.insight.availability import alive, health, holds, unheard
 from outlast.insight.documents import refused_since, workers_document
-from outlast.store.protocol import REFUSALS_KEPT, Store
-from outlast.store.rows import RefusalRow, WorkerRow, WorkerStatus
+from outlast.insight.queries import list_workers
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.text import count_of, line, safe, since, span
 
 GONE_SHOWN = 20  # without --all
 DAY = 86_400.0
-LOOK_SECONDS = 0.5  # between two looks while waiting
-_HERE = {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
 
 HELP = """List workers, and when they were last heard of; or ask some of them to leave.
 
@@ -60,7 +59,7 @@ def workers(
         if every or json:
             raise UsageError(f"options of the list do not go with {context.invoked_subcommand}")
         return
-    rows, refusals = on_store(url, _look)
+    rows, refusals = on_store(url, list_workers)
     now = SYSTEM.wall()
     refused = refused_since(refusals, now - DAY)
     from outlast.cli.show import print_json
@@ -71,18 +70,14 @@ def workers(
         _show(rows, refused, now, every=every)
 
 
-async def _look(store: Store) -> tuple[list[WorkerRow], list[RefusalRow]]:
-    return await workers_of(store), await store.inspector.refusals(limit=REFUSALS_KEPT)
-
-
 def _show(
     rows: Sequence[WorkerRow], refused: Mapping[str, int], now: float, *, every: bool
 ) -> None:
     from outlast.cli.show import console, gone_table, workers_table
 
     out = console()
-    here = sorted((row for row in rows if row.status in _HERE), key=lambda row: row.heartbeat_at)
-    gone = sorted((row for row in rows if row.status not in _HERE), key=_stopped_at, reverse=True)
+    here = sorted((row for row in rows if holds(row)), key=lambda row: row.heartbeat_at)
+    gone = sorted((row for row in rows if not holds(row)), key=_stopped_at, reverse=True)
     shown = gone if every else [row for row in gone if _stopped_at(row) > now - DAY][:GONE_SHOWN]
     out.print(workers_table(out, here, refused, now) if here else "no workers")
     helpers = bool(alive(here, now))
@@ -156,47 +151,27 @@ def drain(
 
 
 async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> None:
-    rows = await store.inspector.workers()
-    here = [row for row in rows if row.status in _HERE]
-    chosen = here if names is None else [_meant(name, rows) for name in dict.fromkeys(names)]
-    if not chosen:
+    try:
+        request = await ask_to_drain(store, names)
+    except CannotDrain as error:
+        raise NotSoError(text_of(error)) from error
+    if not request.chosen:
         print("no worker is alive: none was asked")
-    asked = await store.request_drain([row.id for row in chosen])
-    for row in chosen:
-        if row.id not in asked:
+    for row in request.chosen:
+        if row.id not in request.asked:
             raise NotSoError(f"{_called(row)} has left meanwhile")
         print(f"{_called(row)} was asked to drain; it runs {_jobs(row)}", flush=True)
     if wait:
-        await _until_left(store, asked)
+        await _until_left(store, request.asked)
 
 
-def _meant(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
-    """Return the live worker of that name or, if none has it, of that id."""
-    found = [row for row in rows if row.name == name] or [r for r in rows if str(r.id) == name]
-    here = [row for row in found if row.status in _HERE]
-    if len(here) == 1:
-        return here[0]
-    if here:
-        ids = ", ".join(f"{row.id} (host {row.host}, pid {row.pid})" for row in here)
-        raise NotSoError(f"{len(here)} workers are called {name}: give one of the ids {ids}")
-    if found:
-        raise NotSoError(f"worker {name} is gone already: it is {found[-1].status.value}")
-    raise NotSoError(f"there is no worker {name}: see `outlast workers`")
-
-
-async def _until_left(store: Store, left: set[int]) -> None:
+async def _until_left(store: Store, asked: set[int]) -> None:
     """Tell what is left to do, until all have left; NotSoError if one was lost."""
-    told: dict[int, str] = {}
     lost: list[str] = []
-    while left:
-        rows = [row for row in await store.inspector.workers() if row.id in left]
-        for row in rows:
-            if told.get(row.id) != (word := _how_far(row)):
-                print(f"{_called(row)} {word}", flush=True)
-                told[row.id] = word
-        lost += [_called(row) for row in rows if row.status is WorkerStatus.LOST]
-        left = {row.id for row in rows if row.status in _HERE}
-        await asyncio.sleep(LOOK_SECONDS if left else 0)
+    async for row in follow_drain(store, asked):
+        print(f"{_called(row)} {_how_far(row)}", flush=True)
+        if row.status is WorkerStatus.LOST:
+            lost.append(_called(row))
     if lost:
         raise NotSoError(f"not drained but lost: {', '.join(lost)}")
 

@@ -1,5 +1,10 @@
-"""What people, pages and programs ask of a store. Pure, but for a look at lock files.
+"""What people, pages and programs ask of a store, and what they do to many jobs at once.
 
+What reads or writes a store is in queries, actions, verify and doctor/gather; liveness looks at
+lock files; the rest is pure. How an answer looks is for the command line or a page.
+
+queries.py       what is read for one answer: jobs by phase, one job, workers
+actions.py       revives or deletes dead jobs, drains workers, raises tokens
 documents.py     phases, and the JSON documents of the command line: a contract
 availability.py  which workers can take what: the same rules for why, stats and doctor
 liveness.py      workers whose lock file on this machine is free: they are dead

@@ -61,7 +61,7 @@ def job_document(
     return {
         "schema": SCHEMA,
         **_job(row, known_tasks, astray),
-        "error": _error(row, closed),
+        "error": error_of(row, closed[-1] if closed else None),
         "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
         "attempts_dropped": closed[-1].dropped if closed else 0,
         "refusals": [_refusal(one) for one in refusals],
@@ -75,6 +75,24 @@ def jobs_document(
 ) -> Document:
     """Return a list of jobs, without their attempts."""
     return {"schema": SCHEMA, "jobs": [_job(row, known_tasks, astray) for row in rows]}
+
+
+def dead_document(found: Iterable[tuple[StoredJob, AttemptRow | None]]) -> Document:
+    """Return a list of dead jobs, each with its last attempt alone: what ended it."""
+    documents = [job_document(row, [] if last is None else [last]) for row, last in found]
+    for document in documents:
+        del document["attempts"], document["schema"]
+    return {"schema": SCHEMA, "jobs": documents}
+
+
+def error_of(row: StoredJob, last: AttemptRow | None) -> str | None:
+    """Return what went wrong last, in one line, by the last closed attempt; None for a completed
+    job, and where nothing did."""
+    if row.state is State.COMPLETED or last is None:
+        return None
+    if last.crash is None and last.charge == Charge.NONE:
+        return last.message or None
+    return f"{last.outcome}: {last.message}" if last.message else last.outcome
 
 
 def workers_document(
@@ -184,16 +202,6 @@ def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
             "malformed": None,
         }
     ]
-
-
-def _error(row: StoredJob, closed: list[AttemptRow]) -> str | None:
-    """Return what went wrong last, in one line; None for a completed job."""
-    if row.state is State.COMPLETED or not closed:
-        return None
-    last = closed[-1]
-    if last.crash is None and last.charge == Charge.NONE:
-        return last.message or None
-    return f"{last.outcome}: {last.message}" if last.message else last.outcome
 
 
 def _worker(row: WorkerRow) -> Document:

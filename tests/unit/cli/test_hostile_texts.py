@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 from outlast.cli.logs import text_renderer
-from outlast.cli.page import Dossier, Page
+from outlast.cli.page import Page
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
+from outlast.insight.queries import Dossier
 from outlast.insight.why import Situation, why
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import SHELL_TASK, State

@@ -3,6 +3,7 @@
 A check is a pure function of the facts that yields findings. None of them changes anything.
 
 finding.py   what a check finds, and the facts that it looks at
+gather.py    reads these facts from a store, as far as it lets itself be read
 store.py     any store: reachable, schema; and SQLite: file, disk, library
 postgres.py  PostgreSQL: durability, connections, what holds vacuum up
 workers.py   the workers, and jobs that wait for one
@@ -23,6 +24,7 @@ from outlast.insight.doctor.finding import (
     MessengerUrl,
     doctor_document,
 )
+from outlast.insight.doctor.gather import gather
 from outlast.insight.doctor.host import HERE, in_kubernetes, locks_of
 from outlast.insight.doctor.postgres import POSTGRES
 from outlast.insight.doctor.store import SQLITE, STORE
@@ -39,6 +41,7 @@ __all__ = [
     "MessengerUrl",
     "doctor_document",
     "examine",
+    "gather",
     "in_kubernetes",
     "locks_of",
     "look_at",

@@ -37,17 +37,15 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        j.solo, j.incident, j.cohort,
        a.job_id, a.token, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id, a.worker, a.host, a.pid,
        a.message, a.progress, a.checkpoint_age, a.crash, a.repeats, a.dropped
-FROM (
-    SELECT * FROM outlast_jobs
-    WHERE (:before_id IS NULL OR id < :before_id)
-      AND (:state IS NULL OR state = :state) AND (:queue IS NULL OR queue = :queue)
-      AND (:task IS NULL OR task = :task) AND (:tenant IS NULL OR tenant = :tenant)
-    ORDER BY id DESC LIMIT :limit) AS j
+FROM outlast_jobs AS j
 LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 LEFT JOIN outlast_attempts AS a ON a.token = (
     SELECT l.token FROM outlast_attempts AS l WHERE l.job_id = j.id
     ORDER BY l.number DESC, l.token DESC LIMIT 1)
-ORDER BY j.id DESC
+WHERE (:before_id IS NULL OR j.id < :before_id)
+  AND (:state IS NULL OR j.state = :state) AND (:queue IS NULL OR j.queue = :queue)
+  AND (:task IS NULL OR j.task = :task) AND (:tenant IS NULL OR j.tenant = :tenant)
+ORDER BY j.id DESC LIMIT :limit
 -- name: workers
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
        w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id), w.started_at,

@@ -1,0 +1,174 @@
+"""What people do to many jobs or workers at once: bounded batches, and what came of each.
+
+The command line, a page and a test call the same functions. Each of them tells as it goes, so
+that what was done is known where a later batch breaks off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+
+import msgspec
+
+from outlast.errors import OutlastError
+from outlast.insight.availability import holds
+from outlast.model.job import State
+from outlast.store.protocol import Store
+from outlast.store.rows import AttemptRow, JobFilter, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.values import Requeued
+
+BATCH = 500  # jobs in one transaction
+TOKEN_STEP = 1_000_000
+LOOK_SECONDS = 0.5  # between two looks at workers that leave
+
+
+class DeadJobs(msgspec.Struct, frozen=True):
+    """Which dead jobs are meant: those with these ids or, if ``ids`` is None, all that pass the
+    filters."""
+
+    ids: list[int] | None = None
+    task: str | None = None
+    queue: str | None = None
+    tenant: str | None = None
+
+    def filter(self, limit: int, before_id: int | None = None) -> JobFilter:
+        """Return the filter for one page of them."""
+        return JobFilter(
+            state=State.DEAD,
+            queue=self.queue,
+            task=self.task,
+            tenant=self.tenant,
+            limit=limit,
+            before_id=before_id,
+        )
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Chosen dead jobs. ``others``: chosen, but not dead: id -> state, or None: no such job."""
+
+    ids: list[int]
+    others: dict[int, State | None] = {}
+
+
+class RequeuedBatch(msgspec.Struct, frozen=True):
+    """What came of a batch. A job that is not in ``answers`` was deleted meanwhile."""
+
+    batch: Batch
+    answers: dict[int, Requeued]
+
+
+class DiscardedBatch(msgspec.Struct, frozen=True):
+    """What came of a batch: how many jobs were deleted."""
+
+    batch: Batch
+    count: int
+
+
+class DrainRequest(msgspec.Struct, frozen=True):
+    """The workers that were chosen, and the ids of those that are asked; the others have left."""
+
+    chosen: list[WorkerRow]
+    asked: set[int]
+
+
+class CannotDrain(OutlastError):
+    """A name stands for no worker that is there, or for several; nothing was asked."""
+
+
+class RaisedTokens(msgspec.Struct, frozen=True):
+    """Later tokens are larger than ``above``; ``highest`` is the highest on a stored job."""
+
+    above: int
+    highest: int
+
+
+async def list_dead(
+    store: Store, which: DeadJobs, limit: int
+) -> list[tuple[StoredJob, AttemptRow | None]]:
+    """Return the newest dead jobs that pass the filters, each with its last attempt."""
+    return await store.inspector.last_attempts(which.filter(limit))
+
+
+async def requeue_dead(
+    store: Store, which: DeadJobs, *, from_scratch: bool = False
+) -> AsyncIterator[RequeuedBatch]:
+    """Revive dead jobs, with fresh budgets; ``from_scratch``: without their checkpoints."""
+    async for batch in _batches(store, which):
+        yield RequeuedBatch(batch, await store.requeue(batch.ids, from_scratch=from_scratch))
+
+
+async def discard_dead(store: Store, which: DeadJobs) -> AsyncIterator[DiscardedBatch]:
+    """Delete dead jobs for good, with their attempts and crash reports."""
+    async for batch in _batches(store, which):
+        yield DiscardedBatch(batch, await store.discard(batch.ids))
+
+
+async def _batches(store: Store, which: DeadJobs) -> AsyncIterator[Batch]:
+    if which.ids is not None:
+        for at in range(0, len(which.ids), BATCH):
+            yield await _batch_of(store, which.ids[at : at + BATCH])
+        return
+    before: int | None = None
+    while rows := await store.inspector.jobs(which.filter(BATCH, before)):
+        before = rows[-1].id
+        yield Batch([row.id for row in rows])
+
+
+async def _batch_of(store: Store, ids: Sequence[int]) -> Batch:
+    rows = {one: await store.inspector.job(one) for one in ids}
+    states = {one: None if row is None else row.state for one, row in rows.items()}
+    dead = [one for one in ids if states[one] is State.DEAD]
+    return Batch(dead, {one: state for one, state in states.items() if state is not State.DEAD})
+
+
+async def ask_to_drain(store: Store, names: Iterable[str] | None) -> DrainRequest:
+    """Ask workers, by name or id, to take no more work and leave; None: all that are there.
+
+    Raises CannotDrain, and asks none of them, where a name does not stand for one that is there.
+    """
+    rows = await store.inspector.workers()
+    here = [row for row in rows if holds(row)]
+    chosen = here if names is None else [_named(name, rows) for name in dict.fromkeys(names)]
+    return DrainRequest(chosen, await store.request_drain([row.id for row in chosen]))
+
+
+def _named(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
+    """Return the live worker of that name or, if none has it, of that id."""
+    found = [row for row in rows if row.name == name] or [r for r in rows if str(r.id) == name]
+    here = [row for row in found if holds(row)]
+    if len(here) == 1:
+        return here[0]
+    if here:
+        ids = ", ".join(f"{row.id} (host {row.host}, pid {row.pid})" for row in here)
+        raise CannotDrain(f"{len(here)} workers are called {name}: give one of the ids {ids}")
+    if found:
+        raise CannotDrain(f"worker {name} is gone already: it is {found[-1].status.value}")
+    raise CannotDrain(f"there is no worker {name}: see `outlast workers`")
+
+
+async def follow_drain(store: Store, worker_ids: Collection[int]) -> AsyncIterator[WorkerRow]:
+    """Yield each worker when it is first seen, and when its status or its number of jobs has
+    changed, until all have left or were lost."""
+    told: dict[int, tuple[WorkerStatus, int]] = {}
+    left = set(worker_ids)
+    while left:
+        rows = [row for row in await store.inspector.workers() if row.id in left]
+        for row in rows:
+            if told.get(row.id) != (standing := (row.status, row.running)):
+                told[row.id] = standing
+                yield row
+        left = {row.id for row in rows if holds(row)}
+        await asyncio.sleep(LOOK_SECONDS if left else 0)
+
+
+async def raise_tokens(store: Store, now: float) -> RaisedTokens:
+    """Lift the tokens above any that was given out in the time that a backup does not know.
+
+    A fixed step is too small for a busy store with a backup of yesterday. Microseconds since
+    1970 are above all that a store can have drawn since then, and above the last such lift.
+    """
+    highest = await store.inspector.highest_token()
+    above = max(highest + TOKEN_STEP, int(now * 1_000_000))
+    await store.raise_tokens(above)
+    return RaisedTokens(above, highest)

@@ -1,0 +1,50 @@
+"""Reads the facts of a store that the checks look at, as far as the store lets itself be read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from outlast.clock import SYSTEM
+from outlast.errors import NotPermitted, SchemaMismatch, StoreError, text_of
+from outlast.insight.queries import read_workers
+from outlast.model.job import State
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
+
+DEAD_LOOKED_AT = 50  # jobs that died last
+
+
+async def gather(store: Store, check_exists: Callable[[Store], Awaitable[None]]) -> dict[str, Any]:
+    """Open the store and return fields of ``Facts``: what could be read, and what was in the way.
+
+    ``check_exists`` raises where there is no store: to open one would make it.
+    """
+    seen: dict[str, Any] = {}
+    try:
+        await check_exists(store)
+        await _read(store, seen)
+    except SchemaMismatch as error:
+        seen["mismatch"] = text_of(error)
+    except NotPermitted as error:
+        seen["denied"] = text_of(error)
+    except StoreError as error:
+        seen["error"] = text_of(error)
+    return seen
+
+
+async def _read(store: Store, seen: dict[str, Any]) -> None:
+    await _read_environment(store, seen)
+    await store.open()
+    seen["workers"] = await read_workers(store)
+    seen["held"] = await store.inspector.held()
+    seen["statistics"] = await store.inspector.statistics()
+    died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
+    seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
+
+
+async def _read_environment(store: Store, seen: dict[str, Any]) -> None:
+    """Read the environment, whose clock is compared with ours at that moment: half-way through."""
+    before = SYSTEM.wall()
+    seen["environment"] = await store.inspector.environment()
+    seen["asked_at"] = (before + SYSTEM.wall()) / 2
