@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from enum import StrEnum
+from enum import Enum, StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -16,7 +19,12 @@ TEXT_MAX = 16_384  # characters of a traceback or of the stacks
 LINE_MAX = 2_000  # characters of a message or of one line of output
 OUTPUT_LINES_MAX = 50
 NEIGHBOURS_MAX = 50
+ITEMS_MAX = 50  # of any other list
 REDACTED = "[redacted]"
+
+
+C = TypeVar("C", bound="Crash")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class CrashKind(StrEnum):
@@ -62,6 +70,21 @@ def charge_of(kind: CrashKind) -> Charge:
     if kind is CrashKind.UNDECODABLE:
         return Charge.NONE
     return Charge.LOSS if kind in _LOSSES else Charge.FAILURE
+
+
+class Kept(NamedTuple):
+    """How a field of a report is kept, where the defaults are not right for it.
+
+    Attributes:
+        characters: of a text, or of each text of a list.
+        items: of a list; ``last``: those at its end, not at its beginning.
+        own: the text is by Outlast or by who runs it, not by user code, and is not redacted.
+    """
+
+    characters: int = LINE_MAX
+    items: int = ITEMS_MAX
+    last: bool = False
+    own: bool = False
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -134,6 +157,23 @@ class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     outlast: str | None = None
 
 
+# What is done to a field of a report before it is stored follows from its type: a text is bounded,
+# sanitised and redacted, a list is bounded. A type that has no rule is refused (_edit_of). Here is
+# only which fields are kept in another way than that.
+_OWN = Kept(own=True)
+_TEXT = Kept(characters=TEXT_MAX)
+_KEPT: dict[type, dict[str, Kept]] = {
+    Crash: {
+        "traceback": _TEXT,
+        "stacks": _TEXT,
+        "output": Kept(items=OUTPUT_LINES_MAX, last=True),
+        "neighbours": Kept(items=NEIGHBOURS_MAX),
+        **dict.fromkeys(["signal", "worker", "host", "release", "python", "outlast"], _OWN),
+    },
+    MemoryEvidence: {"source": _OWN, "cgroup": _OWN},
+}
+
+
 def clean(text: str, limit: int = LINE_MAX) -> str:
     """Return ``text`` without NULs and lone surrogates, cut in its middle to ``limit``."""
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
@@ -143,28 +183,9 @@ def clean(text: str, limit: int = LINE_MAX) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def _clean_or_none(text: str | None, limit: int = LINE_MAX) -> str | None:
-    return None if text is None else clean(text, limit)
-
-
-def bounded(crash: Crash) -> Crash:
-    """Return the report with every text sanitised and every list within its limit."""
-    return msgspec.structs.replace(
-        crash,
-        message=clean(crash.message),
-        exception=_clean_or_none(crash.exception),
-        traceback=_clean_or_none(crash.traceback, TEXT_MAX),
-        signal=_clean_or_none(crash.signal),
-        stacks=_clean_or_none(crash.stacks, TEXT_MAX),
-        output=[clean(line) for line in crash.output[-OUTPUT_LINES_MAX:]],
-        progress=None if crash.progress is None else _bounded(crash.progress),
-        neighbours=crash.neighbours[:NEIGHBOURS_MAX],
-        worker=_clean_or_none(crash.worker),
-        host=_clean_or_none(crash.host),
-        release=_clean_or_none(crash.release),
-        python=_clean_or_none(crash.python),
-        outlast=_clean_or_none(crash.outlast),
-    )
+def bounded(crash: C) -> C:
+    """Return the report with every text sanitised and every text and list within its limit."""
+    return _edited(crash, lambda text, kept: clean(text, kept.characters))
 
 
 def hiding(patterns: Sequence[str]) -> Callable[[str], str]:
@@ -179,19 +200,54 @@ def hiding(patterns: Sequence[str]) -> Callable[[str], str]:
     return hide
 
 
-def redacted(crash: Crash, hide: Callable[[str], str]) -> Crash:
-    """Return the report with ``hide`` applied to every text that user code may have written."""
-    return msgspec.structs.replace(
-        crash,
-        message=hide(crash.message),
-        exception=crash.exception and hide(crash.exception),
-        traceback=crash.traceback and hide(crash.traceback),
-        stacks=crash.stacks and hide(crash.stacks),
-        output=[hide(line) for line in crash.output],
-    )
+def redacted(crash: C, hide: Callable[[str], str]) -> C:
+    """Return the report with ``hide`` applied to every text that user code may have written, and
+    every list within its limit."""
+    return _edited(crash, lambda text, kept: text if kept.own else hide(text))
 
 
-def _bounded(progress: Progress) -> Progress:
-    return msgspec.structs.replace(
-        progress, stage=_clean_or_none(progress.stage), message=_clean_or_none(progress.message)
-    )
+Change = Callable[[str, Kept], str]
+Edit = Callable[[Any, Change], Any]
+
+
+def _edited(struct: S, change: Change) -> S:
+    """Return the struct with each text in it changed, and each list within its limit."""
+    edits = _edits_of(type(struct))
+    changed = {name: edit(getattr(struct, name), change) for name, edit in edits.items()}
+    return msgspec.structs.replace(struct, **changed)
+
+
+@cache
+def _edits_of(kind: type[msgspec.Struct]) -> dict[str, Edit]:
+    """Return the edit of each field of a struct. Raises TypeError for a type without a rule."""
+    hints = get_type_hints(kind)
+    kept = {name: how for base in kind.__mro__ for name, how in _KEPT.get(base, {}).items()}
+    return {name: _edit_of(hints[name], kept.get(name, Kept())) for name in kind.__struct_fields__}
+
+
+def _edit_of(hint: Any, kept: Kept) -> Edit:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in {Union, UnionType} and set(arguments) == {arguments[0], NoneType}:
+        return _unless_none(_edit_of(arguments[0], kept))
+    if origin is list:
+        return _of_list(_edit_of(arguments[0], kept), kept)
+    if hint is str:
+        return lambda text, change: change(text, kept)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        _edits_of(hint)  # raises what it has to raise now
+        return _edited
+    if isinstance(hint, type) and issubclass(hint, (int, float, Enum)):
+        return lambda value, _: value
+    raise TypeError(f"no rule says how {hint} is bounded and redacted in a report")
+
+
+def _unless_none(edit: Edit) -> Edit:
+    return lambda value, change: None if value is None else edit(value, change)
+
+
+def _of_list(edit: Edit, kept: Kept) -> Edit:
+    part = slice(-kept.items, None) if kept.last else slice(kept.items)
+    return lambda values, change: [edit(value, change) for value in values[part]]
+
+
+_edits_of(Crash)  # a field whose type has no rule is refused at import, not at a death

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.model.crash import (
+    ITEMS_MAX,
     LINE_MAX,
     NEIGHBOURS_MAX,
     OUTPUT_LINES_MAX,
@@ -15,10 +18,13 @@ from outlast.model.crash import (
     Charge,
     Crash,
     CrashKind,
+    MemoryEvidence,
     Progress,
     bounded,
     charge_of,
     clean,
+    hiding,
+    redacted,
 )
 
 texts = st.text("ab\n\x00\ud800\udfff\x1bé😀", max_size=12)
@@ -79,6 +85,7 @@ crashes = st.builds(
     stacks=optional,
     output=st.builds(list.__mul__, st.lists(long_texts, max_size=3), st.sampled_from([1, 30])),
     progress=st.none() | st.builds(Progress, stage=optional, message=optional),
+    memory=st.none() | st.builds(MemoryEvidence, source=long_texts, cgroup=optional),
     neighbours=st.sampled_from([[], [1, 2], list(range(1_000))]),
     worker=optional,
     host=optional,
@@ -90,7 +97,8 @@ crashes = st.builds(
 def texts_of(crash: Crash) -> list[str]:
     plain = msgspec.to_builtins(crash)
     found = [value for value in plain.values() if isinstance(value, str)]
-    found += [value for value in plain.get("progress", {}).values() if isinstance(value, str)]
+    for part in ("progress", "memory"):
+        found += [value for value in plain.get(part, {}).values() if isinstance(value, str)]
     return found + list(plain.get("output", []))
 
 
@@ -114,6 +122,77 @@ def test_bounding_twice_changes_nothing_more(crash):
 def test_the_last_lines_of_output_are_kept():
     report = bounded(Crash(kind=CrashKind.EXITED, output=[str(n) for n in range(80)]))
     assert report.output == [str(n) for n in range(30, 80)]
+
+
+class Note(msgspec.Struct, frozen=True):
+    text: str
+
+
+class LaterCrash(Crash, frozen=True, kw_only=True):
+    """A report of a later release: the cleaning knows its new fields by their types alone."""
+
+    comment: str = ""
+    advice: str | None = None
+    lines: list[str] = []
+    note: Note | None = None
+    notes: list[Note] = []
+
+
+LATER = LaterCrash(
+    kind=CrashKind.ERROR,
+    comment="token=1\x00" * 10_000,
+    advice="token=1\ud800" * 10_000,
+    lines=["token=1\x00" * 10_000] * 1_000,
+    note=Note("token=1\x00" * 10_000),
+    notes=[Note("token=1\x00" * 10_000)] * 1_000,
+)
+
+
+def texts_of_later(crash: LaterCrash) -> list[str]:
+    assert crash.advice is not None
+    assert crash.note is not None
+    notes = [crash.note, *crash.notes]
+    return [crash.comment, crash.advice, *crash.lines, *(note.text for note in notes)]
+
+
+def test_a_new_field_of_a_report_is_bounded():
+    report = bounded(LATER)
+    assert all(len(text) <= LINE_MAX for text in texts_of_later(report))
+    assert all(storable(text) for text in texts_of_later(report))
+    assert (len(report.lines), len(report.notes)) == (ITEMS_MAX, ITEMS_MAX)
+
+
+def test_a_new_field_of_a_report_is_redacted():
+    report = redacted(LATER, hiding([r"token=\S"]))
+    assert not any("token" in text for text in texts_of_later(report))
+    assert all("[redacted]" in text for text in texts_of_later(report))
+
+
+def test_a_new_field_of_a_type_without_a_rule_is_refused():
+    class Odd(Crash, frozen=True, kw_only=True):
+        environment: dict[str, str] = {}
+
+    with pytest.raises(TypeError, match="no rule"):
+        bounded(Odd(kind=CrashKind.ERROR, environment={"token": "1"}))
+
+
+def test_what_user_code_has_not_written_is_not_redacted():
+    values: dict[str, Any] = dict.fromkeys(
+        ["worker", "host", "release", "python", "outlast", "signal"], "a"
+    )
+    written = Crash(
+        kind=CrashKind.ERROR,
+        message="a",
+        exception="a",
+        traceback="a",
+        stacks="a",
+        output=["a"],
+        progress=Progress(stage="a", message="a"),
+        **values,
+    )
+    report = redacted(written, hiding(["a"]))
+    assert {getattr(report, name) for name in values} == {"a"}
+    assert texts_of(report).count("[redacted]") == 7
 
 
 # -------------------------------------------------------------------------------- charges
