@@ -26,7 +26,6 @@ from outlast.wakeup import postgres as postgres_wakeup
 from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 from tests.pgbouncer import PgBouncerServer
-from tests.postgres.kit import blocked
 from tests.unit.worker.worker_kit import heard_fields
 
 
@@ -72,22 +71,6 @@ async def test_a_statement_that_takes_too_long_is_unavailable(
             await hasty.observe()
     assert (await hasty.observe()).workers == []
     await hasty.close()
-
-
-async def test_the_highest_token_may_take_longer_than_any_other_statement(
-    pg_url: str, session: Any, watcher: Any
-) -> None:
-    hasty, other = (PostgresStore(pg_url, statement_timeout=1.0) for _ in range(2))
-    async with session.transaction():
-        await session.execute("LOCK TABLE outlast_jobs")
-        patient = asyncio.create_task(hasty.inspector.highest_token())
-        await blocked(watcher)
-        with pytest.raises(StoreUnavailable):  # begun later: the time of both is over
-            await other.inspector.counts()
-        assert not patient.done()
-    assert await patient == 0
-    await hasty.close()
-    await other.close()
 
 
 async def test_a_look_tells_when_a_job_that_is_in_no_line_falls_due(

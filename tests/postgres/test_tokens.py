@@ -105,3 +105,19 @@ async def test_of_several_that_come_after_a_crash_one_draws_the_incarnation(
     assert token > jumped if breaks_off else token == jumped + 1
     for each in others:
         await each.close()
+
+
+async def test_the_highest_token_may_take_longer_than_any_other_statement(
+    pg_url: str, session: Any, watcher: Any
+) -> None:
+    hasty, other = (PostgresStore(pg_url, statement_timeout=1.0) for _ in range(2))
+    async with session.transaction():
+        await session.execute("LOCK TABLE outlast_jobs")
+        patient = asyncio.create_task(hasty.inspector.highest_token())
+        await blocked(watcher)
+        with pytest.raises(StoreUnavailable):  # begun later: the time of both is over
+            await other.inspector.counts()
+        assert not patient.done()
+    assert await patient == 0
+    await hasty.close()
+    await other.close()
