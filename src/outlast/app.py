@@ -62,8 +62,8 @@ class TaskDecorator(Protocol):
 class App:
     """The tasks of one application, and the store where its jobs live.
 
-    Making one connects to nothing: the store is opened at first use, for each process and event
-    loop its own, and made if it does not exist yet.
+    Making one connects to nothing: the store is opened at first use, once for each process and
+    event loop, and created if it does not exist yet.
 
     Attributes:
         tasks: the registered tasks by name.
@@ -91,7 +91,7 @@ class App:
             url: ``sqlite:///jobs.db`` or ``postgresql://user@host/database``; default
                 ``$OUTLAST_URL``, else ``sqlite:///outlast.db``.
             wakeup: ``nats://host`` or ``amqp://host``: a messenger that tells workers of new
-                jobs, instead of NOTIFY; default ``$OUTLAST_WAKEUP``, else the store's own way.
+                jobs, instead of NOTIFY; default ``$OUTLAST_WAKEUP``, else the store's own wake-ups.
             notify: whether enqueuing wakes idle workers at once (PostgreSQL's NOTIFY).
             max_payload: bytes of JSON that arguments, a result or a checkpoint may have.
 
@@ -121,7 +121,8 @@ class App:
 
     @property
     def wakeup(self) -> str | None:
-        """The messenger's URL: as given, else of ``$OUTLAST_WAKEUP``; None: the store's own way."""
+        """The messenger's URL: as given, else ``$OUTLAST_WAKEUP``; None: the store's own
+        wake-ups."""
         return resolve_wakeup(self.stores.wakeup)
 
     @overload
@@ -166,10 +167,10 @@ class App:
             stall_timeout: seconds that an attempt may go without ``report`` or ``save``.
             unresponsive_timeout: seconds that an attempt may keep the event loop of its runner
                 from turning, by a blocking call in an ``async def`` or by C code.
-            cancel_grace: seconds between the wish that an attempt stops and the kill of its
+            cancel_grace: seconds between the request to stop an attempt and the kill of its
                 runner. Raise it for tasks with a long clean-up.
             keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
-                its lease. For work that does no harm when it is done twice at the same time.
+                its lease. For work that may be done twice at the same time.
             priority: -100 to 100, larger first.
             aliases: further names that jobs may call it by.
             own_runner: whether an attempt has its runner process to itself; None: yes for a
@@ -210,7 +211,7 @@ class App:
         return task
 
     def lifespan(self, fn: F) -> F:
-        """Run ``fn`` once per runner, round all its attempts: engines, models, clients.
+        """Run ``fn`` once per runner, around all its attempts: engines, models, clients.
 
         A generator function (``async def`` or ``def``) that yields once, taking the app or
         nothing. What it yields is ``attempt.resources``. ConfigError if there is one already.
@@ -223,12 +224,12 @@ class App:
         return fn
 
     def around(self, fn: F) -> F:
-        """Run ``fn`` round each attempt: a Flask context, a Sentry scope, a tenant's schema.
+        """Run ``fn`` around each attempt: a Flask context, a Sentry scope, a tenant's schema.
 
         A generator function (``async def`` or ``def``) that yields once, taking the attempt.
         Several are entered in the order in which they were registered, the first outermost.
-        An ``async def``, and all round an async task, run in the runner's event loop; a plain
-        ``def`` round a plain task runs in the thread of that task, inside of the others.
+        An ``async def``, and all around an async task, run in the runner's event loop; a plain
+        ``def`` around a plain task runs in the thread of that task, inside of the others.
         """
         enter = _context_maker(fn, "around")
         _takes(fn, "around", "the attempt", least=1)
@@ -295,10 +296,10 @@ class App:
     requeue_sync = blocking(requeue)
 
     def worker(self, **settings: Unpack[WorkerOptions]) -> AbstractAsyncContextManager[Any]:
-        """Return an ``async with`` block in which this very process works on jobs.
+        """Return an ``async with`` block in which this process works on jobs.
 
         Takes the settings of ``WorkerSettings``, such as ``queues=[…]``. It
-        can neither kill nor isolate a task: see ``outlast worker`` for what can.
+        can neither kill nor isolate a task; ``outlast worker`` can.
         """
         from outlast.worker.in_process import embedded
 

@@ -144,7 +144,7 @@ class Attempt:
     def checkpoint(self) -> Any:
         """What was last saved durably, by this attempt or an earlier one, as plain JSON; or None.
 
-        Each look gives a fresh copy.
+        Each access returns a fresh copy.
         """
         text = self._checkpoint
         return None if text is None else from_json("the checkpoint", text)
@@ -159,7 +159,7 @@ class Attempt:
         """Whether this attempt is asked to stop; ``stop_reason`` says why.
 
         A task that has seen that and then returns is *not* finished: it ends as if it had called
-        ``check``. If its work is whole all the same, it says so with ``finish``.
+        ``check``. If its work is complete nevertheless, it says so with ``finish``.
         """
         return self.stop_reason is not None
 
@@ -180,7 +180,7 @@ class Attempt:
             raise Stopped(f"asked to stop: {reason}")
 
     def finish(self, result: R) -> R:
-        """Say that the work is whole, though this attempt may have been asked to stop; return
+        """Say that the work is complete, though this attempt may have been asked to stop; return
         ``result``, to be returned by the task: ``return attempt.finish(result)``."""
         self._finished = True
         return result

@@ -143,7 +143,7 @@ class Verdict(BaseException):
 
 
 class Snooze(Verdict):
-    """Run me again in ``seconds``, free of charge."""
+    """Run me again in ``seconds``, uncharged."""
 
     seconds: float
 

@@ -90,7 +90,7 @@ class Job(Generic[R]):
         return f"<Job {self.id}: {self.task}{state}>"
 
     async def refresh(self) -> JobRow:
-        """Look again; return (and keep as ``row``) what the store says. JobNotFound if gone."""
+        """Read the job again; return it and keep it as ``row``. JobNotFound if it is gone."""
         await self._stores.ask(self._look)
         assert self.row is not None
         return self.row
@@ -98,7 +98,7 @@ class Job(Generic[R]):
     refresh_sync = blocking(refresh)
 
     async def status(self) -> str:
-        """Look again; return the phase for people: ``queued``, ``scheduled``, ``retrying``,
+        """Read the job again; return the phase for people: ``queued``, ``scheduled``, ``retrying``,
         ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows the task, or has
         the tags that it requires), ``running``, ``completed``, ``dead`` or ``cancelled``."""
 

@@ -156,7 +156,7 @@ class BoundTask(Generic[P, R]):
 
 
 class Task(BoundTask[P, R]):
-    """A function that jobs call by name. Calling the task calls the function, here and now.
+    """A function that jobs call by name. Calling the task calls the function directly.
 
     Attributes:
         name: what jobs call it.
@@ -195,7 +195,7 @@ class Task(BoundTask[P, R]):
         super().__init__(self, options.placement())
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call the function, here and now, without any queue."""
+        """Call the function directly, without any queue."""
         return self.fn(*args, **kwargs)
 
     def __repr__(self) -> str:
