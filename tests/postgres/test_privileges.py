@@ -174,6 +174,8 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.job(job_id)
     await inspector.jobs(JobFilter())
     await inspector.attempts(job_id)
+    await inspector.last_attempts(JobFilter())
+    await inspector.highest_token()
     await inspector.workers()
     await inspector.refusals()
     await inspector.place(job_id)

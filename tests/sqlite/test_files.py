@@ -371,6 +371,7 @@ async def test_a_read_only_file_is_said(path: Path, url: str) -> None:
         ("sqlite://jobs.db", "sqlite:///jobs.db"),
         ("sqlite:///:memory:", "in memory"),
         ("sqlite:///", "names no file"),
+        ("sqlite:////", "names no file"),
         ("sqlite:///\ud8ff", "names no file"),
         ("sqlite:///~no-such-user/x.db", "names no home directory"),
         ("sqlite:///a.db?cache=shared", "unsafe_filesystem=1"),

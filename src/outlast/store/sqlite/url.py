@@ -38,7 +38,10 @@ def parse(url: str) -> SqliteLocation:
         path = Path(unquote(text)).expanduser()
     except RuntimeError:  # of a user that is not there
         raise ConfigError(f"{redacted(url)!r} names no home directory") from None
-    return SqliteLocation(Path(os.path.abspath(path)), _unsafe(url, query))
+    absolute = Path(os.path.abspath(path))
+    if not absolute.name:  # the root
+        raise ConfigError(f"{redacted(url)!r} names no file: write sqlite:////var/lib/jobs.db")
+    return SqliteLocation(absolute, _unsafe(url, query))
 
 
 def _refuse_memory(url: str, text: str, query: str) -> None:
