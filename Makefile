@@ -19,7 +19,7 @@ DEBIAN := pgbouncer rabbitmq-server
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 # What pip would do with one processor. Some packages hold files that are no Python of this version.
 BYTES  := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
-CODE   := $(wildcard src tests bench examples tools)
+CODE   := $(wildcard src tests harness bench examples tools)
 
 .PHONY: help
 help: ## show this list

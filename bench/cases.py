@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from bench import tasks
-from tests.crash.harness import ROOT, Scene, WorkerProcess, boot
-from tests.crash.proxy import Proxy, proxied
+from harness.proxy import Proxy, proxied
+from harness.scene import ROOT, Scene, WorkerProcess, boot
 
 BOTH = ("sqlite", "postgres")
 POSTGRES = ("postgres",)
@@ -76,10 +76,7 @@ async def another(stage: Scene, *options: str) -> WorkerProcess:
 
 def own_run_dir(stage: Scene) -> dict[str, str]:
     """Give each worker a directory of its own for its lock file (on PostgreSQL)."""
-    return {
-        "OUTLAST_TEST_APP": "bench.tasks:app",
-        "OUTLAST_RUN_DIR": str(stage.folder / f"run-{len(stage.workers)}"),
-    }
+    return {"OUTLAST_RUN_DIR": str(stage.folder / f"run-{len(stage.workers)}")}
 
 
 def hide_lock_files(stage: Scene) -> None:

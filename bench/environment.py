@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from bench.contenders import POSTGRES, REDIS, SQLITE, Entry
-from tests.servers import PostgresServer, free_port
+from harness.servers import PostgresServer, free_port
 
 ROOT = Path(__file__).parents[1]
 REQUIREMENTS = ROOT / "bench" / "requirements"

@@ -21,11 +21,11 @@ from pathlib import Path
 import msgspec
 
 from bench.faults import FAULTS, Fault, Ground, faked, no_faked_leftovers, write_offset
-from bench.kit import Row, announce, keep, table, why
+from bench.kit import APP, Row, announce, keep, table, why
 from bench.load import REST_SECONDS, WORKERS, Count, Load, all_ended, count
-from tests.crash.harness import scene
-from tests.crash.proxy import proxied
-from tests.servers import PostgresServer
+from harness.proxy import proxied
+from harness.scene import scene
+from harness.servers import PostgresServer
 
 SETUP_SECONDS = 30.0  # of a line, beside the fault itself
 LEAD_SECONDS, AFTER_SECONDS = 2.0, 8.0  # of load before and after the fault
@@ -97,7 +97,8 @@ async def prepared(fault: Fault, kind: str) -> AsyncIterator[Ground]:
         clock = folder / "clock"
         write_offset(clock, 0)
         if kind == "sqlite":
-            stage = await stack.enter_async_context(scene(f"sqlite:///{folder}/bench.db", folder))
+            file = f"sqlite:///{folder}/bench.db"
+            stage = await stack.enter_async_context(scene(file, folder, app=APP))
             yield Ground(stage=stage, clock=clock)
             return
         env = faked(clock) if fault.faked == "server" else {}
@@ -108,7 +109,7 @@ async def prepared(fault: Fault, kind: str) -> AsyncIterator[Ground]:
             await in_step(server)
         if fault.proxied:
             proxy, url = await stack.enter_async_context(proxied(url))
-        stage = await stack.enter_async_context(scene(url, folder))
+        stage = await stack.enter_async_context(scene(url, folder, app=APP))
         yield Ground(stage=stage, clock=clock, server=server, standby=standby, proxy=proxy)
 
 
@@ -126,9 +127,7 @@ async def measure(fault: Fault, kind: str, line: Line) -> None:
     async with prepared(fault, kind) as ground:
         stage = ground.stage
         line.proof = ground.proof
-        env = {"OUTLAST_TEST_APP": "bench.tasks:app"}
-        if fault.faked == "workers":
-            env |= faked(ground.clock)
+        env = faked(ground.clock) if fault.faked == "workers" else {}
         for _ in range(WORKERS):
             await stage.worker(env=env)
         load = Load(stage)

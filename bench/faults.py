@@ -20,9 +20,9 @@ from pathlib import Path
 import asyncpg
 import msgspec
 
-from tests.crash.harness import Scene
-from tests.crash.proxy import Proxy
-from tests.servers import PostgresServer
+from harness.proxy import Proxy
+from harness.scene import Scene
+from harness.servers import PostgresServer
 
 BOTH = ("sqlite", "postgres")
 SQLITE, POSTGRES = ("sqlite",), ("postgres",)

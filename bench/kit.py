@@ -18,12 +18,13 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from tests.servers import PostgresServer
+from harness.servers import PostgresServer
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 PARTIAL = ROOT / ".bench" / "results"
 PAGE = ROOT / "docs" / "recovery.md"
+APP = "bench.tasks:app"
 WIDTH = 120
 Row = Sequence[str]
 _numbers = iter(range(1, 1_000_000))

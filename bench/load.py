@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from bench import tasks
+from harness.scene import ROOT, Scene, boot
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED, State
 from outlast.store.rows import AttemptRow, JobFilter, StoredJob, WorkerStatus
 from outlast.store.values import NewJob
-from tests.crash.harness import ROOT, Scene, boot
 
 WORKERS = 3
 PACE = 0.25  # seconds between two short jobs

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 import msgspec
 
 from bench.cases import CASES, Case, Seen
-from bench.kit import Row, announce, fresh, keep, server, table, why
-from tests.crash.harness import scene
-from tests.servers import PostgresServer
+from bench.kit import APP, Row, announce, fresh, keep, server, table, why
+from harness.scene import scene
+from harness.servers import PostgresServer
 
 PATIENCE = 120.0  # seconds on top of the longest wait of a round, until it is given up
 
@@ -89,7 +89,7 @@ def spread(values: list[float]) -> tuple[str, str]:
 async def once(case: Case, kind: str, postgres: PostgresServer) -> Seen:
     """Play one round of a case on a fresh store."""
     with fresh(kind, postgres) as (url, folder):
-        async with asyncio.timeout(case.seconds + PATIENCE), scene(url, folder) as stage:
+        async with asyncio.timeout(case.seconds + PATIENCE), scene(url, folder, app=APP) as stage:
             return await case.play(stage)
 
 

@@ -1,4 +1,4 @@
-"""The tasks of the benchmarks. Each attempt writes to the journal (tests/crash/tasks.py)."""
+"""The tasks of the benchmarks. Each attempt writes to the journal (harness/journal.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 
 import outlast
-from tests.crash.tasks import begin, note
+from harness.journal import begin, note
 
 app = outlast.App()
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import outlast
 from bench.kit import keep, markdown, tell
+from harness import nats_server, rabbit_server
+from harness.servers import PostgresServer
 from outlast.events import subscribe
-from tests import nats_server, rabbit_server
-from tests.servers import PostgresServer
 
 KINDS = ("polling", "notify", "nats", "amqp")
 CREWS = (1, 10, 50)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
+from harness.servers import PostgresMissing, PostgresServer
 from tests.databases import Databases
-from tests.pgbouncer import PgBouncerMissing, PgBouncerServer
 from tests.scratch import use_memory
-from tests.servers import PostgresMissing, PostgresServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import psycopg
 
+from harness.servers import PostgresServer
 from outlast.store import open_store
-from tests.servers import PostgresServer
 
 _TEMPLATE = "outlast_template"
 _DRAWN = """UPDATE outlast_schema SET store_id = gen_random_uuid() WHERE number = 1;

@@ -15,8 +15,8 @@ import nats
 import outlast as library
 from examples.analysis_service.app import analyze, app
 from examples.live import Crew, at, outlast, until
-from tests.nats_server import NatsServer
-from tests.servers import PostgresServer
+from harness.nats_server import NatsServer
+from harness.servers import PostgresServer
 
 COMMITS, DUPLICATES = 40, 100
 WATCHED = """worker_registered wakeup_ready attempt_started attempt_stopping attempt_ended

@@ -10,8 +10,8 @@ from typing import Any
 from examples.automation_registry.app import app, describe, print_out, screenshot
 from examples.automation_registry.monitor import Monitor
 from examples.live import PATIENCE, Crew, outlast, until
-from tests.rabbit_server import RabbitServer, missing
-from tests.servers import PostgresServer
+from harness.rabbit_server import RabbitServer, missing
+from harness.servers import PostgresServer
 
 TAGS = {"web-1": "browser", "web-2": "browser", "web-3": "browser", "art-1": "gpu", "art-2": "gpu"}
 NEEDS = {"screenshot": "browser", "describe": "gpu"}

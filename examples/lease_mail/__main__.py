@@ -16,8 +16,8 @@ import asyncpg
 
 import outlast
 from examples.lease_mail.app import SERVER, app, send
-from tests.crash.proxy import proxied
-from tests.servers import PostgresServer
+from harness.proxy import proxied
+from harness.servers import PostgresServer
 
 OUTLAST = [sys.executable, "-m", "outlast"]
 LEASE = 6.0

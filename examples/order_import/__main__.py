@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 import outlast
 from examples.order_import.app import Base, Order, app, connect, import_file, reserve, year_report
-from tests.servers import PostgresServer
+from harness.servers import PostgresServer
 
 LEASE, PARTS = 5, 32  # the report takes PARTS / 2 seconds, so several leases
 LINES = [(number, number * 100) for number in range(1, 101)]

@@ -11,7 +11,7 @@ from bench import false_alarms, kit, recovery
 from bench.cases import CASES, Case, Seen
 from bench.faults import FAULTS
 from bench.load import Count
-from tests.servers import PostgresServer
+from harness.servers import PostgresServer
 
 SEEN = Seen(start=0.1, noticed=0.05, cause="signalled: SIGKILL", gone=True)
 

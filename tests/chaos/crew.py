@@ -10,7 +10,7 @@ import signal
 
 import psutil
 
-from tests.crash.harness import Scene, WorkerProcess
+from harness.scene import Scene, WorkerProcess
 
 HEARTBEAT, LEASE = 1.0, 6.0
 STORE_AWAY = 3  # the exit code of a worker that cannot use its store

@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 import msgspec
 import psutil
 
+from harness.nats_server import NatsServer
+from harness.proxy import Proxy
+from harness.scene import Scene, boot
+from harness.servers import PostgresServer
 from tests.chaos.crew import Crew, Member
 from tests.chaos.disk import Disk
-from tests.crash.harness import Scene, boot
-from tests.crash.proxy import Proxy
-from tests.nats_server import NatsServer
-from tests.servers import PostgresServer
 
 CALM = 0.25  # of the phases
 PHASE_SECONDS = (3.0, 10.0)

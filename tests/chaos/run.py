@@ -21,6 +21,10 @@ import asyncpg
 import msgspec
 import psutil
 
+from harness.nats_server import NatsServer
+from harness.proxy import Proxy, proxied
+from harness.scene import ROOT, Scene
+from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED
 from outlast.store import open_store
@@ -30,11 +34,7 @@ from tests.chaos.disk import Disk
 from tests.chaos.enqueuer import BRAKE
 from tests.chaos.nemesis import Ground, Nemesis
 from tests.chaos.verdict import Verdict, verdict_of
-from tests.crash.harness import ROOT, Scene
 from tests.crash.payments import EFFECTS
-from tests.crash.proxy import Proxy, proxied
-from tests.nats_server import NatsServer
-from tests.servers import PostgresServer
 
 MARK = "OUTLAST_CHAOS"  # in the environment of all that is started
 WAKEUP = "OUTLAST_TEST_WAKEUP"  # the same, for the applications' wakeup=
@@ -115,7 +115,7 @@ class Chaos:
             await store.open()
             stack.push_async_callback(store.close)
             await self._prepare(url)
-            scene = Scene(url, plan.folder, store)
+            scene = Scene(url, plan.folder, store, app="tests.chaos.tasks:app")
             proxies: list[Proxy] = []
             members = []
             for number in range(plan.workers + 1):  # the last one is for the enqueuers

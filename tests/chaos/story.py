@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.scene import boot
 from tests.chaos.verdict import lines_of
-from tests.crash.harness import boot
 
 LAST = 60  # events that a failure shows
 WIDTH = 300

@@ -15,8 +15,8 @@ import time
 from typing import Any
 
 import outlast
+from harness.journal import note
 from tests.crash.payments import transaction, write
-from tests.crash.tasks import note
 
 WAKEUP = os.environ.get("OUTLAST_TEST_WAKEUP")
 MORE: dict[str, Any] = {"wakeup": WAKEUP} if WAKEUP else {}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness.scene import boot
 from outlast.model.job import Policy, State
 from outlast.store.rows import StoredJob
 from tests.chaos import judge
@@ -21,7 +22,6 @@ from tests.chaos.nemesis import phases
 from tests.chaos.run import Plan
 from tests.chaos.story import LAST
 from tests.chaos.summary import how_to_go_on
-from tests.crash.harness import boot
 
 
 def job(job_id: int = 1, token: int = 7, **changed: Any) -> StoredJob:

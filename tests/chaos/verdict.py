@@ -18,10 +18,10 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from harness.scene import ROOT, Scene, boot
 from outlast.store.rows import JobFilter, StoredJob
 from tests.chaos import judge
 from tests.chaos.nemesis import Ground, Nemesis
-from tests.crash.harness import ROOT, Scene, boot
 
 PAGE = 500
 

@@ -11,14 +11,14 @@ from typing import Any
 import asyncpg
 import pytest
 
+from harness.pgbouncer import PgBouncerServer
+from harness.servers import PostgresServer
 from outlast.model.job import Policy
 from outlast.store import open_store
 from tests.cli.conftest import Outlast
 from tests.cli.test_reading import Filled, names
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, enqueued, job
-from tests.pgbouncer import PgBouncerServer
-from tests.servers import PostgresServer
 
 SOUND = {"fsync": "on", "full_page_writes": "on", "max_prepared_transactions": "5"}
 

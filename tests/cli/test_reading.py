@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.servers import PostgresServer
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store import open_store
 from outlast.store.values import NewJob
 from tests.cli.conftest import Outlast, environment
 from tests.conformance.kit import Hands, ended, enqueued, job, new_worker
-from tests.servers import PostgresServer
 
 Filled = tuple[str, dict[str, int]]
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
+from harness.servers import PostgresServer
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ENDED, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
@@ -27,7 +28,6 @@ from outlast.store import open_store
 from outlast.store.values import Answer, Cancelled, ClaimRequest, NewJob, Orphan, Requeued, Save
 from tests.conformance.differential_kit import POLICY, ModelAttempt, ModelJob, Side
 from tests.conformance.kit import TASK, new_worker, no_dice
-from tests.servers import PostgresServer
 
 FAR = 1_000.0
 UNFINISHED = (State.QUEUED, State.RUNNING)

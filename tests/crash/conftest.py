@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.crash.harness import Scene, scene
+from harness.scene import Scene
+from tests.crash.kit import scene, shown
 
 HERE = Path(__file__).parent
 
@@ -20,15 +22,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
+@contextlib.asynccontextmanager
+async def played(url: str, folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """Open a scene; after the test, hold it to the kinds of crash that its marker names."""
+    async with scene(url, folder) as opened:
+        yield opened
+        short = request.node.get_closest_marker("short")
+        if short is not None and short.args:
+            assert set(short.args) <= await shown(opened)
+
+
 @pytest.fixture
-async def stage(store_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+async def stage(
+    store_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Scene]:
     """A scene on each store."""
-    async with scene(store_url, tmp_path) as opened:
+    async with played(store_url, tmp_path, request) as opened:
         yield opened
 
 
 @pytest.fixture
-async def sqlite_stage(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+async def sqlite_stage(
+    sqlite_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Scene]:
     """A scene on SQLite, where the store makes no difference."""
-    async with scene(sqlite_url, tmp_path) as opened:
+    async with played(sqlite_url, tmp_path, request) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def pg_stage(
+    pg_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Scene]:
+    """A scene on PostgreSQL, for what only a server does."""
+    async with played(pg_url, tmp_path, request) as opened:
         yield opened

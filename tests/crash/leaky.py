@@ -7,7 +7,8 @@ import time
 from urllib.parse import unquote, urlsplit
 
 import outlast
-from tests.crash.tasks import ENOUGH, begin
+from harness.journal import begin
+from tests.crash.tasks import ENOUGH
 
 app = outlast.App()
 

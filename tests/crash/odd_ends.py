@@ -7,7 +7,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from tests.crash.tasks import app, note
+from harness.journal import note
+from tests.crash.tasks import app
 
 tasks = app.tasks
 

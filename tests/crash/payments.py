@@ -13,7 +13,8 @@ from typing import Any
 import asyncpg
 
 import outlast
-from tests.crash.tasks import app, begin
+from harness.journal import begin
+from tests.crash.tasks import app
 
 EFFECTS = "CREATE TABLE IF NOT EXISTS effects (job bigint, token bigint)"
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import outlast
-from tests.crash.tasks import JOURNAL, begin, note
+from harness.journal import JOURNAL, begin, note
 
 app = outlast.App()
 

@@ -7,7 +7,8 @@ import ctypes
 import time
 from pathlib import Path
 
-from tests.crash.tasks import app, begin, note
+from harness.journal import begin, note
+from tests.crash.tasks import app
 
 tasks = app.tasks
 

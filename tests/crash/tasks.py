@@ -1,14 +1,12 @@
 """Tasks with an alphabet of fates, for the tests with real processes.
 
-Each attempt writes lines to the journal (a file of small appends): who ran, when, and whether
-the processes of earlier attempts were still alive at that moment.
+Each attempt writes to the journal (harness/journal.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
-import json
 import os
 import signal
 import subprocess
@@ -18,46 +16,10 @@ import time
 from pathlib import Path
 
 import outlast
+from harness.journal import JOURNAL, begin, note
 
 app = outlast.App()
-JOURNAL = Path(os.environ.get("OUTLAST_TEST_JOURNAL", "journal"))
 ENOUGH = JOURNAL.with_suffix(".enough")  # while it is not there, counting goes on
-
-
-def note(event: str, **fields: object) -> None:
-    line = json.dumps({"event": event, "at": time.clock_gettime(time.CLOCK_BOOTTIME), **fields})
-    with JOURNAL.open("a") as journal:
-        journal.write(f"{line}\n")
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")
-
-
-def pids_of_earlier_attempts(job_id: int) -> list[int]:
-    if not JOURNAL.exists():
-        return []
-    lines = [json.loads(line) for line in JOURNAL.read_text().splitlines()]
-    return [pid for line in lines if line.get("job") == job_id for pid in line.get("pids", [])]
-
-
-def begin(*children: int) -> outlast.Attempt:
-    attempt = outlast.current()
-    earlier = pids_of_earlier_attempts(attempt.job_id)
-    note(
-        "start",
-        job=attempt.job_id,
-        token=attempt.token,
-        number=attempt.number,
-        pid=os.getpid(),
-        still_alive=[pid for pid in earlier if alive(pid)],
-        pids=[os.getpid(), *children],
-    )
-    return attempt
 
 
 @app.task

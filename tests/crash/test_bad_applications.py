@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.scene import ROOT, Scene
 from outlast.model.job import State
 from outlast.store.values import NewJob
-from tests.crash.harness import ROOT, Scene
 
 LIFE_WITH_A_THREAD = """
 import outlast, threading, time
@@ -165,7 +165,7 @@ async def test_a_job_that_nobody_knows_waits_and_slows_nobody(stage: Scene) -> N
     assert (row.state, row.attempt_count) == (State.QUEUED, 0)
 
 
-@pytest.mark.short
+@pytest.mark.short("undecodable")
 async def test_arguments_of_another_release_are_released_uncharged(stage: Scene) -> None:
     await stage.worker()
     new = NewJob(task="noop", args='{"value": 1, "of_another_release": true}')

@@ -8,12 +8,12 @@ import sys
 import asyncpg
 import pytest
 
+from harness.scene import Scene
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Orphan
 from tests.conformance.kit import reap
-from tests.crash.harness import Scene
 from tests.crash.payments import EFFECTS
 
 PATIENT = ("--heartbeat", "10", "--lease", "30")
@@ -46,6 +46,12 @@ async def effects(stage: Scene) -> list[tuple[int, int]]:
 async def shop(stage: Scene) -> Scene:
     await prepare(stage)
     return stage
+
+
+@pytest.fixture
+async def pg_shop(pg_stage: Scene) -> Scene:
+    await prepare(pg_stage)
+    return pg_stage
 
 
 async def test_work_and_completion_are_committed_together(shop: Scene) -> None:
@@ -83,6 +89,7 @@ def _lost(orphan: Orphan) -> Transition:
     return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), lambda: 0.0)
 
 
+@pytest.mark.short("completion_not_committed")
 async def test_a_commit_that_failed_and_was_swallowed_is_not_a_completion(shop: Scene) -> None:
     await shop.worker(env=PAYMENTS)
     job = await shop.enqueue("swallows_a_failed_commit")
@@ -157,12 +164,3 @@ async def test_on_sqlite_a_long_transaction_delays_outcomes_but_costs_no_lease(
     row = await sqlite_stage.ended(slow)
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
     assert {each.status for each in await sqlite_stage.store.inspector.workers()} == {"active"}
-
-
-@pytest.fixture
-async def pg_shop(pg_url: str, tmp_path: object) -> object:
-    from tests.crash.harness import scene
-
-    async with scene(pg_url, tmp_path) as opened:  # type: ignore[arg-type]
-        await prepare(opened)
-        yield opened

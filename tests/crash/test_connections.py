@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from harness.proxy import proxied
+from harness.scene import BY_LEASE, Scene, boot
+from harness.servers import PostgresServer
 from outlast.model.job import State
-from tests.crash.harness import BY_LEASE, Scene, boot, scene
-from tests.crash.proxy import proxied
-from tests.servers import PostgresServer
+from tests.crash.kit import scene
 
 SHORT = ("--heartbeat", "1", "--lease", "3")
 WAITING = """
@@ -23,12 +23,6 @@ NEW_JOB = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
 VALUES ('noop', 'default', now(), now(), '{}', nextval('outlast_position_seq'))
 """
-
-
-@pytest.fixture
-async def pg_stage(pg_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(pg_url, tmp_path) as opened:
-        yield opened
 
 
 async def test_a_claim_whose_reply_was_cut_runs_within_seconds(pg_stage: Scene) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from harness.scene import Scene
 from outlast.model.job import Policy
-from tests.crash.harness import Scene
 
 
 async def test_a_job_that_fails_for_good_is_an_error_in_the_log(sqlite_stage: Scene) -> None:

@@ -11,8 +11,8 @@ import subprocess
 import psutil
 import pytest
 
+from harness.scene import Scene
 from outlast.model.job import State
-from tests.crash.harness import Scene
 from tests.unkillable import held_at_its_exit
 
 LONG = 300  # steps of 0.02 s: more than a drain waits for

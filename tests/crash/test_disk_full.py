@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.scene import Scene
+from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from tests.chaos.disk import Disk, own_mounts
-from tests.crash.harness import Scene, scene
-from tests.servers import PostgresServer
+from tests.crash.kit import scene
 
 LARGE = "x" * 200_000
 TRIES = 1_000  # jobs of that size: more than the disk holds

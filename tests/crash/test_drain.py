@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 import outlast
+from harness.scene import Scene
 from outlast.model.job import State
 from tests.crash import tasks
-from tests.crash.harness import Scene
 
 JOBS = 100_000
 

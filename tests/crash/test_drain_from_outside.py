@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from harness.scene import DEADLINE, ROOT, Scene
 from outlast.model.job import State
-from tests.crash.harness import DEADLINE, ROOT, Scene
 
 
 async def outlast(stage: Scene, *arguments: str, until: str = "") -> tuple[int | None, str]:

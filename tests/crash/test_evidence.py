@@ -11,8 +11,8 @@ from importlib import metadata
 
 import pytest
 
+from harness.scene import Scene
 from outlast.model.crash import CrashKind, Progress
-from tests.crash.harness import Scene
 
 CHANGES = {"OUTLAST_TEST_APP": "tests.crash.changes:app"}
 

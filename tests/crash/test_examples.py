@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tests.crash.harness import ROOT
-from tests.rabbit_server import missing as rabbit_missing
+from harness.rabbit_server import missing as rabbit_missing
+from harness.scene import ROOT
 
 pytestmark = pytest.mark.xdist_group("whole machine")  # one after the other
 

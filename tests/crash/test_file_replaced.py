@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.scene import Scene
 from outlast.model.job import State
 from outlast.store import open_store
-from tests.crash.harness import Scene
 
 
-@pytest.mark.short
+@pytest.mark.short("lost_lease")
 async def test_a_worker_leaves_a_file_that_was_deleted_and_works_on_the_new_one(
     sqlite_stage: Scene,
 ) -> None:

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness.scene import ROOT, Scene
 from outlast.model.job import State
-from tests.crash.harness import ROOT, Scene
 
 PAGE = ROOT / "docs" / "getting-started.md"
 

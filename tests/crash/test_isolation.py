@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.journal import alive
+from harness.scene import boot
+from harness.servers import PostgresServer
 from outlast.model.job import State
-from tests.crash.harness import boot, scene
-from tests.crash.tasks import alive
-from tests.servers import PostgresServer
+from tests.crash.kit import scene
 
 LEASE = 6.0
 

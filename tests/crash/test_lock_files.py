@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 import outlast
+from harness.proxy import proxied
+from harness.scene import Scene
 from outlast.clock import SYSTEM
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.store.rows import WorkerStatus
 from outlast.worker.maintenance.reaper import Reaper
 from tests.crash import tasks
-from tests.crash.harness import Scene, scene
-from tests.crash.proxy import proxied
 
 JOBS = 3_000
-
-
-@pytest.fixture
-async def pg_stage(pg_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(pg_url, tmp_path) as opened:
-        yield opened
 
 
 async def test_what_a_drain_handed_back_while_the_store_was_away_is_not_charged(

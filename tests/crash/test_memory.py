@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.scene import DEADLINE, Scene
 from outlast.model.crash import CrashKind
 from outlast.model.job import State
-from tests.crash.harness import DEADLINE, Scene
 
 MIB = 1024 * 1024
 LIMIT = 250 * MIB  # of the cgroup: a worker, its tether, two runners, a spare, and the eaten
@@ -134,7 +134,7 @@ async def test_a_worker_that_is_killed_with_all_its_processes_under_a_limit_is_r
     assert (closed.outcome, closed.charge) == ("lost_worker", "loss")
 
 
-@pytest.mark.short
+@pytest.mark.short("out_of_memory")
 async def test_far_above_max_rss_a_runner_is_killed_and_nobody_else(sqlite_stage: Scene) -> None:
     stage = sqlite_stage
     worker = await stage.worker("--runners", "2", "--max-rss", "100M")

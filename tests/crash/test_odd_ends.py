@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.scene import Scene
 from outlast.model.job import State
-from tests.crash.harness import Scene
 
 ODD = {"OUTLAST_TEST_APP": "tests.crash.odd_ends:app"}
 

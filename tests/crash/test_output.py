@@ -8,10 +8,10 @@ import signal
 
 import pytest
 
+from harness.scene import Scene
 from outlast.model.job import Policy
 from outlast.store.values import NewJob
 from outlast.worker.runners.printed import NOT_KNOWN
-from tests.crash.harness import Scene
 
 ONCE = Policy(retries=0, max_losses=0)
 PRINTERS = {"OUTLAST_TEST_APP": "tests.crash.printers:app"}

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from harness.pgbouncer import PgBouncerServer
+from harness.scene import DEADLINE, Scene, WorkerProcess
+from harness.servers import PostgresServer
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
-from outlast.store.rows import WorkerRow, WorkerStatus
-from tests.crash.harness import DEADLINE, Scene, WorkerProcess, scene
-from tests.pgbouncer import PgBouncerServer
-from tests.servers import PostgresServer
+from outlast.store.rows import WorkerStatus
+from tests.crash.kit import JSON, goes_on, row_of, scene
 
-JSON = ("--log-format", "json")
 HELD = """
 SELECT count(*) FROM outlast_workers w, pg_locks l
 WHERE w.status = 'active' AND starts_with(w.presence, outlast_incarnation_v1() || '/')
@@ -28,12 +28,6 @@ SELECT pid FROM pg_stat_activity
 WHERE application_name = 'outlast presence' AND datname = current_database()
 """
 END_PRESENCE = f"SELECT pid, pg_terminate_backend(pid) FROM ({SESSIONS}) AS presence"
-
-
-@pytest.fixture
-async def pg_stage(pg_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(pg_url, tmp_path) as opened:
-        yield opened
 
 
 async def elsewhere(stage: Scene, name: str, *options: str) -> WorkerProcess:
@@ -62,17 +56,6 @@ async def held(stage: Scene, url: str, count: int) -> None:
     await stage.until(all_hold, f"the presence of {count} workers")
 
 
-async def goes_on(stage: Scene, job: int, times: int = 1) -> None:
-    """Wait until the job has saved so many times more."""
-    for _ in range(times):
-        before = await stage.checkpoint(job)
-
-        async def saved(before: str | None = before) -> bool:
-            return await stage.checkpoint(job) not in (None, before)
-
-        await stage.until(saved, "another checkpoint")
-
-
 async def beats(stage: Scene, worker: WorkerProcess, times: int) -> None:
     """Wait until the worker was seen to beat so many times."""
     registered = await stage.told(worker, "worker_registered")
@@ -90,16 +73,10 @@ def nobody_was_robbed(stage: Scene) -> bool:
     return not any(worker.told("worker_reaped") for worker in stage.workers)
 
 
-async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
-    await stage.told(worker, "worker_registered")
-    ids = {entry["worker_id"] for entry in worker.told("worker_registered")}
-    return next(row for row in await stage.worker_rows() if row.id in ids)
-
-
 # ---------------------------------------------------------------------------- the dead
 
 
-@pytest.mark.short
+@pytest.mark.short("presence")
 async def test_a_tree_killed_on_another_host_is_found_by_its_presence(pg_stage: Scene) -> None:
     dead = await elsewhere(pg_stage, "one")
     job = await pg_stage.enqueue("first_hangs_in_python")

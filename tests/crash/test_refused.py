@@ -9,10 +9,11 @@ from typing import Any
 import asyncpg
 import pytest
 
+from harness.scene import Scene
 from outlast.model.job import State
 from outlast.store.rows import WorkerRow
 from outlast.store.values import Purpose
-from tests.crash.harness import Scene, scene
+from tests.crash.kit import scene
 
 ROLE = "outlast_refused"
 

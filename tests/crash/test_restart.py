@@ -10,33 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from harness.scene import Scene, WorkerProcess
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.store.lockfile import LockFile, boot_id
-from outlast.store.rows import WorkerRow, WorkerStatus
+from outlast.store.rows import WorkerStatus
 from outlast.store.values import NewWorker
-from tests.crash.harness import Scene, WorkerProcess
+from tests.crash.kit import JSON, goes_on, row_of
 
-JSON = ("--log-format", "json")
 CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts")
-
-
-async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
-    """The row of the worker that was started as this process."""
-    await stage.told(worker, "worker_registered")
-    names = {entry["worker_id"] for entry in worker.told("worker_registered")}
-    return next(row for row in await stage.worker_rows() if row.id in names)
-
-
-async def goes_on(stage: Scene, job: int) -> None:
-    """Wait until the job has saved twice more: nobody has taken it away meanwhile."""
-    for _ in range(2):
-        before = await stage.checkpoint(job)
-
-        async def saved(before: str | None = before) -> bool:
-            return await stage.checkpoint(job) not in (None, before)
-
-        await stage.until(saved, "another checkpoint")
 
 
 async def reconciled(stage: Scene, worker: WorkerProcess) -> int:
@@ -48,7 +30,7 @@ async def reconciled(stage: Scene, worker: WorkerProcess) -> int:
 # ---------------------------------------------------------------------------- restarted
 
 
-@pytest.mark.short
+@pytest.mark.short("lock_file", "lost_worker")
 async def test_the_only_worker_started_again_finds_its_lock_file_free_at_its_first_look(
     stage: Scene,
 ) -> None:
@@ -66,6 +48,7 @@ async def test_the_only_worker_started_again_finds_its_lock_file_free_at_its_fir
     assert (await stage.ended(job)).state is State.COMPLETED
 
 
+@pytest.mark.short("restarted")
 async def test_an_instance_takes_over_as_it_registers_where_no_lock_file_is_left(
     stage: Scene,
 ) -> None:
@@ -100,7 +83,7 @@ async def test_a_living_sibling_on_the_same_host_is_not_robbed(
     started = await stage.worker(*JSON, *other)
     assert (await stage.told(started, "worker_registered"))["replaced"] == 0
     assert await reconciled(stage, started) == 0
-    await goes_on(stage, job)
+    await goes_on(stage, job, 2)
     assert (await row_of(stage, sibling)).status is WorkerStatus.ACTIVE
     assert (await stage.job(job)).attempt_count == 1
 
@@ -152,7 +135,7 @@ async def test_containers_with_equal_host_names_where_each_worker_is_process_1(
     rows = [await row_of(stage, worker) for worker in (one, two)]
     assert [(row.host, row.pid) for row in rows] == [("app", 1)] * 2
     assert await reconciled(stage, two) == 0
-    await goes_on(stage, job)
+    await goes_on(stage, job, 2)
     assert (await row_of(stage, one)).status is WorkerStatus.ACTIVE
     assert (await stage.job(job)).attempt_count == 1
 

@@ -8,12 +8,12 @@ import signal
 
 import pytest
 
+from harness.scene import BY_LEASE, ROOT, Scene, boot
 from outlast.model.crash import CrashKind
 from outlast.model.job import State
-from tests.crash.harness import BY_LEASE, ROOT, Scene, boot
 
 
-@pytest.mark.short
+@pytest.mark.short("signalled")
 async def test_a_killed_runner_s_job_starts_again_at_once(stage: Scene) -> None:
     await stage.worker()
     job = await stage.enqueue("first_hangs_in_python")
@@ -47,6 +47,7 @@ async def test_deaths_are_noticed_by_a_worker_that_inherited_an_ignored_sigchld(
     assert await asyncio.to_thread(worker.process.wait, 30) == 0
 
 
+@pytest.mark.short("exited")
 async def test_a_task_that_exits_is_dead_after_four_attempts_and_can_be_revived(
     stage: Scene,
 ) -> None:
@@ -93,7 +94,7 @@ async def test_the_last_output_of_a_dying_runner_is_kept_and_clean(stage: Scene)
     assert not any("\x00" in line for line in closed.crash.output)
 
 
-@pytest.mark.short
+@pytest.mark.short("bystander")
 async def test_neighbours_of_a_killed_runner_are_bystanders(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker("--runners", "1")
     jobs = [await sqlite_stage.enqueue("first_hangs") for _ in range(3)]
@@ -168,7 +169,7 @@ async def test_a_coroutine_past_its_timeout_is_cancelled(stage: Scene) -> None:
     assert closed.outcome == "timeout"
 
 
-@pytest.mark.short
+@pytest.mark.short("timeout")
 async def test_a_plain_function_past_its_timeout_is_killed_with_its_stack(
     sqlite_stage: Scene,
 ) -> None:
@@ -205,6 +206,7 @@ async def test_cancelling_a_deaf_function_kills_its_runner(sqlite_stage: Scene) 
     await sqlite_stage.until(gone, "the end of the deaf runner")
 
 
+@pytest.mark.short("error", "rejected_result")
 async def test_odd_texts_end_only_their_own_job(stage: Scene) -> None:
     await stage.worker("--runners", "1")
     nul = await stage.enqueue("nul_result")

@@ -18,10 +18,11 @@ import asyncpg
 import psutil
 import pytest
 
+from harness.scene import DEADLINE, ROOT, Scene, WorkerProcess
 from outlast.app import App
 from outlast.runner.shell.task import add_to
 from outlast.store.values import NewJob
-from tests.crash.harness import DEADLINE, ROOT, Scene, WorkerProcess, scene
+from tests.crash.kit import scene
 
 pytestmark = pytest.mark.timeout(4 * DEADLINE + 120)
 

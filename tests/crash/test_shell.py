@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.scene import DEADLINE, Scene
 from outlast.app import App
 from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.model.job import State
 from outlast.runner.shell.task import add_to
-from tests.crash.harness import DEADLINE, Scene
 
 pytestmark = pytest.mark.timeout(4 * DEADLINE + 120)
 

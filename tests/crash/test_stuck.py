@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from harness.journal import alive
+from harness.scene import Scene
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from tests.crash import stuck
-from tests.crash.harness import Scene
-from tests.crash.tasks import alive
 
 STUCK = {"OUTLAST_TEST_APP": "tests.crash.stuck:app"}
 SOURCE = Path(stuck.__file__).read_text().splitlines()
@@ -29,7 +29,12 @@ def line_with(words: str) -> str:
     [
         ("hangs_in_an_await", CrashKind.TIMEOUT, "hangs_in_an_await"),
         ("hangs_and_ignores", CrashKind.TIMEOUT, "hangs_in_an_await"),
-        ("stalls", CrashKind.STALLED, "hangs_in_an_await"),
+        pytest.param(
+            "stalls",
+            CrashKind.STALLED,
+            "hangs_in_an_await",
+            marks=pytest.mark.short("stalled"),
+        ),
         ("hangs_in_a_call", CrashKind.TIMEOUT, "hangs_in_a_call"),
         ("looks_and_obeys", CrashKind.TIMEOUT, "looks_and_obeys"),
         ("loops_in_python", CrashKind.TIMEOUT, "loops_in_python"),
@@ -73,7 +78,8 @@ def said(stage: Scene, event: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "task", [pytest.param("blocks_in_python", marks=pytest.mark.short), "blocks_in_c"]
+    "task",
+    [pytest.param("blocks_in_python", marks=pytest.mark.short("unresponsive")), "blocks_in_c"],
 )
 async def test_who_blocks_its_runner_is_named_and_ended_and_its_neighbours_are_released(
     sqlite_stage: Scene, task: str

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from harness.scene import ROOT, Scene
 from outlast.model.job import State
-from tests.crash.harness import ROOT, Scene
 
 SOURCE = (ROOT / "tests/crash/tasks.py").read_text().splitlines()
 IN_A_CROWD = next(n for n, text in enumerate(SOURCE, 1) if "def in_a_crowd" in text)

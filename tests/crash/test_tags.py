@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
+from harness.scene import DEADLINE, Scene
 from outlast.insight.documents import phase_of
 from outlast.model.job import State
 from outlast.store.values import NewJob
-from tests.crash.harness import DEADLINE, Scene
 
 JOBS = 40
 

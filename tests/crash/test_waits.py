@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from harness.scene import Scene
 from outlast.insight.why import Situation, why
 from outlast.model.job import State
 from outlast.store.rows import StoredJob
 from outlast.store.statistics import Place
-from tests.crash.harness import Scene
 
 SLOTS = ("--runners", "1", "--concurrency", "2")
 

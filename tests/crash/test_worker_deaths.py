@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from harness.scene import BY_LEASE, DEADLINE, Scene, boot
 from outlast.model.job import State
-from tests.crash.harness import BY_LEASE, DEADLINE, Scene, boot
 
 SHORT = ("--heartbeat", "1", "--lease", "3")
 
@@ -57,7 +57,7 @@ async def test_the_second_attempt_goes_on_from_the_checkpoint(stage: Scene) -> N
     assert row.losses == 0, "a checkpoint that advanced forgives the loss"
 
 
-@pytest.mark.short
+@pytest.mark.short("silence")
 async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
     stage: Scene, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

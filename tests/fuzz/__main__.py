@@ -131,7 +131,7 @@ def _database(wanted: bool) -> Iterator[str]:
     if not wanted:
         yield ""
         return
-    from tests.servers import PostgresServer
+    from harness.servers import PostgresServer
 
     with PostgresServer() as server:
         yield server.create_database("fuzz")

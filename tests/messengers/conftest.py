@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests import rabbit_server
-from tests.certificates import Authority
+from harness import rabbit_server
+from harness.certificates import Authority
+from harness.nats_server import NatsServer, missing
+from harness.rabbit_server import RabbitServer
 from tests.messengers.kit import Shop
-from tests.nats_server import NatsServer, missing
-from tests.rabbit_server import RabbitServer
 
 
 @pytest.fixture(scope="session")

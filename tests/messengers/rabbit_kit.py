@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import aio_pika
 from aio_pika.abc import AbstractChannel
 
+from harness.rabbit_server import RabbitServer
 from tests.messengers.kit import Shop
-from tests.rabbit_server import RabbitServer
 
 POLL = 0.2
 

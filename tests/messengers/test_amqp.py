@@ -11,15 +11,15 @@ import aio_pika
 import pytest
 from aio_pika.abc import ExchangeType
 
+from harness.certificates import Authority
+from harness.rabbit_server import RabbitServer
+from harness.servers import free_port
 from outlast.store.values import NewJob
 from outlast.wakeup.address import parse
 from outlast.wakeup.amqp import AmqpBroker
-from tests.certificates import Authority
 from tests.conformance.kit import Hands
 from tests.messengers.kit import Shop, row_says, sweep
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
-from tests.rabbit_server import RabbitServer
-from tests.servers import free_port
 
 pytestmark = [
     pytest.mark.rabbitmq,

@@ -12,10 +12,10 @@ import aio_pika
 import pamqp.encode
 import pytest
 
+from harness.rabbit_server import RabbitServer
 from outlast.wakeup import messenger
 from tests.messengers.kit import Shop, asked_to_close_at_random, row_says
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
-from tests.rabbit_server import RabbitServer
 
 pytestmark = [
     pytest.mark.rabbitmq,

@@ -11,11 +11,11 @@ import nats
 import pytest
 
 import outlast
+from harness.nats_server import NatsServer
 from outlast.store.values import NewJob
 from outlast.worker.worker import Worker
 from tests.conformance.kit import Hands
 from tests.messengers.kit import NEVER, Shop, jetstream, published, sweep
-from tests.nats_server import NatsServer
 
 ODD = "päper.>*|~"  # a queue's name that NATS could not have in a subject
 

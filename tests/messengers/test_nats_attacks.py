@@ -9,9 +9,9 @@ import random
 import nats
 from nats.js.errors import NotFoundError
 
+from harness.nats_server import NatsServer
 from outlast.model.job import State
 from tests.messengers.kit import Shop, asked_to_close_at_random, jetstream, row_says
-from tests.nats_server import NatsServer
 
 POLL = 0.2
 PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from harness.certificates import Authority
+from harness.nats_server import NatsServer, missing
+from harness.servers import free_port
 from outlast.errors import ConfigError
 from outlast.wakeup import check_messenger
 from outlast.wakeup.address import parse
 from outlast.wakeup.nats import NatsBroker
-from tests.certificates import Authority
 from tests.messengers.kit import Shop
-from tests.nats_server import NatsServer, missing
-from tests.servers import free_port
 
 NO_KEYS = importlib.util.find_spec("nkeys") is None and not os.environ.get("CI")
 needs_keys = pytest.mark.skipif(NO_KEYS, reason="nkeys is not installed: make test installs it")

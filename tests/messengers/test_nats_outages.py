@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from nats.js.api import RetentionPolicy, StreamConfig
 
+from harness.nats_server import NatsCluster, NatsServer, missing
 from outlast.errors import ConfigError
 from outlast.store.values import NewJob
 from outlast.wakeup import check_messenger
 from outlast.wakeup.address import parse
 from outlast.wakeup.nats import NatsBroker
 from tests.messengers.kit import Shop, jetstream, sweep
-from tests.nats_server import NatsCluster, NatsServer, missing
 
 NOWHERE = "nats://127.0.0.1:1"
 POLL = 0.2

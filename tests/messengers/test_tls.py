@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from harness.certificates import Authority
 from outlast.wakeup.address import parse
 from outlast.wakeup.amqp import AmqpBroker
 from outlast.wakeup.nats import NatsBroker
-from tests.certificates import Authority
 
 INFO: dict[str, Any] = {"server_id": "x", "version": "2.10.0", "max_payload": 1_000_000}
 HELLO = b"\x16\x03"  # with which a client begins TLS

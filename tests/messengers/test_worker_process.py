@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.nats_server import NatsServer
+from harness.scene import ROOT
 from outlast.model.job import State
 from outlast.wakeup import open_messenger
 from outlast.wakeup.notice import Notice
-from tests.crash.harness import ROOT, scene
-from tests.nats_server import NatsServer
+from tests.crash.kit import scene
 
 
 async def test_a_worker_process_is_woken_and_its_runners_know_the_messenger(

@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from harness.servers import PostgresServer
 from outlast.errors import BadData, NotPermitted
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Transition
@@ -21,7 +22,6 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, Purpose
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job
 from tests.postgres.kit import blocked
-from tests.servers import PostgresServer
 
 ROLE = "outlast_guarded"
 

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from harness.proxy import Proxy
+from harness.servers import PostgresServer
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, Claimed, NewJob, Save
 from tests.conformance.kit import Hands, ended, enqueued, eventually, job
-from tests.crash.proxy import Proxy
-from tests.servers import PostgresServer
 
 LOG_COUNT = "SELECT log_cnt FROM outlast_token_seq"  # tokens that the log has ahead of the sequence
 

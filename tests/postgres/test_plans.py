@@ -16,6 +16,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from harness.servers import PostgresServer
 from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
@@ -31,7 +32,6 @@ from outlast.store.values import (
     Save,
     WorkerRef,
 )
-from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.xdist_group("plans")  # one pair of filled databases for all of them
 

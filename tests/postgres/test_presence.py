@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from harness.pgbouncer import PgBouncerServer
+from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
 from outlast.store.postgres.presence import PostgresPresence
@@ -15,8 +17,6 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.values import WorkerSeen
 from tests.conformance.kit import Hands, eventually
-from tests.pgbouncer import PgBouncerServer
-from tests.servers import PostgresServer
 
 POOLED = "a pooler or proxy stands between"
 OTHER_INCARNATION = "UPDATE outlast_workers SET presence = '1.0/00000001'"

@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from harness.pgbouncer import PgBouncerServer
 from outlast.errors import SchemaMismatch
 from outlast.store.environment import PostgresFacts
 from outlast.store.postgres.pool import Connections, Settings
@@ -17,7 +18,6 @@ from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore, enqueue_on
 from outlast.store.values import Purpose, Requeued, Save
 from tests.conformance.kit import Hands, enqueued, job
-from tests.pgbouncer import PgBouncerServer
 
 STRANGER, OWNER, WORKER = "outlast_stranger", "outlast_owner", "outlast_other"
 RAISES = "LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'ran as %', current_user; END $$"

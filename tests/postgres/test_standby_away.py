@@ -10,13 +10,13 @@ from typing import Any
 import asyncpg
 import pytest
 
+from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
 from tests.conformance.kit import Hands, enqueued, eventually, job
-from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.xdist_group("standby away")  # one server for all of them
 

@@ -12,6 +12,7 @@ import asyncpg
 import msgspec
 import pytest
 
+from harness.pgbouncer import PgBouncerServer
 from outlast.errors import BadData, ConfigError, SchemaMismatch, StoreUnavailable
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
@@ -25,7 +26,6 @@ from outlast.store.values import Answer, ClaimRequest, NewJob
 from outlast.wakeup import postgres as postgres_wakeup
 from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
-from tests.pgbouncer import PgBouncerServer
 from tests.unit.worker.worker_kit import heard_fields
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from harness.servers import PostgresServer
 from outlast.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, LeaseTerms, Presence
@@ -20,7 +21,6 @@ from outlast.store.values import WorkerRef
 from outlast.worker.lease import presence as duty
 from tests.conformance.kit import Hands, enqueued, eventually, job
 from tests.postgres.kit import blocked
-from tests.servers import PostgresServer
 from tests.unit.worker.worker_kit import heard_fields
 
 STRANGER = "stranger"

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
+from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.postgres.store import PostgresStore
@@ -22,7 +23,6 @@ from outlast.testing import ManualClock
 from outlast.worker.maintenance.reaper import Reaper
 from tests.conformance.kit import Hands, enqueued, eventually, job, lost_worker, reap
 from tests.postgres.kit import blocked
-from tests.servers import PostgresServer
 
 LARGE = 30  # jobs with large arguments: more than all buffers between the two hold
 WAITS = """SELECT count(*) FROM pg_stat_activity

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.certificates import Authority
 from outlast.errors import StoreUnavailable
 from outlast.store.postgres.store import PostgresStore
-from tests.certificates import Authority
 
 SSL_REQUEST = bytes.fromhex("0000000804d2162f")
 

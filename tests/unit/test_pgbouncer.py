@@ -10,7 +10,7 @@ import asyncpg
 import psutil
 import pytest
 
-from tests.pgbouncer import PgBouncerServer, PoolMode
+from harness.pgbouncer import PgBouncerServer, PoolMode
 
 # Those that make one of their own are skipped with the others where there is none.
 pytestmark = [pytest.mark.pgbouncer, pytest.mark.usefixtures("pgbouncer")]
@@ -62,7 +62,7 @@ async def test_it_stops_and_starts_on_the_same_port(pg_url: str) -> None:
 
 def test_nothing_is_left_of_it_when_the_test_process_is_killed() -> None:
     program = (
-        "import os, signal; from tests.pgbouncer import PgBouncerServer;"
+        "import os, signal; from harness.pgbouncer import PgBouncerServer;"
         "server = PgBouncerServer('postgresql://postgres@127.0.0.1:1/x'); server.start();"
         "print(server._process.pid, server.folder, server._janitor.pid, flush=True);"
         "os.kill(os.getpid(), signal.SIGKILL)"

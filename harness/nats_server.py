@@ -18,7 +18,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
-from tests.servers import Disposable, free_port, start_janitor
+from harness.servers import Disposable, free_port, start_janitor
 
 START_SECONDS = 30.0
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.certificates import Authority
-from tests.servers import Disposable, free_port, start_janitor
+from harness.certificates import Authority
+from harness.servers import Disposable, free_port, start_janitor
 
 HOME = Path("/usr/lib/rabbitmq/bin")
 EPMD = Path("/usr/bin/epmd")

@@ -1,4 +1,4 @@
-"""A TCP proxy between a worker and its database, which the test can cut or hold."""
+"""A TCP proxy between a worker and its database, which can be cut, held and slowed down."""
 
 from __future__ import annotations
 

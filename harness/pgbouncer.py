@@ -1,6 +1,6 @@
 """A PgBouncer for the tests, in front of a PostgreSQL server of theirs.
 
-PgBouncer is a Debian package (`make test-all` installs it). Like the servers in tests/servers.py
+PgBouncer is a Debian package (`make test-all` installs it). Like the servers in harness/servers.py
 it has a free port, a temporary folder with its own configuration, and leaves nothing behind.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.servers import Disposable, free_port, start_janitor, unprivileged_user
+from harness.servers import Disposable, free_port, start_janitor, unprivileged_user
 
 PoolMode = Literal["session", "transaction", "statement"]
 

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, StoredJob, WorkerRow
 from outlast.store.values import NewJob
+from outlast.task import Task
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 90.0  # seconds until a test says that something never happened; a busy machine is slow
 STARTED = 90.0  # the same of a worker's start, for which up to six interpreters start
 BY_LEASE = 55.0  # the default lease less two beats: a death noticed sooner was noticed by proof
@@ -54,7 +55,7 @@ class WorkerProcess:
                 "-m",
                 env.get("OUTLAST_TEST_MODULE", "outlast"),
                 "worker",
-                env.get("OUTLAST_TEST_APP", "tests.crash.tasks:app"),
+                env["OUTLAST_TEST_APP"],
                 *(() if "OUTLAST_TEST_NO_URL" in env else ("--url", url)),
                 *options,
             ],
@@ -114,12 +115,26 @@ class WorkerProcess:
 
 
 class Scene:
-    """A store, some workers, and the journal that their tasks write."""
+    """A store, some workers of an application, and the journal that their tasks write.
 
-    def __init__(self, url: str, folder: Path, store: Store) -> None:
+    ``app`` is what workers run unless OUTLAST_TEST_APP in their ``env`` says otherwise; ``tasks``
+    are those that ``enqueue`` knows by name.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        store: Store,
+        *,
+        app: str,
+        tasks: Mapping[str, Task[..., Any]] | None = None,
+    ) -> None:
         self.url = url
         self.folder = folder
         self.store = store
+        self._app = app
+        self._tasks = tasks or {}
         self.journal = folder / "journal"
         self.workers: list[WorkerProcess] = []
 
@@ -133,7 +148,8 @@ class Scene:
         """Start a worker, by a command in front of it if need be; wait until it knows its tasks."""
         before = {row.id for row in await self.worker_rows()}
         log = self.folder / f"worker-{len(self.workers)}.log"
-        env = {"OUTLAST_RUN_DIR": str(self.folder / "run"), **(env or {})}
+        run_dir = str(self.folder / "run")
+        env = {"OUTLAST_TEST_APP": self._app, "OUTLAST_RUN_DIR": run_dir, **(env or {})}
         if "--runners" not in options:  # the default depends on the machine
             options = ("--runners", "2", *options)
         worker = WorkerProcess(
@@ -174,15 +190,8 @@ class Scene:
         return True
 
     async def enqueue(self, task: str, policy: Policy | None = None, **args: Any) -> int:
-        """Enqueue one job of a task of tests.crash.tasks; return its id."""
-        from tests.crash import (
-            changes,
-            odd_ends,
-            payments,
-            stuck,
-        )  # their tasks and those of tests.crash.tasks
-
-        task_ = (payments.tasks | stuck.tasks | changes.tasks | odd_ends.tasks)[task]
+        """Enqueue one job of the task with this name; return its id."""
+        task_ = self._tasks[task]
         new = NewJob(
             task=task,
             queue=task_.call(**args).job.queue,
@@ -294,11 +303,13 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(url: str, folder: Path) -> AsyncIterator[Scene]:
+async def scene(
+    url: str, folder: Path, *, app: str, tasks: Mapping[str, Task[..., Any]] | None = None
+) -> AsyncIterator[Scene]:
     """Open a scene; end all its processes."""
     store = open_store(url)
     await store.open()
-    opened = Scene(url, folder, store)
+    opened = Scene(url, folder, store, app=app, tasks=tasks)
     try:
         yield opened
         for worker in opened.workers:

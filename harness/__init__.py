@@ -1,0 +1,13 @@
+"""Real servers, workers and connections, for the tests, the benchmarks and the examples.
+
+It imports nothing of theirs. Its files:
+
+certificates.py   certificates for servers and clients, by an authority of their own
+journal.py        what each attempt writes: it ran here, and which earlier processes still lived
+nats_server.py    a NATS server
+pgbouncer.py      a PgBouncer, a Debian package
+proxy.py          a TCP proxy that can hold, slow down and cut connections
+rabbit_server.py  a RabbitMQ server, a Debian package
+scene.py          workers in processes of their own, on a store, and looks at what they do
+servers.py        a PostgreSQL server, and what all servers share
+"""

@@ -1,0 +1,52 @@
+"""What the crash tests share: a scene whose workers run the tasks of this folder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import harness.scene
+from harness.scene import Scene, WorkerProcess
+from outlast.errors import StoreUnavailable
+from outlast.store.rows import JobFilter, WorkerRow
+from tests.crash import changes, odd_ends, payments, stuck
+
+APP = "tests.crash.tasks:app"
+JSON = ("--log-format", "json")
+TASKS = payments.tasks | stuck.tasks | changes.tasks | odd_ends.tasks
+
+
+@contextlib.asynccontextmanager
+async def scene(url: str, folder: Path) -> AsyncIterator[Scene]:
+    """Open a scene; end all its processes."""
+    async with harness.scene.scene(url, folder, app=APP, tasks=TASKS) as opened:
+        yield opened
+
+
+async def shown(stage: Scene) -> set[str]:
+    """Return how attempts have ended and how workers were found gone, by rows and by logs."""
+    seen = {end["outcome"] for worker in stage.workers for end in worker.told("attempt_ended")}
+    with contextlib.suppress(StoreUnavailable):  # the test may have closed it
+        seen |= {str(row.cause) for row in await stage.store.inspector.workers()}
+        for row in await stage.store.inspector.jobs(JobFilter()):
+            seen |= {closed.outcome for closed in await stage.attempts(row.id)}
+    return seen
+
+
+async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
+    """Return the row of the worker that runs as this process, and logs as JSON."""
+    await stage.told(worker, "worker_registered")
+    ids = {entry["worker_id"] for entry in worker.told("worker_registered")}
+    return next(row for row in await stage.worker_rows() if row.id in ids)
+
+
+async def goes_on(stage: Scene, job: int, times: int = 1) -> None:
+    """Wait until the job has saved so many times more: it was taken away from no attempt."""
+    for _ in range(times):
+        before = await stage.checkpoint(job)
+
+        async def saved(before: str | None = before) -> bool:
+            return await stage.checkpoint(job) not in (None, before)
+
+        await stage.until(saved, "another checkpoint")
