@@ -56,7 +56,7 @@ def main(options: Any) -> int:
     entries = [e for e in chosen(options.only or NAMES, OUTLAST) if "plain" not in e.name]
     scale, jobs = (100, 20) if options.quick else (1, IDLE_JOBS)
     steps = len(CROWDS) * len(entries) * options.rounds
-    with ground() as place, tell("crowds", steps, 25) as step:
+    with ground() as place, tell("crowds", steps, 8) as step:
         for _ in range(options.rounds):
             for entry in entries:
                 for what, (number, job) in CROWDS.items():

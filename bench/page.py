@@ -258,6 +258,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "latency": latency_text,
     "backlog": figures_text,
     "lanes": figures_text,
+    "crowds": figures_text,
     "held": flow_text,
     "steady": flow_text,
     "idle": figures_text,
