@@ -110,11 +110,11 @@ def test_a_database_that_cannot_be_reached_is_unavailable(
 
 def test_migrate_makes_a_store_and_says_so(outlast: Outlast, bare_store_url: str) -> None:
     outlast("migrate", "--check", "--url", bare_store_url).refused(
-        1, "0001 core", "outlast migrate"
+        1, "0001 schema", "outlast migrate"
     )
     made = outlast("migrate", "--url", bare_store_url)
     assert made.code == 0, made.err
-    assert "applied 0001 core" in made.out
+    assert "applied 0001 schema" in made.out
     assert "nothing to do" in outlast("migrate", "--url", bare_store_url).out
     checked = outlast("migrate", "--check", "--url", bare_store_url)
     assert checked.code == 0

@@ -51,9 +51,11 @@ def dialect(store: Store) -> str:
     return "sqlite" if store.url.startswith("sqlite:") else "postgres"
 
 
-def next_step(store: Store, *, compatible_from: str = "0.1", name: str = "more") -> Step:
-    """A step that a newer program brings."""
-    number = len(load_shipped(dialect(store))) + 1
+def next_step(
+    store: Store, *, compatible_from: str = "0.1", name: str = "more", after: int = 0
+) -> Step:
+    """A step that a newer program brings, after as many others of its own."""
+    number = len(load_shipped(dialect(store))) + after + 1
     file_name = f"migration_{number:04}_{name}.sql"
     text = f"-- compatible_from: {compatible_from}\nCREATE TABLE outlast_{name} (id INTEGER);\n"
     return migrations.step_of(file_name, text)
@@ -187,3 +189,23 @@ async def test_a_changed_step_is_refused_and_nothing_is_applied(
     await start(store.url)
     assert {step.name for step in await store.migrations()} >= {first.name}
     assert "more" not in {step.name for step in await store.migrations()}
+
+
+async def test_a_store_that_was_made_in_other_steps_is_refused_and_left_as_it_is(
+    store_url: str, shipped: list[Step]
+) -> None:
+    async with program(store_url) as ours:
+        tables = load_shipped(dialect(ours))[0].sql
+        core = migrations.step_of("migration_0001_core.sql", tables + "-- functions follow\n")
+        others = [core, next_step(ours, name="ends"), next_step(ours, name="exchange", after=1)]
+        shipped += others
+        made = await migrate(store_url)
+        shipped.clear()
+        for attempt in (start, migrate):
+            with pytest.raises(SchemaMismatch, match=r"0001 \(core\).*another build"):
+                await attempt(store_url)
+        left = await ours.migrations()
+    assert [step.name for step in made] == [step.name for step in others]
+    assert [(step.number, step.applied_at) for step in left] == [
+        (step.number, step.applied_at) for step in made
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib import resources
 from typing import Any
 
 from outlast.clock import SYSTEM
@@ -12,6 +13,13 @@ from outlast.store.postgres.exchange import room_columns
 from outlast.store.postgres.statements import sql
 from outlast.store.values import ClaimRequest
 from tests.conformance.kit import TASK, Hands
+
+
+def function_replaced(name: str) -> str:
+    """Return the statement that makes a function anew as the migration has it."""
+    folder = resources.files("outlast.store").joinpath("postgres", "sql", "functions")
+    text = folder.joinpath(f"{name}.sql").read_text("utf-8")
+    return text.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
 
 
 async def blocked(watcher: Any, count: int = 1) -> None:

@@ -7,7 +7,6 @@ until the server says that the other side is blocked (or has passed), and lets g
 from __future__ import annotations
 
 import asyncio
-from importlib import resources
 from random import Random
 from typing import Any
 
@@ -22,7 +21,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import Answer, Cancelled, ClaimRequest
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
-from tests.postgres.kit import blocked, exchange_on, until
+from tests.postgres.kit import blocked, exchange_on, function_replaced, until
 
 DEADLOCK_SECONDS = 30.0
 
@@ -181,13 +180,9 @@ FOR NO KEY UPDATE OF j SKIP LOCKED"""
 
 async def pause_between_list_and_lock(session: Any) -> None:
     """Make the function as it is in the migration wait for lock 42 after it made its list."""
-    folder = resources.files("outlast.store").joinpath("postgres", "sql")
-    text = folder.joinpath("migration_0004_orphans.sql").read_text()
-    start = text.index("CREATE FUNCTION outlast_orphans_v1")
-    function = text[start : text.index("$$;", start) + 3]
+    function = function_replaced("outlast_orphans_v1")
     assert function.count(LISTED) == 1
-    paused = function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
-    await session.execute(paused.replace(LISTED, f"{LISTED} {PAUSE}"))
+    await session.execute(function.replace(LISTED, f"{LISTED} {PAUSE}"))
 
 
 async def take_over(store: PostgresStore) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib import resources
 from typing import Any
 
 import pytest
@@ -12,19 +11,18 @@ from outlast.model.job import State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer
 from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.postgres.kit import function_replaced
 
 WAITING = """SELECT count(*) FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event_type = 'Lock'"""
 PAUSED = "(SELECT pg_advisory_xact_lock_shared(42)::text OFFSET 0) p CROSS JOIN "
 SEEN_BY = {
-    "completion": ("0003_exchange", "outlast_exchange_v1", "unnest(p_done_ids, p_done_tokens, p"),
+    "completion": ("outlast_exchange_v1", "unnest(p_done_ids, p_done_tokens, p"),
     "claim": (
-        "0002_ends",
         "outlast_next_in_turn_v1",
         "outlast_jobs j\n              WHERE j.queue = p_queues[1] AND j.task = p_tasks[1]",
     ),
     "claim of several queues": (
-        "0002_ends",
         "outlast_next_in_turn_v1",
         "unnest(p_queues, p_tasks, p_ranks, p_floors) AS t",
     ),
@@ -34,14 +32,10 @@ QUEUES = {"claim of several queues": ["a", "b"]}
 
 async def pause_between_snapshot_and_lock(session: Any, what: str) -> None:
     """Make the function as it is in the migration wait for lock 42 within the statement."""
-    migration, name, source = SEEN_BY[what]
-    folder = resources.files("outlast.store").joinpath("postgres", "sql")
-    text = folder.joinpath(f"migration_{migration}.sql").read_text()
-    start = text.index(f"CREATE FUNCTION {name}")
-    function = text[start : text.index("$$;", start) + 3]
+    name, source = SEEN_BY[what]
+    function = function_replaced(name)
     assert function.count(source) == 1
-    paused = function.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
-    await session.execute(paused.replace(source, PAUSED + source))
+    await session.execute(function.replace(source, PAUSED + source))
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Presence as PostgreSQL gives it: a lock that a session holds, under one run of the database.
 
 The duty (``worker/lease/presence.py``), the observer and the reaper are the production code; this
-is what the server does for them (``postgres/sql/presence_hold.sql``, ``observe.sql``,
-``reap.sql``), above a store on SQLite.
+is what the server does for them (``outlast_hold_presence_v1``, ``observe.sql``, ``reap.sql``
+in ``postgres/sql``), above a store on SQLite.
 """
 
 from __future__ import annotations

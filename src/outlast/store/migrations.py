@@ -1,7 +1,11 @@
-"""The rules of schema migrations, the same for every store; pure, the stores run the SQL.
+r"""The rules of schema migrations, the same for every store; pure, the stores run the SQL.
 
-A migration is a file ``sql/DIALECT/migration_NNNN_name.sql``. Steps are numbered from 1 without
-gaps, go forward only and never change once released (their checksum is kept in the store).
+A migration is a file ``DIALECT/sql/migration_NNNN_name.sql``. A line ``\ir functions/NAME_v1.sql``
+in it stands for that file of the same folder, as in psql. Steps are numbered from 1 without gaps,
+go forward only and never change once released, nor do the files that they include: the checksum of
+the whole text is kept in the store. So a function that changes gets a new file and a new name,
+``NAME_v2``, which a new step includes.
+
 Each names, in a comment line ``-- compatible_from: 0.1``, the oldest program that still works
 on a schema that has it. So a rolling upgrade is: migrate first, then restart one by one; a
 program meets a schema newer than itself and refuses only if that schema says so.
@@ -12,7 +16,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 import msgspec
 
@@ -22,11 +28,13 @@ PROGRAM_VERSION = "0.1"
 """The minor version of this program, as ``compatible_from`` is compared with it."""
 
 _FILE = re.compile(r"migration_(\d{4})_(\w+)\.sql")
+_INCLUDE = re.compile(r"^\\ir (\S+)$", re.MULTILINE)
 _COMPATIBLE_FROM = re.compile(r"^-- compatible_from: (\d+(?:\.\d+)*)$", re.MULTILINE)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One migration as it is in this program. ``checksum`` is the SHA-256 of ``sql``, in hex."""
+    """One migration as it is in this program, with what it includes. ``checksum`` is the SHA-256 of
+    ``sql``, in hex."""
 
     number: int
     name: str
@@ -45,18 +53,35 @@ class Applied(msgspec.Struct, frozen=True):
     applied_at: float
 
 
-def load(dialect: str) -> list[Step]:
-    """Return the steps in ``DIALECT/sql``, in order.
+@cache
+def load(dialect: str) -> Sequence[Step]:
+    """Return the steps in ``DIALECT/sql``, in order."""
+    return read(resources.files("outlast.store").joinpath(dialect, "sql"))
 
-    Raises ValueError when they are not numbered 1, 2, 3 … or lack ``compatible_from``: that is
-    a fault of the program, not of the store.
+
+def read(folder: Traversable) -> Sequence[Step]:
+    """Return the steps in a folder, in order.
+
+    Raises ValueError when they are not numbered 1, 2, 3 …, lack ``compatible_from`` or include a
+    file that is missing: that is a fault of the program, not of the store.
     """
-    folder = resources.files("outlast.store").joinpath(dialect, "sql")
-    files = {entry.name: entry for entry in folder.iterdir() if _FILE.fullmatch(entry.name)}
-    steps = [step_of(name, files[name].read_text("utf-8")) for name in sorted(files)]
+    names = sorted(entry.name for entry in folder.iterdir() if _FILE.fullmatch(entry.name))
+    steps = tuple(step_of(name, _expanded(folder, name)) for name in names)
     if [step.number for step in steps] != list(range(1, len(steps) + 1)):
-        raise ValueError(f"the migrations of {dialect} are not numbered 1, 2, 3 …")
+        raise ValueError(f"the migrations in {folder} are not numbered 1, 2, 3 …")
     return steps
+
+
+def _expanded(folder: Traversable, file_name: str) -> str:
+    """Return the text of a migration with what it includes; that includes nothing itself."""
+
+    def included(line: re.Match[str]) -> str:
+        file = folder.joinpath(line[1])
+        if not file.is_file():
+            raise ValueError(f"{file_name} includes {line[1]}, and there is no such file")
+        return file.read_text("utf-8")
+
+    return _INCLUDE.sub(included, folder.joinpath(file_name).read_text("utf-8"))
 
 
 def step_of(file_name: str, text: str) -> Step:

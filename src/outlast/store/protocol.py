@@ -41,7 +41,7 @@ OUTCOMES_MAX = 500  # handed in by one exchange
 CLAIMS_MAX = 500  # claimed by one exchange
 PRUNE_MAX = 1_000  # rows deleted in one transaction
 REFUSALS_KEPT = 1_000
-ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; 0002_ends.sql says the same
+ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; outlast_end_v1.sql says the same
 ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of the store
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, but for a single job
 

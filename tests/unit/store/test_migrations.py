@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from importlib import resources
+from pathlib import Path
+
 import pytest
 
 from outlast.errors import SchemaMismatch
 from outlast.store import migrations
-from outlast.store.migrations import Applied, Step, check_history, check_usable, pending, step_of
+from outlast.store.migrations import (
+    Applied,
+    Step,
+    check_history,
+    check_usable,
+    pending,
+    read,
+    step_of,
+)
 
 HEAD = "-- compatible_from: 0.1\n"
 
@@ -84,6 +96,86 @@ def test_line_ends_do_not_change_the_checksum() -> None:
 def test_a_file_that_is_no_migration_is_a_fault_of_the_program(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"compatible_from"):
         step_of(name, text)
+
+
+def folder_of(path: Path, **files: str) -> Path:
+    """Return a folder with these files; two underscores stand for a slash."""
+    for name, text in files.items():
+        file = path / f"{name.replace('__', '/')}.sql"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return path
+
+
+INCLUDING = HEAD + "SELECT 1;\n\\ir functions/f_v1.sql\nSELECT 2;\n"
+
+
+def test_what_a_step_includes_stands_in_the_place_of_the_line(tmp_path: Path) -> None:
+    (step,) = read(folder_of(tmp_path, migration_0001_a=INCLUDING, functions__f_v1="SELECT 'f';\n"))
+    assert step.sql == HEAD + "SELECT 1;\nSELECT 'f';\n\nSELECT 2;\n"
+
+
+def test_an_edited_file_is_noticed_where_the_step_that_includes_it_was_applied(
+    tmp_path: Path,
+) -> None:
+    files = {"migration_0001_a": INCLUDING, "functions__f_v1": "SELECT 'f';\n"}
+    before = read(folder_of(tmp_path, **files))
+    check_history(before, [applied(before[0])])
+    after = read(folder_of(tmp_path, functions__f_v1="SELECT 'f';  -- for ever\n"))
+    with pytest.raises(SchemaMismatch, match=r"migration 0001 .* another build"):
+        check_history(after, [applied(before[0])])
+
+
+def test_a_function_that_changes_is_a_new_file_in_a_new_step(tmp_path: Path) -> None:
+    files = {"migration_0001_a": INCLUDING, "functions__f_v1": "SELECT 'f';\n"}
+    (before,) = read(folder_of(tmp_path, **files))
+    more = {"migration_0002_b": HEAD + "\\ir functions/f_v2.sql\n", "functions__f_v2": "SELECT 2;"}
+    after = read(folder_of(tmp_path, **more))
+    check_history(after, [applied(before)])
+    assert [step.name for step in pending(after, [applied(before)])] == ["b"]
+
+
+def test_a_step_that_includes_a_file_that_is_missing_is_a_fault_of_the_program(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ValueError, match=r"migration_0001_a\.sql includes functions/f_v1\.sql"):
+        read(folder_of(tmp_path, migration_0001_a=INCLUDING))
+
+
+def test_steps_with_a_gap_are_a_fault_of_the_program(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="numbered 1, 2, 3"):
+        read(folder_of(tmp_path, migration_0002_a=HEAD))
+
+
+SQL = resources.files("outlast.store")
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_each_file_of_a_function_is_included_by_one_step(dialect: str) -> None:
+    folder = Path(str(SQL.joinpath(dialect, "sql")))
+    included = [
+        line.removeprefix("\\ir ")
+        for file in folder.glob("migration_*.sql")
+        for line in file.read_text().splitlines()
+        if line.startswith("\\ir ")
+    ]
+    files = [str(file.relative_to(folder)) for file in folder.glob("*/*.sql")]
+    assert sorted(included) == sorted(files)
+
+
+FUNCTIONS = sorted(Path(str(SQL.joinpath("postgres", "sql", "functions"))).iterdir())
+
+
+@pytest.mark.parametrize("file", FUNCTIONS, ids=lambda file: file.stem)
+def test_a_file_of_a_function_has_a_head_and_the_function_of_its_name_alone(file: Path) -> None:
+    text = file.read_text()
+    head, create, rest = text.partition(f"\nCREATE FUNCTION {file.stem}(")
+    assert create
+    assert file.suffix == ".sql"
+    assert re.search(r"_v\d+$", file.stem)
+    assert all(line.startswith("-- ") or line == "--" for line in head.splitlines())
+    assert rest.endswith("\n$$;\n")
+    assert rest.count("$$") == 2
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])

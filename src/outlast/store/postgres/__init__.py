@@ -12,5 +12,5 @@ privileges.py    what a role may do: granted by the tables' owner, checked at th
 strangers.py     refuses other roles' objects in our schema, which could run as this role
 schema.py        makes and migrates the schema, and refuses one that does not fit
 statements.py    loads the SQL files, and turns rows into values
-sql/             one file for each statement and migration; its head argues why it is right
+sql/             statements, functions and migrations; their heads argue why they are right
 """

@@ -1,8 +1,8 @@
 """The hot path on PostgreSQL: report what ended, claim what can run next, in one round trip.
 
-The statement is one call of a function (postgres/sql/migration_0003_exchange.sql argues why it is
-right). Here its arguments are put together, its reply is taken apart, and what the reply tells of
-the line is remembered for the next exchange.
+The statement is one call of a function (postgres/sql/functions/outlast_exchange_v1.sql argues why
+it is right). Here its arguments are put together, its reply is taken apart, and what the reply
+tells of the line is remembered for the next exchange.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], lis
 
 
 def _end_columns(ended: Sequence[Transition]) -> list[str | None]:
-    """Return ends as the columns of exchange.sql: those that completed, and the text of others."""
+    """Return ends as arguments of the call: those that completed, and the text of others."""
     completed = OutcomeKind.COMPLETED.value
     done = [end for end in ended if end.outcome == completed]
     other = [end for end in ended if end.outcome != completed] if len(done) < len(ended) else []
@@ -201,7 +201,7 @@ def _end_columns(ended: Sequence[Transition]) -> list[str | None]:
 
 
 def room_columns(rooms: Sequence[ClaimRequest]) -> list[str]:
-    """Return claim requests as columns of exchange.sql; a list in one is an array within the
+    """Return claim requests as arguments of the call; a list in one is an array within the
     text."""
     return [
         array_text([room.limit for room in rooms]),

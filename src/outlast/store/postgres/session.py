@@ -46,7 +46,8 @@ def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str
 
     It bounds how long rows may stay locked that are of no use to the client any more: while the
     session works, while it waits for the next statement, and while the client does not read its
-    reply, which neither of the first two ends (TCP on Linux; for a Unix socket see free.sql).
+    reply, which neither of the first two ends (TCP on Linux; outlast_free_v1 does for a Unix
+    socket).
     """
     milliseconds = str(int(statement_timeout * 1000))
     return {

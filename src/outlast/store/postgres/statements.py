@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from importlib import resources
@@ -17,6 +18,8 @@ from outlast.store.values import NewJob, Orphan, Report, Save
 
 _encode = msgspec.json.Encoder().encode
 
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
 Pair = tuple[int, int]  # a job's id and the token of an attempt: what guards each write about it
 
 
@@ -27,8 +30,21 @@ def pair_of(item: Transition | Save | Report) -> Pair:
 
 @cache
 def sql(verb: str) -> str:
-    """Return the text of ``postgres/sql/VERB.sql``."""
-    return resources.files("outlast.store").joinpath("postgres", "sql", f"{verb}.sql").read_text()
+    """Return the statement of a verb: a call of a function, in ``postgres/sql/calls.sql``, or the
+    text of ``postgres/sql/VERB.sql``."""
+    return calls().get(verb) or _text(verb)
+
+
+@cache
+def calls() -> dict[str, str]:
+    """Return the statements of ``postgres/sql/calls.sql`` by their verbs."""
+    parts = _NAME.split(_text("calls"))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _text(name: str) -> str:
+    file = resources.files("outlast.store").joinpath("postgres", "sql", f"{name}.sql")
+    return file.read_text("utf-8")
 
 
 def to_json(value: Any) -> str:
@@ -92,7 +108,7 @@ def _quoted(value: str | None) -> str:
 
 
 def orphan_of(row: Any) -> Orphan:
-    """Return an orphan from a row of orphans.sql."""
+    """Return an orphan from a row of outlast_orphans_v1."""
     facts = JobFacts(
         job_id=row["job_id"],
         token=row["token"],

@@ -1,9 +1,9 @@
 """Jobs on PostgreSQL: one shared truth for workers on many machines.
 
-The verbs of ``store.protocol.Store``, each one statement in ``postgres/sql/VERB.sql`` whose head
-argues why it is right against a concurrent claim, reap and late worker. This module holds no rule
-of its own: it carries values to the statements and back. The hot path, the exchange, has a module
-of its own beside it.
+The verbs of ``store.protocol.Store``, each one statement (``statements.sql`` loads it). Its head,
+or that of the function that it calls, argues why it is right against a concurrent claim, reap and
+late worker. This module holds no rule of its own: it carries values to the statements and back. The
+hot path, the exchange, has a module of its own beside it.
 """
 
 from __future__ import annotations

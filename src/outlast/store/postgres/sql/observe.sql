@@ -1,5 +1,5 @@
 -- One look at all workers that hold a lease, and at what no worker looks after (see
--- migration_0004_orphans.sql): these columns are the same in each row, and there is always one.
+-- outlast_astray_v1): these columns are the same in each row, and there is always one.
 -- Reads only: the reap checks the counter and the lock again. The locks are read after the snapshot
 -- of the rows was taken, and a worker writes its row after it has its lock: so "absent" is said only
 -- of one that had it.

@@ -4,7 +4,7 @@
 -- reaping of other workers. While an exchange, a beat or another reap holds the row, the answer is
 -- "held", and the caller tries again with the next look: an exchange that has ended by then has left
 -- claims that become orphans. No worker can put that off by exchanges alone: it stops them itself when
--- its lease ends without a beat. A session that does not end is ended: see free.sql.
+-- its lease ends without a beat. A session that does not end is ended: see outlast_free_v1.
 --
 -- Where presence is the cause, it is looked at again once the row is locked, in its newest version: a
 -- worker that took it back meanwhile, or is seen from another incarnation of the database, lives. One

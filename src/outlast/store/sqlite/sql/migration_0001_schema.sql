@@ -1,4 +1,4 @@
--- 0001 core: the tables of Outlast, with the names that they have on PostgreSQL.
+-- 0001 schema: the tables of Outlast, with the names that they have on PostgreSQL.
 -- compatible_from: 0.1
 --
 -- Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1. Payloads are text

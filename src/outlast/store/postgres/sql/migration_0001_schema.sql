@@ -1,4 +1,4 @@
--- 0001 core: the tables of Outlast.
+-- 0001 schema: the tables and functions of Outlast.
 -- compatible_from: 0.1
 --
 -- Payloads are text (JSON made by us): jsonb refuses \u0000, and nothing here looks inside.
@@ -16,7 +16,6 @@
 -- get a plan quadratic in the batch). token stays after the end: "already" is told by it.
 -- completed_by is the worker of the attempt that completed; the other attempts have rows of their
 -- own in outlast_attempts, and the view outlast_history shows both kinds as one list.
-
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs
 -- alone in its whole worker. incident names that first shared death (by the lowest token in it),
@@ -25,8 +24,8 @@
 -- an unfinished job is told by ended_at: a look for NULL is cheaper in each statement than states.
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
 -- presence: under which incarnation of the database the worker's advisory lock was taken, and by which
--- role's session (INCARNATION/ROLE);
--- presence_off: why there is none. lanes: from where it reads the line, for workers that come later. wakeup: by what it is woken, and what is wrong with that. cause:
+-- role's session (INCARNATION/ROLE); presence_off: why there is none. lanes: from where it reads the line,
+-- for workers that come later. wakeup: by what it is woken, and what is wrong with that. cause:
 -- why the row ended; begun: the newest token that the worker had let begin, where that is known.
 -- failing: which duty of a live worker fails, and by what.
 --
@@ -104,7 +103,7 @@ CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key) WHERE key IS NOT NULL
 
 -- attempts that did not complete; the completing one's facts are on the job's row. repeats: how many
 -- attempts in a row have ended with this outcome, this one included. Rows never change; between a job's
--- first and last ones those that were not charged are deleted (0002), and dropped counts them: those
+-- first and last ones those that were not charged are deleted (outlast_end_v1), and dropped counts them: those
 -- that were deleted up to and by this end.
 CREATE TABLE outlast_attempts (
     token          bigint PRIMARY KEY,
@@ -209,3 +208,75 @@ SELECT j.id, j.token, j.attempt_count, j.completed_by, w.name, w.host, NULL::int
        'none', j.started_at, j.ended_at
 FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.completed_by
 WHERE j.state = 'completed';
+
+-- The functions, each in a file of its own whose head argues why it is right. They are versioned by name: a
+-- released one never changes, and a later migration includes its _v2. What is included counts towards the
+-- checksum of this migration as if it stood here.
+--
+-- The planner settings on those that are called from outside (inner ones run under them) leave
+-- nested loops over index scans as the only way. That is right for 1 row in and for 500, in an
+-- empty table and among millions of finished jobs, regardless of the statistics.
+
+-- What several of them need.
+\ir functions/outlast_seconds_v1.sql
+
+-- The one guard under which an attempt is closed, and the answers to late writes.
+\ir functions/outlast_end_v1.sql
+\ir functions/outlast_clear_v1.sql
+\ir functions/outlast_judge_v1.sql
+\ir functions/outlast_notify_v1.sql
+
+-- The line, read lane by lane (queue, task, priority) and from floors: outlast_exchange_v1 says under 5 why
+-- that is right.
+\ir functions/outlast_stretch_v1.sql
+\ir functions/outlast_below_v1.sql
+\ir functions/outlast_next_in_turn_v1.sql
+\ir functions/outlast_next_v1.sql
+\ir functions/outlast_within_v1.sql
+\ir functions/outlast_due_v1.sql
+
+-- Hand in what ended, take what can run next, in one round trip and one commit.
+\ir functions/outlast_exchange_v1.sql
+
+-- Find running jobs that no worker runs, and give them back.
+\ir functions/outlast_facts_v1.sql
+\ir functions/outlast_gone_v1.sql
+\ir functions/outlast_orphans_v1.sql
+\ir functions/outlast_astray_v1.sql
+\ir functions/outlast_close_v1.sql
+\ir functions/outlast_reconcile_v1.sql
+\ir functions/outlast_free_v1.sql
+
+-- The worker's row: what is written on it waits for no standby.
+\ir functions/outlast_commit_locally_v1.sql
+CREATE TRIGGER outlast_workers_commit_locally BEFORE UPDATE ON outlast_workers
+FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
+\ir functions/outlast_heartbeat_v1.sql
+
+-- Presence: a lock that a live worker's session holds, and that is gone as soon as the session is.
+\ir functions/outlast_incarnation_v1.sql
+\ir functions/outlast_presence_key_v1.sql
+\ir functions/outlast_locks_v1.sql
+\ir functions/outlast_presence_held_v1.sql
+\ir functions/outlast_presence_v1.sql
+\ir functions/outlast_presence_taken_v1.sql
+\ir functions/outlast_hold_presence_v1.sql
+
+-- Checkpoints and progress of running attempts.
+\ir functions/outlast_unseen_v1.sql
+\ir functions/outlast_checkpoint_v1.sql
+\ir functions/outlast_progress_v1.sql
+
+-- Which suspects run next: outlast_exchange_v1, under 6.
+\ir functions/outlast_suspect_lanes_v1.sql
+\ir functions/outlast_first_suspect_v1.sql
+\ir functions/outlast_next_suspects_v1.sql
+\ir functions/outlast_next_suspect_due_v1.sql
+
+-- What operators do, the jump of the token sequence, and what messages name and announce.
+\ir functions/outlast_cancel_v1.sql
+\ir functions/outlast_requeue_v1.sql
+\ir functions/outlast_raise_tokens_v1.sql
+\ir functions/outlast_begin_incarnation_v1.sql
+\ir functions/outlast_named_v1.sql
+\ir functions/outlast_waiting_v1.sql

@@ -1,5 +1,4 @@
--- 0003 exchange: hand in what ended, take what can run next, in one round trip and one commit.
--- compatible_from: 0.1
+-- Hand in what ended, take what can run next, in one round trip and one commit.
 --
 -- Each statement of a volatile function sees a snapshot of its own (READ COMMITTED), so a later
 -- step sees what others committed while an earlier one waited. In order:
@@ -7,24 +6,25 @@
 -- 1  The worker's own row, by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect take
 --    FOR UPDATE and raise the epoch: the second one waits, looks at the row again and, if it
 --    is the exchange, claims nothing. Beats (plain updates) do not conflict with KEY SHARE.
--- 2  Ends, judged by their own token alone (see 0002). Plain completions, the hot path, come as
---    arrays and leave no evidence row: their facts stay on the job. Rows that are locked are
+-- 2  Ends, judged by their own token alone (outlast_end_v1). Plain completions, the hot path, come
+--    as arrays and leave no evidence row: their facts stay on the job. Rows that are locked are
 --    tried again after 2, 4 and 8 ms: a claim elsewhere whose snapshot is a little old locks the
 --    newest version of a row before it sees that the job is taken, and keeps that lock to its
 --    commit. A row that is held longer, as by a task's own transaction, is answered busy.
 --    A completion locks and changes in one statement: a row that changed after its snapshot (a save,
 --    a progress) is locked in its newest version, which the second half does not see yet; the next
 --    try does.
--- 3  Ends that were not accepted are looked at again and answered busy, already or refused.
--- 4  Jobs that have fallen due join the line, at its end.
--- 5  Claims, by priority and position (the functions are in 0002). Two claims never meet: each skips
---    what the other holds, and a row that was claimed since the snapshot has lost its position when
---    it is looked at again.
+-- 3  Ends that were not accepted are looked at again and answered busy, already or refused
+--    (outlast_judge_v1).
+-- 4  Jobs that have fallen due join the line, at its end (outlast_due_v1).
+-- 5  Claims, by priority and position (outlast_next_v1, outlast_next_in_turn_v1). Two claims never meet:
+--    each skips what the other holds, and a row that was claimed since the snapshot has lost its
+--    position when it is looked at again.
 --    Locking and changing are two statements, so that the second works on what the first locked. It
 --    finds the rows by where they are (ctid): the lock was taken on the newest version, and only
 --    its holder could move that. It changes them in the order of the table; the
 --    head of the reply tells the order of the line.
---    What messages have named comes first, within its priority.
+--    What messages have named comes first, within its priority (outlast_named_v1).
 --    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that
 --    jobs of unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from which
 --    the last one for the same tasks has taken something (p_firsts, of each request), so that a long one
@@ -36,20 +36,20 @@
 --    walks over all of them; one from the floor does not. Floors are hints and nothing else: a
 --    job below one (its transaction was open while later ones were claimed) is only found by a
 --    look below the floors, which the caller asks for once a second, as a range of positions: the
---    walk meets no more dead entries than it has positions, so it can be bounded. Lanes that the caller does not
---    know are found at once, by one probe for each gap between known ones: no row, alive or dead,
---    is in a gap unless it is of a lane that the caller does not know. A floor that is too high delays, and never loses; what
---    is claimed is judged by the row alone.
+--    walk meets no more dead entries than it has positions, so it can be bounded (outlast_below_v1). Lanes
+--    that the caller does not know are found at once, by one probe for each gap between known ones: no row,
+--    alive or dead, is in a gap unless it is of a lane that the caller does not know. A floor that is too
+--    high delays, and never loses; what is claimed is judged by the row alone.
 --    Nothing is claimed where the database has no incarnation: it has crashed, failed over or was
 --    restored, and tokens have not jumped yet over those that may be lost. The caller is told that it
 --    does not stand, and reconnects, which draws one. The row is gone for sessions that begin after the
 --    crash and for no others, so what is seen at 1 holds to the end.
---    The token is drawn while the worker's row is held, so that a jump of the sequence (raise_tokens in
---    0006), which locks out all holders of that table, can never make it step back.
+--    The token is drawn while the worker's row is held, so that a jump of the sequence
+--    (outlast_raise_tokens_v1), which locks out all holders of that table, can never make it step back.
 --    A reply is bounded in bytes of arguments and checkpoints, too, since a slow link must carry it in
 --    time; the first job comes regardless of its size. What was locked beyond that is left as it was, and
 --    others pass it over until the commit, which waits for no more than such a reply to be sent.
--- 6  Suspects, for requests that ask for them (solo > 0; the functions are in 0002): out of their own
+-- 6  Suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1): out of their own
 --    index and never out of the line, where they have no position. One look at that index tells, for
 --    most exchanges, that there are none. The first that is due names its cohort; what another worker
 --    claims of it at the same time runs there: a cohort that is split is only smaller.
@@ -63,74 +63,6 @@
 -- of them run in an exchange that completes and claims, and one look (under 4) tells for most
 -- exchanges that there are no suspects, no scheduled jobs and no new lanes. Arrays and not JSON, and
 -- functions called from an assignment and not from a SELECT, are for the same reason.
-
--- How many of these jobs, from the first on, have so many bytes in all. The rows are locked.
-CREATE FUNCTION outlast_within_v1(p_rows tid[], p_bytes bigint) RETURNS integer
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_count integer;
-BEGIN
-    SELECT count(*) INTO v_count
-    FROM (SELECT sum(octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0))
-                     OVER (ORDER BY r.n) AS total
-          FROM unnest(p_rows) WITH ORDINALITY AS r (row, n)
-          JOIN outlast_jobs j ON j.ctid = r.row) s
-    WHERE s.total <= p_bytes;
-    RETURN v_count;
-END
-$$;
-
--- Put due jobs of these queues (none: of all) into the line, those first that are due for longest;
--- returns their ids, and when the next one falls due. At most 500 per call, or per queue; where more of
--- them may be due, the next one is said to be due now. All queues are one range of the index by time,
--- however many they are.
-CREATE FUNCTION outlast_due_v1(
-    p_queues text[], p_now timestamptz, OUT ids bigint[], OUT next timestamptz)
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    v_due bigint[];
-BEGIN
-    IF cardinality(p_queues) = 0 THEN
-        SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
-        FROM (SELECT j.id, j.run_at FROM outlast_jobs j
-              WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
-                AND j.run_at <= p_now
-              ORDER BY j.run_at LIMIT 500
-              FOR NO KEY UPDATE SKIP LOCKED) d;
-        SELECT j.run_at INTO next FROM outlast_jobs j
-        WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at > p_now
-        ORDER BY j.run_at LIMIT 1;
-    ELSE
-        SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
-        FROM unnest(p_queues) AS q (queue)
-        CROSS JOIN LATERAL (
-            SELECT j.id, j.run_at FROM outlast_jobs j
-            WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
-              AND j.run_at <= p_now
-            ORDER BY j.queue, j.run_at LIMIT 500
-            FOR NO KEY UPDATE SKIP LOCKED) d;
-        SELECT min(d.run_at) INTO next
-        FROM unnest(p_queues) AS q (queue)
-        CROSS JOIN LATERAL (
-            SELECT j.run_at FROM outlast_jobs j
-            WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
-              AND j.run_at > p_now
-            ORDER BY j.queue, j.run_at LIMIT 1) d;
-    END IF;
-    IF v_due IS NULL THEN RETURN; END IF;
-    IF cardinality(v_due) >= 500 THEN next := p_now; END IF;
-    WITH numbered AS MATERIALIZED (
-        SELECT d.id, nextval('outlast_position_seq') AS position FROM unnest(v_due) AS d (id)
-    ), promoted AS (
-        UPDATE outlast_jobs j SET position = n.position
-        FROM numbered n WHERE j.id = n.id
-        RETURNING j.id)
-    SELECT array_agg(id) INTO ids FROM promoted;
-END
-$$;
-
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text,

@@ -1,0 +1,50 @@
+-- The verbs that only call functions. functions/NAME.sql argues why each is right against a concurrent
+-- claim, reap and late worker. Each statement follows a line with its name.
+
+-- name: cancel
+SELECT job_id, answer FROM outlast_cancel_v1($1, $2, $3)
+
+-- name: requeue
+SELECT job_id, answer FROM outlast_requeue_v1($1, $2, $3)
+
+-- name: checkpoint
+SELECT job_id, token, answer FROM outlast_checkpoint_v1($1, $2, $3, $4, $5)
+
+-- name: progress
+SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4)
+
+-- name: exchange
+SELECT * FROM outlast_exchange_v1(
+    $1, $2, $3::text::bigint[], $4::text::bigint[], $5::text::text[], $6,
+    $7::text::integer[], $8::text::integer[], $9::text::text[], $10::text::text[], $11::text::text[],
+    $12::text::text[], $13::text::text[], $14::text::smallint[], $15::text::bigint[],
+    $16, $17, $18, $19, $20, $21, $22, $23::text::text[]
+)
+
+-- name: orphans
+SELECT * FROM outlast_orphans_v1($1)
+
+-- name: facts
+SELECT * FROM outlast_facts_v1($1, $2)
+
+-- name: close
+SELECT job_id, token FROM outlast_close_v1($1, $2)
+
+-- name: reconcile
+SELECT job_id, token FROM outlast_reconcile_v1($1, $2, $3, $4, $5)
+
+-- name: free
+SELECT outlast_free_v1($1, $2)
+
+-- name: heartbeat
+SELECT job_id, token, drain FROM outlast_heartbeat_v1($1, $2)
+
+-- name: presence_hold
+SELECT outlast_hold_presence_v1($1, $2, $3, $4)
+
+-- name: raise_tokens
+-- larger than this token, and than any of another incarnation of the database
+SELECT outlast_begin_incarnation_v1(), outlast_raise_tokens_v1($1)
+
+-- name: waiting
+SELECT * FROM outlast_waiting_v1($1::float8, $2::integer)

@@ -1,0 +1,52 @@
+-- Cancel queued jobs, ask running ones. Rows are locked in the order of their ids, so that two of
+-- these never deadlock; exchange and reclaim wait for no row at all. Locking and changing are two
+-- statements, so that the second sees what was committed while the first waited: a job claimed a
+-- moment ago is asked, one completed a moment ago has ended. (In one statement the new row was seen
+-- to be checked against the constraints as a mixture of both versions.)
+--
+-- Without p_wait, rows that are locked are answered 'held' and left as they are: so one row that
+-- stays locked keeps no other job from being cancelled. Then those are waited for, without the others.
+CREATE FUNCTION outlast_cancel_v1(p_ids bigint[], p_notify boolean, p_wait boolean)
+RETURNS TABLE (job_id bigint, answer text)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_free bigint[];
+    v_ids bigint[];
+    v_states text[];
+    v_workers bigint[];
+BEGIN
+    IF p_wait THEN
+        PERFORM FROM outlast_jobs j WHERE j.id = ANY (p_ids) ORDER BY j.id FOR NO KEY UPDATE;
+        v_free := p_ids;
+    ELSE
+        SELECT coalesce(array_agg(l.id), '{}') INTO v_free
+        FROM (SELECT j.id FROM outlast_jobs j WHERE j.id = ANY (p_ids)
+              ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED) l;
+    END IF;
+
+    SELECT array_agg(j.id), array_agg(CASE WHEN j.id = ANY (v_free) THEN j.state ELSE 'held' END),
+           array_agg(DISTINCT j.worker_id)
+               FILTER (WHERE j.worker_id IS NOT NULL AND j.id = ANY (v_free))
+    INTO v_ids, v_states, v_workers
+    FROM outlast_jobs j WHERE j.id = ANY (p_ids);
+
+    UPDATE outlast_jobs j
+    SET cancel_requested = true, position = NULL,
+        state = CASE WHEN j.state = 'queued' THEN 'cancelled' ELSE j.state END,
+        ended_at = CASE WHEN j.state = 'queued' THEN clock_timestamp() END
+    WHERE j.id = ANY (v_free) AND j.state IN ('queued', 'running');
+
+    IF p_notify AND v_workers IS NOT NULL THEN
+        PERFORM pg_notify('outlast', 'cancel:' || w::text) FROM unnest(v_workers) AS w;
+    END IF;
+    RETURN QUERY
+    SELECT s.id, CASE s.state WHEN 'queued' THEN 'cancelled' WHEN 'running' THEN 'requested'
+                              WHEN 'held' THEN 'held' ELSE 'ended' END
+    FROM unnest(v_ids, v_states) AS s (id, state);
+END
+$$;

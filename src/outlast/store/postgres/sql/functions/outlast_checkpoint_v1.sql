@@ -1,0 +1,40 @@
+-- Save checkpoints of running attempts.
+--
+-- Guarded like an end: locked by (id, token, running), never waiting, so that a task's own open
+-- transaction on one row delays no other. A late worker's write finds another token and is refused.
+-- A number that is not above the one on the row changes nothing: a repeated older save cannot
+-- overwrite a newer one. The claim sets the number back to 0, since it rises within an attempt.
+CREATE FUNCTION outlast_checkpoint_v1(
+    p_ids bigint[], p_tokens bigint[], p_numbers integer[], p_values text[],
+    p_refusals_kept integer)
+RETURNS TABLE (job_id bigint, token bigint, answer text)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_tokens bigint[];
+    v_answers text[];
+BEGIN
+    WITH locked AS MATERIALIZED (
+        SELECT h.job_id, h.token, h.number, h.value, j.checkpoint_number < h.number AS newer
+        FROM unnest(p_ids, p_tokens, p_numbers, p_values) AS h (job_id, token, number, value)
+        JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    ), saved AS (
+        UPDATE outlast_jobs j
+        SET checkpoint = l.value, checkpoint_number = l.number, checkpoint_at = clock_timestamp(),
+            losses = CASE WHEN j.checkpoint IS DISTINCT FROM l.value THEN 0 ELSE j.losses END
+        FROM locked l WHERE j.id = l.job_id AND l.newer)
+    SELECT coalesce(array_agg(l.job_id), '{}'), coalesce(array_agg(l.token), '{}'),
+           array_agg(CASE WHEN l.newer THEN 'accepted' ELSE 'already' END)
+    INTO v_ids, v_tokens, v_answers FROM locked l;
+
+    RETURN QUERY SELECT * FROM unnest(v_ids, v_tokens, v_answers);
+    RETURN QUERY SELECT * FROM outlast_unseen_v1(
+        p_ids, p_tokens, v_ids, v_tokens, 'checkpoint', p_refusals_kept);
+END
+$$;

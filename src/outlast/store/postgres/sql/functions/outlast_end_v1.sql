@@ -1,0 +1,102 @@
+-- Close attempts as decided: the one guard under which an attempt ends. Returns those that were closed,
+-- with whether the job can run now and which incident the end clears.
+--
+-- Why an end is right against
+--   * another end, a claim, a late worker: the row is locked by (id, token, running). A lock that
+--     does not wait (SKIP LOCKED) and finds that the row has changed re-checks exactly these
+--     three on the newest version. A token is never drawn twice, so a match is this attempt.
+--   * a cancel request after the decision was made: the flag is taken from the locked row, and a
+--     way back to the queue becomes `cancelled`.
+--   * a save that was accepted and of which the worker never heard: losses are counted from the
+--     locked row, and an end by a budget of losses that was forgiven meanwhile is none.
+--   * evidence written twice: it comes from RETURNING of the update in the same statement.
+--   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
+-- Of a job that runs again and again, the first 10 and the last 20 attempts are kept
+-- (store.protocol says the same) and, for ever, those that were charged: attempt n deletes the one
+-- of number n - 20, if that was free of charge, and counts it. One probe by (job_id, number) each,
+-- never a scan. The older rows were committed before this attempt was claimed, so this snapshot
+-- shows them, and only the holder of the job's row touches them. An end that is sent again
+-- after 20 more attempts is answered refused, not already. A delay that grows (doubles_to) doubles
+-- with each attempt in a row that has ended in this way. Suspects (solo > 0) go back without a
+-- position: only a claim request for suspects finds them. `clears` is returned of ends that were written,
+-- and of no others: a late end must not clear any.
+CREATE FUNCTION outlast_end_v1(p_ends text)
+RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+    WITH locked AS MATERIALIZED (
+        SELECT h.job_id, h.token, h.outcome, h.charge, h.failures, h.losses, h.result, h.message,
+               h.crash, h.pid, coalesce(h.solo, 0) AS solo, h.incident, h.cohort, h.clears,
+               CASE WHEN h.state = 'queued'
+                      OR h.state = 'dead' AND h.charge = 'loss' AND least(j.losses, 2147483646) + 1 < h.losses
+                    THEN CASE WHEN j.cancel_requested THEN 'cancelled' ELSE 'queued' END
+                    ELSE h.state END AS state,
+               greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay, h.doubles_to,
+               j.worker_id, j.started_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
+        FROM json_to_recordset(p_ends::json) AS h (
+                 job_id bigint, token bigint, state text, outcome text, charge text,
+                 failures integer, losses integer, delay double precision, result text,
+                 message text, crash text, pid integer, solo smallint, incident bigint,
+                 cohort bigint, clears bigint, doubles_to double precision)
+        JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    ), known AS MATERIALIZED (
+        SELECT l.*, o.token AS old, least(coalesce(p.dropped, 0), 2147483646) + (o.token IS NOT NULL)::integer AS dropped,
+               CASE WHEN p.outcome = l.outcome THEN greatest(0, least(p.repeats, 2147483646)) + 1 ELSE 1 END AS repeats
+        FROM locked l
+        LEFT JOIN LATERAL (
+            SELECT a.outcome, a.repeats, a.dropped FROM outlast_attempts a
+            WHERE a.job_id = l.job_id AND a.number = l.attempt_count - 1 LIMIT 1) p ON true
+        LEFT JOIN LATERAL (
+            SELECT a.token FROM outlast_attempts a
+            WHERE a.job_id = l.job_id AND a.number = l.attempt_count - 20
+              AND a.number > 10 AND a.charge = 'none' AND l.state <> 'completed' LIMIT 1) o ON true
+    ), ended AS (
+        UPDATE outlast_jobs j
+        SET state = l.state,
+            failures = l.failures,
+            losses = least(j.losses, 2147483646) + CASE l.charge WHEN 'loss' THEN 1 ELSE 0 END,
+            solo = l.solo,
+            incident = l.incident,
+            cohort = l.cohort,
+            worker_id = NULL,
+            hard_deadline = NULL,
+            position = CASE WHEN l.state = 'queued' AND l.delay = 0 AND l.solo = 0
+                            THEN nextval('outlast_position_seq') END,
+            run_at = CASE WHEN l.state = 'queued'
+                          THEN v_now + interval '1 second' * CASE
+                              WHEN l.doubles_to > 0
+                              THEN least(l.doubles_to, l.delay * 2 ^ least(l.repeats - 1, 20))
+                              ELSE l.delay END
+                          ELSE j.run_at END,
+            started_at = CASE WHEN l.state = 'queued' THEN NULL ELSE l.started_at END,
+            ended_at = CASE WHEN l.state = 'queued' THEN NULL ELSE v_now END,
+            result = CASE WHEN l.state = 'completed' THEN l.result END,
+            completed_by = CASE WHEN l.state = 'completed' THEN l.worker_id END
+        FROM known l
+        WHERE j.id = l.job_id
+        RETURNING l.*, j.position
+    ), evidence AS (
+        INSERT INTO outlast_attempts (
+            token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
+            started_at, ended_at, progress, checkpoint_age, crash, repeats, dropped)
+        SELECT e.token, e.job_id, e.attempt_count, e.worker_id, w.name, w.host, e.pid, e.outcome,
+               e.charge, coalesce(e.message, ''), e.started_at, v_now, e.progress,
+               outlast_seconds_v1(v_now, e.checkpoint_at), e.crash, e.repeats, e.dropped
+        FROM ended e LEFT JOIN outlast_workers w ON w.id = e.worker_id
+        WHERE e.state <> 'completed'
+        ON CONFLICT (token) DO NOTHING
+    ), thinned AS (
+        DELETE FROM outlast_attempts a USING ended e WHERE a.token = e.old
+    )
+    SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears FROM ended e;
+END
+$$;

@@ -1,0 +1,29 @@
+-- Lock exactly these attempts, as far as they are current, and return the facts to decide on. They are
+-- locked by joining on id, token and state. Rows that are locked are left for later. A worker
+-- that is alive hands in its end through the same lock: the first one closes the attempt, the
+-- other finds its token not running and is refused.
+CREATE FUNCTION outlast_facts_v1(
+    p_ids bigint[], p_tokens bigint[], p_limit integer DEFAULT NULL)
+RETURNS TABLE (
+    job_id bigint, token bigint, failures integer, losses integer, policy text,
+    cancel_requested boolean, solo smallint, incident bigint, cohort bigint, worker_id bigint,
+    worker text, host text, progress text, checkpoint_age double precision, cause text,
+    task text, queue text, attempts integer, began boolean)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.solo,
+           j.incident, j.cohort, j.worker_id, w.name, w.host, j.progress,
+           outlast_seconds_v1(clock_timestamp(), j.checkpoint_at),
+           w.cause, j.task, j.queue, j.attempt_count, coalesce(j.token <= w.begun, true)
+    FROM unnest(p_ids, p_tokens) AS o (id, token)
+    JOIN outlast_jobs j ON j.id = o.id AND j.token = o.token AND j.state = 'running'
+    LEFT JOIN outlast_workers w ON w.id = j.worker_id
+    LIMIT p_limit FOR NO KEY UPDATE OF j SKIP LOCKED;
+END
+$$;

@@ -1,0 +1,37 @@
+-- Take the lock in this session, or prove that the session has it; then say so on the row, in this
+-- order: a row that names the present incarnation had its lock. Answers NULL, or why it cannot be.
+-- outlast_presence_v1 says what a look makes of it.
+-- Behind a pooler the lock would belong to a session that outlives the worker or is lent to others.
+-- p_port is the port of the client's own socket; NULL for a Unix socket, where the process that was
+-- named at the start of the connection is compared with the one that answers.
+CREATE FUNCTION outlast_hold_presence_v1(
+    p_worker bigint, p_registration text, p_port integer, p_backend integer) RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_key bigint := outlast_presence_key_v1(p_worker, p_registration);
+    v_role oid := (SELECT a.usesysid FROM pg_stat_get_activity(pg_backend_pid()) a);
+    v_here text;
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RETURN 'the server is in recovery';
+    END IF;
+    PERFORM outlast_begin_incarnation_v1();
+    v_here := outlast_incarnation_v1();
+    IF inet_client_port() IS DISTINCT FROM p_port
+       OR (p_port IS NULL AND pg_backend_pid() IS DISTINCT FROM p_backend) THEN
+        RETURN 'a pooler or proxy stands between';
+    END IF;
+    IF NOT EXISTS (SELECT FROM outlast_locks_v1() l
+                   WHERE l.key = v_key AND l.backend = pg_backend_pid())
+       AND NOT pg_try_advisory_lock(v_key) THEN
+        RETURN outlast_presence_taken_v1(v_key, v_role);
+    END IF;
+    v_here := v_here || '/' || v_role::text;
+    UPDATE outlast_workers SET presence = v_here, presence_off = NULL
+    WHERE id = p_worker AND registration IS NOT DISTINCT FROM p_registration
+      AND status IN ('active', 'draining')
+      AND (presence IS DISTINCT FROM v_here OR presence_off IS NOT NULL);
+    RETURN NULL;
+END
+$$;

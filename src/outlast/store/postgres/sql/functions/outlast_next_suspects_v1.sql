@@ -1,0 +1,34 @@
+-- Lock what a claim request for suspects takes: the first that is due, and those of its cohort that this
+-- worker can run, too; answers as outlast_next_v1. With solo 2 that is one job: it has no company.
+-- Candidates are looked for without locks; what has changed since is not locked.
+CREATE FUNCTION outlast_next_suspects_v1(
+    p_solo integer, p_tasks text[], p_queues text[], p_limit integer, p_now timestamptz,
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_first bigint := outlast_first_suspect_v1(p_solo, p_tasks, p_queues, p_now);
+    v_incident bigint;
+    v_cohort bigint;
+BEGIN
+    IF v_first IS NULL THEN RETURN; END IF;
+    ids := ARRAY[v_first];
+    IF p_solo = 1 THEN
+        SELECT j.incident, j.cohort INTO v_incident, v_cohort
+        FROM outlast_jobs j WHERE j.id = v_first;
+        ids := ids || ARRAY(
+            SELECT j.id FROM outlast_jobs j
+            WHERE j.incident = v_incident AND j.cohort = v_cohort AND j.id <> v_first
+              AND j.state = 'queued' AND coalesce(j.solo, 0) = 1 AND j.run_at <= p_now
+              AND j.task = ANY (p_tasks)
+              AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues)));
+    END IF;
+    SELECT array_agg(l.id ORDER BY l.id), array_agg(l.ctid ORDER BY l.id), sum(l.bytes)
+    INTO ids, rows, bytes
+    FROM (SELECT m.id, m.ctid,
+                 octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0) AS bytes
+          FROM (SELECT u.id FROM unnest(ids) AS u (id) LIMIT p_limit) w
+          JOIN outlast_jobs m ON m.id = w.id AND m.state = 'queued' AND m.solo = p_solo
+          FOR NO KEY UPDATE OF m SKIP LOCKED) l;
+END
+$$;

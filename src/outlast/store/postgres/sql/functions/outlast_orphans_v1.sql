@@ -1,0 +1,32 @@
+-- Lock running jobs whose worker is not alive or has no row, longest-running first, and return the facts to
+-- decide on. The list of (id, token) is made first and without locks; then rows are locked
+-- by joining on both. A plain "NOT EXISTS (live worker)" under the lock would check the newest
+-- version of the row against the old snapshot of the workers, miss a worker that registered
+-- meanwhile and rob it. A worker that was lost or stopped never comes back, so a pair that was an
+-- orphan once stays one until its token changes. Rows that are locked are left for later, and the
+-- list is a hundred times as long as what is wanted of it: those that are held, as by transactions of
+-- tasks that outlive their worker, are not to hide those behind them.
+CREATE FUNCTION outlast_orphans_v1(p_limit integer)
+RETURNS TABLE (
+    job_id bigint, token bigint, failures integer, losses integer, policy text,
+    cancel_requested boolean, solo smallint, incident bigint, cohort bigint, worker_id bigint,
+    worker text, host text, progress text, checkpoint_age double precision, cause text,
+    task text, queue text, attempts integer, began boolean)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids bigint[];
+    v_tokens bigint[];
+BEGIN
+    WITH orphan AS MATERIALIZED (
+        SELECT j.id, j.token
+        FROM outlast_gone_v1() AS g (id) JOIN outlast_jobs j ON j.worker_id = g.id
+        ORDER BY j.started_at LIMIT 100 * p_limit)
+    SELECT array_agg(o.id), array_agg(o.token) INTO v_ids, v_tokens FROM orphan o;
+    RETURN QUERY SELECT * FROM outlast_facts_v1(v_ids, v_tokens, p_limit);
+END
+$$;

@@ -1,0 +1,42 @@
+-- Revive dead and cancelled jobs, one by one in the order of their ids. The unique index on the
+-- keys of unfinished jobs decides a race with an enqueue of the same key; the loser's row is left
+-- as it was. Tokens and the count of attempts go on rising, the budgets start again, suspicion ends.
+CREATE FUNCTION outlast_requeue_v1(p_ids bigint[], p_from_scratch boolean, p_notify boolean)
+RETURNS TABLE (job_id bigint, answer text)
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_id bigint;
+    v_state text;
+    v_revived bigint[] := '{}';
+BEGIN
+    FOREACH v_id IN ARRAY ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i ORDER BY i) LOOP
+        SELECT j.state INTO v_state FROM outlast_jobs j WHERE j.id = v_id FOR NO KEY UPDATE;
+        CONTINUE WHEN NOT FOUND;
+        job_id := v_id;
+        answer := CASE v_state WHEN 'dead' THEN 'requeued' WHEN 'cancelled' THEN 'requeued'
+                               WHEN 'completed' THEN 'completed' ELSE 'not_ended' END;
+        IF answer = 'requeued' THEN
+            BEGIN
+                UPDATE outlast_jobs j
+                SET state = 'queued', position = nextval('outlast_position_seq'),
+                    run_at = clock_timestamp(), failures = 0, losses = 0,
+                    solo = 0, incident = NULL, cohort = NULL, started_at = NULL,
+                    ended_at = NULL, cancel_requested = false, progress = NULL,
+                    checkpoint = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint END,
+                    checkpoint_at = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint_at END
+                WHERE j.id = v_id;
+                v_revived := v_revived || v_id;
+            EXCEPTION WHEN unique_violation THEN
+                answer := 'key_taken';
+            END;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    IF p_notify THEN PERFORM outlast_notify_v1(v_revived); END IF;
+END
+$$;

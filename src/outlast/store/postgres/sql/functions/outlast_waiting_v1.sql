@@ -1,0 +1,65 @@
+-- What waits to be announced: the first of each queue's line that no worker has taken for a
+-- while, and what is due and in no line: scheduled jobs that were not put into it, and suspects.
+-- Of those that are due it is the first and the last: what is due for ever, since no worker serves its
+-- queue, must not hide what has just fallen due.
+-- The first row holds the number of active workers and the seconds to the next scheduled job.
+-- Reads only; a job that is claimed meanwhile is announced in vain.
+CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
+RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision)
+LANGUAGE plpgsql
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_grace interval := p_grace * interval '1 second';
+BEGIN
+    RETURN QUERY
+    SELECT NULL::bigint, NULL::text, NULL::text,
+           (SELECT count(*) FROM outlast_workers w WHERE w.status = 'active'),
+           outlast_seconds_v1(
+               (SELECT j.run_at FROM outlast_jobs j
+                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+                  AND j.run_at > v_now
+                ORDER BY j.run_at LIMIT 1), v_now);
+    RETURN QUERY
+    WITH RECURSIVE lane (task, queue, rank) AS (
+        (SELECT j.task, j.queue, -j.priority FROM outlast_jobs j WHERE j.position IS NOT NULL
+         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
+        UNION ALL
+        SELECT n.task, n.queue, n.rank
+        FROM lane l
+        CROSS JOIN LATERAL (
+            SELECT j.task, j.queue, -j.priority AS rank FROM outlast_jobs j
+            WHERE j.position IS NOT NULL
+              AND (j.task, j.queue, (-j.priority)) > (l.task, l.queue, l.rank)
+            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n
+    ), head AS (
+        SELECT h.*, row_number() OVER (PARTITION BY l.queue ORDER BY l.rank, h.position) AS place
+        FROM lane l
+        CROSS JOIN LATERAL (
+            SELECT j.* FROM outlast_jobs j
+            WHERE j.task = l.task AND j.queue = l.queue AND (-j.priority) = l.rank
+              AND j.position IS NOT NULL
+            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit) h)
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
+    FROM head f
+    WHERE f.place <= p_limit AND f.run_at <= v_now - v_grace
+    UNION ALL
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
+    FROM ((SELECT j.id, j.queue, j.task, j.token, j.run_at FROM outlast_jobs j
+           WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at <= v_now
+           ORDER BY j.run_at LIMIT p_limit)
+          UNION
+          (SELECT j.id, j.queue, j.task, j.token, j.run_at FROM outlast_jobs j
+           WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0 AND j.run_at <= v_now
+           ORDER BY j.run_at DESC LIMIT p_limit)) f
+    UNION ALL
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at)
+    FROM (SELECT j.* FROM outlast_jobs j
+          WHERE j.state = 'queued' AND j.solo > 0
+          ORDER BY j.solo, j.queue, j.task, j.priority DESC, j.run_at LIMIT p_limit) f
+    WHERE f.run_at <= v_now;
+END
+$$;

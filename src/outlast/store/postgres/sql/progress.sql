@@ -1,2 +1,0 @@
--- Note progress: see migration_0005_saves_and_suspects.sql.
-SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4)
