@@ -12,8 +12,7 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.protocol import Store
-from outlast.store.rows import Inspector
+from outlast.store.protocol import Inspector, Store
 from outlast.store.sqlite.store import SqliteStore
 from tests.conformance.verbs_kit import ALL, READS, WRITES, all_of, holding
 

@@ -17,7 +17,8 @@ from outlast.model.crash import Charge, CrashKind, charge_of
 from outlast.model.job import ENDED, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.history import AttemptPast, HistoryPage, JobPast
-from outlast.store.rows import Inspector, WorkerStatus
+from outlast.store.protocol import Inspector
+from outlast.store.rows import WorkerStatus
 
 HOLDING = frozenset({WorkerStatus.ACTIVE, WorkerStatus.DRAINING})
 NUMBERS_SHOWN = 20

@@ -10,9 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.store.rows import Inspector, WorkerStatus
+from outlast.store.environment import Environment
+from outlast.store.history import HISTORY_PAGE, HistoryPage
+from outlast.store.rows import (
+    HELD_MAX,
+    AttemptRow,
+    Held,
+    JobFilter,
+    RefusalRow,
+    StoredJob,
+    WorkerRow,
+    WorkerStatus,
+)
+from outlast.store.statistics import Place, Statistics
 from outlast.store.values import (
     Answer,
     Beat,
@@ -44,6 +57,67 @@ REFUSALS_KEPT = 1_000
 ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; outlast_end_v1.sql says the same
 ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of the store
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, but for a single job
+
+
+class Inspector(Protocol):
+    """Reads for people and screens. Never writes, takes no locks."""
+
+    async def job(self, job_id: int) -> StoredJob | None:
+        """Return one job."""
+        ...
+
+    async def jobs(self, which: JobFilter) -> list[StoredJob]:
+        """Return jobs, newest first."""
+        ...
+
+    async def attempts(self, job_id: int) -> list[AttemptRow]:
+        """Return a job's closed attempts, in the order of their tokens."""
+        ...
+
+    async def last_attempts(self, which: JobFilter) -> list[tuple[StoredJob, AttemptRow | None]]:
+        """Return jobs as ``jobs`` does, each with its last closed attempt, in one statement."""
+        ...
+
+    async def highest_token(self) -> int:
+        """Return the highest token on a stored job; 0 if no job was ever claimed. Reads the whole
+        table, however long that takes."""
+        ...
+
+    async def workers(self) -> list[WorkerRow]:
+        """Return all workers whose rows are kept, by id."""
+        ...
+
+    async def held(self, limit: int = HELD_MAX) -> list[Held]:
+        """Return running jobs by worker, so many at most."""
+        ...
+
+    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
+        """Return refused writes, newest first."""
+        ...
+
+    async def place(self, job_id: int) -> Place | None:
+        """Return where a job stands among the others, in bounded numbers."""
+        ...
+
+    async def statistics(self) -> Statistics:
+        """Return what the store holds, in bounded numbers of one snapshot."""
+        ...
+
+    async def environment(self) -> Environment:
+        """Return what the store stands on. Works without a schema, too."""
+        ...
+
+    async def known_tasks(self) -> set[str]:
+        """Return the tasks that some active worker announces."""
+        ...
+
+    async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
+        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
+        ...
+
+    async def counts(self) -> dict[tuple[str, State], int]:
+        """Return the number of jobs by (queue, state)."""
+        ...
 
 
 class Store(Protocol):

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
-from outlast.store.environment import Environment
-from outlast.store.statistics import Place, Statistics
 
-if TYPE_CHECKING:
-    from outlast.store.history import HistoryPage
-
-
-HELD_MAX = 1_000
+HELD_MAX = 1_000  # running jobs that one look lists
 
 
 class WorkerStatus(StrEnum):
@@ -164,64 +157,3 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     limit: int = 50
     before_id: int | None = None
-
-
-class Inspector(Protocol):
-    """Reads for people and screens. Never writes, takes no locks."""
-
-    async def job(self, job_id: int) -> StoredJob | None:
-        """Return one job."""
-        ...
-
-    async def jobs(self, which: JobFilter) -> list[StoredJob]:
-        """Return jobs, newest first."""
-        ...
-
-    async def attempts(self, job_id: int) -> list[AttemptRow]:
-        """Return a job's closed attempts, in the order of their tokens."""
-        ...
-
-    async def last_attempts(self, which: JobFilter) -> list[tuple[StoredJob, AttemptRow | None]]:
-        """Return jobs as ``jobs`` does, each with its last closed attempt, in one statement."""
-        ...
-
-    async def highest_token(self) -> int:
-        """Return the highest token on a stored job; 0 if no job was ever claimed. Reads the whole
-        table, however long that takes."""
-        ...
-
-    async def workers(self) -> list[WorkerRow]:
-        """Return all workers whose rows are kept, by id."""
-        ...
-
-    async def held(self, limit: int = HELD_MAX) -> list[Held]:
-        """Return running jobs by worker, so many at most."""
-        ...
-
-    async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
-        """Return refused writes, newest first."""
-        ...
-
-    async def place(self, job_id: int) -> Place | None:
-        """Return where a job stands among the others, in bounded numbers."""
-        ...
-
-    async def statistics(self) -> Statistics:
-        """Return what the store holds, in bounded numbers of one snapshot."""
-        ...
-
-    async def environment(self) -> Environment:
-        """Return what the store stands on. Works without a schema, too."""
-        ...
-
-    async def known_tasks(self) -> set[str]:
-        """Return the tasks that some active worker announces."""
-        ...
-
-    async def history(self, after_id: int = 0, limit: int = 1_000) -> HistoryPage:
-        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
-        ...
-
-    async def counts(self) -> dict[tuple[str, State], int]:
-        """Return the number of jobs by (queue, state)."""
-        ...

@@ -24,8 +24,8 @@ from outlast.store.postgres.privileges import check_may_serve, grant
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, ends_text, orphan_of, pair_of, sql, to_json
-from outlast.store.protocol import ORPHANS_MAX, PRUNE_MAX, REFUSALS_KEPT
-from outlast.store.rows import Inspector, WorkerStatus
+from outlast.store.protocol import ORPHANS_MAX, PRUNE_MAX, REFUSALS_KEPT, Inspector
+from outlast.store.rows import WorkerStatus
 from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
 from outlast.store.values import (
     Answer,

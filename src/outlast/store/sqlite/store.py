@@ -19,8 +19,8 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile, refuses
 from outlast.store.migrations import check_usable, load
-from outlast.store.protocol import ORPHANS_MAX, PRUNE_MAX
-from outlast.store.rows import Inspector, WorkerStatus
+from outlast.store.protocol import ORPHANS_MAX, PRUNE_MAX, Inspector
+from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import library, schema, workers
