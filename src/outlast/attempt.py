@@ -284,7 +284,8 @@ class Attempt:
         text = encode_result(result, self.returns, self.max_payload)
         foreign = await self._checked(connection)
         if not await foreign.complete(self.job_id, self.token, text):
-            raise self._lost("it was not completed")
+            earlier = "an earlier complete_in may have completed it"
+            raise self._lost(earlier if self.completed_in else "it was not completed")
         self.completed_in = True
 
     complete_in_sync = blocking(complete_in)

@@ -304,8 +304,8 @@ class ForeignConnection(Protocol):
         """Whether what is written now waits for a commit of the caller's."""
         ...
 
-    async def store_id(self) -> str | None:
-        """Return the id of the Outlast schema it sees, or None."""
+    async def store_id(self, *, anew: bool = False) -> str | None:
+        """Return the id of the Outlast schema it sees, or None; ``anew``: as it is by now."""
         ...
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:

@@ -20,6 +20,8 @@ async def checked(connection: object, store_id: str, *, notify: bool = True) -> 
     """Return the connection, which is on the schema of that id, or raise ConnectionMismatch."""
     found = foreign(connection, notify=notify)
     seen = await found.store_id()
+    if seen != store_id:  # its search_path may have been changed
+        seen = await found.store_id(anew=True)
     if seen is None:
         raise ConnectionMismatch(
             "the connection sees no Outlast schema: it is to another database than the"
@@ -53,7 +55,7 @@ class _OnSqlite:
         self.begin = driver.begin
         self.in_transaction = driver.in_transaction
 
-    async def store_id(self) -> str | None:
+    async def store_id(self, *, anew: bool = False) -> str | None:
         """Return the id of the schema. Read each time: these objects cannot be remembered."""
         from outlast.store.sqlite import store as sqlite
 
@@ -86,14 +88,15 @@ class _OnPostgres:
         self.begin = driver.begin
         self.in_transaction = driver.in_transaction
 
-    async def store_id(self) -> str | None:
-        """Return the id of the schema, asked once per session."""
+    async def store_id(self, *, anew: bool = False) -> str | None:
+        """Return the id of the schema, asked once per session, or ``anew``."""
         from outlast.store.postgres import store as postgres
 
         session = await self._driver.session()
         known = _store_ids.get(session)
-        if known is None:
-            known = await postgres.store_id_on(self._driver)
+        if known is None or anew:
+            with self._driver.errors:
+                known = await postgres.store_id_on(self._driver)
             if known is not None:
                 _store_ids[session] = known
         return known
@@ -102,13 +105,15 @@ class _OnPostgres:
         """Store jobs in the open transaction; without one they are stored at once."""
         from outlast.store.postgres import store as postgres
 
-        return await postgres.enqueue_on(self._driver, jobs, notify=self._notify)
+        with self._driver.errors:
+            return await postgres.enqueue_on(self._driver, jobs, notify=self._notify)
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""
         from outlast.store.postgres import store as postgres
 
-        return await postgres.complete_on(self._driver, job_id, token, result)
+        with self._driver.errors:
+            return await postgres.complete_on(self._driver, job_id, token, result)
 
 
 _store_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

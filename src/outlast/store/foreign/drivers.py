@@ -10,9 +10,11 @@ No library is imported for this: an object of a library that is not loaded canno
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
@@ -34,10 +36,14 @@ class ForeignDriver(Protocol):
 
     dialect: ``postgres`` or ``sqlite``.
     begin: how people open a transaction there.
+    errors: in its block, what the driver raises leaves as people know it from their library.
     """
 
     dialect: str
     begin: str
+
+    @property
+    def errors(self) -> AbstractContextManager[object]: ...  # noqa: D102
 
     async def in_transaction(self) -> bool:
         """Whether what is written now waits for a commit of the caller's."""
@@ -73,6 +79,7 @@ class _Driver:
 
     dialect = "postgres"
     begin = "`with connection.transaction():`"
+    errors: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -94,6 +101,7 @@ class _Asyncpg(_Driver):
         _need_loop("an asyncpg connection")
         super().__init__(_out_of_pool(connection))
         _refuse_closed(self._connection.is_closed())
+        _refuse_other_loop(self._connection)
 
     async def in_transaction(self) -> bool:
         return bool(self._connection.is_in_transaction())
@@ -170,6 +178,7 @@ class _Sqlalchemy:
     """A Connection or Session of SQLAlchemy 2, also an asynchronous one."""
 
     begin = "an engine without the isolation_level AUTOCOMMIT"
+    errors: AbstractContextManager[object] = nullcontext()
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
@@ -189,7 +198,10 @@ class _Sqlalchemy:
         return await self._use(_defers_commit)
 
     async def session(self) -> object:
-        return await self._use(lambda connection: connection.connection.driver_connection)
+        session = await self._use(lambda connection: connection.connection.driver_connection)
+        if _is(session, "asyncpg", "Connection"):
+            _refuse_other_loop(session)
+        return session
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
         args = _pyformat(statement, values) if self._pyformat else (statement, values)
@@ -236,6 +248,11 @@ class _Django:
         self.dialect, self.session = driver.dialect, driver.session
         self.fetch, self.run = driver.fetch, driver.run
 
+    @property
+    def errors(self) -> AbstractContextManager[object]:
+        wrapper: AbstractContextManager[object] = self._connection.wrap_database_errors
+        return wrapper
+
     async def in_transaction(self) -> bool:
         return bool(self._connection.in_atomic_block or not self._connection.get_autocommit())
 
@@ -271,6 +288,13 @@ def _need_loop(what: str) -> None:
 def _refuse_closed(closed: object) -> None:
     if closed:
         raise ConnectionMismatch("the connection is closed: open another, or take one of the pool")
+
+
+def _refuse_other_loop(connection: Any) -> None:
+    """Raise ConnectionMismatch for asyncpg's connection of another loop: that may run in another
+    thread, and two threads in asyncpg's C code crash the process."""
+    if connection._loop is not asyncio.get_running_loop():  # noqa: SLF001
+        raise ConnectionMismatch("the connection belongs to another event loop: open one on this")
 
 
 def _out_of_pool(connection: Any) -> Any:

@@ -1,0 +1,231 @@
+"""What a caller's transaction may do to ours: roll back in parts, do things twice, fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import django.db
+import psycopg
+import pytest
+import sqlalchemy.exc
+from django.db import transaction
+
+from outlast.attempt import Attempt
+from outlast.errors import LostLease, OutlastError
+from outlast.model.job import State
+from tests.conformance import test_connections as connections
+from tests.conformance.connections_kit import (
+    ON_POSTGRES,
+    ON_SQLITE,
+    Aiosqlite,
+    Asyncpg,
+    AsyncPsycopg,
+    Caller,
+    Django,
+    Psycopg,
+    Sqlite3,
+    opened,
+)
+from tests.conformance.kit import Hands
+from tests.conformance.test_connections import Link, Shop, every_kind, of, orders, write
+
+kind, shop, caller = connections.kind, connections.shop, connections.caller
+with_blocks = of(*({*ON_SQLITE, *ON_POSTGRES} - {Sqlite3, Aiosqlite}))
+on_postgres = pytest.mark.parametrize(
+    "kind",
+    [("pg_url", kind) for kind in ON_POSTGRES],
+    ids=[kind.__name__ for kind in ON_POSTGRES],
+    indirect=True,
+)
+
+
+def nested(caller: Caller) -> Any:
+    """Return a block of the library's own inside of the open transaction."""
+    if isinstance(caller, Django):
+        return transaction.atomic(using=caller._alias)
+    if isinstance(caller, Asyncpg | Psycopg | AsyncPsycopg):
+        return caller.connection.transaction()
+    return caller.connection.begin_nested()
+
+
+async def enter(caller: Caller) -> Any:
+    block = await caller.call(nested, caller)
+    await caller.call(getattr(block, "__aenter__", None) or block.__enter__)
+    return block
+
+
+async def leave(caller: Caller, block: Any, error: BaseException | None = None) -> None:
+    leaves = getattr(block, "__aexit__", None) or block.__exit__
+    await caller.call(leaves, error and type(error), error, None)
+
+
+# ------------------------------------------------------------------- completions done again
+
+
+@every_kind
+async def test_a_second_completion_in_one_transaction_is_refused_and_the_first_stands(
+    shop: Shop, caller: Caller
+):
+    attempt, _ = await shop.attempt()
+    await write(caller)
+    await caller.complete(attempt, "first")
+    with pytest.raises(LostLease, match="an earlier complete_in may have completed it"):
+        await caller.complete(attempt, "second")
+    await caller.call(caller.commit)
+    row = await shop.row(attempt)
+    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"first"', 1)
+
+
+@every_kind
+async def test_a_completion_that_was_rolled_back_can_be_done_again(shop: Shop, caller: Caller):
+    attempt, _ = await shop.attempt()
+    for result, ends in (("first", caller.rollback), ("second", caller.commit)):
+        await write(caller)
+        await caller.complete(attempt, result)
+        await caller.call(ends)
+    row = await shop.row(attempt)
+    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"second"', 1)
+
+
+@every_kind
+async def test_work_whose_commit_was_not_heard_of_is_not_done_twice(shop: Shop, caller: Caller):
+    """The program takes it for rolled back, and begins again: that must not commit, too."""
+    attempt, _ = await shop.attempt()
+    await write(caller)
+    await caller.complete(attempt, "first")
+    await caller.call(caller.commit)
+    await write(caller)
+    with pytest.raises(LostLease):
+        await caller.complete(attempt, "second")
+    await caller.call(caller.rollback)
+    row = await shop.row(attempt)
+    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"first"', 1)
+
+
+@every_kind
+async def test_a_completion_goes_back_to_a_savepoint_and_can_be_done_again(
+    shop: Shop, caller: Caller
+):
+    attempt, _ = await shop.attempt()
+    await write(caller)
+    await caller.call(caller.execute, "SAVEPOINT here")
+    await caller.complete(attempt, "first")
+    await caller.call(caller.execute, "ROLLBACK TO SAVEPOINT here")
+    await caller.complete(attempt, "second")
+    await caller.call(caller.commit)
+    row = await shop.row(attempt)
+    assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"second"', 1)
+
+
+@with_blocks
+async def test_a_nested_block_takes_back_what_it_has_done_and_nothing_else(
+    shop: Shop, caller: Caller
+):
+    attempt, _ = await shop.attempt()
+    await write(caller)
+    await caller.enqueue(shop.mail, "before")
+    block = await enter(caller)
+    await caller.enqueue(shop.mail, "inside")
+    await caller.complete(attempt, "inside")
+    await leave(caller, block, ValueError("as asked"))
+    block = await enter(caller)
+    await caller.enqueue(shop.mail, "behind")
+    await leave(caller, block)
+    await caller.call(caller.commit)
+    assert await shop.jobs() == ['{"to":"first"}', '{"to":"before"}', '{"to":"behind"}']
+    assert ((await shop.row(attempt)).state, await orders(shop)) == (State.RUNNING, 1)
+
+
+@with_blocks
+async def test_what_a_nested_block_has_completed_goes_with_the_outer_one(
+    shop: Shop, caller: Caller
+):
+    attempt, _ = await shop.attempt()
+    for ends, state in ((caller.rollback, State.RUNNING), (caller.commit, State.COMPLETED)):
+        await write(caller)
+        block = await enter(caller)
+        await caller.complete(attempt, None)
+        await leave(caller, block)
+        await caller.call(ends)
+        assert (await shop.row(attempt)).state is state
+
+
+# ------------------------------------------------------------------------------------- keys
+
+
+@every_kind
+async def test_a_follow_up_can_have_the_key_of_the_attempt_that_is_completed(
+    shop: Shop, caller: Caller
+):
+    keyed = shop.mail.using(key="k")
+    first = await keyed.enqueue("first")
+    (claimed,) = await (await Hands.on(shop.store, tasks=["mail"])).claim(1, tasks=["mail"])
+    attempt = Attempt(Link(await shop.store.store_id()), claimed)  # type: ignore[arg-type]
+    for ends in (caller.rollback, caller.commit):
+        await write(caller)
+        early = await caller.enqueue(keyed, "next")
+        await caller.complete(attempt, None)
+        late = [await caller.enqueue(keyed, "next") for _ in range(2)]
+        await caller.call(ends)
+        assert (early.id, early.created) == (first.id, False)
+        assert [one.created for one in late] == [True, False]
+        assert late[0].id == late[1].id != first.id
+    assert await shop.jobs() == ['{"to":"first"}', '{"to":"next"}']
+    assert (await shop.row(first)).state is State.COMPLETED
+    assert (await keyed.enqueue("next")).id == late[0].id
+
+
+# ------------------------------------------------------------------ errors of the caller's own
+
+
+def is_its_own(caller: Caller, error: BaseException) -> bool:
+    """Whether this is an error as the caller's library raises it, for the caller's retry loop."""
+    if isinstance(caller, Django):
+        return isinstance(error, django.db.Error)
+    if isinstance(caller, Asyncpg):
+        return isinstance(error, asyncpg.PostgresError)
+    if isinstance(caller, Psycopg | AsyncPsycopg):
+        return isinstance(error, psycopg.Error)
+    return isinstance(error, sqlalchemy.exc.DBAPIError)
+
+
+@on_postgres
+@pytest.mark.parametrize("known", [False, True], ids=["first_use", "used_before"])
+async def test_in_a_transaction_that_has_failed_nothing_is_done_until_the_rollback(
+    shop: Shop, caller: Caller, known: bool
+):
+    attempt, _ = await shop.attempt()
+    await write(caller)
+    if known:
+        await caller.enqueue(shop.mail, "lost")
+    with pytest.raises(Exception, match="zero"):
+        await caller.call(caller.execute, "SELECT 1 / 0")
+    for does in (caller.enqueue(shop.mail, "a"), caller.complete(attempt, None)):
+        with pytest.raises(Exception, match="aborted") as raised:
+            await does
+        assert is_its_own(caller, raised.value)
+    await caller.call(caller.rollback)
+    assert not attempt.completed_in
+    await write(caller)
+    await caller.enqueue(shop.mail, "b")
+    await caller.complete(attempt, None)
+    await caller.call(caller.commit)
+    assert await shop.jobs() == ['{"to":"first"}', '{"to":"b"}']
+    assert (await shop.row(attempt)).state is State.COMPLETED
+
+
+@on_postgres
+async def test_a_conflict_is_told_by_an_error_of_the_callers_library(shop: Shop, caller: Caller):
+    attempt, _ = await shop.attempt()
+    async with opened(Asyncpg, shop.url) as other:
+        await write(other)
+        await other.connection.execute("SELECT FROM outlast_jobs FOR UPDATE")
+        await write(caller)
+        await caller.call(caller.execute, "SET LOCAL lock_timeout = 50")
+        with pytest.raises(Exception, match="lock timeout") as raised:
+            await caller.complete(attempt, None)
+        assert is_its_own(caller, raised.value)
+        assert not isinstance(raised.value, OutlastError)
+        await caller.call(caller.rollback)
+    assert not attempt.completed_in

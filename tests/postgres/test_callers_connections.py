@@ -1,0 +1,210 @@
+"""Connections to PostgreSQL in odd states: pipelines, autocommit, other schemas, other loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy.ext.asyncio as sqlalchemy_asyncio
+
+import outlast
+from harness.pgbouncer import PgBouncerServer
+from outlast.attempt import Attempt
+from outlast.errors import ConnectionMismatch, UsageError
+from outlast.model.job import State
+from outlast.store import open_store
+from outlast.store.protocol import Store
+from tests.conformance.kit import Hands
+from tests.conformance.test_connections import Link, an_app
+
+
+@pytest.fixture
+async def app(pg_url: str) -> AsyncIterator[outlast.App]:
+    app = an_app(pg_url)
+    yield app
+    await app.close()
+
+
+@pytest.fixture
+async def store(pg_url: str) -> AsyncIterator[Store]:
+    store = open_store(pg_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def attempt_of(app: outlast.App, store: Store) -> Attempt:
+    await app.tasks["mail"].enqueue("first")
+    hands = await Hands.on(store, tasks=["mail"])
+    (claimed,) = await hands.claim(1, tasks=["mail"])
+    return Attempt(Link(await store.store_id()), claimed)  # type: ignore[arg-type]
+
+
+async def states(store: Store) -> dict[State, int]:
+    return {state: count for (_, state), count in (await store.inspector.counts()).items()}
+
+
+DONE = {State.COMPLETED: 1, State.QUEUED: 1}
+
+
+# ---------------------------------------------------------------------- psycopg's own ways
+
+
+@pytest.mark.parametrize("threshold", [0, None], ids=["prepared", "never_prepared"])
+async def test_psycopg_in_autocommit_mode_with_a_block_of_its_own(
+    app: outlast.App, store: Store, pg_url: str, threshold: int | None
+):
+    attempt = await attempt_of(app, store)
+    async with await psycopg.AsyncConnection.connect(
+        pg_url, autocommit=True, prepare_threshold=threshold
+    ) as mine:
+        for _ in range(2):
+            async with mine.transaction(force_rollback=True):
+                await app.tasks["mail"].using(connection=mine, key="k").enqueue("a")
+                await attempt.complete_in(mine)
+        with pytest.raises(UsageError, match="needs an open transaction"):
+            await attempt.complete_in(mine)
+        async with mine.transaction():
+            await app.tasks["mail"].using(connection=mine, key="k").enqueue("a")
+            await attempt.complete_in(mine)
+    assert await states(store) == DONE
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+async def test_psycopg_in_a_pipeline(app: outlast.App, store: Store, pg_url: str, autocommit: bool):
+    """The state of the transaction is known late there: nothing of it is sent yet."""
+    attempt = await attempt_of(app, store)
+    mine = await psycopg.AsyncConnection.connect(pg_url, autocommit=autocommit)
+    async with mine, mine.pipeline(), mine.transaction():
+        await mine.execute("SELECT 1")
+        await app.tasks["mail"].using(connection=mine).enqueue("a")
+        await attempt.complete_in(mine)
+        assert await states(store) == {State.RUNNING: 1}
+    assert await states(store) == DONE
+
+
+# ---------------------------------------------------------------------- pooled, and prepared
+
+
+@pytest.mark.pgbouncer
+async def test_a_connection_through_a_pooler_of_transactions(
+    app: outlast.App, store: Store, pg_url: str, pgbouncer: PgBouncerServer
+):
+    attempt = await attempt_of(app, store)
+    url = pgbouncer.through(pg_url)
+    async with asyncpg.create_pool(url, min_size=2, max_size=2, statement_cache_size=0) as pool:
+        for n in range(4):
+            async with pool.acquire() as mine:
+                await _roll_back(mine, app, attempt, str(n))
+        async with pool.acquire() as mine, mine.transaction():
+            await app.tasks["mail"].using(connection=mine, key="k").enqueue("a")
+            await attempt.complete_in(mine)
+    assert await states(store) == DONE
+
+
+async def _roll_back(mine: Any, app: outlast.App, attempt: Attempt, to: str) -> None:
+    transaction = mine.transaction()
+    await transaction.start()
+    await app.tasks["mail"].using(connection=mine, key="k").enqueue(to)
+    await attempt.complete_in(mine)
+    await transaction.rollback()
+
+
+# -------------------------------------------------------------------------------- two schemas
+
+
+async def test_a_session_whose_path_is_changed_is_refused_until_it_leads_back(
+    app: outlast.App, store: Store, pg_url: str
+):
+    """One pool, and a schema for each tenant: a session is used for one after the other."""
+    attempt = await attempt_of(app, store)
+    async with await psycopg.AsyncConnection.connect(pg_url, autocommit=True) as mine:
+        await mine.execute("CREATE SCHEMA other")
+    theirs = an_app(pg_url + "?options=-csearch_path%3Dother")
+    await theirs.tasks["mail"].enqueue("first of theirs")
+    async with await psycopg.AsyncConnection.connect(pg_url) as mine:
+        await mine.execute("SET search_path = other")
+        for refused in (
+            app.tasks["mail"].using(connection=mine).enqueue("a"),
+            attempt.complete_in(mine),
+        ):
+            with pytest.raises(ConnectionMismatch, match="another Outlast schema"):
+                await refused
+        assert (await theirs.tasks["mail"].using(connection=mine).enqueue("b")).id == 2
+        await mine.execute("SET search_path = public")
+        await app.tasks["mail"].using(connection=mine).enqueue("c")
+        await attempt.complete_in(mine)
+    assert await states(store) == DONE
+    await theirs.close()
+
+
+# ------------------------------------------------------------------------ loops and threads
+
+
+def in_a_thread(work: Any) -> BaseException | None:
+    """Await it on an event loop of another thread; return what that raises."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(work)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive(), "it waits for ever"
+    return raised[0] if raised else None
+
+
+async def test_a_connection_of_another_loop_is_refused_before_anything_is_sent(
+    app: outlast.App, store: Store, pg_url: str
+):
+    attempt = await attempt_of(app, store)
+    mine = await asyncpg.connect(pg_url)
+    async with mine.transaction():
+        there = app.tasks["mail"].using(connection=mine).enqueue("a")
+        error = await asyncio.to_thread(in_a_thread, there)
+        assert isinstance(error, ConnectionMismatch), error
+        assert "another event loop" in str(error)
+        error = await asyncio.to_thread(in_a_thread, attempt.complete_in(mine))
+        assert isinstance(error, ConnectionMismatch), error
+        await app.tasks["mail"].using(connection=mine).enqueue("b")
+        await attempt.complete_in(mine)
+    await mine.close()
+    assert await states(store) == DONE
+
+
+async def test_a_session_of_sqlalchemy_on_asyncpg_is_refused_on_another_loop(
+    app: outlast.App, store: Store, pg_url: str
+):
+    """The process would crash in asyncpg, used by two threads."""
+    engine = sqlalchemy_asyncio.create_async_engine(
+        pg_url.replace("postgresql://", "postgresql+asyncpg://")
+    )
+    async with sqlalchemy_asyncio.AsyncSession(engine) as mine:
+        await app.tasks["mail"].using(connection=mine).enqueue("a")
+        there = app.tasks["mail"].using(connection=mine).enqueue("b")
+        error = await asyncio.to_thread(in_a_thread, there)
+        assert isinstance(error, ConnectionMismatch), error
+        await app.tasks["mail"].using(connection=mine).enqueue("c")
+        await mine.commit()
+    await engine.dispose()
+    assert await states(store) == {State.QUEUED: 2}
+
+
+async def test_threads_that_share_a_connection_of_psycopg_have_their_turns(
+    app: outlast.App, store: Store, pg_url: str
+):
+    with psycopg.connect(pg_url) as mine:
+        mail = app.tasks["mail"].using(connection=mine)
+        calls = [asyncio.to_thread(mail.enqueue_sync, str(n)) for n in range(40)]
+        jobs = await asyncio.gather(*calls)
+        assert len({job.id for job in jobs}) == 40
+    assert await states(store) == {State.QUEUED: 40}
