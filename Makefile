@@ -95,6 +95,13 @@ format: $(DEV) ## rewrite the code in the house format
 reference: $(DEV) ## write docs/reference.md from the docstrings
 	$(BIN)/python -m tools.reference
 
+# The wheel is built from the sdist, so that a file which the sdist lacks is missed at once.
+DIST   ?= dist
+.PHONY: dist
+dist: $(DEV) ## build the sdist and the wheel
+	$(BIN)/python -m uv --no-config --quiet --offline --no-cache build --no-build-isolation \
+		--python $(BIN)/python --clear --out-dir $(DIST)
+
 .PHONY: bench
 bench: $(DEV) ## measure everything; a part: make bench ARGS="rates --quick"
 	$(BIN)/python -m bench $(ARGS)

@@ -1,0 +1,128 @@
+"""The wheel holds the whole package, and works where there is no source tree."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.package.wheel_kit import PACKAGE, ROOT, Installed, build, environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
+
+BROUGHT = {  # by each extra, as Outlast imports it
+    "postgres": "asyncpg",
+    "nats": "nats",
+    "amqp": "aio_pika",
+    "fast": "uvloop",
+    "demo": "matplotlib",
+}
+# Imports each module of the package and each of the names that are given; prints what is missing.
+IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+import outlast
+
+missing = set()
+found = pkgutil.walk_packages(outlast.__path__, "outlast.", onerror=lambda name: None)
+for name in [*(module.name for module in found), *sys.argv[1:]]:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing.add(error.name.partition(".")[0])
+print(json.dumps([outlast.__file__, sorted(missing)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist and the wheel."""
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+def files_of_the_package() -> set[str]:
+    return {
+        str(Path("outlast") / path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_holds_each_file_of_the_package_and_nothing_else(
+    built: tuple[Path, Path],
+) -> None:
+    with zipfile.ZipFile(built[1]) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert names == files_of_the_package()
+    assert "outlast/py.typed" in names
+    assert [name for name in names if name.endswith(".sql")] != []
+
+
+def test_the_sdist_holds_what_make_needs(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[0]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    there = {name for name in tracked.stdout.splitlines() if (ROOT / name).exists()}
+    assert {name for name in there - names if not name.startswith(".")} == set()
+
+
+def program() -> str:
+    """Return the program on the front page; a page is a twentieth of a second."""
+    (block, *_) = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert "asyncio.sleep(1)" in block
+    return str(block).replace("asyncio.sleep(1)", "asyncio.sleep(0.05)")
+
+
+@contextmanager
+def working(installed: Installed, url: str) -> Iterator[None]:
+    """`outlast worker jobs:app` for the length of the block; it drains without an error."""
+    with (
+        (installed.home / "worker.log").open("w") as log,
+        subprocess.Popen(
+            [installed.bin / "outlast", "worker", "jobs:app", "--runners", "1"],
+            cwd=installed.home,
+            env=environment(OUTLAST_URL=url),
+            stdout=log,
+            stderr=log,
+        ) as worker,
+    ):
+        try:
+            yield
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(90) == 0
+        finally:
+            worker.kill()
+
+
+def test_the_program_of_the_readme_runs_from_the_wheel(
+    built: tuple[Path, Path], bare_store_url: str, tmp_path: Path
+) -> None:
+    installed = Installed(tmp_path, built[1], "postgres")
+    (installed.home / "jobs.py").write_text(program())
+    url = {"OUTLAST_URL": bare_store_url}
+    ask = "from jobs import *; print(render.enqueue_sync('Emma', pages=30).result_sync(timeout=90))"
+    with working(installed, bare_store_url):
+        assert installed.run("python", "-c", ask, **url).strip() == "30"
+    (job,) = json.loads(installed.run("outlast", "jobs", "--json", **url))["jobs"]
+    assert (job["task"], job["state"]) == ("render", "completed")
+
+
+@pytest.mark.parametrize("extras", [(), *((extra,) for extra in BROUGHT), (*BROUGHT,)], ids=str)
+def test_with_an_extra_all_that_needs_it_can_be_imported(
+    built: tuple[Path, Path], extras: tuple[str, ...], tmp_path: Path
+) -> None:
+    installed = Installed(tmp_path, built[1], *extras)
+    file, missing = json.loads(installed.run("python", "-c", IMPORT_ALL, *BROUGHT.values()))
+    assert Path(file) == installed.packages / "outlast" / "__init__.py"
+    assert set(missing) == {name for extra, name in BROUGHT.items() if extra not in extras}
