@@ -7,7 +7,7 @@ import pytest
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.store.protocol import Store
+from outlast.store.protocol import ORPHANS_MAX, Store
 from outlast.store.values import Answer, Orphan, OverdueAttempt
 from tests.conformance.kit import Hands, ended, enqueued, eventually, job, lost_worker, no_dice
 
@@ -71,6 +71,24 @@ async def test_the_latest_come_first_and_no_more_than_asked_for(store: Store, ha
 
     await eventually(all_late)
     assert [one.job_id for one in await store.overdue(0.0, limit=1)] == [first]
+
+
+async def test_no_more_are_closed_at_once_than_asked_for(store: Store, hands: Hands) -> None:
+    await enqueued(store, job(), job(), job())
+    pairs = [(each.job_id, each.token) for each in await hands.claim()]
+    assert len(await store.reclaim(too_late, limit=2, only=pairs)) == 2
+    assert len(await store.reclaim(too_late, limit=2, only=pairs)) == 1
+
+
+async def test_more_are_told_than_are_closed_at_once(store: Store, hands: Hands) -> None:
+    """What cannot be closed yet, such as an attempt with a long grace, hides no other."""
+    await enqueued(store, *[job(policy=Policy(timeout=0.001))] * (ORPHANS_MAX + 1))
+    claimed = await hands.claim(ORPHANS_MAX + 1)
+
+    async def all_late() -> bool:
+        return len(await store.overdue(0.0)) == len(claimed)
+
+    await eventually(all_late)
 
 
 async def test_what_has_ended_is_late_no_more(store: Store, hands: Hands) -> None:

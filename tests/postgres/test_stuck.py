@@ -15,7 +15,7 @@ import pytest
 
 from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import ORPHANS_MAX, Store
 from outlast.store.values import Cancelled
@@ -145,6 +145,26 @@ async def test_orphans_whose_rows_are_held_do_not_hide_those_behind_them(
         behind = {each.job_id for each in claimed[ORPHANS_MAX:]}
         assert {end.job_id for end in await store.reclaim(lost_worker)} == behind
     assert sorted(end.job_id for end in await store.reclaim(lost_worker)) == sorted(held)
+
+
+async def test_overdue_attempts_whose_rows_are_held_do_not_hide_those_behind_them(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    late = job(policy=Policy(timeout=0.001))
+    await enqueued(store, *[late for _ in range(ORPHANS_MAX + 20)])
+    claimed = await hands.claim(ORPHANS_MAX) + await hands.claim(20)
+
+    async def all_late() -> list[tuple[int, int]] | None:
+        told = [(each.job_id, each.token) for each in await store.overdue(0.0)]
+        return told if len(told) == len(claimed) else None
+
+    due = await eventually(all_late)
+    held = [each.job_id for each in claimed[:ORPHANS_MAX]]
+    async with session.transaction():
+        await session.execute("SELECT FROM outlast_jobs WHERE id = ANY ($1) FOR UPDATE", held)
+        behind = {each.job_id for each in claimed[ORPHANS_MAX:]}
+        assert {end.job_id for end in await store.reclaim(lost_worker, only=due)} == behind
+    assert sorted(end.job_id for end in await store.reclaim(lost_worker, only=due)) == sorted(held)
 
 
 async def test_a_job_whose_row_is_held_keeps_no_other_from_being_cancelled(

@@ -50,6 +50,7 @@ from outlast.store.values import (
 )
 
 ORPHANS_MAX = 100  # reclaimed in one transaction
+OVERDUE_MAX = 100 * ORPHANS_MAX  # listed: what cannot be closed yet must not hide what can
 OUTCOMES_MAX = 500  # handed in by one exchange
 CLAIMS_MAX = 500  # claimed by one exchange
 PRUNE_MAX = 1_000  # rows deleted in one transaction
@@ -255,11 +256,12 @@ class Store(Protocol):
         applied. An orphan that changed hands meanwhile is left alone.
 
         With ``only``, close exactly these (job id, token), also of a worker that is alive: what
-        that worker still says of them is refused.
+        that worker still says of them is refused. At most ``limit`` of them; what others hold
+        locked is passed over, and does not count.
         """
         ...
 
-    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[OverdueAttempt]:
+    async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
         """Return running attempts more than ``slack`` seconds past their hard deadline by the
         store's clock, the latest first."""
         ...

@@ -24,7 +24,7 @@ from outlast.store.postgres.privileges import check_may_serve, grant
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, ends_text, orphan_of, pair_of, sql, to_json
-from outlast.store.protocol import ORPHANS_MAX, PRUNE_MAX, REFUSALS_KEPT, Inspector
+from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX, REFUSALS_KEPT, Inspector
 from outlast.store.rows import WorkerStatus
 from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
 from outlast.store.values import (
@@ -364,7 +364,7 @@ class PostgresStore:
             if only is None:
                 rows = await connection.fetch(sql("orphans"), limit)
             else:
-                rows = await connection.fetch(sql("facts"), *_columns(only))
+                rows = await connection.fetch(sql("facts"), *_columns(only), limit)
             if not rows:
                 return []
             decided = [decide(orphan_of(row)) for row in rows]
@@ -374,7 +374,7 @@ class PostgresStore:
 
         return await self._connections.run(close, kind=Transaction.COMMITTED)
 
-    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[OverdueAttempt]:
+    async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
         rows = await self._fetch("overdue", slack, limit)
         return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]

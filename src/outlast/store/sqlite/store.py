@@ -19,7 +19,7 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile, refuses
 from outlast.store.migrations import check_usable, load
-from outlast.store.protocol import ORPHANS_MAX, PRUNE_MAX, Inspector
+from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX, Inspector
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
@@ -263,14 +263,14 @@ class SqliteStore:
             lambda cursor: (
                 workers.orphans(cursor, now, limit)
                 if only is None
-                else workers.facts_of(cursor, now, only)
+                else workers.facts_of(cursor, now, only, limit)
             )
         )
         if not found:
             return []
         return await self._write(workers.close_orphans, [decide(one) for one in found])
 
-    async def overdue(self, slack: float, limit: int = ORPHANS_MAX) -> list[OverdueAttempt]:
+    async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
         """Return running attempts past their hard deadline by more than ``slack`` seconds."""
         return await self._connection.read(
             lambda cursor: workers.overdue(cursor, self._clock.wall(), slack, limit)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from sqlite3 import Cursor
 from typing import Any
 
@@ -275,10 +276,13 @@ def orphans(cursor: Cursor, now: float, limit: int) -> list[Orphan]:
     return [_orphan(row, now) for row in cursor.execute(_RECLAIM["orphans"], (limit,)).fetchall()]
 
 
-def facts_of(cursor: Cursor, now: float, pairs: Collection[tuple[int, int]]) -> list[Orphan]:
-    """Return the facts on exactly these attempts, as far as they are current."""
-    found = [cursor.execute(_RECLAIM["facts"], pair).fetchone() for pair in pairs]
-    return [_orphan(row, now) for row in found if row is not None]
+def facts_of(
+    cursor: Cursor, now: float, pairs: Collection[tuple[int, int]], limit: int
+) -> list[Orphan]:
+    """Return the facts on the first of exactly these attempts, as far as they are current."""
+    found = (cursor.execute(_RECLAIM["facts"], pair).fetchone() for pair in pairs)
+    current = (row for row in found if row is not None)
+    return [_orphan(row, now) for row in islice(current, limit)]
 
 
 def overdue(cursor: Cursor, now: float, slack: float, limit: int) -> list[OverdueAttempt]:

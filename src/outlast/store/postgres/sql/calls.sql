@@ -25,7 +25,7 @@ SELECT * FROM outlast_exchange_v1(
 SELECT * FROM outlast_orphans_v1($1)
 
 -- name: facts
-SELECT * FROM outlast_facts_v1($1, $2)
+SELECT * FROM outlast_facts_v1($1, $2, $3)
 
 -- name: close
 SELECT job_id, token FROM outlast_close_v1($1, $2)
