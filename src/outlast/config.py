@@ -13,14 +13,11 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from outlast.credentials import check_encoded, redacted
 from outlast.errors import ConfigError, text_of
 from outlast.model.lease import LeaseTerms
 
 URL_VARIABLE = "OUTLAST_URL"
 URL_DEFAULT = "sqlite:///outlast.db"
-URL_EXAMPLES = "sqlite:///jobs.db (three slashes: relative path) or postgresql://user@host/database"
-SCHEMES = frozenset({"sqlite", "postgresql", "postgres"})
 WAKEUP_VARIABLE = "OUTLAST_WAKEUP"
 
 MAX_PAYLOAD = 1024 * 1024  # bytes of one job's arguments, result or checkpoint
@@ -33,20 +30,6 @@ WEEK = 7 * 86_400.0
 
 _NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
-
-
-def resolve_url(url: str | None) -> str:
-    """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
-
-    Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` (a variable
-    that is not set) is refused: jobs in an unintended file would wait for ever.
-    """
-    if url is None:
-        url = os.environ.get(URL_VARIABLE) or URL_DEFAULT
-    scheme, separator, rest = url.partition("://")
-    if scheme not in SCHEMES or not separator or not rest:
-        raise ConfigError(f"{redacted(url)!r} is not the URL of a store; write {URL_EXAMPLES}")
-    return url if scheme == "sqlite" else check_encoded(url)
 
 
 def resolve_wakeup(url: str | None) -> str | None:

@@ -28,6 +28,7 @@ _NOT_IN_LOGINS = re.compile(r"[\[\]]")
 _SECRET_SETTING = re.compile(r"pas|pw|secret|token|cred|key", re.IGNORECASE)
 _URL_IN_TEXT = re.compile(r"(?:\b[A-Za-z][A-Za-z0-9+.-]*)?://[^\s<>]+")
 _AFTER_URLS = "'\"`,;:.)]}"  # punctuation of the text that a URL stands in
+FILE_SCHEMES: set[str] = set()  # of URLs that name a file; `store.backend` adds them
 _TOKENS = frozenset({"nats", "tls"})  # schemes where a user without a password is a token
 
 
@@ -70,7 +71,8 @@ def redacted(url: str) -> str:
 
 def _is_file(url: str) -> bool:
     """Whether it names a file, whose path may hold any character, and no server."""
-    return url[:10].lower() == "sqlite:///"
+    scheme, separator, _ = url.partition(":///")
+    return bool(separator) and scheme.lower() in FILE_SCHEMES
 
 
 def _settings(query: str) -> str:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from outlast.config import resolve_url, resolve_wakeup
+from outlast.config import resolve_wakeup
 from outlast.credentials import redacted
 from outlast.errors import UsageError
+from outlast.store.backend import resolve_url
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
 from outlast.store.values import Enqueued, NewJob
 from outlast.sync import hop
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-CONNECTIONS = 4  # to PostgreSQL, at most, per event loop
+CONNECTIONS = 4  # to a server, at most, per event loop
 FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
 
 
@@ -178,7 +179,7 @@ class StoreProvider:
         closes all generators of its loop."""
         from outlast.store import open_store
 
-        store = open_store(self.url, **self._settings())
+        store = open_store(self.url, notify=self._notifies(), connections=CONNECTIONS)
         loop = asyncio.get_running_loop()
         try:
             await store.open()
@@ -201,11 +202,6 @@ class StoreProvider:
 
     def _notifies(self) -> bool:
         return self._notify and resolve_wakeup(self.wakeup) is None
-
-    def _settings(self) -> dict[str, Any]:
-        if self.url.startswith("sqlite:"):
-            return {}
-        return {"notify": self._notifies(), "connections": CONNECTIONS}
 
     def forget(self) -> None:
         """Start anew in a child process, without touching what belongs to the parent."""

@@ -7,6 +7,7 @@ import contextvars
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -450,7 +451,8 @@ class DeafWakeup:
 async def test_a_worker_that_cannot_start_does_not_beat_on(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outlast.worker.assemble.open_wakeup", lambda *_: DeafWakeup())
+    opened = AsyncMock(return_value=DeafWakeup())
+    monkeypatch.setattr("outlast.worker.in_process.wakeup_for", opened)
     app = outlast.App(sqlite_url)
     with pytest.raises(RuntimeError, match="no socket"):
         async with app.worker():

@@ -15,6 +15,8 @@ from harness.pgbouncer import PgBouncerServer
 from harness.servers import PostgresServer
 from outlast.model.job import Policy
 from outlast.store import open_store
+from outlast.store.postgres.checks import PostgresFacts
+from outlast.store.protocol import Store
 from tests.cli.conftest import Outlast
 from tests.cli.test_reading import Filled, names
 from tests.conformance.hostile_kit import raw
@@ -189,6 +191,12 @@ def test_settings_of_the_server_are_found(
     assert "whole server" in found(outlast, sound_url)["autovacuum"]["sentence"]
 
 
+async def facts_of(store: Store) -> PostgresFacts:
+    found = await store.inspector.environment()
+    assert isinstance(found, PostgresFacts)
+    return found
+
+
 async def test_transactions_that_are_left_open_are_seen(
     sound_url: str, sound_server: PostgresServer
 ) -> None:
@@ -196,14 +204,14 @@ async def test_transactions_that_are_left_open_are_seen(
     store = open_store(sound_url)
     other = await asyncpg.connect(sound_url)
     try:
-        assert (await store.inspector.environment()).oldest_transaction is None  # type: ignore[union-attr]
+        assert (await facts_of(store)).oldest_transaction is None
         await other.execute("BEGIN; SELECT 1")
-        seen = await store.inspector.environment()
-        assert seen.oldest_transaction is not None  # type: ignore[union-attr]
+        seen = await facts_of(store)
+        assert seen.oldest_transaction is not None
         await other.execute("COMMIT; BEGIN; SELECT 1; PREPARE TRANSACTION 'left over'")
-        seen = await store.inspector.environment()
-        assert (seen.prepared, seen.two_phase) == (1, True)  # type: ignore[union-attr]
-        assert seen.oldest_prepared is not None  # type: ignore[union-attr]
+        seen = await facts_of(store)
+        assert (seen.prepared, seen.two_phase) == (1, True)
+        assert seen.oldest_prepared is not None
     finally:
         await other.execute("ROLLBACK PREPARED 'left over'")
         await other.close()

@@ -33,13 +33,13 @@ from outlast.errors import (
 from outlast.job import Job
 from outlast.model.job import State
 from outlast.store import open_store
+from outlast.store.backend import backend_of
 from outlast.store.foreign.connection import foreign
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.values import NewJob
 from outlast.sync import drive
 from outlast.task import Task
-from outlast.wakeup import open_wakeup
 from tests.conformance.connections_kit import (
     KINDS,
     NAMES,
@@ -183,7 +183,7 @@ async def write(caller: Caller) -> None:
 @every_kind
 async def test_a_job_exists_once_the_caller_has_committed(shop: Shop, caller: Caller):
     woken = asyncio.Event()
-    wakeup = open_wakeup(shop.url, SYSTEM)
+    wakeup = backend_of(shop.url).open_wakeup(shop.url, SYSTEM)
     await wakeup.start(lambda _: woken.set())
     await until(lambda: wakeup.health.good)
     await write(caller)

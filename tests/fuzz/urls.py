@@ -27,6 +27,7 @@ from outlast.credentials import (
 )
 from outlast.errors import ConfigError, OutlastError
 from outlast.store import lockfile, open_store
+from outlast.store.backend import file_of, resolve_url
 from outlast.store.postgres.pool import TROUBLE, Settings, connect
 from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup import check_messenger
@@ -135,10 +136,10 @@ def _ways(url: str) -> list[Callable[[], object]]:
         lambda: repr(outlast.App(url)),
         lambda: repr(Settings(url=url)),
         lambda: repr(parse(url)),
-        lambda: _kept(config.resolve_url(url)),
+        lambda: _kept(resolve_url(url)),
         lambda: _kept(open_store(url)),
         lambda: repr(parse_sqlite(url)),
-        lambda: _kept(lockfile.directory_for(url)),
+        lambda: _kept(lockfile.directory_for(file_of(url))),
         lambda: repr(check_messenger(url, "postgresql://db/x")),
         lambda: repr(check_messenger("nats://host", url)),
     ]
@@ -171,7 +172,7 @@ def _in_the_environment(url: str) -> list[Callable[[], object]]:
 
         def read() -> None:
             with mock.patch.dict(os.environ, names):
-                _kept((config.resolve_url(None), config.resolve_wakeup(None)))
+                _kept((resolve_url(None), config.resolve_wakeup(None)))
 
         return [read]
     return []

@@ -203,5 +203,5 @@ def test_a_url_that_cannot_work_is_refused(wakeup: str, said: str) -> None:
 
 
 def test_a_messenger_for_a_file_is_refused() -> None:
-    with pytest.raises(ConfigError, match="for jobs on PostgreSQL"):
+    with pytest.raises(ConfigError, match="for jobs on a server"):
         check_messenger("nats://broker", "sqlite:///jobs.db")

@@ -40,7 +40,7 @@ async def test_a_worker_process_is_woken_and_its_runners_know_the_messenger(
     [
         ("postgresql://127.0.0.1:1/x", "nats://broker?replicas=many", "whole number"),
         ("postgresql://127.0.0.1:1/x", "kafka://broker", "not the URL of a messenger"),
-        ("sqlite:///jobs.db", "nats://broker", "for jobs on PostgreSQL"),
+        ("sqlite:///jobs.db", "nats://broker", "for jobs on a server"),
     ],
 )
 def test_a_wakeup_that_cannot_work_ends_the_worker_at_once(

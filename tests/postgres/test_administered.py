@@ -17,7 +17,7 @@ from outlast.errors import BadData, NotPermitted
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Transition
 from outlast.store.bisect import exchange_bisecting
-from outlast.store.environment import PostgresFacts
+from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, Purpose
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job

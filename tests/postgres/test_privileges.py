@@ -12,7 +12,7 @@ import pytest
 
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.crash import Progress
-from outlast.store.postgres import enqueue, exchange, privileges, schema, strangers
+from outlast.store.postgres import enqueue, exchange, privileges, schema, strangers, wakeup
 from outlast.store.postgres import inspector as postgres_inspector
 from outlast.store.postgres import presence as postgres_presence
 from outlast.store.postgres import session as postgres_session
@@ -20,11 +20,10 @@ from outlast.store.postgres import store as postgres
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import calls, sql
 from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on
+from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Purpose, Report, Save
-from outlast.wakeup import postgres as wakeup
-from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import (
     TASK,
     Hands,

@@ -19,12 +19,12 @@ from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.suspects import Suspicion
 from outlast.store.bisect import exchange_bisecting
+from outlast.store.postgres import wakeup as postgres_wakeup
 from outlast.store.postgres.pool import Connections, Settings
 from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
+from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, ClaimRequest, NewJob
-from outlast.wakeup import postgres as postgres_wakeup
-from outlast.wakeup.postgres import PostgresWakeup
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 from tests.unit.worker.worker_kit import heard_fields
 

@@ -13,7 +13,7 @@ from harness.servers import PostgresServer
 from outlast.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, LeaseTerms, Presence
-from outlast.store.environment import PostgresFacts
+from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import sql
 from outlast.store.postgres.store import PostgresStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from outlast.wakeup.base import Health
+from outlast.store.wakeup import Health
 
 
 class SimWakeup:

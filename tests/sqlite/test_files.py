@@ -21,6 +21,7 @@ import pytest
 from outlast.errors import ConfigError, StoreCorrupt, StoreUnavailable
 from outlast.model.job import State
 from outlast.store import lockfile, open_store
+from outlast.store.backend import file_of
 from outlast.store.lockfile import LockFile, Probe
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import connection as sqlite_connection
@@ -50,7 +51,7 @@ async def store(url: str) -> AsyncIterator[SqliteStore]:
 
 @pytest.fixture
 def lock(url: str) -> Iterator[LockFile]:
-    lock = LockFile.create(lockfile.directory_for(url), "w1")
+    lock = LockFile.create(lockfile.directory_for(file_of(url)), "w1")
     yield lock
     lock.release()
 
@@ -244,12 +245,12 @@ def test_lock_files_lie_beside_the_database_or_in_a_run_directory(
     postgres = "postgresql://h/d"
     monkeypatch.delenv("OUTLAST_RUN_DIR", raising=False)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    assert lockfile.directory_for(url) == path.parent / "jobs.db-locks"
-    assert lockfile.directory_for(postgres).name == f"outlast-{os.getuid()}"
+    assert lockfile.directory_for(file_of(url)) == path.parent / "jobs.db-locks"
+    assert lockfile.directory_for(file_of(postgres)).name == f"outlast-{os.getuid()}"
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1")
-    assert lockfile.directory_for(postgres) == Path("/run/user/1/outlast")
+    assert lockfile.directory_for(file_of(postgres)) == Path("/run/user/1/outlast")
     monkeypatch.setenv("OUTLAST_RUN_DIR", "/srv/run")
-    assert lockfile.directory_for(postgres) == Path("/srv/run")
+    assert lockfile.directory_for(file_of(postgres)) == Path("/srv/run")
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "cifs", "9p", "virtiofs"])
@@ -375,9 +376,9 @@ async def test_a_read_only_file_is_said(path: Path, url: str) -> None:
         ("sqlite:///\ud8ff", "names no file"),
         ("sqlite:///~no-such-user/x.db", "names no home directory"),
         ("sqlite:///a.db?cache=shared", "unsafe_filesystem=1"),
-        ("mysql://h/d", "write one of"),
-        ("jobs.db", "write one of"),
-        ("", "write one of"),
+        ("mysql://h/d", "write sqlite:///jobs.db"),
+        ("jobs.db", "write sqlite:///jobs.db"),
+        ("", "write sqlite:///jobs.db"),
     ],
 )
 def test_a_wrong_url_is_answered_with_a_right_one(bad: str, said: str) -> None:

@@ -15,9 +15,10 @@ import pytest
 
 from outlast.insight.doctor import locks_of
 from outlast.store import open_store
-from outlast.store.environment import SqliteFacts
+from outlast.store.backend import file_of
 from outlast.store.lockfile import LockFile, directory_for
 from outlast.store.protocol import Store
+from outlast.store.sqlite.checks import SqliteFacts
 from tests.conformance.kit import Hands, enqueued
 
 STRANGER = 65_534  # nobody: it owns nothing
@@ -37,7 +38,7 @@ def mode(path: Path) -> int:
 async def in_use(path: Path) -> list[Path]:
     """Use a store as a worker does; return all files and directories that are its own then."""
     url = f"sqlite:///{path}"
-    lock = LockFile.create(directory_for(url), "w")
+    lock = LockFile.create(directory_for(file_of(url)), "w")
     store = open_store(url)
     await store.open()
     try:
@@ -79,7 +80,7 @@ async def test_a_new_store_is_its_owner_s_alone(srv: Path) -> None:
     path = srv / "jobs.db"
     own = await in_use(path)
     assert {mode(one) for one in own if one.is_file()} == {0o600}
-    assert mode(directory_for(f"sqlite:///{path}")) == 0o700
+    assert mode(directory_for(path)) == 0o700
 
 
 async def test_a_file_that_its_owner_has_opened_to_a_group_is_shared_with_it(srv: Path) -> None:
@@ -89,7 +90,7 @@ async def test_a_file_that_its_owner_has_opened_to_a_group_is_shared_with_it(srv
     own = await in_use(path)
     assert {mode(one) for one in own if one.is_file() and one.suffix != ".lock"} == {0o660}
     assert {mode(one) for one in own if one.suffix == ".lock"} == {0o640}
-    assert mode(directory_for(f"sqlite:///{path}")) == 0o2770
+    assert mode(directory_for(path)) == 0o2770
 
 
 async def test_the_doctor_is_told_who_else_can_use_the_files(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from outlast.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.store.sqlite import jobs
 from outlast.store.sqlite.store import SqliteStore
+from outlast.store.sqlite.wakeup import SqliteWakeup
 from outlast.store.values import Answer, ClaimRequest
-from outlast.wakeup.sqlite import SqliteWakeup
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, new_worker
 
 GONE = "was deleted, or another file has taken its place"

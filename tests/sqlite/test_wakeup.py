@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from outlast.clock import SYSTEM
+from outlast.store.sqlite import wakeup as module
+from outlast.store.sqlite.inotify import FileWatch
 from outlast.store.sqlite.store import SqliteStore
-from outlast.wakeup import sqlite as module
-from outlast.wakeup.inotify import FileWatch
-from outlast.wakeup.sqlite import POLL_SECONDS, Pace, SqliteWakeup
+from outlast.store.sqlite.wakeup import POLL_SECONDS, Pace, SqliteWakeup
 from tests.conformance.kit import Hands, enqueued, eventually
 from tests.unit.worker.worker_kit import heard_fields
 

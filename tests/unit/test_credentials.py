@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import outlast
-from outlast.config import resolve_url
 from outlast.credentials import (
     check_encoded,
     hide_logins,
@@ -23,7 +22,7 @@ from outlast.credentials import (
 from outlast.errors import ConfigError, StoreUnavailable
 from outlast.runner.protocol import Configure
 from outlast.runner.settings import RunnerSettings
-from outlast.store import open_store
+from outlast.store.backend import open_store, resolve_url
 from outlast.store.postgres.pool import Settings, connect
 from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup.address import parse

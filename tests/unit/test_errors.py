@@ -23,7 +23,7 @@ from outlast import errors
 from outlast.errors import StoreError, StoreUnavailable, describe, text_of
 from outlast.store.postgres.pool import translated
 from outlast.store.sqlite import errors as sqlite_errors
-from outlast.wakeup.base import Health
+from outlast.store.wakeup import Health
 
 LIBRARIES: tuple[ModuleType, ...] = (
     builtins, asyncio, ssl, sqlite3, asyncpg, nats.errors, nats.js.errors, aiormq.exceptions,

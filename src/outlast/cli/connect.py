@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from outlast.config import resolve_url
 from outlast.credentials import redacted
 from outlast.errors import SchemaMismatch, StoreUnavailable
+from outlast.store.backend import file_of, open_store, resolve_url
 from outlast.store.protocol import Store
 
 R = TypeVar("R")
-
-SQLITE = "sqlite:"
 
 
 def on_store(url: str | None, work: Callable[[Store], Awaitable[R]], *, reads: bool = True) -> R:
@@ -39,7 +37,7 @@ async def existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
 
     Raises StoreUnavailable where there is no file, SchemaMismatch where there is no schema.
     """
-    store = make(url, reads=reads)
+    store = open_store(url, read_only=reads)
     try:
         await check_exists(store)
         await store.open()
@@ -48,42 +46,16 @@ async def existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
         await store.close()
 
 
-def make(url: str, *, reads: bool = False, pooler: bool = False) -> Store:
-    """Return the store at ``url``, not opened. ``pooler``: there may be one in between."""
-    from outlast.store import open_store
-
-    settings: dict[str, Any] = {"read_only": True} if reads else {}
-    if not is_sqlite(url):
-        settings = {"pooler": True} if pooler else {}
-    return open_store(url, **settings)
-
-
-def is_sqlite(url: str) -> bool:
-    """Whether the URL names a SQLite file."""
-    return url.lower().startswith(SQLITE)
-
-
-def file_of(url: str) -> str | None:
-    """Return the absolute path of a SQLite store, or None."""
-    if not is_sqlite(url):
-        return None
-    from outlast.store.sqlite.url import parse
-
-    return str(parse(url).path)
-
-
 def exists(url: str) -> bool:
-    """Whether the file of a SQLite store is there; other stores always are."""
-    if not is_sqlite(url):
-        return True
-    from outlast.store.sqlite.url import parse
-
-    return parse(url).path.exists()
+    """Whether the file of a store is there; stores on a server always are."""
+    file = file_of(url)
+    return file is None or file.exists()
 
 
 def place(url: str) -> str:
     """Return where the store is, for people: the file's absolute path, or the redacted URL."""
-    return file_of(url) or redacted(url)
+    file = file_of(url)
+    return redacted(url) if file is None else str(file)
 
 
 def missing(job_id: int, url: str | None) -> str:

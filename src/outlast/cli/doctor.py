@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlast.cli.application import Found, look_into
-from outlast.cli.connect import check_exists, make, place
+from outlast.cli.connect import check_exists, place
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.options import AppUrl, Json, command
 from outlast.clock import SYSTEM
-from outlast.config import resolve_url, resolve_wakeup
+from outlast.config import resolve_wakeup
 from outlast.errors import text_of
+from outlast.store.backend import open_store, resolve_url
 from outlast.text import count_of
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _application(spec: str | None) -> tuple[Found | None, Application | None]:
 async def _findings(url: str, application: Application | None, exposure: Exposure) -> list[Finding]:
     from outlast.insight.doctor import Facts, examine, gather, in_kubernetes, locks_of
 
-    store = make(url, reads=True, pooler=True)
+    store = open_store(url, read_only=True, pooler=True)
     try:
         seen = await gather(store, check_exists)
     finally:

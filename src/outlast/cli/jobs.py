@@ -29,12 +29,12 @@ from outlast.cli.options import (
     flagged,
 )
 from outlast.clock import SYSTEM
-from outlast.config import resolve_url
 from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
 from outlast.insight.documents import SCHEMA, job_document, jobs_document
 from outlast.insight.queries import LOOKED_AT_MAX, PHASES, list_jobs, read_dossier
 from outlast.job import Job
 from outlast.model.job import State
+from outlast.store.backend import resolve_url
 from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.connect import exists, file_of, make, place
+from outlast.cli.connect import exists, place
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Url, command
 from outlast.clock import SYSTEM
-from outlast.config import resolve_url
 from outlast.errors import UsageError
 from outlast.insight.actions import raise_tokens
+from outlast.store.backend import file_of, open_store, resolve_url
 from outlast.store.protocol import Store
 from outlast.store.values import Migration, Purpose
 from outlast.text import count_of, safe
@@ -77,7 +77,7 @@ def migrate(
 
 
 async def _check(url: str) -> None:
-    store = make(url)
+    store = open_store(url)
     try:
         steps = await store.migrations()
         missing = [step for step in steps if step.applied_at is None]
@@ -94,7 +94,7 @@ async def _migrate(url: str, role: str | None, purpose: Purpose, after_restore: 
     made = not exists(url)
     if made and after_restore:
         raise NotSoError(f"there is no database file {place(url)}: restore it first")
-    store = make(url)
+    store = open_store(url)
     try:
         applied = await store.migrate()
         _tell_applied(url, applied, made=made)

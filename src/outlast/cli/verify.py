@@ -9,9 +9,9 @@ import typer
 from outlast.cli.connect import on_store, place
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.options import Json, Url, command
-from outlast.config import resolve_url
 from outlast.insight.verify import RULES, Verified, document, promise_of
 from outlast.insight.verify import verify as check
+from outlast.store.backend import resolve_url
 from outlast.text import count_of
 
 PROGRESS_EVERY = 20  # pages

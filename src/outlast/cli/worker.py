@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from outlast.cli.application import Found, looking_into
-from outlast.cli.connect import exists, file_of, place
+from outlast.cli.connect import exists, place
 from outlast.cli.options import AppUrl, command, flagged
-from outlast.config import WorkerSettings, parse_size, resolve_url, worker_settings
+from outlast.config import WorkerSettings, parse_size, worker_settings
 from outlast.credentials import hide_logins
 from outlast.errors import ConfigError, UsageError, text_of
 from outlast.events import emit, subscribe
 from outlast.model.job import SHELL_TASK
-from outlast.store import open_store
+from outlast.store.backend import file_of, open_store, resolve_url
 from outlast.text import count_of
 
 if TYPE_CHECKING:

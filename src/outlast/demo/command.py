@@ -20,11 +20,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from outlast.cli.connect import is_sqlite, place
+from outlast.cli.connect import place
 from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
 from outlast.cli.verify import verdict
 from outlast.clock import SYSTEM
-from outlast.config import resolve_url
 from outlast.demo.app import app
 from outlast.demo.crew import Crew
 from outlast.demo.evolution import Evolution
@@ -36,7 +35,7 @@ from outlast.demo.story import Ending, Plan, Story
 from outlast.demo.watch import Watch
 from outlast.errors import text_of
 from outlast.insight.verify import Verified, verify
-from outlast.store.sqlite.url import UNSAFE, parse
+from outlast.store.backend import file_of, resolve_url
 from outlast.text import span
 
 SHOW_SECONDS = 4.0
@@ -172,11 +171,14 @@ def _new_store(folder: Path) -> str:
 
 def _absolute(url: str) -> str:
     """The same store for processes that stand in another directory. Raises ConfigError."""
-    if not is_sqlite(resolve_url(url)):
-        return url
-    location = parse(url)
-    unsafe = f"?{UNSAFE}=1" if location.unsafe_filesystem else ""
-    return f"sqlite:///{quote(str(location.path))}{unsafe}"
+    file = file_of(resolve_url(url))
+    return url if file is None else _url_of(url, str(file))
+
+
+def _url_of(url: str, path: str) -> str:
+    """The URL with another path of its file."""
+    scheme, settings = url.partition(":")[0], url.partition("?")[1:]
+    return f"{scheme}:///{quote(path)}{''.join(settings)}"
 
 
 def _console() -> Console:
@@ -290,9 +292,8 @@ def _traces(folder: Path, ending: Ending) -> dict[str, str]:
     """What is left, and where."""
     files = {what: _near(folder / name) for what, name in FILES.items()}
     job = ending.look.job
-    url = (
-        f"sqlite:///{quote(_near(Path(place(app.url))))}" if is_sqlite(app.url) else place(app.url)
-    )
+    file = file_of(app.url)
+    url = place(app.url) if file is None else _url_of(app.url, _near(file))
     return {**files, "evidence": f"outlast job {job.id if job else ''} --url {url}"}
 
 

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Self
 
 from outlast.errors import ConfigError
-from outlast.store.sqlite import url as sqlite_url
 
 _DIGITS = 20  # of a number: one fixed-width write, of the counter at offset 0
 _BEGUN_AT = _DIGITS + 1  # where the newest token that has begun stands; no text: not known
@@ -224,12 +223,11 @@ def probe(
         os.close(fd)
 
 
-def directory_for(url: str) -> Path:
-    """Return where workers of this store keep their lock files: beside a SQLite file, else in
+def directory_for(file: Path | None) -> Path:
+    """Return where workers keep their lock files: beside the store's file; without one in
     $OUTLAST_RUN_DIR, $XDG_RUNTIME_DIR/outlast or a directory of this user in the temporary one."""
-    if url.startswith("sqlite:"):
-        path = sqlite_url.parse(url).path
-        return path.with_name(f"{path.name}-locks")
+    if file is not None:
+        return file.with_name(f"{file.name}-locks")
     if chosen := os.environ.get("OUTLAST_RUN_DIR"):
         return Path(os.path.expanduser(chosen)).absolute()
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
@@ -339,7 +337,7 @@ def _prepare(directory: Path) -> None:
 
 def _make(directory: Path) -> None:
     """Make a directory for this user alone: who can open a lock file can hold its lock, and so
-    hide a death. One beside a SQLite file that its group may write is for that group."""
+    hide a death. One beside a store's file that its group may write is for that group."""
     if directory.is_dir():
         return
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

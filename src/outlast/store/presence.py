@@ -42,17 +42,3 @@ class NoPresence:
 
     async def release(self) -> None:
         """There is nothing to end."""
-
-
-def open_presence(url: str, *, wanted: bool, patience: float) -> PresenceLock | None:
-    """Return the lock for a worker of this store; None where the store knows no presence.
-
-    ``patience`` is in seconds, for one answer of the database.
-    """
-    if url.startswith("sqlite"):
-        return None
-    if not wanted:
-        return NoPresence()
-    from outlast.store.postgres.presence import PostgresPresence
-
-    return PostgresPresence(url, patience=patience)

@@ -8,12 +8,13 @@ is the job's current one and the job is running; a refused write changes nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
 
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.store.environment import Environment
+from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, HistoryPage
 from outlast.store.rows import (
     HELD_MAX,
@@ -48,6 +49,8 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
+
+T = TypeVar("T")
 
 ORPHANS_MAX = 100  # reclaimed in one transaction
 OVERDUE_MAX = 100 * ORPHANS_MAX  # listed: what cannot be closed yet must not hide what can
@@ -291,6 +294,35 @@ class Store(Protocol):
     ) -> int:
         """Delete completed and cancelled jobs and gone workers that ended that many seconds
         ago, in one bounded batch; return how many rows went."""
+        ...
+
+
+class ForeignDriver(Protocol):
+    """Access to a connection of the caller's own; it has ``fetch`` or ``run``, as its store needs.
+
+    begin: how people open a transaction there.
+    errors: in its block, what the driver raises leaves as people know it from their library.
+    """
+
+    begin: str
+
+    @property
+    def errors(self) -> AbstractContextManager[object]: ...  # noqa: D102
+
+    async def in_transaction(self) -> bool:
+        """Whether what is written now waits for a commit of the caller's."""
+        ...
+
+    async def session(self) -> object:
+        """Return what lives as long as the session with the server does."""
+        ...
+
+    async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
+        """Return the rows of a statement with ``$1``; their columns are found by name."""
+        ...
+
+    async def run(self, use: Callable[[Any], T]) -> T:
+        """Return ``use(cursor)``, called where a cursor of the driver may be used."""
         ...
 
 

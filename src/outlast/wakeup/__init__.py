@@ -1,9 +1,6 @@
-"""Wake-ups: hints that work exists. The store is the truth, and polling goes on as well.
+"""Messengers: hints that work exists, in place of the store's own wake-ups. The store is the truth,
+and polling goes on as well. A store's own wake-up is in the folder of the store.
 
-base.py         what a wake-up is to a worker: a hint, and a report of its own health
-sqlite.py       SQLite: the kernel reports writes to the log; a look says whether one committed
-inotify.py      the kernel's reports of writes to a file (Linux)
-postgres.py     PostgreSQL: LISTEN and NOTIFY, on a connection that checks that it receives
 messenger.py    NATS and RabbitMQ: what both have in common
 address.py      the URL of a messenger, checked without its driver
 notice.py       what a message says: look at this queue, at this job
@@ -22,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from outlast.clock import SYSTEM, Clock
 from outlast.errors import ConfigError
+from outlast.store.backend import file_of
 from outlast.wakeup.address import Address, parse
-from outlast.wakeup.base import Wakeup
 from outlast.wakeup.inbox import Inbox
 
 if TYPE_CHECKING:
@@ -32,24 +29,13 @@ if TYPE_CHECKING:
 PACKAGES = {"nats": ("nats", "NATS needs nats-py"), "amqp": ("aio_pika", "RabbitMQ needs aio-pika")}
 
 
-def open_wakeup(url: str, clock: Clock) -> Wakeup:
-    """Return the wake-up that comes with the store at ``url``."""
-    if url.startswith("sqlite:"):
-        from outlast.wakeup.sqlite import SqliteWakeup
-
-        return SqliteWakeup(url, clock)
-    from outlast.wakeup.postgres import PostgresWakeup
-
-    return PostgresWakeup(url)
-
-
 def check_messenger(wakeup: str, url: str) -> Address:
     """Return the messenger's address. ConfigError where it cannot serve the store at ``url``."""
     address = parse(wakeup)
-    if url.startswith("sqlite:"):
+    if file_of(url) is not None:
         raise ConfigError(
-            "a messenger is for jobs on PostgreSQL: a SQLite file is on one machine, where every"
-            " worker sees a commit within 20 ms. Leave wakeup= (OUTLAST_WAKEUP) away"
+            "a messenger is for jobs on a server: a file is on one machine, where every worker"
+            " sees a commit within 20 ms. Leave wakeup= (OUTLAST_WAKEUP) away"
         )
     address.context()
     address.check_login()

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from outlast.clock import SYSTEM, Clock
-from outlast.wakeup.base import Backoff, Listening, end
+from outlast.store.wakeup import Backoff, Listening, end
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.notice import Notice, read
 from outlast.wakeup.unwanted import Delivery, Rejections, Strangers

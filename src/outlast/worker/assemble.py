@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings
@@ -17,14 +16,13 @@ from outlast.errors import ConfigError, text_of
 from outlast.events import emit
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.settings import RunnerSettings
-from outlast.store import open_store
+from outlast.store.backend import backend_of, file_of, open_store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
-from outlast.store.presence import PresenceLock, open_presence
+from outlast.store.presence import NoPresence, PresenceLock
 from outlast.store.protocol import Store
-from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewWorker
-from outlast.wakeup import open_messenger, open_wakeup
-from outlast.wakeup.base import Wakeup
+from outlast.store.wakeup import Wakeup
+from outlast.wakeup import open_messenger
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import Lines, OnLine, Output
@@ -51,27 +49,25 @@ async def open_main_store(url: str, lease: float, wakeup: str | None = None) -> 
     Of its two connections one is the exchange's, and one is the reaper's and all others': what they
     do there waits for no row, and the pruner's batches are short.
     """
-    settings = _server_settings(url, lease, connections=2, reserved=1)
-    if wakeup is not None:
-        settings["notify"] = False
-    store = open_store(url, **settings)
+    store = open_store(
+        url,
+        connections=2,
+        reserved=1,
+        notify=wakeup is None,
+        statement_timeout=_statement_timeout(lease),
+    )
     await store.open()
     return store
 
 
-def _server_settings(url: str, lease: float, connections: int, reserved: int = 0) -> dict[str, Any]:
-    if url.startswith("sqlite"):
-        return {}
-    # work of the server after the lease has ended is useless
-    timeout = min(STATEMENT_SECONDS_MAX, lease / 2)
-    return {"connections": connections, "reserved": reserved, "statement_timeout": timeout}
+def _statement_timeout(lease: float) -> float:
+    """Return the seconds for a statement: work of the server after the lease's end is useless."""
+    return min(STATEMENT_SECONDS_MAX, lease / 2)
 
 
 async def open_beating_store(url: str, lease: float, lock: LockFile | None) -> Store:
     """Return a store of its own for the heartbeat, opened."""
-    store = open_store(url, **_server_settings(url, lease, connections=1))
-    if isinstance(store, SqliteStore):
-        store.lock = lock  # its beats are written there
+    store = open_store(url, statement_timeout=_statement_timeout(lease), lock=lock)
     await store.open()
     return store
 
@@ -81,21 +77,25 @@ async def wakeup_for(
 ) -> Wakeup:
     """Return what tells a worker of new jobs: the messenger, or the store's own way."""
     if wakeup is None:
-        return open_wakeup(url, clock)
+        return backend_of(url).open_wakeup(url, clock)
     store_id = await store.store_id()
     return open_messenger(wakeup, url, store_id, queues=list(settings.queues), clock=clock)
 
 
 def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
     """Return what holds this worker's presence; None on a store that knows none."""
-    patience = max(PRESENCE_SECONDS_MIN, settings.heartbeat)
-    return open_presence(url, wanted=settings.presence, patience=patience)
+    open_presence = backend_of(url).open_presence
+    if open_presence is None:
+        return None
+    if not settings.presence:
+        return NoPresence()
+    return open_presence(url, max(PRESENCE_SECONDS_MIN, settings.heartbeat))
 
 
 def lock_for(url: str, name: str) -> LockFile | None:
     """Return this worker's lock file, or None (said in an event) where there can be none."""
     try:
-        return LockFile.create(directory_for(url), name)
+        return LockFile.create(directory_for(file_of(url)), name)
     except (OSError, ConfigError) as error:
         emit("lock_file_missing", error=text_of(error))
         return None

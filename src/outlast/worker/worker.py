@@ -18,7 +18,7 @@ from outlast.store.presence import PresenceLock
 from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef
-from outlast.wakeup.base import Wakeup
+from outlast.store.wakeup import Wakeup
 from outlast.worker.base import Pool
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange

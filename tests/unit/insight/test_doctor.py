@@ -24,9 +24,11 @@ from outlast.insight.doctor import (
     locks_of,
     look_at,
 )
-from outlast.store.environment import PostgresFacts, SqliteFacts
 from outlast.store.migrations import Applied, Step, check_usable
+from outlast.store.postgres.checks import PostgresFacts
+from outlast.store.postgres.route import PostgresRoute
 from outlast.store.rows import Held, WorkerStatus
+from outlast.store.sqlite.checks import SqliteFacts
 from outlast.store.statistics import DueJobs, QueueCount, Statistics, Undecodable
 from tests.unit.insight.test_why import NOW, worker
 
@@ -102,6 +104,10 @@ def locks(**changes: Any) -> Facts:
 
 def exposed(**changes: Any) -> Facts:
     return facts(exposure=Exposure(**changes))
+
+
+def reached(**way: Any) -> Facts:
+    return exposed(route=PostgresRoute(**way))
 
 
 NATS = MessengerUrl(place="nats.example:4222", secured=False, login=True)
@@ -180,9 +186,9 @@ CASES: list[tuple[Facts, str, str, str]] = [
      "1, 2, 3, 4, 5 and 3 more"),
     (facts(workers=[worker(malformed="tasks, tags")]), "warning", "malformed_workers",
      "rows of W-1 cannot be read: tasks, tags"),
-    (exposed(sslmode="prefer"), "warning", "tls", "sslmode=prefer goes in clear"),
-    (exposed(sslmode="disable", authority=True), "warning", "tls", "sslmode=disable goes in clear"),
-    (exposed(sslmode="require"), "hint", "tls", "accepts any certificate"),
+    (reached(sslmode="prefer"), "warning", "tls", "sslmode=prefer goes in clear"),
+    (reached(sslmode="disable", authority=True), "warning", "tls", "sslmode=disable goes in clear"),
+    (reached(sslmode="require"), "hint", "tls", "accepts any certificate"),
     (exposed(messenger=NATS), "warning", "messenger_tls", "nats.example:4222), without TLS"),
     (exposed(messenger=msgspec.structs.replace(NATS, login=False)), "hint", "messenger_tls", "has"),
     (exposed(in_arguments=True), "warning", "secret_in_arguments", "every user"),
@@ -247,7 +253,7 @@ def test_a_directory_where_all_may_write_and_none_may_delete_another_ones_file_i
 
 @pytest.mark.parametrize("mode", ["verify-full", "verify-ca", "require"])
 def test_a_server_that_has_to_prove_itself_is_well(mode: str) -> None:
-    (found,) = (one for one in examine(exposed(sslmode=mode, authority=True)) if one.name == "tls")
+    (found,) = (one for one in examine(reached(sslmode=mode, authority=True)) if one.name == "tls")
     assert found.level == "ok"
 
 
@@ -263,7 +269,6 @@ ELSEWHERE = "postgresql://shop:secret@db.example:5432/shop"
 @pytest.mark.parametrize(
     ("url", "environ", "mode"),
     [
-        ("sqlite:///jobs.db", {}, None),
         ("postgresql://shop@localhost/shop", {}, None),
         ("postgresql://shop@127.0.0.1:5433/shop", {}, None),
         ("postgresql://shop@[::1]:5433/shop", {}, None),
@@ -280,7 +285,13 @@ ELSEWHERE = "postgresql://shop:secret@db.example:5432/shop"
 def test_how_far_the_way_to_the_server_is_secured_is_in_url_and_environment(
     url: str, environ: dict[str, str], mode: str | None
 ) -> None:
-    assert look_at(url, None, [], environ).sslmode == mode
+    route = look_at(url, None, [], environ).route
+    assert isinstance(route, PostgresRoute)
+    assert route.sslmode == mode
+
+
+def test_there_is_no_way_to_a_file() -> None:
+    assert look_at("sqlite:///jobs.db", None, [], {"PGHOST": "db.example"}).route is None
 
 
 @pytest.mark.parametrize(

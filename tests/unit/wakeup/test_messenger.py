@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from outlast.events import subscribe
+from outlast.store import wakeup
 from outlast.store.unannounced import Unannounced
 from outlast.store.values import ClaimRequest
+from outlast.store.wakeup import BACKOFF_MAX_SECONDS
 from outlast.testing import ManualClock
-from outlast.wakeup import base, messenger
-from outlast.wakeup.base import BACKOFF_MAX_SECONDS
+from outlast.wakeup import messenger
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import LOOK_SECONDS, Messenger
 from outlast.wakeup.notice import NAME_MAX, Notice, can_carry
@@ -215,7 +216,7 @@ class Deaf(Line):
 async def test_a_driver_that_swallows_a_cancellation_keeps_no_worker(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "END_SECONDS", 0.5)
+    monkeypatch.setattr(wakeup, "END_SECONDS", 0.5)
     monkeypatch.setattr(messenger, "STOP_SECONDS", 0.01)
     broker = Deaf(verb)
     stage = Stage(broker, ManualClock())

@@ -2,10 +2,9 @@
 
 A check is a pure function of the facts that yields findings. None of them changes anything.
 
-finding.py   what a check finds, and the facts that it looks at
+finding.py   the facts that checks look at, and the document of what they find
 gather.py    reads these facts from a store, as far as it lets itself be read
-store.py     any store: reachable, schema; and SQLite: file, disk, library
-postgres.py  PostgreSQL: durability, connections, what holds vacuum up
+store.py     any store: reachable, schema; each kind of store checks its own facts
 workers.py   the workers, and jobs that wait for one
 exposure.py  what strangers could read, on the way to the servers and on this machine
 host.py      this machine: lock files, Kubernetes; and the application, if one is named
@@ -13,23 +12,21 @@ host.py      this machine: lock files, Kubernetes; and the application, if one i
 
 from __future__ import annotations
 
+from outlast.insight.availability import alive
 from outlast.insight.doctor.exposure import EXPOSURE, look_at
 from outlast.insight.doctor.finding import (
     Application,
     Exposure,
     Facts,
-    Finding,
-    Level,
     Locks,
     MessengerUrl,
     doctor_document,
 )
 from outlast.insight.doctor.gather import gather
 from outlast.insight.doctor.host import HERE, in_kubernetes, locks_of
-from outlast.insight.doctor.postgres import POSTGRES
-from outlast.insight.doctor.store import SQLITE, STORE
+from outlast.insight.doctor.store import STORE
 from outlast.insight.doctor.workers import CREW
-from outlast.store.environment import PostgresFacts, SqliteFacts
+from outlast.store.finding import CheckContext, Finding, Level
 
 __all__ = [
     "Application",
@@ -51,8 +48,8 @@ __all__ = [
 def examine(facts: Facts) -> list[Finding]:
     """Return what all checks find, in a fixed order."""
     found = [one for check in STORE for one in check(facts)]
-    if isinstance(facts.environment, PostgresFacts):
-        found += [one for pg in POSTGRES for one in pg(facts.environment, facts)]
-    if isinstance(facts.environment, SqliteFacts):
-        found += [one for lite in SQLITE for one in lite(facts.environment)]
+    if facts.environment is not None:
+        live = len(alive(facts.workers, facts.now))
+        context = CheckContext(now=facts.now, asked_at=facts.asked_at, workers=live)
+        found += facts.environment.check(context)
     return found + [one for check in (*CREW, *EXPOSURE, *HERE) for one in check(facts)]

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
 
 from outlast.credentials import hide_logins
 from outlast.errors import ConfigError
-from outlast.insight.doctor.finding import Exposure, Facts, Finding, Level, MessengerUrl, ok
-from outlast.store.environment import owner_unless_own
+from outlast.insight.doctor.finding import Exposure, Facts, MessengerUrl
+from outlast.store.backend import backend_of
+from outlast.store.environment import is_here, owner_unless_own
+from outlast.store.finding import Finding, Level, ok
 from outlast.text import line
 from outlast.wakeup import address
 
-PROVEN = ("verify-ca", "verify-full")
 PATH_MAX = 200
-VERIFY = (
-    "Add ?sslmode=verify-full&sslrootcert=PATH to the URL, or set $PGSSLMODE and $PGSSLROOTCERT:"
-    " see docs/operating.md, TLS to PostgreSQL."
-)
 
 
 def look_at(
@@ -30,54 +24,17 @@ def look_at(
 ) -> Exposure:
     """Return what can be told from the URLs of store and messenger, from the arguments of this
     command and from the environment. Connects to nothing."""
-    query = _query(url)
-    messenger = _messenger(wakeup)
-    keys = [query.get("sslkey") or environ.get("PGSSLKEY"), *_keys_of(wakeup)]
+    read_route = backend_of(url).read_route
+    way = None if read_route is None else read_route(url, environ)
+    keys = [*([] if way is None else way.keys), *_keys_of(wakeup)]
     found = {path: _mode(path) for path in keys if path}
     return Exposure(
         in_arguments=any(hide_logins(each) != each for each in arguments),
-        sslmode=_sslmode(url, query, environ),
-        authority=_authority(query, environ),
-        messenger=messenger,
+        route=way,
+        messenger=_messenger(wakeup),
         keys={path: mode for path, mode in found.items() if mode & 0o077},
         owners={path: owner for path in found if (owner := owner_unless_own(path))},
     )
-
-
-def _sslmode(url: str, query: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
-    if url.startswith("sqlite"):
-        return None
-    hosts = _hosts(url) or query.get("host") or environ.get("PGHOST") or ""
-    if all(_is_here(host) for host in hosts.split(",")):
-        return None
-    return query.get("sslmode") or environ.get("PGSSLMODE") or "prefer"
-
-
-def _authority(query: Mapping[str, str], environ: Mapping[str, str]) -> bool:
-    named = query.get("sslrootcert") or environ.get("PGSSLROOTCERT")
-    return bool(named) or (Path.home() / ".postgresql" / "root.crt").exists()
-
-
-def _hosts(url: str) -> str:
-    with suppress(ValueError):
-        return urlsplit(url).netloc.rpartition("@")[2]
-    return ""
-
-
-def _query(url: str) -> dict[str, str]:
-    return dict(parse_qsl(url.partition("?")[2]))
-
-
-def _is_here(host: str) -> bool:
-    """Whether a host, with or without a port, is this machine, or a socket on it."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    name = name.strip("[]").lower()
-    if not name or name.startswith("/") or name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _messenger(wakeup: str | None) -> MessengerUrl | None:
@@ -86,7 +43,7 @@ def _messenger(wakeup: str | None) -> MessengerUrl | None:
         to = address.parse(wakeup or "")
     except ConfigError:
         return None
-    if all(_is_here(host) for host, _ in to.hosts):
+    if all(is_here(host) for host, _ in to.hosts):
         return None
     return MessengerUrl(place=to.place, secured=to.secured, login=bool(to.user or to.password))
 
@@ -105,22 +62,10 @@ def _mode(path: str) -> int:
         return 0
 
 
-def tls(facts: Facts) -> Iterator[Finding]:
-    """Whether strangers on the way to PostgreSQL can read along, or impersonate it."""
-    mode, has_authority = facts.exposure.sslmode, facts.exposure.authority
-    if mode is None:
-        return
-    if mode in PROVEN or (mode == "require" and has_authority):
-        yield ok("tls", f"PostgreSQL has to show a certificate first (sslmode={mode}).")
-    elif mode == "require":
-        said = "sslmode=require accepts any certificate: the server that answers gets the password."
-        yield Finding(level=Level.HINT, name="tls", sentence=said, mend=VERIFY)
-    else:
-        said = (
-            f"PostgreSQL is on another host, and sslmode={line(mode, 20)} goes in clear where the"
-            " server offers no TLS: the password, and all that jobs are given."
-        )
-        yield Finding(level=Level.WARNING, name="tls", sentence=said, mend=VERIFY)
+def route(facts: Facts) -> Iterator[Finding]:
+    """Whether strangers on the way to the store's server can read along, or impersonate it."""
+    if facts.exposure.route is not None:
+        yield from facts.exposure.route.check()
 
 
 def messenger(facts: Facts) -> Iterator[Finding]:
@@ -167,4 +112,4 @@ def keys(facts: Facts) -> Iterator[Finding]:
         )
 
 
-EXPOSURE: tuple[Callable[[Facts], Iterator[Finding]], ...] = (tls, messenger, arguments, keys)
+EXPOSURE: tuple[Callable[[Facts], Iterator[Finding]], ...] = (route, messenger, arguments, keys)

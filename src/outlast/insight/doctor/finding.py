@@ -1,42 +1,24 @@
-"""What a check finds, and the facts that it uses."""
+"""The facts that checks look at, and the document of what they find."""
 
 from __future__ import annotations
-
-from enum import StrEnum
 
 import msgspec
 
 from outlast.insight.documents import SCHEMA, Document
-from outlast.store.environment import Environment
+from outlast.store.finding import Environment, Finding, Level, Route
 from outlast.store.rows import Held, WorkerRow
 from outlast.store.statistics import Statistics
 
 
-class Level(StrEnum):
-    """How bad it is: only a ``problem`` makes the exit code 1."""
-
-    OK = "ok"
-    HINT = "hint"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at. ``mend`` says what to do; empty where nothing is to be done."""
-
-    level: Level
-    name: str
-    sentence: str
-    mend: str = ""
-
-
 class Locks(msgspec.Struct, frozen=True, kw_only=True):
-    """The directory of lock files on this machine. ``mode``: its permissions, None where it does
-    not exist yet. ``owner``: its owner's name, None where that is this user; ``writable``: whether
-    this user may make files in it. ``network``: the kind of a file system whose locks are not to be
-    trusted. ``cleaned_by``: the rule by which old files in it are deleted."""
+    """The directory of lock files on this machine. ``beside``: it lies beside the store's file.
+    ``mode``: its permissions, None where it does not exist yet. ``owner``: its owner's name, None
+    where that is this user; ``writable``: whether this user may make files in it. ``network``: the
+    kind of a file system whose locks are not to be trusted. ``cleaned_by``: the rule by which old
+    files in it are deleted."""
 
     path: str
+    beside: bool = False
     mode: int | None = None
     owner: str | None = None
     writable: bool = True
@@ -53,15 +35,13 @@ class MessengerUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exposure(msgspec.Struct, frozen=True, kw_only=True):
-    """What strangers could read. ``sslmode``: of PostgreSQL on another host, None where it is on
-    this one, or no PostgreSQL; ``authority``: whether one is known for its certificates.
+    """What strangers could read. ``route``: the way to the store's server, None where it has none.
     ``in_arguments``: a password was given as an argument. ``keys``: files of keys that others than
     their owner can use -> their modes, ``owners``: those of them that are another user's -> whose.
     """
 
     in_arguments: bool = False
-    sslmode: str | None = None
-    authority: bool = False
+    route: Route | None = None
     messenger: MessengerUrl | None = None
     keys: dict[str, int] = {}
     owners: dict[str, str] = {}
@@ -98,11 +78,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     exposure: Exposure = Exposure()
     application: Application | None = None
     kubernetes: bool = False
-
-
-def ok(name: str, sentence: str) -> Finding:
-    """Return what is as it should be."""
-    return Finding(level=Level.OK, name=name, sentence=sentence)
 
 
 def doctor_document(place: str, findings: list[Finding]) -> Document:

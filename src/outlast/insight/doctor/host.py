@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from outlast.insight.doctor.finding import Application, Facts, Finding, Level, Locks, ok
-from outlast.store.environment import SqliteFacts, owner_unless_own
+from outlast.insight.doctor.finding import Application, Facts, Locks
+from outlast.store.backend import file_of
+from outlast.store.environment import owner_unless_own
+from outlast.store.finding import Finding, Level, ok
 from outlast.store.lockfile import directory_for, refuses
 from outlast.text import line
 
@@ -25,13 +27,15 @@ OWN_FILE = (
 
 def locks_of(url: str, tmpfiles: Iterable[str] = TMPFILES) -> Locks:
     """Look at where workers of this store, on this machine, keep their lock files."""
-    path = directory_for(url)
+    file = file_of(url)
+    path = directory_for(file)
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
         mode = None
     return Locks(
         path=str(path),
+        beside=file is not None,
         mode=mode,
         owner=owner_unless_own(path),
         writable=mode is None or os.access(path, os.W_OK | os.X_OK),
@@ -66,7 +70,7 @@ def _lines(file: Path) -> list[str]:
 def lock_directory(facts: Facts) -> Iterator[Finding]:
     """Whether lock files can prove the death of a worker on this machine."""
     locks = facts.locks
-    choose = OWN_FILE if isinstance(facts.environment, SqliteFacts) else OWN_DIRECTORY
+    choose = OWN_FILE if locks.beside else OWN_DIRECTORY
     if locks.network is not None:
         said = f"{locks.path} is on {locks.network}, whose locks prove nothing."
         yield Finding(level=Level.PROBLEM, name="lock_directory", sentence=said, mend=choose)

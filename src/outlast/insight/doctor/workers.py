@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from outlast.insight.availability import alive, dead, duty_of, health, hindrance, takes_nothing
-from outlast.insight.doctor.finding import Facts, Finding, Level, ok
+from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.store import GRANT
 from outlast.insight.sentences import HOLD_NO_SLOTS, told_waits
+from outlast.store.finding import Finding, Level, ok
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.text import count_of, line, since, span
 

@@ -1,5 +1,5 @@
 """Enqueue, and complete an attempt, in the caller's own transaction.
 
 connection.py  what can be done on a caller's connection, once it is checked
-drivers.py     asyncpg, psycopg, SQLAlchemy, Django, sqlite3 and aiosqlite, driver by driver
+drivers.py     which driver a connection is of; SQLAlchemy and Django, which several stores share
 """

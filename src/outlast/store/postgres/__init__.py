@@ -1,13 +1,18 @@
 """Jobs on PostgreSQL: one shared truth for workers on many machines.
 
+backend.py       its entry among the kinds of stores
 store.py         PostgresStore: the verbs
 exchange.py      the hot path: hand in what ended and claim what is next, in one round trip
 claim_floors.py  where a claim starts to read each lane, so that it skips dead rows
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
+callers.py       callers' own connections: asyncpg, psycopg
 inspector.py     reads for people and screens; never writes, takes no locks
 presence.py      a worker's presence: an advisory lock on a session of its own
+wakeup.py        wake-ups: LISTEN and NOTIFY, on a connection that checks that it receives
 pool.py          connections, and what their errors mean to the rest of the program
 session.py       the settings that each session of ours has, regardless of its role's
+checks.py        facts for the doctor, and checks of them: durability, connections, vacuum
+route.py         how safe the way to the server is, for the doctor
 privileges.py    what a role may do: granted by the tables' owner, checked at the start
 strangers.py     refuses other roles' objects in our schema, which could run as this role
 schema.py        makes and migrates the schema, and refuses one that does not fit

@@ -18,7 +18,7 @@ from outlast.store.columns import (
     progress_of,
     seconds_of,
 )
-from outlast.store.environment import PostgresFacts
+from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import privileges
@@ -120,8 +120,10 @@ class PostgresInspector:
         lined = [DueJobs(**row) for row in lanes]
         return Statistics(lanes=lined, refused=refused["number"], now=refused["now"], **found)
 
-    async def environment(self) -> PostgresFacts:
+    async def environment(self) -> Environment:
         """Return what the server is and how it is set."""
+        from outlast.store.postgres.checks import PostgresFacts
+
         async with self._connections.use() as connection:
             greeted = connection.get_server_pid()
             rows = await connection.fetch(sql("show_environment"), greeted)

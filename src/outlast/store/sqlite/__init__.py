@@ -1,13 +1,18 @@
 """Jobs in a SQLite file: no server, any number of processes on one machine.
 
+backend.py      its entry among the kinds of stores
 store.py        SqliteStore: the verbs
 exchange.py     the hot path: hand in what ended and claim what is next, in one transaction
 suspects.py     which cohort of suspects runs next; part of the exchange
 refusals.py     what a write without a current attempt is answered, and the record of it
+callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         what happens to jobs outside of the exchange: enqueue, cancel, checkpoint
 workers.py      workers' rows and beats, and what becomes of the jobs of lost workers
 inspector.py    reads for people and screens
-environment.py  the file, the disk under it and the library, for the doctor
+checks.py       facts for the doctor, and checks of them: file, disk, library
+environment.py  reads them: the file, the disk under it and the library, for the doctor
+wakeup.py       wake-ups: a look says whether another process has committed
+inotify.py      the kernel's reports of writes to a file (Linux)
 connection.py   one connection on a thread of its own, so that no disk blocks a loop
 thread.py       the thread that a connection lives on
 schema.py       makes, checks and migrates the schema

@@ -9,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from outlast.clock import Clock
-from outlast.store.environment import SqliteFacts, owner_unless_own
+from outlast.store.environment import owner_unless_own
 from outlast.store.lockfile import refuses
 from outlast.store.sqlite import library
+from outlast.store.sqlite.checks import SqliteFacts
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.statements import statements
 

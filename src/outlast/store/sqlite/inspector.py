@@ -19,7 +19,7 @@ from outlast.store.columns import (
     policy_of,
     progress_of,
 )
-from outlast.store.environment import SqliteFacts
+from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.rows import (
     HELD_MAX,
@@ -32,7 +32,6 @@ from outlast.store.rows import (
     WorkerStatus,
 )
 from outlast.store.sqlite.connection import SqliteConnection
-from outlast.store.sqlite.environment import environment
 from outlast.store.sqlite.statements import statements
 from outlast.store.statistics import (
     COUNT_MAX,
@@ -122,8 +121,10 @@ class SqliteInspector:
 
         return await self._connection.read(look)
 
-    async def environment(self) -> SqliteFacts:
+    async def environment(self) -> Environment:
         """Return what the file stands on."""
+        from outlast.store.sqlite.environment import environment
+
         return await environment(self._connection, self._clock)
 
     async def known_tasks(self) -> set[str]:

@@ -66,12 +66,12 @@ class SqliteStore:
         clock: where "now" comes from.
         busy_timeout: seconds that a call waits for the write lock of another process.
         read_only: never create, never write.
-        connections: taken as PostgreSQL takes it; a store has one connection to its file.
+        lock: the lock file of the worker whose heartbeat runs here; it carries the beat.
 
     Attributes:
         path: the absolute path of the file.
         created_file: whether ``open`` made it.
-        lock: the lock file of the worker whose heartbeat runs here; it carries the beat.
+        lock: as given.
 
     Raises ConfigError for a wrong URL, a network file system or a too old library.
     """
@@ -83,15 +83,14 @@ class SqliteStore:
         clock: Clock = SYSTEM,
         busy_timeout: float = 30.0,
         read_only: bool = False,
-        connections: int = 1,
+        lock: LockFile | None = None,
     ) -> None:
         location = sqlite_url.parse(url)
         self.url = url
         self._clock = clock
-        del connections
         self.path = location.path
         self.created_file = False
-        self.lock: LockFile | None = None
+        self.lock = lock
         library.check()  # its known faults are told by `outlast doctor`
         self._read_only = read_only
         self._turns = Turns()

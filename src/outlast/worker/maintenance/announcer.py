@@ -16,7 +16,7 @@ from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
 from outlast.store.unannounced import UnannouncedJobs
 from outlast.store.values import NewWorker, WorkerRef, WorkerSeen
-from outlast.wakeup.base import Wakeup
+from outlast.store.wakeup import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.worker.maintenance.sweeper import Passed, Sweeper, WakeupTeller

@@ -16,7 +16,7 @@ from outlast.events import emit
 from outlast.store.protocol import Store
 from outlast.store.unannounced import Unannounced, UnannouncedBatch, UnannouncedJobs
 from outlast.store.values import WorkerRef
-from outlast.wakeup.base import Wakeup
+from outlast.store.wakeup import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import Notice, can_carry, notice_of

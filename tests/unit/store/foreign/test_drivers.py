@@ -15,7 +15,7 @@ import pytest
 
 import outlast
 from outlast.errors import ConnectionMismatch, UsageError
-from outlast.store.foreign.drivers import _pyformat
+from outlast.store.foreign.drivers import pyformat
 
 
 def application(url: str) -> outlast.App:
@@ -84,7 +84,7 @@ def test_calls_on_different_connections_are_refused(lite):
 def test_an_unknown_kind_of_connection_names_the_known_ones(lite, connection):
     app, _, _ = lite
     with pytest.raises(
-        ConnectionMismatch, match=r"asyncpg.*psycopg 3.*SQLAlchemy.*Django.*sqlite3"
+        ConnectionMismatch, match=r"sqlite3.*asyncpg.*psycopg 3.*SQLAlchemy.*Django"
     ):
         app.tasks["mail"].using(connection=connection).enqueue_sync("a")
 
@@ -105,7 +105,7 @@ def test_no_library_of_connections_is_loaded_to_tell_them_apart():
 
 
 def test_a_statement_for_psycopg_keeps_its_percent_signs_and_may_name_a_value_twice():
-    assert _pyformat("SELECT '5 %', $2, $10, $2", range(10)) == (
+    assert pyformat("SELECT '5 %', $2, $10, $2", range(10)) == (
         "SELECT '5 %%', %(p2)s, %(p10)s, %(p2)s",
         {f"p{place}": place - 1 for place in range(1, 11)},
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outlast.config import WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import (
     ABSENT_BEATS,
@@ -17,9 +18,10 @@ from outlast.model.lease import (
     Sign,
 )
 from outlast.model.lease import Presence as Seen
-from outlast.store.presence import SWITCHED_OFF, NoPresence, open_presence
+from outlast.store.presence import SWITCHED_OFF, NoPresence
 from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.testing import ManualClock
+from outlast.worker.assemble import presence_for
 from outlast.worker.lease.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, PresenceKeeper
 from tests.unit.worker.worker_kit import heard_fields
 
@@ -278,5 +280,10 @@ async def test_switched_off_it_says_so_on_the_row(scene):
 
 
 def test_a_file_knows_no_presence():
-    assert open_presence("sqlite:///x.db", wanted=True, patience=1.0) is None
-    assert isinstance(open_presence("postgresql://h/d", wanted=False, patience=1.0), NoPresence)
+    assert presence_for("sqlite:///x.db", WorkerSettings()) is None
+    assert presence_for("sqlite:///x.db", WorkerSettings(presence=False)) is None
+
+
+def test_a_worker_on_a_server_may_do_without_presence():
+    lock = presence_for("postgresql://h/d", WorkerSettings(presence=False))
+    assert isinstance(lock, NoPresence)

@@ -14,7 +14,7 @@ from typing import Any
 from outlast.clock import SYSTEM, Clock
 from outlast.store.postgres.pool import Settings, check_url, connect
 from outlast.store.postgres.statements import sql
-from outlast.wakeup.base import Backoff, Listening
+from outlast.store.wakeup import Backoff, Listening
 
 CHANNEL = "outlast"
 ECHO_EVERY_SECONDS = 20.0

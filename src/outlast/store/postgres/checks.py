@@ -1,12 +1,13 @@
-"""Checks of a PostgreSQL server: durability, connections, what keeps vacuum from working."""
+"""The facts of a PostgreSQL server for the doctor, and checks of them: durability, connections,
+what keeps vacuum from working."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from outlast.insight.availability import alive
-from outlast.insight.doctor.finding import Facts, Finding, Level, ok
-from outlast.store.environment import PostgresFacts
+import msgspec
+
+from outlast.store.finding import CheckContext, Finding, Level, ok
 from outlast.text import line, span
 
 OLDEST = 140_000
@@ -18,7 +19,61 @@ CROWDED = 0.8
 NAMED_MAX = 5
 
 
-def version(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A PostgreSQL server as this role sees it. Times and ages are in seconds.
+
+    Attributes:
+        version: as ``server_version_num``: 140005 is 14.5.
+        clock: the server's, in seconds since 1970.
+        role: the one of this connection; lacking: privileges that a worker needs and it has not.
+        pooled: whether our backend is another than the one that greeted us: a pooler.
+        standby: whether it follows another server and takes no writes.
+        connections: open ones of clients; connections_max: what is there for this role.
+        oldest_transaction: of other sessions of this database, as far as this role may see.
+        prepared, oldest_prepared: transactions that wait for their second phase.
+        notify_queue: how full the queue of notifications is, 0 to 1.
+        not_vacuumed: tables of Outlast that autovacuum was told to leave alone.
+        track_activities: whether the server shows what its sessions do; worker_roles: those of the
+            sessions that hold workers' presence.
+        strangers: roles that may connect and have no rights on the jobs; some, if there are many.
+        superuser, owner: whether the role of this connection is one, or owns the tables.
+        open_schemas: those of the search_path in which every role may create.
+        unlogged: tables of Outlast that a crash empties; encoding: of the database.
+    """
+
+    version: int
+    clock: float
+    fsync: str
+    synchronous_commit: str
+    full_page_writes: str
+    autovacuum: str
+    pooled: bool
+    standby: bool
+    connections: int
+    connections_max: int
+    prepared: int
+    two_phase: bool
+    notify_queue: float
+    not_vacuumed: list[str]
+    role: str
+    lacking: list[str] = []
+    superuser: bool = False
+    owner: bool = False
+    open_schemas: list[str] = []
+    unlogged: list[str] = []
+    encoding: str = "UTF8"
+    track_activities: str = "on"
+    worker_roles: list[str] = []
+    strangers: list[str] = []
+    oldest_transaction: float | None = None
+    oldest_prepared: float | None = None
+
+    def check(self, context: CheckContext) -> Iterator[Finding]:
+        """Yield what is amiss, or as it should be."""
+        return (one for check in CHECKS for one in check(self, context))
+
+
+def version(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether this server is new enough."""
     name = f"PostgreSQL {server.version // 10_000}.{server.version % 10_000}"
     if server.version < OLDEST:
@@ -28,7 +83,7 @@ def version(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         yield ok("version", f"This is {name}.")
 
 
-def durability(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def durability(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether a commit survives a crash of the server."""
     settings = (
         ("fsync", server.fsync, Level.PROBLEM, "a crash of its host can destroy the database"),
@@ -46,7 +101,7 @@ def durability(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         yield ok("durability", "fsync, full_page_writes and synchronous_commit are on.")
 
 
-def unlogged(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def unlogged(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether tables were made such that a crash empties them."""
     for name in server.unlogged:
         yield Finding(
@@ -57,7 +112,7 @@ def unlogged(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-def encoding(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def encoding(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether the database takes every text."""
     if server.encoding != "UTF8":
         yield Finding(
@@ -69,7 +124,7 @@ def encoding(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-def standby(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def standby(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether the server takes writes."""
     if server.standby:
         yield Finding(
@@ -80,7 +135,7 @@ def standby(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-def privileges(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def privileges(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether the role of this command may do what a worker does."""
     if server.lacking:
         told = ", ".join(server.lacking[:NAMED_MAX])
@@ -97,7 +152,7 @@ def privileges(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         yield ok("privileges", f"The role {server.role} may do all that a worker does.")
 
 
-def stuck_sessions(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def stuck_sessions(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether a worker may end the session of a dead one that holds its row."""
     harm = (
         "a dead worker's session that waits for its client to read cannot be ended by the others,"
@@ -119,7 +174,7 @@ def stuck_sessions(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-def strangers(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def strangers(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether roles may connect that have nothing to do with the jobs."""
     if server.strangers:
         yield Finding(
@@ -136,7 +191,7 @@ def _some(names: list[str]) -> str:
     return f"{told} and others" if len(names) > NAMED_MAX else told
 
 
-def role(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def role(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether the role of this command may do more than a worker has to."""
     if server.superuser or server.owner:
         may = "read and change all of the server" if server.superuser else "change the tables"
@@ -149,7 +204,7 @@ def role(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-def open_schema(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def open_schema(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether roles that have nothing to do with it may create where our names are looked up."""
     for name in server.open_schemas:
         yield Finding(
@@ -163,7 +218,7 @@ def open_schema(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         yield ok("open_schema", "Only named roles may create in the schemas of the search_path.")
 
 
-def pooler(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def pooler(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether a pooler stands between."""
     if server.pooled:
         yield Finding(
@@ -176,10 +231,10 @@ def pooler(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         yield ok("pooler", "No pooler stands between.")
 
 
-def connections(server: PostgresFacts, facts: Facts) -> Iterator[Finding]:
+def connections(server: PostgresFacts, context: CheckContext) -> Iterator[Finding]:
     """Whether there is room for the connections of workers."""
     left = server.connections_max - server.connections
-    workers = len(alive(facts.workers, facts.now))
+    workers = context.workers
     said = (
         f"{server.connections} of {server.connections_max} connections are in use, at most"
         f" {workers * CONNECTIONS_OF_A_WORKER} of them by the {workers} live workers."
@@ -192,16 +247,16 @@ def connections(server: PostgresFacts, facts: Facts) -> Iterator[Finding]:
         yield ok("connections", said)
 
 
-def clock(server: PostgresFacts, facts: Facts) -> Iterator[Finding]:
+def clock(server: PostgresFacts, context: CheckContext) -> Iterator[Finding]:
     """Show how far the clocks are apart: nothing depends on it."""
-    apart = server.clock - (facts.now if facts.asked_at is None else facts.asked_at)
+    apart = server.clock - (context.now if context.asked_at is None else context.asked_at)
     way = "ahead of" if apart > 0 else "behind"
     yield ok(
         "clock", f"The server's clock is {span(abs(apart))} {way} ours; nothing depends on it."
     )
 
 
-def vacuum(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def vacuum(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether dead rows are cleaned away."""
     if server.autovacuum == "off":
         said, mend = "autovacuum is off for the whole server", "Set autovacuum = on."
@@ -215,7 +270,7 @@ def vacuum(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
     yield Finding(level=Level.WARNING, name="autovacuum", sentence=sentence, mend=mend)
 
 
-def transactions(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def transactions(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether an open transaction keeps dead rows from being cleaned away."""
     oldest = server.oldest_transaction
     if oldest is not None and oldest > LONG_TRANSACTION:
@@ -229,7 +284,7 @@ def transactions(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-def two_phase(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def two_phase(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether prepared transactions are left over, or cannot be used with wake-ups."""
     oldest = server.oldest_prepared
     if server.prepared and oldest is not None and oldest > LONG_PREPARED:
@@ -250,7 +305,7 @@ def two_phase(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-def notifications(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
+def notifications(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
     """Whether a listening session does not read."""
     if server.notify_queue > NOTIFY_FULL:
         yield Finding(
@@ -262,7 +317,7 @@ def notifications(server: PostgresFacts, _facts: Facts) -> Iterator[Finding]:
         )
 
 
-POSTGRES: tuple[Callable[[PostgresFacts, Facts], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[PostgresFacts, CheckContext], Iterator[Finding]], ...] = (
     version,
     standby,
     privileges,

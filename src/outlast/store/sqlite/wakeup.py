@@ -25,9 +25,9 @@ from contextlib import closing, suppress
 from outlast.clock import Clock
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import Place, place_of
+from outlast.store.sqlite.inotify import FileWatch
 from outlast.store.sqlite.statements import statements
-from outlast.wakeup.base import Health
-from outlast.wakeup.inotify import FileWatch
+from outlast.store.wakeup import Health
 
 POLL_SECONDS = 0.015  # between looks if writes are not announced, or do not end
 FIRST_SECONDS = POLL_SECONDS / 64  # from the news of a write to the first look for its commit

@@ -6,7 +6,13 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from outlast.wakeup.sqlite import AGAIN_SECONDS, FIRST_SECONDS, POLL_SECONDS, REST_SECONDS, Pace
+from outlast.store.sqlite.wakeup import (
+    AGAIN_SECONDS,
+    FIRST_SECONDS,
+    POLL_SECONDS,
+    REST_SECONDS,
+    Pace,
+)
 
 
 def at_rest() -> Pace:

@@ -1,0 +1,165 @@
+"""Kinds of stores: which one a URL names, and what it brings along beside the store itself.
+
+Each kind is one ``Backend``, registered in ``outlast/store/__init__.py``. All other code asks the
+entry of a URL and never which kind it is. An entry is light: it imports its store, and so its
+driver, when it is asked to open it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from outlast.clock import SYSTEM, Clock
+from outlast.config import URL_DEFAULT, URL_VARIABLE
+from outlast.credentials import FILE_SCHEMES, check_encoded, redacted
+from outlast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from outlast.store.finding import Route
+    from outlast.store.lockfile import LockFile
+    from outlast.store.presence import PresenceLock
+    from outlast.store.protocol import ForeignConnection, ForeignDriver, Store
+    from outlast.store.wakeup import Wakeup
+
+
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store is opened for. Each kind takes what concerns it.
+
+    Attributes:
+        clock: where "now" comes from.
+        connections: to a server, at most, per event loop; reserved: how many of them are for a
+            worker's own trips.
+        notify: whether enqueuing wakes idle workers.
+        statement_timeout: seconds that a server may work on one statement.
+        pooler: a transaction pooler may stand between.
+        read_only: never make a file, never write to one.
+        lock: the lock file of the worker that beats here; it may carry the beat.
+    """
+
+    clock: Clock = SYSTEM
+    connections: int = 1
+    reserved: int = 0
+    notify: bool = True
+    statement_timeout: float = 30.0
+    pooler: bool = False
+    read_only: bool = False
+    lock: LockFile | None = None
+
+
+class Connect(Protocol):
+    """Makes the verbs of a store for a caller's connection."""
+
+    def __call__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> ForeignConnection:
+        """Return the verbs; ``notify``: whether the caller's commit wakes workers."""
+        ...
+
+
+class Callers(msgspec.Struct, frozen=True, kw_only=True):
+    """How the connections that callers hand in are recognised and used, for one kind of store.
+
+    Attributes:
+        kinds: of connections, for people.
+        drivers: the class of each kind, as module and name, and what makes a driver of one.
+            Nothing is imported for it: an object of a library that is not loaded cannot exist.
+        engines: of SQLAlchemy, for people; engine_drivers: how SQLAlchemy calls their drivers.
+        defers_commit: whether what is written on a connection of SQLAlchemy waits for its commit.
+        connect: returns the verbs on a connection.
+    """
+
+    kinds: str
+    drivers: tuple[tuple[str, str, Callable[[Any], ForeignDriver]], ...]
+    engines: str
+    engine_drivers: tuple[str, ...]
+    defers_commit: Callable[[Any], bool]
+    connect: Connect
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of store.
+
+    Attributes:
+        schemes: of its URLs.
+        forms: URLs for people, each with what it means, where that is not plain.
+        open_store: returns the store at a URL, not yet connected. ConfigError for a URL that
+            cannot work, and where the driver is not installed.
+        open_wakeup: returns what tells a worker of new jobs.
+        load_callers: returns how callers' own connections are used; None where they are not.
+        open_presence: returns the lock that a live worker's session holds, given the URL and the
+            seconds that one answer may take; None where the store knows no presence.
+        find_file: returns the absolute path of the file that a URL names; None where URLs name a
+            server. Lock files lie beside a file, its path may hold any character, and its workers
+            are on one machine, so that they need no messenger.
+        read_route: returns how safe the way to the server is, given the URL and the environment
+            variables; None where there is no way to a server.
+    """
+
+    schemes: tuple[str, ...]
+    forms: tuple[str, ...]
+    open_store: Callable[[str, StoreOptions], Store]
+    open_wakeup: Callable[[str, Clock], Wakeup]
+    load_callers: Callable[[], Callers] | None = None
+    open_presence: Callable[[str, float], PresenceLock] | None = None
+    find_file: Callable[[str], Path] | None = None
+    read_route: Callable[[str, Mapping[str, str]], Route] | None = None
+
+
+_backends: list[Backend] = []
+
+
+def register(backend: Backend) -> None:
+    """Make a kind of store known."""
+    _backends.append(backend)
+    if backend.find_file is not None:
+        FILE_SCHEMES.update(backend.schemes)
+
+
+def backends() -> Sequence[Backend]:
+    """Return all kinds of stores, in the order in which they were registered."""
+    return _backends
+
+
+def backend_of(url: str) -> Backend:
+    """Return the kind of store that a URL names. ConfigError with what to write if it is none."""
+    scheme, colon, _ = url.partition(":")
+    for each in _backends:
+        if colon and scheme in each.schemes:
+            return each
+    raise _unknown(url)
+
+
+def resolve_url(url: str | None) -> str:
+    """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
+
+    Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` (a variable
+    that is not set) is refused: jobs in an unintended file would wait for ever.
+    """
+    if url is None:
+        url = os.environ.get(URL_VARIABLE) or URL_DEFAULT
+    if not url.partition("://")[2]:
+        raise _unknown(url)
+    return check_encoded(url) if backend_of(url).find_file is None else url
+
+
+def open_store(url: str, **options: Any) -> Store:
+    """Return the store that the URL names, not yet connected: call its ``open``.
+
+    ``options`` are those of ``StoreOptions``. Raises ConfigError for any other URL, and where the
+    driver is not installed.
+    """
+    return backend_of(url).open_store(url, StoreOptions(**options))
+
+
+def file_of(url: str) -> Path | None:
+    """Return the absolute path of the file that a URL names; None where it names a server."""
+    find_file = backend_of(url).find_file
+    return None if find_file is None else find_file(url)
+
+
+def _unknown(url: str) -> ConfigError:
+    forms = " or ".join(form for each in _backends for form in each.forms)
+    return ConfigError(f"{redacted(url)!r} is not the URL of a store; write {forms}")

@@ -1,0 +1,71 @@
+"""The entry of PostgreSQL among the kinds of stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from outlast.clock import Clock
+from outlast.errors import ConfigError
+from outlast.store.backend import Backend, Callers, StoreOptions
+
+if TYPE_CHECKING:
+    from outlast.store.postgres.presence import PostgresPresence
+    from outlast.store.postgres.route import PostgresRoute
+    from outlast.store.postgres.store import PostgresStore
+    from outlast.store.postgres.wakeup import PostgresWakeup
+
+
+def _open_store(url: str, options: StoreOptions) -> PostgresStore:
+    try:
+        from outlast.store.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("asyncpg"):
+            raise
+        raise ConfigError(
+            "PostgreSQL needs the driver asyncpg: pip install 'outlast[postgres]'"
+        ) from error
+    return PostgresStore(
+        url,
+        connections=options.connections,
+        reserved=options.reserved,
+        notify=options.notify,
+        statement_timeout=options.statement_timeout,
+        pooler=options.pooler,
+        clock=options.clock,
+    )
+
+
+def _open_wakeup(url: str, clock: Clock) -> PostgresWakeup:
+    from outlast.store.postgres.wakeup import PostgresWakeup
+
+    return PostgresWakeup(url, clock)
+
+
+def _open_presence(url: str, patience: float) -> PostgresPresence:
+    from outlast.store.postgres.presence import PostgresPresence
+
+    return PostgresPresence(url, patience=patience)
+
+
+def _read_route(url: str, environ: Mapping[str, str]) -> PostgresRoute:
+    from outlast.store.postgres.route import read_route
+
+    return read_route(url, environ)
+
+
+def _load_callers() -> Callers:
+    from outlast.store.postgres.callers import CALLERS
+
+    return CALLERS
+
+
+POSTGRES = Backend(
+    schemes=("postgresql", "postgres"),
+    forms=("postgresql://user@host/database",),
+    open_store=_open_store,
+    open_wakeup=_open_wakeup,
+    load_callers=_load_callers,
+    open_presence=_open_presence,
+    read_route=_read_route,
+)

@@ -1,0 +1,140 @@
+"""Callers' own connections to PostgreSQL: asyncpg, psycopg 3, and engines of SQLAlchemy."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from outlast.clock import Clock
+from outlast.errors import ConnectionMismatch
+from outlast.store.backend import Callers
+from outlast.store.foreign.drivers import (
+    Driver,
+    is_of,
+    need_loop,
+    pyformat,
+    refuse_closed,
+    refuse_other_loop,
+)
+from outlast.store.protocol import ForeignDriver
+from outlast.store.values import Enqueued, NewJob
+
+_store_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+class _Asyncpg(Driver):
+    begin = "`async with connection.transaction():`"
+
+    def __init__(self, connection: Any) -> None:
+        need_loop("an asyncpg connection")
+        super().__init__(_out_of_pool(connection))
+        refuse_closed(self._connection.is_closed())
+        refuse_other_loop(self._connection)
+
+    async def in_transaction(self) -> bool:
+        return bool(self._connection.is_in_transaction())
+
+    async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
+        rows: Sequence[Any] = await self._connection.fetch(statement, *values)
+        return rows
+
+
+class _Psycopg(Driver):
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection)
+        refuse_closed(connection.closed)
+
+    async def in_transaction(self) -> bool:
+        idle = sys.modules["psycopg"].pq.TransactionStatus.IDLE
+        return not self._connection.autocommit or self._connection.info.transaction_status != idle
+
+    async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
+        psycopg = sys.modules["psycopg"]
+        with psycopg.Cursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:
+            cursor.execute(*pyformat(statement, values))
+            rows: Sequence[Any] = cursor.fetchall()
+            return rows
+
+
+class _AsyncPsycopg(_Psycopg):
+    begin = "`async with connection.transaction():`"
+
+    def __init__(self, connection: Any) -> None:
+        need_loop("an AsyncConnection of psycopg")
+        super().__init__(connection)
+
+    async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
+        psycopg = sys.modules["psycopg"]
+        rows_as = psycopg.rows.dict_row
+        async with psycopg.AsyncCursor(self._connection, row_factory=rows_as) as cursor:
+            await cursor.execute(*pyformat(statement, values))
+            rows: Sequence[Any] = await cursor.fetchall()
+            return rows
+
+
+def _out_of_pool(connection: Any) -> Any:
+    """Return asyncpg's connection under a pool's proxy; ConnectionMismatch if it was given back."""
+    if not is_of(connection, "asyncpg.pool", "PoolConnectionProxy"):
+        return connection
+    held = connection._con  # noqa: SLF001  (the proxy has no public name for it)
+    if held is None:
+        raise ConnectionMismatch("the connection was given back to its pool")
+    return held
+
+
+class _OnPostgres:
+    """The verbs on a connection to PostgreSQL."""
+
+    def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
+        self._driver = driver
+        self._notify = notify
+        self.begin = driver.begin
+        self.in_transaction = driver.in_transaction
+
+    async def store_id(self, *, anew: bool = False) -> str | None:
+        """Return the id of the schema, asked once per session, or ``anew``."""
+        from outlast.store.postgres import store as postgres
+
+        session = await self._driver.session()
+        known = _store_ids.get(session)
+        if known is None or anew:
+            with self._driver.errors:
+                known = await postgres.store_id_on(self._driver)
+            if known is not None:
+                _store_ids[session] = known
+        return known
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs in the open transaction; without one they are stored at once."""
+        from outlast.store.postgres import store as postgres
+
+        with self._driver.errors:
+            return await postgres.enqueue_on(self._driver, jobs, notify=self._notify)
+
+    async def complete(self, job_id: int, token: int, result: Any) -> bool:
+        """Complete the attempt in the open transaction."""
+        from outlast.store.postgres import store as postgres
+
+        with self._driver.errors:
+            return await postgres.complete_on(self._driver, job_id, token, result)
+
+
+def _defers_commit(connection: Any) -> bool:
+    return not connection.connection.dbapi_connection.autocommit
+
+
+CALLERS = Callers(
+    kinds="an asyncpg connection (also of a pool), a psycopg 3 Connection or AsyncConnection",
+    drivers=(
+        ("asyncpg", "Connection", _Asyncpg),
+        ("asyncpg.pool", "PoolConnectionProxy", _Asyncpg),
+        ("psycopg", "Connection", _Psycopg),
+        ("psycopg", "AsyncConnection", _AsyncPsycopg),
+    ),
+    engines="postgresql+psycopg (version 3) or postgresql+asyncpg",
+    engine_drivers=("asyncpg", "psycopg", "psycopg_async"),
+    defers_commit=_defers_commit,
+    connect=_OnPostgres,
+)

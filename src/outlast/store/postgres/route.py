@@ -1,0 +1,78 @@
+"""How safe the way to the server is, as the URL and libpq's variables tell: for the doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from outlast.store.environment import is_here
+from outlast.store.finding import Finding, Level, ok
+from outlast.text import line
+
+PROVEN = ("verify-ca", "verify-full")
+VERIFY = (
+    "Add ?sslmode=verify-full&sslrootcert=PATH to the URL, or set $PGSSLMODE and $PGSSLROOTCERT:"
+    " see docs/operating.md, TLS to PostgreSQL."
+)
+
+
+class PostgresRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """``sslmode``: None where the server is on this machine; ``authority``: whether one is known
+    for its certificates; ``keys``: the file of the client's private key, if there is one."""
+
+    sslmode: str | None
+    authority: bool = False
+    keys: list[str] = []
+
+    def check(self) -> Iterator[Finding]:
+        """Yield whether strangers can read along, or impersonate the server."""
+        mode = self.sslmode
+        if mode is None:
+            return
+        if mode in PROVEN or (mode == "require" and self.authority):
+            yield ok("tls", f"PostgreSQL has to show a certificate first (sslmode={mode}).")
+        elif mode == "require":
+            said = (
+                "sslmode=require accepts any certificate: the server that answers gets the"
+                " password."
+            )
+            yield Finding(level=Level.HINT, name="tls", sentence=said, mend=VERIFY)
+        else:
+            said = (
+                f"PostgreSQL is on another host, and sslmode={line(mode, 20)} goes in clear where"
+                " the server offers no TLS: the password, and all that jobs are given."
+            )
+            yield Finding(level=Level.WARNING, name="tls", sentence=said, mend=VERIFY)
+
+
+def read_route(url: str, environ: Mapping[str, str]) -> PostgresRoute:
+    """Return what URL and environment tell of the way. Connects to nothing."""
+    query = dict(parse_qsl(url.partition("?")[2]))
+    key = query.get("sslkey") or environ.get("PGSSLKEY")
+    return PostgresRoute(
+        sslmode=_sslmode(url, query, environ),
+        authority=_authority(query, environ),
+        keys=[key] if key else [],
+    )
+
+
+def _sslmode(url: str, query: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
+    hosts = _hosts(url) or query.get("host") or environ.get("PGHOST") or ""
+    if all(is_here(host) for host in hosts.split(",")):
+        return None
+    return query.get("sslmode") or environ.get("PGSSLMODE") or "prefer"
+
+
+def _authority(query: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+    named = query.get("sslrootcert") or environ.get("PGSSLROOTCERT")
+    return bool(named) or (Path.home() / ".postgresql" / "root.crt").exists()
+
+
+def _hosts(url: str) -> str:
+    with suppress(ValueError):
+        return urlsplit(url).netloc.rpartition("@")[2]
+    return ""

@@ -1,0 +1,93 @@
+"""Callers' own connections to SQLite: sqlite3, aiosqlite, and engines of SQLAlchemy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from outlast.clock import Clock
+from outlast.store.backend import Callers
+from outlast.store.foreign.drivers import Driver, need_loop, refuse_closed
+from outlast.store.protocol import ForeignDriver
+from outlast.store.values import Enqueued, NewJob
+
+T = TypeVar("T")
+
+
+class _Sqlite3(Driver):
+    begin = "BEGIN IMMEDIATE, or a first write"
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection)
+        try:
+            _ = connection.in_transaction
+        except (sys.modules["sqlite3"].ProgrammingError, ValueError):  # ValueError: aiosqlite's
+            refuse_closed(closed=True)
+
+    async def in_transaction(self) -> bool:
+        return bool(self._connection.in_transaction)
+
+    async def run(self, use: Callable[[Any], T]) -> T:
+        return use(sys.modules["sqlite3"].Cursor(self._connection))
+
+
+class _Aiosqlite(_Sqlite3):
+    def __init__(self, connection: Any) -> None:
+        need_loop("an aiosqlite connection")
+        super().__init__(connection)
+
+    async def run(self, use: Callable[[Any], T]) -> T:
+        raw = self._connection._conn  # noqa: SLF001  (there is no public way into its thread)
+        there = self._connection._execute  # noqa: SLF001
+        done: T = await there(lambda: use(sys.modules["sqlite3"].Cursor(raw)))
+        return done
+
+
+class _OnSqlite:
+    """The verbs on a connection to SQLite."""
+
+    def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
+        self._driver = driver
+        self._clock = clock
+        self.begin = driver.begin
+        self.in_transaction = driver.in_transaction
+
+    async def store_id(self, *, anew: bool = False) -> str | None:
+        """Return the id of the schema. Read each time: these objects cannot be remembered."""
+        from outlast.store.sqlite import store as sqlite
+
+        lock = await self._driver.in_transaction()
+        return await self._driver.run(lambda cursor: sqlite.store_id_on(cursor, lock=lock))
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store jobs in the open transaction, or in the one that the driver opens for it."""
+        from outlast.store.sqlite import store as sqlite
+
+        now = self._clock.wall()
+        return await self._driver.run(lambda cursor: sqlite.enqueue_on(cursor, jobs, now))
+
+    async def complete(self, job_id: int, token: int, result: Any) -> bool:
+        """Complete the attempt in the open transaction."""
+        from outlast.store.sqlite import store as sqlite
+
+        now = self._clock.wall()
+        return await self._driver.run(
+            lambda cursor: sqlite.complete_on(cursor, job_id, token, result, now)
+        )
+
+
+def _defers_commit(connection: Any) -> bool:
+    raw = connection.connection.driver_connection
+    begins = raw.isolation_level is not None and getattr(raw, "autocommit", None) is not True
+    return bool(begins or raw.in_transaction)
+
+
+CALLERS = Callers(
+    kinds="a sqlite3.Connection or an aiosqlite one",
+    drivers=(("sqlite3", "Connection", _Sqlite3), ("aiosqlite", "Connection", _Aiosqlite)),
+    engines="sqlite or sqlite+aiosqlite",
+    engine_drivers=("pysqlite", "aiosqlite"),
+    defers_commit=_defers_commit,
+    connect=_OnSqlite,
+)
