@@ -36,7 +36,7 @@ enters. `P` and `R` are the parameters and the result of the task's function.
 
 GROUPS = {
     "The application": ["App", "TaskDecorator"],
-    "Tasks": ["Task", "AsyncTask", "PlainTask", "BoundTask", "Call"],
+    "Tasks": ["TaskOptions", "Task", "AsyncTask", "PlainTask", "BoundTask", "Call"],
     "Jobs": ["Job", "JobRow", "State", "Policy", "Progress", "Cancelled", "Requeued"],
     "Attempts": ["current", "Attempt", "StopReason"],
     "What a task raises": ["Verdict", "Snooze", "Retry", "Cancel", "Dead", "Stopped"],

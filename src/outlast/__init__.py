@@ -36,7 +36,7 @@ from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.row import JobRow
 from outlast.store.values import Cancelled, Requeued
-from outlast.task import AsyncTask, BoundTask, Call, PlainTask, Task
+from outlast.task import AsyncTask, BoundTask, Call, PlainTask, Task, TaskOptions
 
 __all__ = [
     "App",
@@ -81,6 +81,7 @@ __all__ = [
     "SyncInLoop",
     "Task",
     "TaskDecorator",
+    "TaskOptions",
     "UnknownTask",
     "UsageError",
     "Verdict",

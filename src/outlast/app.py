@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -31,7 +23,16 @@ from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Requeued
 from outlast.stores import StoreProvider
 from outlast.sync import blocking
-from outlast.task import AsyncTask, Call, PlainTask, Seconds, Task, TaskOptions, is_async, submit
+from outlast.task import (
+    AsyncTask,
+    Call,
+    PlainTask,
+    Task,
+    TaskOptions,
+    check_known,
+    is_async,
+    submit,
+)
 from outlast.wakeup.address import parse
 
 P = ParamSpec("P")
@@ -132,70 +133,30 @@ class App:
     @overload
     def task(self, fn: Callable[P, R], /) -> PlainTask[P, R]: ...
     @overload
-    def task(
-        self,
-        *,
-        name: str | None = None,
-        queue: str = "default",
-        retries: int = 3,
-        max_losses: int = 10,
-        backoff_first: Seconds = 2.0,
-        backoff_max: Seconds = 600.0,
-        timeout: Seconds | None = None,
-        stall_timeout: Seconds | None = None,
-        unresponsive_timeout: Seconds | None = None,
-        cancel_grace: Seconds = 1.0,
-        keep_running_when_isolated: bool = False,
-        priority: int = 0,
-        aliases: Sequence[str] = (),
-        own_runner: bool | None = None,
-        requires: Collection[str] = (),
-    ) -> TaskDecorator: ...
-    def task(self, *fn: Callable[..., Any], **options: Any) -> Any:
+    def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
+    def task(self, *fn: Callable[..., Any], **options: Unpack[TaskOptions]) -> Any:
         """Make a task of a function: ``@app.task``, or ``@app.task(queue=…, retries=…)``.
 
         Args:
             fn: a ``def`` or ``async def`` of your own.
-            name: what jobs call it; default: the function's name. It outlives renamings of the
-                function, as do ``aliases``: names that it had in earlier releases.
-            queue: where its jobs wait.
-            retries: charged failures that are forgiven; one more and the job is dead.
-            max_losses: lost workers in a row, without a new checkpoint, that are forgiven.
-            backoff_first: seconds before the first retry; doubles each time.
-            backoff_max: seconds that a retry waits at most.
-            timeout: seconds that one attempt may run; None: no limit.
-            stall_timeout: seconds that an attempt may go without ``report`` or ``save``.
-            unresponsive_timeout: seconds that an attempt may keep the event loop of its runner
-                from turning, by a blocking call in an ``async def`` or by C code.
-            cancel_grace: seconds between the request to stop an attempt and the kill of its
-                runner. Raise it for tasks with a long clean-up.
-            keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
-                its lease. For work that may be done twice at the same time.
-            priority: -100 to 100, larger first.
-            aliases: further names that jobs may call it by.
-            own_runner: whether an attempt has its runner process to itself; None: yes for a
-                plain function, no for an ``async def``.
-            requires: tags such as ``["gpu"]``: only workers that have all of them run its jobs.
-            **options: those named above, from here on.
+            **options: those of ``TaskOptions``: its name and queue, its limits, where it runs.
 
         Raises:
             ConfigError: an option cannot work, or another task has that name.
         """
-        _check_options(options)
+        check_known(options)
         _check_not_ours(options)
         if not fn:
             return lambda function: self._register(function, options)
         return self._register(fn[0], options)
 
-    def _register(self, fn: Callable[..., Any], options: dict[str, Any]) -> Task[..., Any]:
+    def _register(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
         if isinstance(fn, Task):
             raise ConfigError(
                 f"{fn.name} is a task already; make another of its function, {fn.name}.fn"
             )
         kind = AsyncTask if is_async(fn) else PlainTask
-        task: Task[..., Any] = kind(
-            fn, self.stores, TaskOptions(max_payload=self.max_payload, **options)
-        )
+        task: Task[..., Any] = kind(fn, self.stores, self.max_payload, options)
         for name in (task.name, *task.aliases):
             if name in self.tasks or name in self._aliases:
                 raise ConfigError(f"another task is called {name!r} already: give name=… to one")
@@ -314,17 +275,10 @@ class App:
     close_sync = blocking(close)
 
 
-def _check_options(options: dict[str, Any]) -> None:
-    known = set(TaskOptions.__struct_fields__) - {"max_payload"}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise ConfigError(
-            f"a task has no option {', '.join(unknown)}; there are: {', '.join(sorted(known))}"
-        )
-
-
-def _check_not_ours(options: dict[str, Any]) -> None:
-    if SHELL_TASK in (options.get("name"), *options.get("aliases", ())):
+def _check_not_ours(options: TaskOptions) -> None:
+    aliases = options.get("aliases")
+    is_alias = isinstance(aliases, Collection) and SHELL_TASK in aliases
+    if is_alias or options.get("name") == SHELL_TASK:
         raise ConfigError(f"{SHELL_TASK} is Outlast's own task, which runs commands")
 
 

@@ -8,9 +8,9 @@ stored.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar
 
 import msgspec
 
@@ -178,21 +178,23 @@ class Task(BoundTask[P, R]):
     returns: Any
     policy: Policy
 
-    def __init__(self, fn: Callable[P, Any], stores: StoreProvider, options: TaskOptions) -> None:
+    def __init__(
+        self, fn: Callable[P, Any], stores: StoreProvider, max_payload: int, options: TaskOptions
+    ) -> None:
         self.fn = fn
         self.stores = stores
-        self.name = _name_of(fn, options.name)
-        self.aliases = tuple(check_name("an alias", alias) for alias in options.aliases)
+        self.name = _name_of(fn, options.get("name"))
+        self.aliases = tuple(_names("aliases", "an alias", options.get("aliases", ()), "names"))
         self.is_async = is_async(fn)
-        self.own_runner = not self.is_async if options.own_runner is None else options.own_runner
-        self.requires = frozenset(check_name("a tag", tag) for tag in options.requires)
-        self.signature = Signature(fn, self.name, options.max_payload)
+        self.own_runner = _own_runner(options.get("own_runner"), default=not self.is_async)
+        self.requires = frozenset(_names("requires", "a tag", options.get("requires", ()), "tags"))
+        self.signature = Signature(fn, self.name, max_payload)
         self.returns = self.signature.returns
-        self.policy = options.policy()
+        self.policy = make_policy(options)
         self.__name__ = self.name
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
-        super().__init__(self, options.placement())
+        super().__init__(self, make_placement(options))
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function directly, without any queue."""
@@ -220,59 +222,91 @@ class PlainTask(Task[P, R]):
         return result
 
 
-class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of ``@app.task``, as they were typed; checked as they are read."""
+class TaskOptions(TypedDict, total=False):
+    """The options of ``@app.task(…)``. Each may be left out; None is no limit.
 
-    max_payload: int
-    name: str | None = None
-    queue: str = "default"
-    retries: int = 3
-    max_losses: int = 10
-    backoff_first: Seconds = 2.0
-    backoff_max: Seconds = 600.0
-    timeout: Seconds | None = None
-    stall_timeout: Seconds | None = None
-    unresponsive_timeout: Seconds | None = None
-    cancel_grace: Seconds = 1.0
-    keep_running_when_isolated: bool = False
-    priority: int = 0
-    aliases: Sequence[str] = ()
-    own_runner: bool | None = None
-    requires: Collection[str] = ()
+    Attributes:
+        name: what jobs call it; default: the function's name. It outlives renamings of the
+            function, as do ``aliases``.
+        queue: where its jobs wait; default: ``default``.
+        retries: charged failures that are forgiven; one more and the job is dead; default 3.
+        max_losses: lost workers in a row, without a new checkpoint, that are forgiven;
+            default 10.
+        backoff_first: seconds before the first retry; doubles each time; default 2.
+        backoff_max: seconds that a retry waits at most; default 600.
+        timeout: seconds that one attempt may run; default: no limit.
+        stall_timeout: seconds that an attempt may go without ``report`` or ``save``; default:
+            no limit.
+        unresponsive_timeout: seconds that an attempt may keep the event loop of its runner
+            from turning, by a blocking call in an ``async def`` or by C code; default: no limit.
+        cancel_grace: seconds between the request to stop an attempt and the kill of its
+            runner; default 1. Raise it for tasks with a long clean-up.
+        keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
+            its lease; default: no. For work that may be done twice at the same time.
+        priority: -100 to 100, larger first; default 0.
+        aliases: further names that jobs may call it by, such as those of earlier releases.
+        own_runner: whether an attempt has its runner process to itself; default, or None: yes
+            for a plain function, no for an ``async def``.
+        requires: tags such as ``["gpu"]``: only workers that have all of them run its jobs.
+    """
 
-    def __post_init__(self) -> None:
-        if isinstance(self.aliases, str):
-            raise ConfigError(f"aliases must be a list of names, such as [{self.aliases!r}]")
-        if isinstance(self.requires, str) or not isinstance(self.requires, Collection):
-            raise ConfigError(f"requires must be a list of tags, such as [{self.requires!r}]")
-        if self.own_runner is not None and not isinstance(self.own_runner, bool):
-            raise ConfigError("own_runner must be True, False or None")
-        if not isinstance(self.keep_running_when_isolated, bool):
-            raise ConfigError("keep_running_when_isolated must be True or False")
+    name: str | None
+    queue: str
+    retries: int
+    max_losses: int
+    backoff_first: Seconds
+    backoff_max: Seconds
+    timeout: Seconds | None
+    stall_timeout: Seconds | None
+    unresponsive_timeout: Seconds | None
+    cancel_grace: Seconds
+    keep_running_when_isolated: bool
+    priority: int
+    aliases: Sequence[str]
+    own_runner: bool | None
+    requires: Collection[str]
 
-    def policy(self) -> Policy:
-        """Return the limits, all in seconds. ConfigError names one that cannot work."""
-        first = check_seconds("backoff_first", self.backoff_first)
-        most = check_seconds("backoff_max", self.backoff_max)
-        if most < first:
-            raise ConfigError(f"backoff_max ({most:g} s) is below backoff_first ({first:g} s)")
-        return Policy(
-            retries=check_whole("retries", self.retries, 0, BUDGET_MAX),
-            max_losses=check_whole("max_losses", self.max_losses, 0, BUDGET_MAX),
-            backoff_first=first,
-            backoff_max=most,
-            timeout=_limit("timeout", self.timeout),
-            stall_timeout=_limit("stall_timeout", self.stall_timeout),
-            unresponsive_timeout=_limit("unresponsive_timeout", self.unresponsive_timeout),
-            cancel_grace=check_seconds("cancel_grace", self.cancel_grace),
-            keep_running_when_isolated=self.keep_running_when_isolated,
+
+def check_known(options: Mapping[str, object]) -> None:
+    """Raise ConfigError for an option that ``TaskOptions`` has not."""
+    known = TaskOptions.__annotations__
+    unknown = sorted(options.keys() - known.keys())
+    if unknown:
+        raise ConfigError(
+            f"a task has no option {', '.join(unknown)}; there are: {', '.join(sorted(known))}"
         )
 
-    def placement(self) -> Placement:
-        """Return where jobs go by default."""
-        return Placement(
-            queue=check_name("queue", self.queue), priority=check_priority(self.priority)
-        )
+
+def make_policy(options: TaskOptions) -> Policy:
+    """Return the limits, all in seconds. ConfigError names one that cannot work.
+
+    ``Policy`` says which options are limits, what they are by default, and by its types how each
+    is checked.
+    """
+    given = options.items()
+    policy = Policy(
+        **{name: _CHECKS[_LIMITS[name]](name, each) for name, each in given if name in _LIMITS}
+    )
+    first, most = policy.backoff_first, policy.backoff_max
+    if most < first:
+        raise ConfigError(f"backoff_max ({most:g} s) is below backoff_first ({first:g} s)")
+    return policy
+
+
+def make_placement(options: TaskOptions) -> Placement:
+    """Return where jobs go unless ``using`` says otherwise."""
+    usual = Placement()
+    return Placement(
+        queue=check_name("queue", options.get("queue", usual.queue)),
+        priority=check_priority(options.get("priority", usual.priority)),
+    )
+
+
+def _names(what: str, one: str, names: object, such_as: str) -> Iterator[str]:
+    """Return checked names; ConfigError for one name in the place of a list of them."""
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ConfigError(f"{what} must be a list of {such_as}, such as [{names!r}]")
+    return (check_name(one, each) for each in names)
 
 
 def check_priority(priority: object) -> int:
@@ -280,8 +314,27 @@ def check_priority(priority: object) -> int:
     return check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
 
 
-def _limit(what: str, seconds: Seconds | None) -> float | None:
+def _check_budget(what: str, number: object) -> int:
+    return check_whole(what, number, 0, BUDGET_MAX)
+
+
+def _check_limit(what: str, seconds: object) -> float | None:
     return None if seconds is None else check_seconds(what, seconds, above_zero=True)
+
+
+def _check_flag(what: str, flag: object) -> bool:
+    if not isinstance(flag, bool):
+        raise ConfigError(f"{what} must be True or False")
+    return flag
+
+
+_LIMITS = {field.name: field.type for field in msgspec.structs.fields(Policy)}
+_CHECKS: dict[Any, Callable[[str, object], Any]] = {
+    int: _check_budget,
+    float: check_seconds,
+    float | None: _check_limit,
+    bool: _check_flag,
+}
 
 
 def _due(at: object) -> float:
@@ -310,6 +363,12 @@ def _name_of(fn: Any, name: str | None) -> str:
     if name is None and (own is None or own == "<lambda>"):
         raise ConfigError(f"{wanted}; {ascii(fn)[:80]} has no name of its own: give name=…")
     return name or str(own)
+
+
+def _own_runner(chosen: object, *, default: bool) -> bool:
+    if chosen is not None and not isinstance(chosen, bool):
+        raise ConfigError("own_runner must be True, False or None")
+    return default if chosen is None else chosen
 
 
 def is_async(fn: Any) -> bool:

@@ -32,6 +32,13 @@ def mail(to: str, *cc: str, urgent: bool = False) -> int:
     return attempt.finish(len(cc))
 
 
+PATIENT: outlast.TaskOptions = {"retries": 10, "backoff_max": timedelta(hours=1)}
+
+
+@app.task(**PATIENT)
+async def patient() -> None: ...
+
+
 @app.task(own_runner=True, requires={"gpu"})
 async def tick() -> None:
     raise outlast.Snooze(60)

@@ -17,7 +17,7 @@ from outlast.task import BoundTask, TaskOptions
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
 PAGES = sorted(FOLDER.glob("*.md"))
-OF_TASKS = set(TaskOptions.__struct_fields__)
+OF_TASKS = set(TaskOptions.__annotations__)
 OF_CALLS = set(inspect.signature(BoundTask.using).parameters)
 OF_APPS = set(inspect.signature(outlast.App).parameters)
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import re
+import typing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 import outlast
 from outlast.errors import BadArguments, ConfigError
 from outlast.model.job import Policy
+from outlast.task import make_policy
 
 
 @pytest.fixture
@@ -126,6 +131,9 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         ({"priority": 101}, "priority must be a whole number from -100 to 100"),
         ({"aliases": "old"}, r"aliases must be a list of names, such as \['old'\]"),
         ({"aliases": [""]}, "an alias"),
+        ({"aliases": 5}, r"aliases must be a list of names, such as \[5\]"),
+        ({"aliases": ["outlast.shell"]}, "outlast.shell is Outlast's own task"),
+        ({"name": "outlast.shell"}, "outlast.shell is Outlast's own task"),
         ({"own_runner": 1}, "own_runner"),
         ({"requires": "gpu"}, r"requires must be a list of tags, such as \['gpu'\]"),
         ({"requires": 5}, "requires must be a list of tags"),
@@ -142,6 +150,27 @@ def test_an_option_that_cannot_work_is_refused_with_the_reason(app, options, say
     with pytest.raises(ConfigError, match=says):
         app.task(**options)(task)
     assert app.tasks == {}
+
+
+def test_each_limit_of_a_job_is_an_option_of_its_task_with_a_check_for_its_type():
+    """So that a limit is declared with its default in one place, and cannot be left unchecked."""
+    options = typing.get_type_hints(outlast.TaskOptions)
+    limits = typing.get_type_hints(Policy)
+    assert limits.keys() <= options.keys()
+    for name, kind in limits.items():
+        assert (options[name] | timedelta) == (kind | timedelta), name
+        with pytest.raises(ConfigError, match=f"^{name} must be"):
+            make_policy({name: "odd"})  # type: ignore[misc]
+    assert outlast.TaskOptions.__required_keys__ == frozenset()
+
+
+def test_the_docs_of_the_options_tell_the_defaults_of_the_limits():
+    entries = re.split(r"\n    (?=\w+: )", inspect.getdoc(outlast.TaskOptions) or "")
+    told = {entry.partition(":")[0]: " ".join(entry.split()) for entry in entries}
+    for field in msgspec.structs.fields(Policy):
+        wanted = {None: "default: no limit", False: "default: no"}
+        usual = wanted.get(field.default) or f"default {field.default:g}"
+        assert usual in told[field.name], field.name
 
 
 async def agenerator() -> Any:

@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import signal
-from typing import Any
+from typing import Any, Unpack
 
 from outlast.app import App
 from outlast.attempt import Attempt, StopReason, current
@@ -22,7 +22,7 @@ from outlast.model.job import SHELL_TASK
 from outlast.runner import interruptions
 from outlast.runner.shell.command import Command, CommandFailed, started
 from outlast.runner.shell.control_socket import ControlSocket
-from outlast.task import Task
+from outlast.task import Task, TaskOptions
 
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for
@@ -36,10 +36,10 @@ app = App()
 """An application without tasks, for a worker that runs nothing but commands."""
 
 
-def add_to(app: App, **options: Any) -> Task[..., Any]:
+def add_to(app: App, **options: Unpack[TaskOptions]) -> Task[..., Any]:
     """Make ``app`` know the task that runs commands; return it. Options as of ``@app.task``."""
-    options = {"cancel_grace": CANCEL_GRACE, **options}
-    return app._register(command, {"name": SHELL_TASK, "own_runner": True, **options})  # noqa: SLF001
+    ours: TaskOptions = {"name": SHELL_TASK, "own_runner": True, "cancel_grace": CANCEL_GRACE}
+    return app._register(command, {**ours, **options})  # noqa: SLF001
 
 
 async def command(
