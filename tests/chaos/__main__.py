@@ -25,7 +25,7 @@ from tests.chaos.verdict import Verdict
 def main() -> int:
     """Run, tell, and keep or remove the folder; return the exit code."""
     plan = planned(arguments().parse_args())
-    os.environ[MARK] = plan.folder.name
+    os.environ[MARK] = plan.mark()
     try:
         verdict = asyncio.run(interruptible(Chaos(plan)))
     except asyncio.CancelledError:

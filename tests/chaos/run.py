@@ -61,6 +61,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = False
     mounts: bool = False
 
+    def mark(self) -> str:
+        """Return what all processes of this run bear, and those of no other run on the machine."""
+        return str(self.folder.resolve())
+
     def command(self) -> str:
         """Return the command that runs the same plan again."""
         more = [f"--only {shlex.quote(self.only)}"] if self.only else []
