@@ -103,6 +103,12 @@ def test_the_error_says_to_percent_encode(scheme, breaking):
     check_encoded(f"{scheme}://me:{quote(f'Zecret{breaking}Zauce', safe='')}@host/db")
 
 
+async def test_a_url_that_is_cut_in_the_wrong_place_never_reaches_the_driver():
+    with pytest.raises(ConfigError, match="percent-encode") as raised:
+        await connect(Settings(url="postgresql://me:Zecret/Zauce@127.0.0.1:1/"))
+    assert "Zecret" not in str(raised.value)
+
+
 async def test_what_the_driver_says_of_a_url_has_no_password():
     secret = "Zecret" + "-Zauce"  # in no line of a traceback
     url = f"postgresql://me:{secret}@127.0.0.1:1/db?sslmode="

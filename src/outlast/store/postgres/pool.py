@@ -397,6 +397,7 @@ async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) ->
 
 
 async def _dial(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
+    check_encoded(settings.url)  # what a driver says of one that is not shows pieces of it
     name = {"application_name": session["application_name"]}
     try:
         return await asyncpg.connect(
