@@ -19,6 +19,7 @@ from outlast.model.lease import LeaseTerms
 URL_VARIABLE = "OUTLAST_URL"
 URL_DEFAULT = "sqlite:///outlast.db"
 WAKEUP_VARIABLE = "OUTLAST_WAKEUP"
+TASK_REUSE_VARIABLE = "OUTLAST_TASK_REUSE"
 
 MAX_PAYLOAD = 1024 * 1024  # bytes of one job's arguments, result or checkpoint
 NAME_MAX = 200  # characters of the name of a task, queue or worker
@@ -35,6 +36,14 @@ _NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
 def resolve_wakeup(url: str | None) -> str | None:
     """Return ``url``, else ``$OUTLAST_WAKEUP``, else None: the store's own wake-ups."""
     return url or os.environ.get(WAKEUP_VARIABLE) or None
+
+
+def resolve_task_reuse() -> bool:
+    """Return whether attempts may share an asyncio task: unless ``$OUTLAST_TASK_REUSE`` is off."""
+    chosen = os.environ.get(TASK_REUSE_VARIABLE) or "on"
+    if chosen not in {"on", "off"}:
+        raise ConfigError(f"{TASK_REUSE_VARIABLE} must be on or off, not {_shown(chosen)}")
+    return chosen == "on"
 
 
 def check_name(what: str, name: object) -> str:

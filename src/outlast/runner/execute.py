@@ -21,6 +21,7 @@ from outlast.app import App, Context
 from outlast.attempt import Attempt, Link, set_current
 from outlast.clock import Clock
 from outlast.codec import encode_result, encode_return
+from outlast.config import resolve_task_reuse
 from outlast.errors import BadArguments, UnknownTask, describe, text_of
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
@@ -94,7 +95,7 @@ class Executor:
         self._forks = _forks
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
-        self._reused_tasks = ReusedTasks(self._run)
+        self._reused_tasks = ReusedTasks(self._run, reuse=resolve_task_reuse())
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
         self._attempts: dict[int, Attempt] = {}
         self._asked_early: dict[int, str] = {}  # to stop, before they had begun

@@ -10,6 +10,10 @@ cannot be told from a new task: its attempt completed, left the context as it wa
 reference to the task (as code that keys a session by ``current_task()`` does), has added no
 callback and no attribute to it and has not asked to cancel it. Otherwise the task ends
 there, and the next attempt has a new one.
+
+How CPython counts references decides whether that works. ``OUTLAST_TASK_REUSE=off`` gives each
+attempt a task of its own. This module needs the standard library only, so that a test can ask every
+supported interpreter.
 """
 
 from __future__ import annotations
@@ -22,30 +26,32 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from operator import is_
-from typing import Any
-
-from outlast.store.values import Claimed
+from typing import Any, Generic, TypeVar
 
 TURN_MAX = 100  # attempts that a task runs in one turn of the loop: others have their turns, too
 
+AttemptT = TypeVar("AttemptT")
 Task = asyncio.Task[None]
-Run = Callable[[Claimed, Task], Coroutine[Any, Any, bool]]
 
 
-class ReusedTasks:
+class ReusedTasks(Generic[AttemptT]):
     """Calls ``run(attempt, task)`` for each attempt, in their order; ``task`` is the asyncio task
     that it is called in. It returns whether it completed and left the context as it was."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(
+        self, run: Callable[[AttemptT, Task], Coroutine[Any, Any, bool]], *, reuse: bool = True
+    ) -> None:
+        """Without ``reuse`` each attempt has a task of its own."""
         self._run = run
+        self._most = TURN_MAX if reuse else 1
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
-        self._waiting: deque[Claimed] = deque()
+        self._waiting: deque[AttemptT] = deque()
         self._tasks: set[Task] = set()
         self._opened = 0  # tasks, at the last turn; 0: nothing looks after those that wait
         self._had_enough = False  # a task has ended that was not held up
 
-    def put(self, attempts: Iterable[Claimed]) -> None:
+    def put(self, attempts: Iterable[AttemptT]) -> None:
         """Let attempts run, behind the others; the first with the loop's next turn."""
         self._waiting.extend(attempts)
         if not self._opened:
@@ -68,7 +74,7 @@ class ReusedTasks:
         task = asyncio.current_task()
         assert task is not None
         known = _known(task)
-        for _ in range(TURN_MAX):
+        for _ in range(self._most):
             if not self._waiting:
                 break
             completed = await self._run(self._waiting.popleft(), task)

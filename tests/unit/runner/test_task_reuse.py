@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
+import re
+import shutil
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import outlast
+from outlast.config import TASK_REUSE_VARIABLE
+from outlast.errors import ConfigError
 from outlast.model.lifecycle import OutcomeKind
+from outlast.runner import task_reuse
 from outlast.runner.task_reuse import TURN_MAX
 from tests.unit.runner.test_execute import Bench
 from tests.unit.worker.worker_kit import claimed
+
+ROOT = Path(__file__).resolve().parents[3]
+VERSIONS = re.findall(
+    r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text()
+)
+RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 BOUND = contextvars.ContextVar("bound", default="nothing")
 LIST: contextvars.ContextVar[list[str]] = contextvars.ContextVar("list")
@@ -251,3 +266,63 @@ async def test_what_is_in_line_runs_and_may_be_stopped_before_it_has_begun(bench
     for token in (1, 2):
         bench.executor.stop(token, "drain")
     assert await ends(bench, 3) == [OutcomeKind.RELEASED] * 3
+
+
+@pytest.mark.parametrize(("switch", "tasks"), [("off", 20), ("on", 1), ("", 1)])
+async def test_switched_off_each_attempt_has_a_task_of_its_own(monkeypatch, switch, tasks):
+    monkeypatch.setenv(TASK_REUSE_VARIABLE, switch)
+    bench, loop, made = Bench(), asyncio.get_running_loop(), []
+
+    @bench.app.task
+    async def small() -> None:
+        pass
+
+    def make(loop: Any, coroutine: Any) -> asyncio.Task[Any]:
+        made.append(coroutine)
+        return asyncio.Task(coroutine, loop=loop)
+
+    loop.set_task_factory(make)
+    try:
+        start(bench, *["small"] * 20)
+        assert await ends(bench, 20) == [OutcomeKind.COMPLETED] * 20
+    finally:
+        loop.set_task_factory(None)
+    bench.executor.close()
+    assert len(made) == tasks
+
+
+async def test_the_switch_is_on_or_off(monkeypatch):
+    monkeypatch.setenv(TASK_REUSE_VARIABLE, "no")
+    with pytest.raises(ConfigError, match="OUTLAST_TASK_REUSE must be on or off, not 'no'"):
+        Bench()
+
+
+def found(version: str) -> str | None:
+    """Return an interpreter of this version: on the path, or installed beside the running one."""
+    name = f"python{version}"
+    beside = Path(sys.base_prefix).parent.glob(f"*{version}*/bin/{name}")
+    for python in filter(None, [shutil.which(name), *map(str, sorted(beside))]):
+        asked = subprocess.run([python, "--version"], capture_output=True, timeout=60, check=False)
+        if asked.returncode == 0:  # the name on the path may stand for a version that is not chosen
+            return python
+    return None
+
+
+@pytest.mark.parametrize("version", sorted({*VERSIONS, RUNNING}))
+def test_a_supported_interpreter_shows_what_tells_a_task_from_a_new_one(version):
+    """Where this fails, attempts on that version must not share tasks."""
+    python = sys.executable if version == RUNNING else found(version)
+    if python is None:
+        pytest.skip(f"there is no python{version} here")
+    probe = Path(__file__).with_name("reuse_probe.py")
+    done = subprocess.run(
+        [python, "-I", str(probe), task_reuse.__file__],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shared = json.loads(done.stdout)
+    assert {what for what, is_shared in shared.items() if is_shared} == {"nothing"}
+    assert len(shared) == len(LEFTOVERS) + 1
