@@ -110,8 +110,7 @@ async def test_a_terminated_session_is_told_of_and_the_lock_is_taken_back(
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock, lost = make(), asyncio.Event()
-    lock.on_lost = lost.set
-    await lock.hold(hands.me)
+    await lock.hold(hands.me, lost.set)
     await end_session(session)
     await asyncio.wait_for(lost.wait(), 10.0)
     await absent(hands)

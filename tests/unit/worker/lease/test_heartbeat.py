@@ -161,11 +161,11 @@ async def test_a_main_loop_that_has_stopped_turning_is_not_kept_alive(heart):
 async def test_a_beat_tells_what_fails_once_and_again_when_it_has_changed(heart):
     await heart.beat()
     assert heart.store.failing == []
-    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    heart.heartbeat.report(Trouble("exchange", "NotPermitted: no", 0.0))
     for _ in range(3):
         await heart.beat()
     assert heart.store.failing == [Failing("exchange", "NotPermitted: no", 0.5)]
-    heart.heartbeat.trouble = None
+    heart.heartbeat.report(None)
     for _ in range(3):
         await heart.beat()
     assert heart.store.failing[1:] == [None]
@@ -173,7 +173,7 @@ async def test_a_beat_tells_what_fails_once_and_again_when_it_has_changed(heart)
 
 async def test_what_could_not_be_told_is_told_with_the_next_beat_and_harms_none(heart):
     heart.store.refuses = 1
-    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    heart.heartbeat.report(Trouble("exchange", "NotPermitted: no", 0.0))
     with heard() as names:
         await heart.beat()
         await heart.beat()
@@ -182,8 +182,8 @@ async def test_what_could_not_be_told_is_told_with_the_next_beat_and_harms_none(
 
 
 async def test_a_new_registration_is_told_of_what_fails_too(heart):
-    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    heart.heartbeat.report(Trouble("exchange", "NotPermitted: no", 0.0))
     await heart.beat()
-    heart.heartbeat.registered(WorkerRef(2, 1))
+    heart.heartbeat.note_registration(WorkerRef(2, 1))
     await heart.beat()
     assert len(heart.store.failing) == 2
