@@ -1,124 +1,40 @@
-"""A third store is one entry: applications, workers, callers and the doctor need nothing else.
-
-It keeps its jobs as SQLite does, behind URLs, connections and facts of its own.
-"""
+"""A third store is one entry: applications, workers, callers and the doctor need nothing else."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 import outlast
 from outlast import credentials
 from outlast.cli import main
-from outlast.clock import Clock
 from outlast.credentials import redacted
 from outlast.errors import ConfigError
 from outlast.store import backend
-from outlast.store.backend import Backend, Callers, StoreOptions, register
-from outlast.store.finding import CheckContext, Environment, Finding, ok
-from outlast.store.presence import NoPresence
-from outlast.store.sqlite import callers as sqlite_callers
-from outlast.store.sqlite.inspector import SqliteInspector
-from outlast.store.sqlite.store import SqliteStore
-from outlast.store.sqlite.url import parse
-from outlast.store.sqlite.wakeup import SqliteWakeup
+from outlast.store.backend import all_callers, register
+from tests.app.third_store import Third, ThirdConnection
 
+ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 60.0  # seconds until a test says that something never happened
 
 
-def as_sqlite(url: str) -> str:
-    return url.replace("third:", "sqlite:", 1)
-
-
-class ThirdFacts(msgspec.Struct, frozen=True):
-    """What this store tells the doctor."""
-
-    pages: int
-
-    def check(self, context: CheckContext) -> Iterator[Finding]:
-        yield ok("third_pages", f"There are {self.pages} pages for {context.workers} workers.")
-
-
-class ThirdInspector(SqliteInspector):
-    """Reads that know an environment of their own."""
-
-    async def environment(self) -> Environment:
-        return ThirdFacts(pages=3)
-
-
-class ThirdStore(SqliteStore):
-    """Jobs as SQLite keeps them."""
-
-    def __init__(self, url: str, options: StoreOptions) -> None:
-        super().__init__(
-            as_sqlite(url), clock=options.clock, read_only=options.read_only, lock=options.lock
-        )
-        self.url = url
-        self.inspector = ThirdInspector(self._connection, options.clock)
-
-
-class ThirdConnection:
-    """What a driver of this store gives its users."""
-
-    def __init__(self, path: Path) -> None:
-        self.raw = sqlite3.connect(path)
-
-
-class Third:
-    """The entry, and which parts of it were asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.backend = Backend(
-            schemes=("third",),
-            forms=("third:///jobs.db",),
-            open_store=ThirdStore,
-            open_wakeup=self.open_wakeup,
-            load_callers=self.load_callers,
-            open_presence=self.open_presence,
-            find_file=lambda url: parse(as_sqlite(url)).path,
-        )
-
-    def open_wakeup(self, url: str, clock: Clock) -> SqliteWakeup:
-        self.asked.append("wakeup")
-        return SqliteWakeup(as_sqlite(url), clock)
-
-    def open_presence(self, url: str, patience: float) -> NoPresence:
-        self.asked.append("presence")
-        return NoPresence()
-
-    def load_callers(self) -> Callers:
-        return Callers(
-            kinds="a ThirdConnection",
-            drivers=((ThirdConnection.__module__, "ThirdConnection", self.drive),),
-            engines="third+driver",
-            engine_drivers=("third",),
-            defers_commit=lambda _: False,
-            connect=sqlite_callers.CALLERS.connect,
-        )
-
-    def drive(self, connection: ThirdConnection) -> Any:
-        ((_, _, make), *_) = sqlite_callers.CALLERS.drivers
-        return make(connection.raw)
-
-
 @pytest.fixture
-def third(monkeypatch: pytest.MonkeyPatch) -> Third:
+def third(monkeypatch: pytest.MonkeyPatch) -> Iterator[Third]:
     """The third store, for one test."""
     monkeypatch.setattr(backend, "_backends", [*backend._backends])
     monkeypatch.setattr(backend, "FILE_SCHEMES", files := {*credentials.FILE_SCHEMES})
     monkeypatch.setattr(credentials, "FILE_SCHEMES", files)
     entry = Third()
     register(entry.backend)
-    return entry
+    yield entry
+    all_callers.cache_clear()
 
 
 @pytest.fixture
@@ -144,6 +60,41 @@ async def test_a_job_runs(third: Third, url: str, tmp_path: Path) -> None:
         assert list((tmp_path / "jobs.db-locks").glob("*.lock"))
     await app.close()
     assert sorted(third.asked) == ["presence", "wakeup"]
+
+
+MODULE = """
+import outlast
+from outlast.store.backend import register
+from tests.app.third_store import Third
+
+register(Third().backend)
+app = outlast.App()
+
+@app.task
+async def double(number: int) -> int:
+    return 2 * number
+"""
+COMMAND = "import third_app, sys; from outlast.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_a_worker_and_its_runners_are_processes_of_their_own(url: str, tmp_path: Path) -> None:
+    (tmp_path / "third_app.py").write_text(MODULE)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    app = application(url)
+    worker = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "worker", "third_app:app", "--url", url, "--runners", "1"],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        job = app.tasks["double"].enqueue_sync(21)
+        assert job.result_sync(timeout=DEADLINE) == 42
+    finally:
+        worker.terminate()
+        code = worker.wait(DEADLINE)
+        app.close_sync()
+    assert code == 0
 
 
 async def test_a_job_is_part_of_the_callers_transaction(url: str, tmp_path: Path) -> None:

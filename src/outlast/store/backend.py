@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -114,13 +115,15 @@ _backends: list[Backend] = []
 def register(backend: Backend) -> None:
     """Make a kind of store known."""
     _backends.append(backend)
+    all_callers.cache_clear()
     if backend.find_file is not None:
         FILE_SCHEMES.update(backend.schemes)
 
 
-def backends() -> Sequence[Backend]:
-    """Return all kinds of stores, in the order in which they were registered."""
-    return _backends
+@cache
+def all_callers() -> Sequence[Callers]:
+    """Return how each kind of store uses callers' connections."""
+    return [each.load_callers() for each in _backends if each.load_callers is not None]
 
 
 def backend_of(url: str) -> Backend:

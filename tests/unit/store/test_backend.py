@@ -9,21 +9,24 @@ from pathlib import Path
 import pytest
 
 from outlast.errors import ConfigError
-from outlast.store.backend import backend_of, backends, file_of, resolve_url
+from outlast.store import backend
+from outlast.store.backend import backend_of, file_of, resolve_url
 from outlast.store.postgres.backend import POSTGRES
 from outlast.store.sqlite.backend import SQLITE
 
+KINDS = backend._backends
+
 
 @pytest.mark.parametrize(
-    ("url", "backend"),
+    ("url", "kind"),
     [
         ("sqlite:///jobs.db", SQLITE),
         ("postgresql://h/d", POSTGRES),
         ("postgres://h/d", POSTGRES),
     ],
 )
-def test_the_scheme_says_which_store_it_is(url, backend):
-    assert backend_of(url) is backend
+def test_the_scheme_says_which_store_it_is(url, kind):
+    assert backend_of(url) is kind
     assert resolve_url(url) == url
 
 
@@ -32,12 +35,12 @@ def test_another_url_is_told_how_to_write_one(url):
     for read in (backend_of, resolve_url):
         with pytest.raises(ConfigError, match="write sqlite:///") as raised:
             read(url)
-        for each in backends():
+        for each in KINDS:
             assert all(form in str(raised.value) for form in each.forms)
 
 
 def test_no_two_stores_have_a_scheme():
-    schemes = [scheme for each in backends() for scheme in each.schemes]
+    schemes = [scheme for each in KINDS for scheme in each.schemes]
     assert sorted(schemes) == sorted(set(schemes))
 
 

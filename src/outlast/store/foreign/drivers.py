@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from outlast.errors import ConnectionMismatch, UsageError, text_of
-from outlast.store.backend import Callers, backends
+from outlast.store.backend import Callers, all_callers
 from outlast.store.protocol import ForeignDriver
 from outlast.sync import loop_is_running
 
@@ -50,11 +50,6 @@ def open_driver(connection: object) -> tuple[ForeignDriver, Callers]:
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
     supported = ", ".join([*(each.kinds for each in known), SHARED])
     raise ConnectionMismatch(f"a {kind} cannot be used here; hand in {supported}")
-
-
-def all_callers() -> list[Callers]:
-    """Return how each kind of store uses callers' connections."""
-    return [each.load_callers() for each in backends() if each.load_callers is not None]
 
 
 class Driver:
