@@ -1,4 +1,4 @@
-"""Certificates for the tests of TLS: an authority, and whom it has signed. Made by openssl."""
+"""Certificates for the tests of TLS, made by openssl: an authority, and those that it signed."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class NatsServer(Disposable):
             time.sleep(0.02)
 
     def reload(self) -> None:
-        """Have the running server take up ``extra`` as it is now."""
+        """Let the running server reload ``extra``."""
         assert self._process is not None
         (self.folder / "server.conf").write_text(self._config())
         self._process.send_signal(signal.SIGHUP)

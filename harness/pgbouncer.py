@@ -25,11 +25,11 @@ PoolMode = Literal["session", "transaction", "statement"]
 _SETTINGS = {
     "listen_addr": "127.0.0.1",
     "unix_socket_dir": "",
-    "auth_type": "any",  # everybody is let in, and logs into the server as its configured user
+    "auth_type": "any",  # all clients are let in, and log into the server as its configured user
     "default_pool_size": "20",
     "max_client_conn": "200",
     "server_lifetime": "3600",
-    "ignore_startup_parameters": "extra_float_digits",  # psycopg's and JDBC's, as most have it
+    "ignore_startup_parameters": "extra_float_digits",  # sent by psycopg and JDBC; a common setting
 }
 _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
@@ -42,9 +42,9 @@ class PgBouncerMissing(RuntimeError):
 class PgBouncerServer(Disposable):
     """One PgBouncer on a free port of 127.0.0.1, in front of every database of one server.
 
-    ``settings`` are lines of its ``[pgbouncer]`` section. It runs as `nobody` when the tests run
-    as root, which PgBouncer refuses. Not started until `start()` is called or it is used as a
-    context manager. Raises PgBouncerMissing.
+    ``settings`` are lines of its ``[pgbouncer]`` section. It runs as an unprivileged user when the
+    tests run as root, which PgBouncer refuses. Not started until `start()` is called or it is
+    used as a context manager. Raises PgBouncerMissing.
     """
 
     def __init__(

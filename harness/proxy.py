@@ -42,7 +42,7 @@ class Proxy:
             await asyncio.wait(links)
 
     def hold(self) -> None:
-        """Pass nothing on, in either direction, and let nobody in: a black hole."""
+        """Pass nothing on, in either direction, and accept no connection: a black hole."""
         self._open.clear()
 
     def stop_reading(self) -> None:

@@ -21,7 +21,7 @@ from harness.servers import Disposable, free_port, start_janitor
 
 HOME = Path("/usr/lib/rabbitmq/bin")
 EPMD = Path("/usr/bin/epmd")
-START_SECONDS = 480.0  # fifteen seconds of a processor, which a busy machine has rarely
+START_SECONDS = 480.0  # fifteen seconds of a processor's time, which take long on a busy machine
 
 
 def missing() -> str | None:
@@ -70,7 +70,7 @@ class RabbitServer(Disposable):
         }
 
     def speak_tls(self, authority: Authority) -> None:
-        """From the next start on take connections by TLS, too, of those whom it has signed."""
+        """From the next start on also accept TLS, from clients certified by this authority."""
         self.tls_port = free_port()
         cert, key = authority.sign("rabbit")
         lines = {
@@ -119,7 +119,7 @@ class RabbitServer(Disposable):
         return False
 
     def ctl(self, *command: str) -> str:
-        """Run rabbitmqctl on the node; return what it says."""
+        """Run rabbitmqctl on the node; return its output."""
         done = subprocess.run(
             [HOME / "rabbitmqctl", "--quiet", *command],
             capture_output=True,

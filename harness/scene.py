@@ -27,10 +27,10 @@ from outlast.store.values import NewJob
 from outlast.task import Task
 
 ROOT = Path(__file__).resolve().parents[1]
-DEADLINE = 90.0  # seconds until a test says that something never happened; a busy machine is slow
-STARTED = 90.0  # the same of a worker's start, for which up to six interpreters start
+DEADLINE = 90.0  # seconds that a test waits for something to happen; a busy machine is slow
+STARTED = 90.0  # the same for a worker's start, which starts up to six interpreters
 BY_LEASE = 55.0  # the default lease less two beats: a death noticed sooner was noticed by proof
-# How many seconds exactly is measured by bench/recovery.py: test machines are slow and busy.
+# The exact number of seconds is measured by bench/recovery.py: test machines are slow and busy.
 
 
 class WorkerProcess:
@@ -69,7 +69,7 @@ class WorkerProcess:
         self._known: dict[int, psutil.Process] = {}
 
     def told(self, event: str) -> list[dict[str, Any]]:
-        """Return what a worker with ``--log-format json`` has said by this name."""
+        """Return the events of this name that a worker with ``--log-format json`` has logged."""
         lines = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
         return [entry for entry in map(json.loads, lines) if entry["event"] == event]
 
@@ -101,7 +101,7 @@ class WorkerProcess:
         os.kill(self.pid, number)
 
     def remember(self) -> None:
-        """Note the tree as it is now, so that the end can find it without its parent."""
+        """Note the tree as it is now, so that clean-up finds it without its parent."""
         self._known |= {process.pid: process for process in self.tree()}
 
     def end(self) -> None:
@@ -145,7 +145,7 @@ class Scene:
         prefix: tuple[str, ...] = (),
         stdin: int = subprocess.DEVNULL,
     ) -> WorkerProcess:
-        """Start a worker, by a command in front of it if need be; wait until it knows its tasks."""
+        """Start a worker, behind a wrapping command if given; wait until it knows its tasks."""
         before = {row.id for row in await self.worker_rows()}
         log = self.folder / f"worker-{len(self.workers)}.log"
         run_dir = str(self.folder / "run")
@@ -170,7 +170,7 @@ class Scene:
     async def stop(self, send: Callable[[int], None]) -> None:
         """Send SIGSTOP, but not in the middle of a write transaction on SQLite.
 
-        A process that is stopped there keeps the file's only write lock, and nobody can do
+        A process that is stopped there keeps the file's only write lock, and no one else can do
         anything about it (docs/guarantees.md says so): stop it a moment later.
         """
         send(signal.SIGSTOP)
@@ -201,8 +201,8 @@ class Scene:
         return (await self.store.enqueue([new]))[0].job_id
 
     async def told(self, worker: WorkerProcess, event: str) -> dict[str, Any]:
-        """Return what a worker with ``--log-format json`` first says by this name, once it does:
-        its log is written by a thread, later than its row."""
+        """Wait for the first event of this name in the worker's log (``--log-format json``); a
+        thread writes it, later than the worker's row."""
 
         async def said() -> bool:
             return bool(worker.told(event))
@@ -211,7 +211,7 @@ class Scene:
         return worker.told(event)[0]
 
     def enough(self) -> None:
-        """Let all that counts, now or later, come to its end."""
+        """Let all counting tasks, now or later, end."""
         self.journal.with_suffix(".enough").touch()
 
     async def job(self, job_id: int) -> StoredJob:
@@ -259,7 +259,7 @@ class Scene:
         return await self.job(job_id)
 
     async def verify(self) -> None:
-        """Check the history that the test leaves behind; no word if its store is gone."""
+        """Check the history that the test leaves behind; do nothing if its store is gone."""
         try:
             verified = await verify(self.store.inspector)
         except StoreUnavailable:
@@ -290,7 +290,7 @@ class Scene:
     async def until(
         self, done: Callable[[], Awaitable[bool]], what: str, deadline: float = DEADLINE
     ) -> None:
-        """Wait for something, with a deadline and a good word when it never comes."""
+        """Wait for something; fail with a clear message when it does not come in time."""
         end = time.monotonic() + deadline
         while not await done():
             if time.monotonic() > end:

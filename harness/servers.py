@@ -73,7 +73,7 @@ class PostgresMissing(RuntimeError):
 class Disposable:
     """A server in a folder of its own, as a context manager: started, and nothing left behind.
 
-    Who has one sets ``folder`` and ``_janitor`` (see ``start_janitor``).
+    A subclass sets ``folder`` and ``_janitor`` (see ``start_janitor``).
     """
 
     folder: Path
@@ -91,7 +91,7 @@ class Disposable:
         raise NotImplementedError
 
     def remove_folder(self) -> None:
-        """Remove the folder, and let the janitor go, who would have done so after a crash."""
+        """Remove the folder, and end the janitor, which would have done so after a crash."""
         shutil.rmtree(self.folder, ignore_errors=True)
         if self._janitor.stdin and not self._janitor.stdin.closed:
             self._janitor.stdin.close()
@@ -112,10 +112,10 @@ class Disposable:
 
 @dataclass
 class PostgresServer(Disposable):
-    """One PostgreSQL server on a free port of 127.0.0.1, in a temporary folder, trusting everybody.
+    """One PostgreSQL server on a free port of 127.0.0.1, in a temporary folder, without passwords.
 
-    It runs as the user of the tests, or as `nobody` when that user is root, which PostgreSQL
-    refuses. Not started until `start()` is called or it is used as a context manager.
+    It runs as the user of the tests, or as an unprivileged one when that user is root, which
+    PostgreSQL refuses. Not started until `start()` is called or it is used as a context manager.
 
     `env` is added to the environment of the server. With `standby_of` it is a streaming standby of
     that running server, until `promote()`.
@@ -127,7 +127,7 @@ class PostgresServer(Disposable):
     standby_of: PostgresServer | None = None
 
     def __post_init__(self) -> None:
-        # A short path: the socket's name is in it, and that has a limit of about 100 bytes.
+        # A short path: the socket's name contains it, and is limited to about 100 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-pg-"))
         self.data = self.folder / "data"
         self.log = self.folder / "server.log"
@@ -218,7 +218,7 @@ class PostgresServer(Disposable):
         assert self.sql(f"SELECT pg_promote(true, {_START_SECONDS:.0f})") == "t"
 
     def kill(self) -> None:
-        """`kill -9` of all processes of the server: what its host's death looks like."""
+        """`kill -9` of all processes of the server, like the death of its host."""
         if self._process is None:
             return
         victims: list[psutil.Process] = []
@@ -331,11 +331,11 @@ def start_janitor(folder: Path, pid_file: Path) -> subprocess.Popen[bytes]:
 
 
 def unprivileged_user() -> dict[str, Any]:
-    """Arguments for subprocess that run a command as somebody else than root, if we are root."""
+    """Arguments for subprocess that run a command as an unprivileged user, if we are root."""
     if os.geteuid() != 0:
         return {}
-    nobody = pwd.getpwnam("nobody")
-    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    user = pwd.getpwnam("nobody")
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 def _runnable_binaries(folder: Path, as_user: dict[str, Any]) -> Path:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 use_memory()
-settings.register_profile("outlast", deadline=None)  # a busy machine is no finding
+settings.register_profile("outlast", deadline=None)  # a slow machine is no failure
 settings.load_profile("outlast")
 
 
@@ -92,7 +92,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def bare_store_url(request: pytest.FixtureRequest) -> str:
-    """A place of each kind where no store has been made yet."""
+    """The URL of each kind of a store that does not exist yet."""
     fixture = {"sqlite": "sqlite_url", "postgres": "bare_pg_url"}[request.param]
     url: str = request.getfixturevalue(fixture)
     return url

@@ -54,10 +54,10 @@ class Databases:
         return name
 
     def drop(self, name: str) -> None:
-        """Drop a database, whatever still uses it.
+        """Drop a database, also while it is in use.
 
-        A session that is just about to end is waited for: the server itself would look again only
-        after a tenth of a second.
+        It waits for a session that is about to end: the server itself would look again only after
+        a tenth of a second.
         """
         deadline = time.monotonic() + _PATIENCE
         while self._session.execute(_SESSIONS, [name]).fetchone() and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Where the temporary files of the tests lie: in memory, where there is enough of it.
+"""Puts the temporary files of the tests into memory, where there is enough of it.
 
 Tests make thousands of small databases. On a slow or shared disk that takes several times as long
 as the tests themselves, and nothing that they check depends on it: they kill processes and cut
@@ -18,7 +18,7 @@ _NEEDED = 4 * 1024**3  # bytes; two processes were seen to use a quarter of it
 
 
 def use_memory() -> None:
-    """Let temporary files of this process and its children lie in memory, if that can be."""
+    """Put temporary files of this process and its children into memory, if possible."""
     if "TMPDIR" not in os.environ and _has_room(_IN_MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = _IN_MEMORY
 

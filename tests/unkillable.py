@@ -1,4 +1,4 @@
-"""Make a process that SIGKILL does not end, as one that hangs in a system call."""
+"""Makes a process that SIGKILL does not end, like one that hangs in a system call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PTRACE_SEIZE, PTRACE_DETACH, PTRACE_O_TRACEEXIT = 0x4206, 17, 1 << 6
 def held_at_its_exit(pid: int) -> Iterator[None]:
     """Hold the process in its exit, where the kernel waits for its tracer: this thread.
 
-    It is killed, runs no line of its program any more, and still is not gone.
+    It is killed and runs no line of its program any more, but is not gone.
     """
     _ptrace(PTRACE_SEIZE, pid, PTRACE_O_TRACEEXIT)
     try:

@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def scenario(crew: Crew, monitor: Monitor) -> int:
-    nobody = print_out.enqueue_sync("a label")
+    unserved = print_out.enqueue_sync("a label")
     jobs = [screenshot.enqueue_sync(f"page-{number}") for number in range(20)]
     jobs += [describe.enqueue_sync(f"page-{number}.png") for number in range(20)]
     for job in jobs:
@@ -68,7 +68,7 @@ def scenario(crew: Crew, monitor: Monitor) -> int:
         job.result_sync(timeout=PATIENCE)
     by = {job.refresh_sync().worker for job in last} - set(lost)
     once = [len(monitor.told("deactivated", worker=name)) for name in lost]
-    stats, why = outlast("stats", "--json"), outlast("why", nobody.id, "--json")
+    stats, why = outlast("stats", "--json"), outlast("why", unserved.id, "--json")
     seconds = (pickup, left, *found)
     return tell(able, seconds, once, by, stats, why["sentences"][0])
 

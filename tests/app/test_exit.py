@@ -1,4 +1,4 @@
-"""A program that only enqueues says nothing of its own, and ends."""
+"""A program that only enqueues prints nothing of its own, and ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("program", [ENQUEUES, ENQUEUES_IN_A_LOOP], ids=["sync", "loop"])
-def test_a_program_that_enqueues_ends_without_a_word(
+def test_a_program_that_enqueues_prints_nothing_and_ends(
     program: str, store_url: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""``async with app.worker()``: the same promises in the caller's own loop, but for force."""
+"""``async with app.worker()``: the same guarantees in the caller's loop, except for kills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outlast.store.protocol import Store
 from outlast.store.values import ClaimRequest, NewWorker, Orphan
 from tests.conformance.kit import reap
 
-DEADLINE = 60.0  # seconds until a test says that something never happened
+DEADLINE = 60.0  # seconds until a test fails because something did not happen
 
 
 async def until(done: Callable[[], Awaitable[bool]]) -> None:
@@ -64,7 +64,7 @@ async def test_jobs_run_and_give_their_results(app: outlast.App) -> None:
         assert await word.result(timeout=DEADLINE) == "QUIET"
 
 
-async def test_a_task_and_what_runs_round_it_know_whose_job_it_is(app: outlast.App) -> None:
+async def test_tasks_and_hooks_see_their_own_current_job(app: outlast.App) -> None:
     schema = contextvars.ContextVar("schema", default="public")
 
     @app.around
@@ -118,7 +118,7 @@ async def test_a_worker_that_may_serve_nothing_is_idle(app: outlast.App, store: 
         assert (row.tasks, row.tags, row.lacks) == ([], [], {"train": ["gpu"]})
 
 
-async def test_a_worker_asked_to_drain_leaves_and_its_block_goes_on(
+async def test_a_worker_asked_to_drain_ends_while_its_block_goes_on(
     app: outlast.App, store: Store
 ) -> None:
     @app.task
@@ -160,7 +160,7 @@ async def test_a_failed_attempt_is_tried_again_from_its_checkpoint(app: outlast.
         assert await second.result(timeout=DEADLINE) == 42
 
 
-async def test_a_dead_job_tells_why(app: outlast.App) -> None:
+async def test_a_dead_job_shows_its_reason(app: outlast.App) -> None:
     @app.task(retries=1, backoff_first=0.01)
     async def fails() -> None:
         raise RuntimeError("nothing helps")
@@ -174,7 +174,7 @@ async def test_a_dead_job_tells_why(app: outlast.App) -> None:
     assert "nothing helps" in (failed.value.report.traceback or "")
 
 
-async def test_verdicts_are_obeyed(app: outlast.App) -> None:
+async def test_verdicts_take_effect_also_when_the_task_swallows_them(app: outlast.App) -> None:
     @app.task
     async def decides(verdict: str) -> str:
         attempt = outlast.current()
@@ -204,7 +204,7 @@ async def test_verdicts_are_obeyed(app: outlast.App) -> None:
             await jobs["dead"].result(timeout=DEADLINE)
 
 
-async def test_what_a_task_reports_last_is_kept(app: outlast.App) -> None:
+async def test_the_last_progress_of_a_task_is_kept(app: outlast.App) -> None:
     @app.task
     async def tells(n: int) -> None:
         outlast.current().report(0.5, "half-way")
@@ -225,7 +225,7 @@ async def test_what_a_task_reports_last_is_kept(app: outlast.App) -> None:
     assert told == [Progress(1.0, message=f"all of {n}") for n in range(40)]
 
 
-async def test_a_drain_takes_no_part_of_the_work_for_all_of_it(app: outlast.App) -> None:
+async def test_a_task_that_a_drain_stops_midway_does_not_complete(app: outlast.App) -> None:
     @app.task
     async def swallows() -> str:
         if outlast.current().number > 1:
@@ -273,7 +273,7 @@ async def row_of(job: outlast.Job[Any]) -> outlast.JobRow:
     return job.row
 
 
-async def test_the_loser_of_a_lease_stops_and_its_late_words_are_refused(
+async def test_a_worker_that_lost_its_lease_stops_and_its_late_writes_are_refused(
     app: outlast.App, store: Store
 ) -> None:
     lost: list[BaseException] = []
@@ -382,7 +382,7 @@ async def test_priority_comes_before_age_and_a_delay_is_kept(app: outlast.App) -
     async with app.worker(concurrency=1):
         for job in jobs:
             await job.result(timeout=DEADLINE)
-    order.remove(9)  # on a slow machine its time has come before all others have run
+    order.remove(9)  # on a slow machine it falls due before all others have run
     assert order == [2, 4, 1, 3]
     assert ran_at[9] - asked_at >= 0.3
 
@@ -413,7 +413,7 @@ async def test_a_wrong_setting_is_refused_at_the_caller(app: outlast.App) -> Non
 
 
 async def test_a_save_after_the_worker_has_left_is_a_lost_lease(app: outlast.App) -> None:
-    """It goes on in its thread, and would wait for an answer as long as the program lives."""
+    """It goes on in its thread, and without the refusal would wait for ever."""
     started, left = threading.Event(), threading.Event()
     said: list[BaseException | None] = []
 
@@ -452,7 +452,7 @@ async def test_a_worker_that_cannot_start_does_not_beat_on(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = AsyncMock(return_value=DeafWakeup())
-    monkeypatch.setattr("outlast.worker.assemble.wakeup_for", opened)
+    monkeypatch.setattr("outlast.worker.in_process.wakeup_for", opened)
     app = outlast.App(sqlite_url)
     with pytest.raises(RuntimeError, match="no socket"):
         async with app.worker():

@@ -1,5 +1,4 @@
-"""A task in the worker's own process can unlock its lock file: for no longer than until the next
-beat."""
+"""A task in the worker's own process can unlock its lock file, at most until the next beat."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from outlast.store import lockfile, open_store
 from outlast.store.lockfile import Probe
 from tests.crash.odd_ends import lock_files
 
-DEADLINE = 30.0  # seconds until the test says that it never happened
+DEADLINE = 30.0  # seconds until the test fails because it did not happen
 
 
 async def test_a_lock_file_that_a_task_unlocks_is_locked_again(

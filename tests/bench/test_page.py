@@ -55,12 +55,12 @@ def test_targets_are_judged_by_the_medians_that_were_kept(results: Path) -> None
     assert len(told) == 5, "the others were not measured, and are neither met nor missed"
 
 
-def test_a_page_tells_what_the_host_took_beside_rates_over_time() -> None:
+def test_a_page_shows_stolen_time_beside_rates_over_time() -> None:
     assert page.taken([]) == "not noted"
     assert page.taken([0.0, 0.3, 0.0]) == "10.0%; most at 10 s: 30%"
 
 
-def test_what_holds_over_time_is_the_last_rate_against_the_first(results: Path) -> None:
+def test_the_rate_over_time_compares_the_last_with_the_first(results: Path) -> None:
     flow = {"name": "Outlast postgres in process", "what": "held", "first": 1000.0, "last": 799.0}
     keep(results, "held", [flow])
     row = verdicts()["with a transaction held open for 2 minutes, its last 30 s"]
@@ -94,7 +94,7 @@ def test_the_page_has_a_place_for_each_section() -> None:
         assert f"`{part}`" in text or f'ARGS="{part}' in text, part
 
 
-def test_everybody_has_an_adapter_and_pinned_requirements() -> None:
+def test_each_contender_has_an_adapter_and_pinned_requirements() -> None:
     assert len({entry.name for entry in EVERYBODY}) == len(EVERYBODY)
     for entry in EVERYBODY:
         assert (ADAPTERS / entry.program).exists()
@@ -103,7 +103,7 @@ def test_everybody_has_an_adapter_and_pinned_requirements() -> None:
             assert all("==" in pin for pin in pins), entry.environment
 
 
-def test_slow_queues_get_fewer_jobs_and_everybody_some() -> None:
+def test_slow_contenders_get_fewer_jobs_and_each_gets_some() -> None:
     todo = list(steps(EVERYBODY, 20_000, ["drain"]))
     jobs = [step.jobs for step in todo]
     assert (min(jobs) >= 300, max(jobs)) == (True, 20_000)

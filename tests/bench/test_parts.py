@@ -1,4 +1,4 @@
-"""The benchmarks can be started, and say what they saw: also what went wrong."""
+"""The benchmarks can be started, and report what they saw: also what went wrong."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_round_that_fails_is_reported_and_does_not_end_the_run(
     assert line.row()[-2] == "1 (1 failed)"
 
 
-def test_a_missed_target_and_a_survivor_are_said() -> None:
+def test_a_missed_target_and_a_survivor_are_reported() -> None:
     late = Seen(start=3, noticed=2, cause="lost_worker", gone=False, stack=False)
     line = recovery.Line(Case(name="x", since="y", play=fails, target=1), "sqlite", [late])
     assert line.remarks() == (

@@ -1,7 +1,7 @@
-"""``python -m tests.chaos STORE``: real workers in a storm of faults, then quiet, then a verdict.
+"""``python -m tests.chaos STORE``: real workers under many faults, then quiet, then a verdict.
 
 STORE is sqlite or postgres. Exit code 1 if anything was violated; then the folder with all logs
-is kept, and the last lines show the last events and say how to live through the same storm again.
+is kept, and the last lines show the last events and the command that plays the same plan again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.chaos.verdict import Verdict
 
 
 def main() -> int:
-    """Run, tell, and keep or remove the folder; return the exit code."""
+    """Run, print the outcome, and keep or remove the folder; return the exit code."""
     plan = planned(arguments().parse_args())
     os.environ[MARK] = plan.mark()
     try:
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def planned(chosen: argparse.Namespace) -> Plan:
-    """Return what is to be done, all of it settled."""
+    """Return the complete plan."""
     folder = chosen.folder or Path(tempfile.mkdtemp(prefix="outlast-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     return Plan(

@@ -1,4 +1,4 @@
-"""Workers under a supervisor: whatever ends is started again, as systemd or Kubernetes would."""
+"""Workers under a supervisor: each that ends is restarted, as systemd or Kubernetes would."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Member:
 
     def __init__(self, scene: Scene, number: int, url: str) -> None:
         self.name = f"worker-{number}"
-        self.expected: set[int] = set()  # exit codes that our own doing explains
-        self.busy = False  # something that has to be undone is being done to it
+        self.expected: set[int] = set()  # exit codes that our own deeds explain
+        self.busy = False  # a deed that has to be undone is in progress
         self._scene = scene
         self._url = url
         self._options = MORE[number % len(MORE)]
@@ -58,7 +58,7 @@ class Member:
 
     @property
     def alive(self) -> bool:
-        """Whether a worker has this place now."""
+        """Return whether a worker has this place now."""
         return self.process is not None and self.process.process.poll() is None
 
     def below(self) -> tuple[list[psutil.Process], psutil.Process | None]:
@@ -92,11 +92,11 @@ class Member:
 
 
 class Crew:
-    """All members, and what keeps their places taken."""
+    """All members, and the task that restarts them."""
 
     def __init__(self, members: list[Member], rng: random.Random) -> None:
         self.members = members
-        self.odd: list[str] = []  # ends that nobody has brought about
+        self.odd: list[str] = []  # unexpected ends: no fault of the plan explains them
         self.starts = 0
         self._rng = rng
         self._keeping: asyncio.Task[None] | None = None
@@ -108,15 +108,15 @@ class Crew:
         self._keeping = asyncio.create_task(self._keep())
 
     async def is_ready(self) -> bool:
-        """Whether every worker has been ready at least once."""
+        """Return whether every worker has been ready at least once."""
         return all(each.process and each.process.told("worker_ready") for each in self.members)
 
     def alive(self) -> list[Member]:
-        """Return the members whose worker lives and whom nothing is being done to."""
+        """Return the members whose worker lives and that are under no deed."""
         return [each for each in self.members if each.alive and not each.busy]
 
     async def end(self, deadline: float) -> None:
-        """Drain all; note who does not end well."""
+        """Drain all; note each that does not end well."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
@@ -133,7 +133,7 @@ class Crew:
             self._look(member)
 
     def kill(self) -> None:
-        """Leave nothing behind, whatever state it is in."""
+        """Leave nothing behind, in any state."""
         if self._keeping is not None:
             self._keeping.cancel()
         for member in self.members:

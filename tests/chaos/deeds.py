@@ -1,4 +1,4 @@
-"""What is done to workers, network, database and disk. Each deed says whether it could be done."""
+"""Faults done to workers, network, database and disk. Each deed says whether it could be done."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def pause_without_tether(nemesis: Nemesis, rng: random.Random) -> bool:
 
 
 async def pause_past_a_deadline(nemesis: Nemesis, rng: random.Random) -> bool:
-    """Stop a worker process whose lease is long until what it runs is far above its timeout."""
+    """Stop a worker process with a long lease until its attempts are far above their timeout."""
     there = [each for each in nemesis.crew.alive() if each.has_long_lease]
     if not there or there[0].process is None:
         return False
@@ -138,7 +138,7 @@ def _send_all(targets: list[int], number: int) -> None:
 
 
 async def unlink_lock(nemesis: Nemesis, rng: random.Random) -> bool:
-    """As a cleaner of old files: from now on the worker looks like one on another host."""
+    """Remove a lock file, as a cleaner of old files may: the worker then looks remote."""
     locks = [*nemesis.ground.scene.lock_files(), *_locks_beside(nemesis.ground.scene.url)]
     if not locks:
         return False
@@ -160,7 +160,7 @@ async def cut(nemesis: Nemesis, rng: random.Random) -> bool:
 
 
 async def swallow(nemesis: Nemesis, rng: random.Random) -> bool:
-    """Hold all bytes, one's own or everybody's; in the end pass them on, or reset."""
+    """Hold all bytes, of one member or of all; in the end pass them on, or reset."""
     everybody = rng.random() < 0.2
     proxies = nemesis.ground.proxies if everybody else [rng.choice(nemesis.ground.proxies)]
     for proxy in proxies:
@@ -174,7 +174,7 @@ async def swallow(nemesis: Nemesis, rng: random.Random) -> bool:
 
 
 async def stop_reading(nemesis: Nemesis, rng: random.Random) -> bool:
-    """Let the server wait for one member that does not read its replies, for some leases."""
+    """Let the server wait for a member that does not read replies, for some leases."""
     proxy = rng.choice(nemesis.ground.proxies)
     proxy.stop_reading()
     await asyncio.sleep(LEASE * rng.uniform(0.5, 3))
@@ -210,7 +210,7 @@ async def kill_backend(nemesis: Nemesis, rng: random.Random) -> bool:
 
 
 def _is_session(process: psutil.Process) -> bool:
-    """Whether it is a backend of a client: its title names the database and the client."""
+    """Return whether it is a client's backend: its title names the database and the client."""
     try:
         return " chaos " in " ".join(process.cmdline())
     except psutil.Error:
@@ -272,7 +272,7 @@ async def hold_write_lock(nemesis: Nemesis, rng: random.Random) -> bool:
 
 
 async def fill_disk(nemesis: Nemesis, rng: random.Random) -> bool:
-    """Leave no room under the database for a while. PostgreSQL may well go down by that."""
+    """Fill the database's disk for a while. PostgreSQL may go down by that."""
     disk, server = nemesis.ground.disk, nemesis.ground.server
     assert disk is not None
     if nemesis.database.locked():

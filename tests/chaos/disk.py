@@ -1,4 +1,4 @@
-"""A small disk of its own that can be filled: a tmpfs in a mount namespace that ends with us."""
+"""A small disk that can be filled: a tmpfs in a mount namespace that ends with this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHUNK = 64 * 1024
 
 
 def own_mounts() -> bool:
-    """Let this process and its children have mounts of their own; whether they may mount."""
+    """Give this process and its children mounts of their own; return whether they may mount."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         return False
     if ctypes.CDLL(None).unshare(_NEW_MOUNTS) != 0:
@@ -46,7 +46,7 @@ class Disk:
         shutil.rmtree(kept)
 
     def fill(self) -> int:
-        """Leave not one byte; return how many were taken."""
+        """Fill it to the last byte; return how many were written."""
         taken = 0
         with (self.folder / "ballast").open("ab", buffering=0) as ballast:
             for size in (CHUNK * 16, CHUNK, 4096):
@@ -56,7 +56,7 @@ class Disk:
         return taken
 
     def free(self) -> None:
-        """Give the room back."""
+        """Free the space."""
         (self.folder / "ballast").unlink(missing_ok=True)
 
     def close(self) -> None:

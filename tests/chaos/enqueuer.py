@@ -1,6 +1,6 @@
 """``python -m tests.chaos.enqueuer NAME FOLDER SEED``: a program that enqueues until SIGTERM.
 
-What the store has accepted goes to a ledger of its own. What got no answer is enqueued again; the
+What the store has accepted goes to the program's ledger. What got no answer is enqueued again; the
 key makes that safe. While there is a file ``brake`` in the folder it waits.
 """
 
@@ -22,12 +22,12 @@ import outlast
 from tests.chaos.tasks import any_call, app
 from tests.crash.payments import transaction
 
-ANSWER_SECONDS = 5.0  # that it waits for the store
+ANSWER_SECONDS = 5.0  # how long it waits for the store
 PAUSE = 0.35  # seconds between two deeds, at most
 BRAKE = "brake"
-KEPT, ROLLED_BACK = "kept", "rolled back"  # the tenant says what became of the transaction
+KEPT, ROLLED_BACK = "kept", "rolled back"  # in a job's tenant: the fate of its transaction
 UNANSWERED = (outlast.StoreUnavailable, TimeoutError)
-# What an own connection raises, too, when the database goes away or is busy.
+# What the program's own connection also raises when the database is away or busy.
 BROKEN = (*UNANSWERED, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, sqlite3.Error)
 
 
@@ -80,7 +80,7 @@ class Enqueuer:
                 if not kept:
                     raise _RollBack
         except (*BROKEN, _RollBack):
-            return  # whether it was committed is not known: it is not claimed to be
+            return  # whether it was committed is unknown, so it is not noted as accepted
         self._accepted([job])
 
     async def cancel(self) -> None:

@@ -1,4 +1,4 @@
-"""What became of a chaos run: apart from the code under test, from what the processes told.
+"""Judges a chaos run, apart from the code under test, from what the processes reported.
 
 The ledger is what enqueuers were promised, the journal is what attempts did, the effects are what
 they committed; jobs and refusals are as the store shows them.
@@ -34,8 +34,8 @@ class Run(msgspec.Struct, kw_only=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds from a fault until what it had interrupted was closed, and until it had begun again
-    (it waits in the line for that)."""
+    """Seconds from a fault until an interrupted attempt was closed, and until its job had begun
+    again (it waits in the line for that)."""
 
     event: str
     number: int
@@ -46,7 +46,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def violations(run: Run) -> Iterator[str]:
-    """Return all that must never be."""
+    """Return all violations."""
     yield from lost(run)
     yield from stale_ends(run)
     yield from doubled_effects(run)
@@ -116,7 +116,7 @@ def stale_saves(run: Run) -> Iterator[str]:
 
 
 def checkpoints(run: Run) -> Iterator[str]:
-    """What was said to be saved is handed on to the next attempt."""
+    """What was reported as saved is handed to the next attempt."""
     saved = _by_job(run, "saved")
     for start in _of(run, "start"):
         earlier = [each for each in saved[start["job"]] if each["token"] < start["token"]]
@@ -129,7 +129,7 @@ def checkpoints(run: Run) -> Iterator[str]:
 
 
 def blamed(events: Counter[str]) -> Iterator[str]:
-    """Each worker here ends what is above its timeout itself, or is lost: nobody does it for it."""
+    """Each worker itself ends what is above its timeout, or is lost; no other worker does."""
     if number := events["attempt_overdue"]:
         yield f"BLAMED {number} attempts were ended for their timeout by another worker"
 

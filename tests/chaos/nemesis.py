@@ -1,7 +1,7 @@
-"""The storm: phases, each with a mix of deeds of its own, every fourth one calm.
+"""The plan of faults: phases, each with a mix of deeds of its own, every fourth one calm.
 
 All choices come from one seed: the same seed makes the same plan. What the processes do meanwhile
-is up to the machine, so a replay is the same storm, not the same instant.
+is up to the machine, so a replay has the same faults, not at the same instants.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIX_MAX = 5
 
 
 class Ground(msgspec.Struct, kw_only=True):
-    """What there is to be harmed. ``proxies``: in front of the database, for all there are."""
+    """All targets of faults. ``proxies``: in front of the database, one per client."""
 
     scene: Scene
     crew: Crew
@@ -48,7 +48,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A while with a mix of its own, or none."""
+    """A span of time with a mix of deeds of its own, or none."""
 
     end: float
     steps: list[Step]
@@ -111,6 +111,6 @@ class Nemesis:
         self.tell(event, worker=member.name, runners=[runner.pid for runner in runners])
 
     def some(self, rng: random.Random) -> Member | None:
-        """Return a live member that is left in peace just now."""
+        """Return a live member that is under no deed."""
         there = self.crew.alive()
         return rng.choice(there) if there else None

@@ -1,4 +1,4 @@
-"""One chaos run: the stage is set, the storm passes, everything has to end."""
+"""One chaos run: set up, do the faults, wait until everything has ended."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Chaos:
         self._plan = plan
 
     async def play(self) -> Verdict:
-        """Play it and judge. Leaves no process behind, whatever happens."""
+        """Play it and judge. Leaves no process behind, also after an error."""
         try:
             async with self._ground() as ground:
                 return await self._play(ground)
@@ -204,7 +204,7 @@ class Chaos:
                 stderr=log,
             )
 
-    # --- while it lasts ------------------------------------------------------------------------
+    # --- during the faults ------------------------------------------------------------------------
 
     async def _brake(self, scene: Scene) -> None:
         """Let the enqueuers wait while there is more than can be done soon."""
@@ -235,7 +235,7 @@ class Chaos:
 
 
 def end_marked() -> None:
-    """Kill what bears our mark and is not us: nothing of a run is left behind."""
+    """Kill all other processes with our mark: nothing of a run is left behind."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             marked = process.environ().get(MARK) == os.environ.get(MARK)

@@ -1,4 +1,4 @@
-"""The last events of a chaos run, for whoever has to understand why it failed."""
+"""The last events of a chaos run, from which to understand why it failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ON_BOOT_CLOCK = ("journal", "faults")
 
 
 class Told(NamedTuple):
-    """One event: when on the wall clock, who tells it, and of which job, if of one."""
+    """One event: its wall-clock time, its source, and its job, if any."""
 
     at: float
     who: str

@@ -1,4 +1,4 @@
-"""A chaos run in words."""
+"""The summary of a chaos run as text."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def told(plan: Plan, verdict: Verdict) -> list[str]:
 
 
 def how_to_go_on(plan: Plan, violations: Sequence[str] = ()) -> list[str]:
-    """Return what somebody needs who has to understand a failure."""
+    """Return what is needed to understand a failure."""
     return [
         "the last events:",
         *last_events(plan.folder, violations[:SHOWN]),

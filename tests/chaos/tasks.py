@@ -1,7 +1,7 @@
 """The tasks of the chaos runs: every way to run, to save, to fail and to end.
 
-Each attempt tells the journal when it began, what it has saved and when it was done, and returns
-its own token: so a result that was accepted under any other token gives itself away.
+Each attempt writes to the journal when it began, what it saved and when it was done, and returns
+its own token: a result that was accepted under any other token is seen by that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def boot() -> float:
 
 
 def begin() -> tuple[outlast.Attempt, int]:
-    """Tell of the start; return the attempt, and how many steps are done."""
+    """Journal the start; return the attempt, and how many steps are done."""
     attempt = outlast.current()
     step = (attempt.checkpoint or {"step": 0})["step"]
     tell("start", attempt, pid=os.getpid(), step=step)
@@ -46,7 +46,7 @@ def tell(event: str, attempt: outlast.Attempt, **fields: object) -> None:
 
 
 def done(attempt: outlast.Attempt) -> dict[str, Any]:
-    """Tell of the end, as an effect outside of the store would; return the result."""
+    """Journal the end, as an effect outside of the store; return the result."""
     tell("done", attempt)
     return {"token": attempt.token}
 
@@ -91,7 +91,7 @@ def plain_steps(upto: int, pause: float) -> dict[str, Any]:
 
 @app.task(**SOON)
 async def deaf_steps(upto: int, pause: float) -> dict[str, Any]:
-    """Goes on when it is asked to stop, and saves: only its end ends it."""
+    """Goes on and saves when it is asked to stop: it ends only by itself."""
     attempt, step = begin()
     for number in range(step + 1, upto + 1):
         try:
@@ -132,7 +132,7 @@ async def snoozes(seconds: float) -> dict[str, Any]:
 async def pays(seconds: float) -> dict[str, Any]:
     """Its effect and its completion are one transaction.
 
-    Where that holds the one write lock of a file, nobody in this loop may be let in meanwhile.
+    Where that holds the one write lock of a file, nothing else in this loop may run meanwhile.
     """
     attempt, _ = begin()
     async with transaction() as connection:
@@ -156,7 +156,7 @@ async def fails(chance: float) -> dict[str, Any]:
 
 @app.task(retries=4, **SOON)
 async def crashes(chance: float) -> dict[str, Any]:
-    """Takes its runner down, and who shares it."""
+    """Kills its runner, and so all attempts in it."""
     attempt, _ = begin()
     await asyncio.sleep(0.1)
     if random.random() < chance:

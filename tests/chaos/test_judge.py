@@ -1,4 +1,4 @@
-"""The checkers of a chaos run speak when they have to; its plan depends on its seed alone."""
+"""The checkers of a chaos run find each violation; its plan depends on its seed alone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_healthy_run_has_no_violation() -> None:
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_each_violation_is_told(wrong: Run, word: str) -> None:
+def test_each_violation_is_found(wrong: Run, word: str) -> None:
     assert [each for each in judge.violations(wrong) if word in each]
 
 

@@ -1,4 +1,4 @@
-"""Reads what a chaos run has left, in the store, in files and in logs, and has it judged."""
+"""Reads what a chaos run has left, in the store, in files and in logs, for the judge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = 500
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What came of it. ``events``: what the workers' logs tell, by name."""
+    """The outcome. ``events``: counts of the events in the workers' logs, by name."""
 
     violations: list[str]
     jobs: Counter[str]

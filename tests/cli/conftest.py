@@ -15,7 +15,7 @@ import pytest
 from tests.cli.forked import ForkServer
 from tests.cli.rows import populated
 
-SECONDS = 60.0  # for one command, on a machine with other things to do
+SECONDS = 60.0  # for one command, on a busy machine
 
 APPLICATION = """
 import asyncio
@@ -39,7 +39,7 @@ async def nap(seconds: float) -> str:
 
 
 class Said:
-    """What a command has said, and its exit code."""
+    """What a command has printed, and its exit code."""
 
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         self.code = done.returncode
@@ -93,7 +93,7 @@ def outlast(folder: Path, fork_server: ForkServer) -> Outlast:
 
 @pytest.fixture
 def new_interpreter(folder: Path) -> Outlast:
-    """Return what does so as a user does: Python starts and imports the program."""
+    """As ``outlast``, but as a user does it: Python starts and imports the program."""
 
     def run(*arguments: object, **env: str) -> Said:
         return Said(

@@ -94,7 +94,7 @@ class Rows:
         return claimed
 
     async def crash(self, claimed: Claimed, crash: Crash, delay: float | None = 0.0) -> None:
-        """End an attempt badly; due again after ``delay`` seconds."""
+        """Fail an attempt; its job is due again after ``delay`` seconds."""
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=delay, pid=4712)
         await self.end(decide(facts_of(claimed), outcome, lambda: 0.5))
 

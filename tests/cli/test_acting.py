@@ -26,7 +26,9 @@ def test_cancel_ends_queued_jobs_and_asks_running_ones(outlast: Outlast, filled:
     assert "asked to stop" in outlast("job", ids["running"], "--url", url).out
 
 
-def test_cancel_does_what_can_be_done_and_says_what_cannot(outlast: Outlast, rows: Filled) -> None:
+def test_cancel_does_what_it_can_and_names_the_jobs_that_it_cannot_cancel(
+    outlast: Outlast, rows: Filled
+) -> None:
     url, ids = rows
     said = outlast("cancel", ids["queued"], ids["completed"], 999, "--url", url)
     said.refused(1, f"job {ids['completed']} has ended already", "there is no job 999 in ")
@@ -104,7 +106,7 @@ def test_dead_discard_leaves_other_jobs_alone(outlast: Outlast, rows: Filled) ->
     [["requeue"], ["discard"], ["discard", "1", "--all"], ["discard", "--all", "--task", "mail"]],
     ids=" ".join,
 )
-def test_acting_on_all_dead_jobs_has_to_be_said(
+def test_dead_requeue_and_discard_of_all_jobs_need_a_flag(
     outlast: Outlast, rows: Filled, command: list[str]
 ) -> None:
     url, _ = rows

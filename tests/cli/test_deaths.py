@@ -1,4 +1,4 @@
-"""A worker was killed and nobody else is there: every command that reads says so at once."""
+"""The only worker was killed: every command that reads says so at once."""
 
 from __future__ import annotations
 

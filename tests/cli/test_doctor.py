@@ -42,7 +42,7 @@ def level(findings: dict[str, Any], name: str) -> str | None:
 
 
 async def staffed(url: str) -> None:
-    """Make a store in which one worker has died, one lives, and a job waits that nobody knows."""
+    """Make a store with a dead worker, a live one, and a waiting job of an unknown task."""
     store = open_store(url)
     await store.open()
     try:
@@ -59,7 +59,7 @@ def staffed_url(store_url: str) -> str:
     return store_url
 
 
-def test_workers_and_jobs_are_looked_at(outlast: Outlast, staffed_url: str, folder: Path) -> None:
+def test_doctor_checks_workers_and_jobs(outlast: Outlast, staffed_url: str, folder: Path) -> None:
     code = 0 if staffed_url.startswith("sqlite") else 1  # the tests' server runs without fsync
     findings = found(outlast, staffed_url, "shop:app", code=code)
     assert level(findings, "store") == level(findings, "schema") == "ok"
@@ -98,7 +98,7 @@ def test_rows_that_cannot_be_read_are_found(outlast: Outlast, store_url: str) ->
     assert "w-odd" in findings["malformed_workers"]["sentence"]
 
 
-def test_what_strangers_could_read_on_the_way_is_found(outlast: Outlast) -> None:
+def test_an_unencrypted_connection_is_found(outlast: Outlast) -> None:
     away = "postgresql://u:p@0.0.0.0:1/none?sslmode=require"
     findings = found(outlast, away, code=1, OUTLAST_WAKEUP="nats://u:p@nats.invalid")
     assert level(findings, "messenger_tls") == "warning"
@@ -106,7 +106,9 @@ def test_what_strangers_could_read_on_the_way_is_found(outlast: Outlast) -> None
     assert level(findings, "secret_in_arguments") == "warning"
 
 
-def test_people_see_a_line_for_each_and_how_to_mend(outlast: Outlast, rows: Filled) -> None:
+def test_the_report_for_people_has_a_line_and_a_remedy_for_each_finding(
+    outlast: Outlast, rows: Filled
+) -> None:
     url, _ = rows
     said = outlast("doctor", "--url", url)
     assert said.code == 0, said.err
@@ -200,7 +202,7 @@ async def facts_of(store: Store) -> PostgresFacts:
 async def test_transactions_that_are_left_open_are_seen(
     sound_url: str, sound_server: PostgresServer
 ) -> None:
-    """How old is too old is the check's business; that their age is seen, this test's."""
+    """This test shows that their age is measured; unit tests show which age is too old."""
     store = open_store(sound_url)
     other = await asyncpg.connect(sound_url)
     try:

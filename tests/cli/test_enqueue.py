@@ -19,7 +19,7 @@ def test_a_call_is_enqueued_and_a_new_file_is_named(outlast: Outlast, folder: Pa
     assert document["args"] == {"to": "ada@example.org", "copies": 3}
 
 
-def test_it_goes_where_it_is_told(outlast: Outlast, store_url: str) -> None:
+def test_enqueue_uses_the_given_queue_priority_and_delay(outlast: Outlast, store_url: str) -> None:
     options = ["--delay", "60", "--queue", "slow", "--priority", "7", "--tenant", "acme"]
     said = outlast("enqueue", "shop:app", "nap", "1.5", *options, "--url", store_url, "--json")
     document = said.json()
@@ -83,7 +83,7 @@ def test_what_cannot_work_is_refused(
 
 
 @pytest.mark.parametrize("named", ["shop.py", "./shop", "deep/shop.py"])
-def test_the_path_of_a_file_is_told_the_name_of_its_module(
+def test_a_file_path_as_application_is_refused_with_the_module_name(
     outlast: Outlast, folder: Path, named: str
 ) -> None:
     module = named.removesuffix(".py").removeprefix("./").replace("/", ".")

@@ -35,7 +35,7 @@ def test_all_commands_are_there() -> None:
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_help_teaches(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_examples(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*path, "--help"]) == 0
     text = capsys.readouterr().out
     assert f"Usage: {' '.join(('outlast', *path))}" in text
@@ -91,7 +91,9 @@ def test_wrong_usage_is_two_lines(
         assert word in told.err
 
 
-def test_a_negative_argument_is_told_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_negative_argument_is_refused_with_a_hint_at_two_dashes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["enqueue", "shop:app", "adjust", "-5"]) == 2
     assert "a dash goes behind --" in capsys.readouterr().err
     assert main(["enqueue", "shop:app", "adjust", "--dleay", "5"]) == 2
@@ -107,7 +109,7 @@ def test_a_terminal_without_a_size_hides_nothing(
     assert "Run jobs until told to stop." in told
 
 
-def test_a_fault_of_ours_is_no_traceback_unless_asked_for(
+def test_an_internal_error_shows_a_traceback_only_on_request(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(url: object, work: object) -> None:

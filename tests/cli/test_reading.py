@@ -94,7 +94,7 @@ def test_jobs_are_filtered(
     assert {job["id"] for job in document["jobs"]} == {ids[name] for name in wanted}
 
 
-def test_a_word_that_is_no_state_is_told_what_is_one(outlast: Outlast, rows: Filled) -> None:
+def test_an_unknown_state_is_refused_with_the_known_ones(outlast: Outlast, rows: Filled) -> None:
     outlast("jobs", "--state", "failed", "--url", rows[0]).refused(2, "dead", "retrying", "silent")
 
 
@@ -112,7 +112,7 @@ async def test_jobs_show_what_they_were_called_with(outlast: Outlast, sqlite_url
     assert all(len(text) <= 80 for text in said.splitlines())
 
 
-async def test_a_name_that_drain_needs_is_whole_at_eighty_columns(
+async def test_worker_names_are_not_cut_at_eighty_columns(
     outlast: Outlast, sqlite_url: str
 ) -> None:
     store = open_store(sqlite_url)
@@ -258,7 +258,7 @@ def test_on_a_terminal_there_are_colours(rows: Filled, folder: Path) -> None:
     os.close(parent)
 
 
-def test_what_a_task_says_cannot_steer_the_terminal(outlast: Outlast, rows: Filled) -> None:
+def test_texts_of_tasks_cannot_send_terminal_control_codes(outlast: Outlast, rows: Filled) -> None:
     url, ids = rows
     said = outlast("job", ids["dead"], "--url", url)
     assert r"\x1b[31mred\x1b[0m" in said.out
@@ -276,7 +276,7 @@ def test_a_terminal_without_unicode_gets_ascii(new_interpreter: Outlast, rows: F
         assert said.out.isascii()
 
 
-def test_a_reader_that_goes_away_is_no_error(rows: Filled, folder: Path) -> None:
+def test_a_closed_output_pipe_is_no_error(rows: Filled, folder: Path) -> None:
     url, _ = rows
     command = f"{sys.executable} -m outlast.cli jobs --json --url {url} | head -n 1"
     done = subprocess.run(
@@ -326,7 +326,9 @@ def test_the_environment_names_the_store(outlast: Outlast, rows: Filled) -> None
     assert len(document["jobs"]) == len(ids)
 
 
-def test_a_job_that_has_snoozed_for_ever_fits_on_its_page(outlast: Outlast, tmp_path: Path) -> None:
+def test_a_job_with_very_many_snoozes_is_shown_on_one_page(
+    outlast: Outlast, tmp_path: Path
+) -> None:
     url = f"sqlite:///{tmp_path}/poller.db"
 
     async def poll() -> int:
@@ -351,7 +353,9 @@ def test_a_job_that_has_snoozed_for_ever_fits_on_its_page(outlast: Outlast, tmp_
     assert outlast("verify", "--url", url).code == 0
 
 
-def test_a_time_beyond_all_dates_breaks_no_document(outlast: Outlast, store_url: str) -> None:
+def test_a_time_outside_the_calendar_breaks_no_json_document(
+    outlast: Outlast, store_url: str
+) -> None:
     async def plant() -> int:
         store = open_store(store_url)
         await store.open()

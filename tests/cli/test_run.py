@@ -16,7 +16,7 @@ from outlast.cli import main
 from tests.cli.conftest import Outlast, Said, environment
 from tests.cli.test_worker import SECONDS, worker
 
-pytestmark = pytest.mark.timeout(300)  # many processes, each of which waits for its turn
+pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
 OUTLAST = f"{sys.executable} -m outlast.cli"
 HERE = {"OUTLAST_URL": "sqlite:///q.db"}
@@ -36,7 +36,7 @@ Here = Callable[..., Said]
 
 @pytest.fixture
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
-    """Return what runs ``outlast`` in this process, for what ends before it does anything."""
+    """Return what runs ``outlast`` in this process, for commands that end before they act."""
     monkeypatch.chdir(folder)
 
     def run(arguments: Sequence[str], **env: str) -> Said:
@@ -76,7 +76,7 @@ def test_wait_ends_as_the_command_has_ended(outlast: Outlast, folder: Path) -> N
 
 
 @pytest.mark.usefixtures("at_work")
-def test_a_command_saves_and_reports_and_asks_for_a_retry(outlast: Outlast, folder: Path) -> None:
+def test_a_command_saves_reports_and_asks_for_a_retry(outlast: Outlast, folder: Path) -> None:
     script = (
         f'[ "$OUTLAST_CHECKPOINT" = "5 %" ] && echo "$OUTLAST_TENANT $OUTLAST_JOB_ID" && exit 0;'
         f"{OUTLAST} report 0.05 'five of 100' --stage first || exit 9;"
@@ -217,7 +217,7 @@ def test_a_worker_needs_an_application_or_commands(here: Here) -> None:
 def test_a_worker_of_commands_imports_nothing_from_the_folder_that_it_starts_in(
     outlast: Outlast, folder: Path, module: str
 ) -> None:
-    """It may be one that others write to, such as /tmp."""
+    """It may be a folder that others can write to, such as /tmp."""
     outlast("run", "--", "true", **HERE)
     (folder / f"{module}.py").write_text("open('imported', 'w'); raise SystemExit(9)\n")
     as_installed = (sys.executable, "-P", "-m", "outlast.cli")

@@ -16,7 +16,7 @@ QUEUE_NAMES = names(
 )
 
 
-def test_the_figures_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> None:
+def test_stats_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> None:
     url, _ = filled
     document = outlast("stats", "--url", url, "--json").json()
     assert set(document) == names(

@@ -1,4 +1,4 @@
-"""Stores that cannot be used, and ``outlast migrate``, which makes and mends them."""
+"""Stores that cannot be used, and ``outlast migrate``, which makes and updates them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def session(bare_pg_url: str) -> AsyncIterator[Any]:
 
 
 @every_command
-def test_a_corrupt_file_is_said_to_be_one(
+def test_a_corrupt_file_is_reported_as_corrupt(
     outlast: Outlast, folder: Path, command: list[str]
 ) -> None:
     (folder / "bad.db").write_bytes(b"this is a text, and no database" * 300)
@@ -164,7 +164,7 @@ async def role(session: Any) -> AsyncIterator[str]:
     await session.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
-def test_a_role_is_let_in_by_migrate(outlast: Outlast, bare_pg_url: str, role: str) -> None:
+def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str, role: str) -> None:
     own = bare_pg_url.replace("postgres@", f"{role}@")
     outlast("migrate", "--url", bare_pg_url)
     outlast("jobs", "--url", own).refused(3, "lacks a privilege", "outlast migrate --grant")

@@ -1,4 +1,4 @@
-"""``outlast verify``: healthy stores, and one that somebody has tampered with."""
+"""``outlast verify``: healthy stores, and one with changed rows."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ async def abandoned(url: str) -> int:
         await store.close()
 
 
-def test_an_orphan_says_that_nobody_is_there_to_help(outlast: Outlast, store_url: str) -> None:
+def test_why_says_that_no_worker_can_reclaim_an_orphan(outlast: Outlast, store_url: str) -> None:
     number = asyncio.run(abandoned(store_url))
     said = outlast("why", number, "--url", store_url)
     assert f"job {number} is orphaned" in said.out

@@ -1,4 +1,4 @@
-"""``outlast worker`` as a process: what it says of itself, how it ends, what it refuses."""
+"""``outlast worker`` as a process: what it prints, how it ends, what it refuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli.conftest import Outlast, environment
 
-SECONDS = 40.0  # until a test says that something never happened
+SECONDS = 40.0  # until a test fails because something did not happen
 
 
 class Running:
@@ -80,7 +80,7 @@ def until_completed(outlast: Outlast, url: str, count: int) -> None:
         time.sleep(0.2)
 
 
-def test_it_says_where_it_works_runs_jobs_and_drains(outlast: Outlast, folder: Path) -> None:
+def test_a_worker_prints_its_store_runs_jobs_and_drains(outlast: Outlast, folder: Path) -> None:
     with worker(folder, "shop:app", "--queues", "default,slow", "--runners", "1") as running:
         log = running.until("shop:app is ready")
         assert f"database  {folder / 'shop.db'} (a new file)" in log
@@ -119,7 +119,7 @@ def count() -> None:
 """
 
 
-def test_what_it_has_loaded_is_not_looked_at_by_the_collector_again(
+def test_loaded_modules_are_frozen_for_the_garbage_collector(
     outlast: Outlast, folder: Path
 ) -> None:
     (folder / "shop.py").write_text((folder / "shop.py").read_text() + COUNTS)
@@ -134,7 +134,7 @@ def test_what_it_has_loaded_is_not_looked_at_by_the_collector_again(
     assert all(int(count) > 1_000 for count in kept)
 
 
-def test_it_says_which_tasks_its_tags_do_not_allow(outlast: Outlast, folder: Path) -> None:
+def test_a_worker_prints_the_tasks_that_its_tags_exclude(outlast: Outlast, folder: Path) -> None:
     shop = (folder / "shop.py").read_text()
     (folder / "shop.py").write_text(shop.replace("@app.task", "@app.task(requires=['gpu'])", 1))
     with worker(folder, "shop:app", "--tags", "eu,west", "--runners", "1") as running:
@@ -189,7 +189,7 @@ def dies() -> None:
     [(["--log-format", "json"], {}), ([], {"OUTLAST_LOG_FORMAT": "json"})],
     ids=["by flag", "by environment"],
 )
-def test_the_log_as_json_is_one_document_per_line_whatever_tasks_print(
+def test_the_json_log_has_one_document_per_line_also_when_tasks_print(
     outlast: Outlast, folder: Path, options: list[str], env: dict[str, str]
 ) -> None:
     (folder / "loud.py").write_text(LOUD)
@@ -216,7 +216,7 @@ def test_the_log_as_json_is_one_document_per_line_whatever_tasks_print(
     assert entries[-1]["event"] == "worker_stopped"
 
 
-def test_a_log_that_nobody_reads_holds_nothing_up(outlast: Outlast, folder: Path) -> None:
+def test_a_full_log_pipe_does_not_block_the_worker(outlast: Outlast, folder: Path) -> None:
     jobs = 1_500  # some 200 KB of log; a pipe takes 64
     (folder / "fill.py").write_text(
         "from shop import app, mail\n"

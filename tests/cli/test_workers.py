@@ -1,4 +1,4 @@
-"""``outlast workers``: who is there, who has gone; and whom ``drain`` means and refuses."""
+"""``outlast workers``: which are live, which are gone; which ``drain`` asks and refuses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _register(store: Store, name: str):
 
 
 async def some_are_gone(url: str) -> None:
-    """Two are there, the second asked to drain; of two that are gone one was lost."""
+    """Two live workers, the second asked to drain, and two gone ones, one of them lost."""
     await with_store(url, "calm", "leaver")
     await with_store(url, "tidy", gone=WorkerStatus.STOPPED)
     await with_store(url, "victim")
@@ -49,9 +49,7 @@ async def some_are_gone(url: str) -> None:
         await store.close()
 
 
-def test_first_those_that_are_there_then_those_that_have_gone(
-    outlast: Outlast, sqlite_url: str
-) -> None:
+def test_workers_lists_live_ones_before_gone_ones(outlast: Outlast, sqlite_url: str) -> None:
     asyncio.run(some_are_gone(sqlite_url))
     lines = outlast("workers", "--url", sqlite_url).out.splitlines()
     cells = [line.split()[:2] for line in lines]
@@ -66,7 +64,7 @@ def test_first_those_that_are_there_then_those_that_have_gone(
     assert all({"tags", "instance", "lacks", "stopped_at", "presence"} <= set(row) for row in rows)
 
 
-def test_who_has_gone_longer_than_a_day_ago_is_shown_with_all(
+def test_workers_gone_for_more_than_a_day_are_shown_with_all(
     outlast: Outlast, sqlite_url: str
 ) -> None:
     asyncio.run(with_store(sqlite_url, "here", "old", gone=WorkerStatus.STOPPED))
@@ -84,7 +82,7 @@ def asked(outlast: Outlast, url: str) -> list[int]:
     return [row["id"] for row in rows if row["drain_requested"]]
 
 
-def test_a_name_or_an_id_is_asked_and_twice_is_as_once(outlast: Outlast, store_url: str) -> None:
+def test_drain_takes_a_name_or_an_id_and_may_be_repeated(outlast: Outlast, store_url: str) -> None:
     web, _, _ = asyncio.run(with_store(store_url, "web", "mail", "other"))
     for _ in range(2):
         said = outlast("workers", "drain", "web", "2", "--url", store_url)
@@ -95,14 +93,14 @@ def test_a_name_or_an_id_is_asked_and_twice_is_as_once(outlast: Outlast, store_u
     assert (said.code, asked(outlast, store_url)) == (0, [1, 2, 3])
 
 
-def test_of_several_with_one_name_none_is_asked(outlast: Outlast, sqlite_url: str) -> None:
+def test_drain_by_a_name_of_several_workers_is_refused(outlast: Outlast, sqlite_url: str) -> None:
     asyncio.run(with_store(sqlite_url, "web", "web", "web", gone=WorkerStatus.STOPPED))
     said = outlast("workers", "drain", "web", "--url", sqlite_url)
     said.refused(1, "2 workers are called web", "1 (host h, pid 7), 2 (host h, pid 7)")
     assert asked(outlast, sqlite_url) == []
 
 
-def test_who_is_gone_or_unknown_is_refused_and_nobody_is_asked(
+def test_draining_a_gone_or_unknown_worker_is_refused_and_asks_none(
     outlast: Outlast, sqlite_url: str
 ) -> None:
     asyncio.run(with_store(sqlite_url, "web", "old", gone=WorkerStatus.STOPPED))
@@ -112,11 +110,13 @@ def test_who_is_gone_or_unknown_is_refused_and_nobody_is_asked(
 
 
 @pytest.mark.parametrize("arguments", [(), ("web", "--all")])
-def test_somebody_must_be_meant(outlast: Outlast, arguments: tuple[str, ...]) -> None:
+def test_drain_without_a_name_or_all_is_refused(
+    outlast: Outlast, arguments: tuple[str, ...]
+) -> None:
     outlast("workers", "drain", *arguments).refused(2, "name the workers to drain, or give --all")
 
 
-def test_to_ask_all_of_none_is_told(outlast: Outlast, sqlite_url: str) -> None:
+def test_drain_all_says_when_there_are_no_workers(outlast: Outlast, sqlite_url: str) -> None:
     asyncio.run(with_store(sqlite_url, "old", gone=WorkerStatus.STOPPED))
     said = outlast("workers", "drain", "--all", "--url", sqlite_url)
     assert (said.code, said.out) == (0, "no worker is alive: none was asked\n")
@@ -126,7 +126,7 @@ def test_options_of_the_list_do_not_go_with_it(outlast: Outlast) -> None:
     outlast("workers", "--all", "drain", "web").refused(2, "do not go with drain")
 
 
-def test_a_worker_that_fails_says_at_what(outlast: Outlast, store_url: str) -> None:
+def test_a_failing_worker_shows_the_duty_that_fails(outlast: Outlast, store_url: str) -> None:
     async def failing() -> None:
         store = open_store(store_url)
         await store.open()

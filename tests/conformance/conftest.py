@@ -25,7 +25,7 @@ async def store(store_url: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def other_store(store_url: str, store: Store) -> AsyncIterator[Store]:
-    """The same store through connections of another's own."""
+    """The same store through other connections."""
     other = open_store(store_url)
     await other.open()
     yield other
@@ -50,7 +50,7 @@ async def bare_session(bare_pg_url: str) -> AsyncIterator[Any]:
 
 @pytest.fixture
 async def watcher(pg_url: str, store: Store) -> AsyncIterator[Any]:
-    """A session that looks at the others."""
+    """A session that watches the other sessions."""
     connection = await asyncpg.connect(pg_url)
     yield connection
     await connection.close()

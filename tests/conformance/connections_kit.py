@@ -1,4 +1,4 @@
-"""Connections as people have them: one class for each kind, all with the same few verbs.
+"""Connections as users have them: one class for each kind, all with the same few verbs.
 
 The verbs of a plain library run in one thread of its own, those of an asynchronous one on the
 loop; ``connection`` is what is handed to Outlast.
@@ -35,7 +35,7 @@ _aliases = itertools.count(1)
 
 
 class Caller:
-    """One connection, its transaction in the hands of a test."""
+    """One connection, whose transaction a test controls."""
 
     connection: Any
 

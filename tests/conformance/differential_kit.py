@@ -14,7 +14,7 @@ POLICY = Policy(retries=1, max_losses=2, backoff_first=1_000.0, backoff_max=1_00
 
 @dataclass
 class ModelJob:
-    """A job as it should be. ``place`` orders the line; None: not in it."""
+    """A job as the model expects it. ``place`` orders the line; None: not in it."""
 
     priority: int
     key: str | None
@@ -82,7 +82,7 @@ class Side:
     workers: list[WorkerRef] = field(default_factory=list)
 
     async def shown(self) -> dict[int, tuple[object, ...]]:
-        """What the inspector shows, in the names of the history."""
+        """Return what the inspector shows, in the names of the history."""
         rows = await self.store.inspector.jobs(JobFilter(limit=1_000))
         return {
             self.jobs.index(row.id): (
@@ -104,7 +104,7 @@ class Side:
         return None if token is None else self.tokens.index(token)
 
     def token(self, name: int | None) -> int | None:
-        """What this store calls an attempt."""
+        """Return this store's token of an attempt."""
         return None if name is None else self.tokens[name]
 
     async def closed(self) -> list[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""Rows as nobody's program writes them: raw SQL on either store, and all verbs after it."""
+"""Rows that Outlast itself never writes: raw SQL on either store, and all verbs after it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TEXTS = [
     '{"fraction":1e308,"stage":5}',
     "/dev/zero",
 ]
-# as SQLite writes them: any type in any column
+# as SQLite accepts them: any type in any column
 TYPES = [
     "x'ff00'",
     "CAST(x'ff22' AS TEXT)",
@@ -58,7 +58,7 @@ VALUES["sqlite"] = [*NUMBERS, *TYPES, *(f"'{one}'" for one in TEXTS)]
 
 
 class Raw:
-    """A connection of any program's own."""
+    """A connection of another program."""
 
     def __init__(self, url: str, connection: Any) -> None:
         self.values = VALUES["sqlite" if url.startswith("sqlite") else "postgres"]
@@ -91,7 +91,7 @@ async def raw(url: str) -> AsyncIterator[Raw]:
 
 
 async def victims(store: Store, count: int) -> list[list[int]]:
-    """Return jobs by their ids whose rows are to be spoilt: of each kind, ``count``."""
+    """Return jobs by their ids whose rows will be damaged: ``count`` of each kind."""
     lost, here = await Hands.on(store, "lost"), await Hands.on(store, "victim")
     orphans = await enqueued(store, *[job()] * count)
     assert len(await lost.claim(count)) == count
@@ -115,7 +115,7 @@ def _crash(message: str) -> Crash:
 
 
 async def works_on(store: Store) -> None:
-    """Do what workers do, for jobs that are sound: nothing of it may fail."""
+    """Do what workers do, for undamaged jobs: nothing of it may fail."""
     gone = await Hands.on(store, "gone")
     (orphan,) = await enqueued(store, job(queue="of-the-gone"))
     (taken,) = await gone.claim(1, queues=["of-the-gone"])

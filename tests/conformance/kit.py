@@ -78,7 +78,7 @@ def lost_worker(orphan: Orphan) -> Transition:
 
 
 async def reap(store: Store, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
-    """Reap, again for as long as another session holds the row."""
+    """Reap; repeat while another session holds the row."""
     async with asyncio.timeout(10.0):
         while True:
             with contextlib.suppress(StoreUnavailable):
@@ -87,7 +87,7 @@ async def reap(store: Store, gone: WorkerSeen, cause: DeathCause = DeathCause.SI
 
 
 class Hands:
-    """A worker in the hands of a test."""
+    """A worker whose calls a test makes."""
 
     def __init__(self, store: Store, me: WorkerRef) -> None:
         self.store = store
@@ -123,7 +123,7 @@ class Hands:
         return next(look for look in looks if look.worker_id == self.me.worker_id)
 
     async def vanish(self) -> None:
-        """Be found gone."""
+        """Be found gone by a reaper."""
         assert await reap(self.store, await self.seen())
 
 
@@ -134,7 +134,7 @@ async def enqueued(store: Store, *jobs: NewJob) -> list[int]:
 
 
 async def eventually(look: Callable[[], Awaitable[Any]], seconds: float = 5.0) -> Any:
-    """Return the first true answer; time passes only because the store's own clock must."""
+    """Return the first true answer; it waits only for the store's own clock."""
     async with asyncio.timeout(seconds):
         while not (found := await look()):
             await asyncio.sleep(0.01)

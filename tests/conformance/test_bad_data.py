@@ -29,7 +29,7 @@ async def refused(call: Awaitable[object]) -> bool:
 
 
 @nasty
-async def test_arguments_are_stored_as_they_are_or_not_at_all(
+async def test_arguments_are_stored_unchanged_or_refused(
     store: Store, hands: Hands, text: str
 ) -> None:
     if await refused(store.enqueue([job(), job(args=text), job()])):
@@ -39,7 +39,7 @@ async def test_arguments_are_stored_as_they_are_or_not_at_all(
 
 
 @nasty
-async def test_a_result_is_stored_as_it_is_or_the_batch_stays_untouched(
+async def test_a_result_is_stored_unchanged_or_its_batch_is_refused(
     store: Store, hands: Hands, text: str
 ) -> None:
     ids = await enqueued(store, job(), job(), job())
@@ -71,7 +71,7 @@ async def test_a_crash_report_never_stops_its_batch(store: Store, hands: Hands, 
 
 
 @nasty
-async def test_a_checkpoint_and_progress_are_kept_as_they_are_or_refused(
+async def test_checkpoints_and_progress_are_stored_unchanged_or_refused(
     store: Store, hands: Hands, text: str
 ) -> None:
     (job_id,) = await enqueued(store)
@@ -104,7 +104,7 @@ async def test_escaped_nuls_in_json_are_ordinary_text(store: Store, hands: Hands
     assert row.result == '"\\u0000"'
 
 
-async def test_a_store_works_on_after_it_has_refused(store: Store) -> None:
+async def test_a_store_works_after_a_refusal(store: Store) -> None:
     with pytest.raises(BadData):
         await store.enqueue([job(priority=999)])
     assert len(await enqueued(store)) == 1

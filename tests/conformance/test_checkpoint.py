@@ -46,7 +46,7 @@ async def test_an_older_save_that_comes_later_does_not_go_back(store: Store, han
     assert await store.inspector.refusals() == []
 
 
-async def test_numbers_begin_again_with_each_attempt(store: Store, hands: Hands) -> None:
+async def test_save_numbers_start_again_with_each_attempt(store: Store, hands: Hands) -> None:
     await enqueued(store)
     claimed = await hands.claim_one()
     await store.checkpoint([save(claimed, 9, "9")])
@@ -99,7 +99,7 @@ async def lost_once_then_saved(store: Store, hands: Hands, policy: Policy) -> Cl
     return claimed
 
 
-async def test_a_save_forgives_though_its_worker_never_heard_the_answer(
+async def test_a_save_whose_answer_was_lost_still_forgives_losses(
     store: Store, hands: Hands
 ) -> None:
     claimed = await lost_once_then_saved(store, hands, Policy())
@@ -117,7 +117,7 @@ async def test_an_end_without_a_loss_leaves_what_a_save_has_forgiven(
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_a_budget_that_was_forgiven_unheard_ends_no_job(
+async def test_losses_forgiven_by_an_unanswered_save_do_not_end_the_job(
     store: Store, hands: Hands, cancelled: bool
 ) -> None:
     claimed = await lost_once_then_saved(store, hands, Policy(max_losses=1))
@@ -135,7 +135,7 @@ async def test_a_budget_that_was_forgiven_unheard_ends_no_job(
         assert (await row_of(store, claimed.job_id)).state is State.DEAD
 
 
-async def test_progress_is_shown_kept_with_the_attempt_and_begins_anew(
+async def test_progress_is_shown_kept_with_its_attempt_and_reset_for_the_next(
     store: Store, hands: Hands
 ) -> None:
     (job_id,) = await enqueued(store)
@@ -149,7 +149,7 @@ async def test_progress_is_shown_kept_with_the_attempt_and_begins_anew(
     assert (await store.inspector.attempts(job_id))[0].progress == told
 
 
-async def test_evidence_tells_the_age_of_the_checkpoint(store: Store, hands: Hands) -> None:
+async def test_evidence_has_the_age_of_the_checkpoint(store: Store, hands: Hands) -> None:
     await enqueued(store, job(), job())
     saved, unsaved = await hands.claim()
     await store.checkpoint([save(saved, 1, "1")])
@@ -161,6 +161,6 @@ async def test_evidence_tells_the_age_of_the_checkpoint(store: Store, hands: Han
     assert without.checkpoint_age is None
 
 
-async def test_empty_batches_are_fine(store: Store) -> None:
+async def test_empty_batches_are_accepted(store: Store) -> None:
     assert await store.checkpoint([]) == []
     assert await store.progress([]) == []

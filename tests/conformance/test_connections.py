@@ -200,7 +200,7 @@ async def test_a_job_exists_once_the_caller_has_committed(shop: Shop, caller: Ca
 
 
 @every_kind
-async def test_a_job_is_gone_with_the_callers_rollback(shop: Shop, caller: Caller):
+async def test_the_callers_rollback_also_removes_the_job(shop: Shop, caller: Caller):
     await write(caller)
     await caller.enqueue(shop.mail, "a")
     await caller.call(caller.rollback)
@@ -208,7 +208,7 @@ async def test_a_job_is_gone_with_the_callers_rollback(shop: Shop, caller: Calle
 
 
 @every_kind
-async def test_a_job_goes_back_to_a_savepoint_with_everything_else(shop: Shop, caller: Caller):
+async def test_a_rollback_to_a_savepoint_also_removes_the_job(shop: Shop, caller: Caller):
     await write(caller)
     await caller.enqueue(shop.mail, "a")
     await caller.call(caller.execute, "SAVEPOINT here")
@@ -220,7 +220,7 @@ async def test_a_job_goes_back_to_a_savepoint_with_everything_else(shop: Shop, c
 
 
 @every_kind
-async def test_a_key_that_is_taken_names_its_job(shop: Shop, caller: Caller):
+async def test_a_taken_key_returns_its_job(shop: Shop, caller: Caller):
     first = await shop.mail.using(key="k").enqueue("a")
     await write(caller)
     again = await caller.enqueue(shop.mail.using(key="k", delay=60), "b")
@@ -249,7 +249,7 @@ async def test_a_key_of_another_task_is_an_error_and_the_transaction_goes_on(
 
 
 @every_kind
-async def test_jobs_of_every_shape_go_in_as_one_batch(shop: Shop, caller: Caller):
+async def test_jobs_with_mixed_options_are_stored_as_one_batch(shop: Shop, caller: Caller):
     """A driver that guesses a list's type by its values must not stumble over mixed ones."""
     timed = shop.app.task(name="timed", timeout=60)(lambda to: None)
     exact = shop.app.task(name="exact", timeout=1.5)(lambda to: None)
@@ -448,14 +448,14 @@ async def test_a_scoped_session_is_the_one_of_this_thread(pg_url: str):
     await app.close()
 
 
-async def test_a_driver_of_sqlalchemy_that_is_not_known_names_those_that_are(sqlite_url: str):
+async def test_an_unknown_sqlalchemy_driver_is_refused_with_the_known_ones(sqlite_url: str):
     engine = sqlalchemy.create_mock_engine("mysql+pymysql://", lambda *_: None)
     odd = sqlalchemy.orm.Session(engine)  # type: ignore[arg-type]
     with pytest.raises(ConnectionMismatch, match=r"mysql\+pymysql.*postgresql\+psycopg"):
         await an_app(sqlite_url).tasks["mail"].using(connection=odd).enqueue("a")
 
 
-async def test_a_session_without_an_engine_is_told_what_to_hand_in(sqlite_url: str):
+async def test_a_session_without_an_engine_is_refused_with_a_hint(sqlite_url: str):
     app = an_app(sqlite_url)
     with pytest.raises(ConnectionMismatch, match="bind_arguments"):
         await app.tasks["mail"].using(connection=sqlalchemy.orm.Session()).enqueue("a")
@@ -481,7 +481,7 @@ async def test_the_write_lock_is_taken_before_anything_is_read(sqlite_url: str):
     await app.close()
 
 
-async def test_a_transaction_that_read_too_early_is_told_how_to_begin(sqlite_url: str):
+async def test_a_transaction_that_read_first_is_refused_with_a_hint(sqlite_url: str):
     app = an_app(sqlite_url)
     await app.tasks["mail"].enqueue("first")
     path = sqlite_url.removeprefix("sqlite:///")

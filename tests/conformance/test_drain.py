@@ -11,7 +11,7 @@ async def asked_rows(store: Store) -> set[int]:
     return {row.id for row in await store.inspector.workers() if row.drain_requested}
 
 
-async def test_only_the_worker_that_was_asked_hears_it_and_at_each_beat(store: Store) -> None:
+async def test_only_the_asked_worker_sees_the_drain_request_at_each_beat(store: Store) -> None:
     one, other = await Hands.on(store, "w1"), await Hands.on(store, "w2")
     assert not (await store.heartbeat(one.me)).drain
     assert await store.request_drain([one.me.worker_id]) == {one.me.worker_id}
@@ -22,7 +22,7 @@ async def test_only_the_worker_that_was_asked_hears_it_and_at_each_beat(store: S
     assert not (await store.heartbeat(other.me)).drain
 
 
-async def test_asking_again_is_the_same_also_while_it_drains(store: Store, hands: Hands) -> None:
+async def test_asking_again_to_drain_changes_nothing(store: Store, hands: Hands) -> None:
     me = hands.me.worker_id
     assert await store.request_drain([me, me]) == {me}
     assert await store.set_status(hands.me, WorkerStatus.DRAINING)
@@ -30,14 +30,14 @@ async def test_asking_again_is_the_same_also_while_it_drains(store: Store, hands
     assert (await store.heartbeat(hands.me)).drain
 
 
-async def test_a_reconnect_does_not_forget_it(store: Store, hands: Hands) -> None:
+async def test_a_reconnect_keeps_the_drain_request(store: Store, hands: Hands) -> None:
     await store.request_drain([hands.me.worker_id])
     again = await store.reconnect(hands.me, 0)
     assert again is not None
     assert (await store.heartbeat(again)).drain
 
 
-async def test_who_is_gone_or_unknown_cannot_be_asked(store: Store) -> None:
+async def test_gone_or_unknown_workers_cannot_be_asked_to_drain(store: Store) -> None:
     stopped, lost = await Hands.on(store, "w1"), await Hands.on(store, "w2")
     live = await Hands.on(store, "w3")
     await store.set_status(stopped.me, WorkerStatus.STOPPED)

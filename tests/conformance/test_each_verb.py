@@ -21,7 +21,7 @@ END_ALL = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
              WHERE datname = current_database() AND pid <> pg_backend_pid()"""
 
 
-def test_all_verbs_are_here() -> None:
+def test_the_kit_covers_every_verb() -> None:
     once = {"open", "close", "drop_connections", "migrate", "migrations", "grant"}
     here = {name.partition(" ")[0] for name in ALL}
     assert public(Store) - once - here == set()
@@ -33,7 +33,7 @@ def public(protocol: type) -> set[str]:
 
 
 @pytest.mark.parametrize("verb", ALL)
-async def test_a_call_after_its_session_was_ended_says_so_and_the_next_one_is_done(
+async def test_a_call_on_an_ended_session_is_unavailable_and_the_next_succeeds(
     verb: str, pg_url: str, session: Any
 ) -> None:
     store = PostgresStore(pg_url)
@@ -54,7 +54,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("verb", ALL)
-async def test_a_busy_file_is_read_and_refuses_to_be_written(verb: str, path: Path) -> None:
+async def test_a_busy_file_can_be_read_and_refuses_writes(verb: str, path: Path) -> None:
     store = SqliteStore(f"sqlite:///{path}", busy_timeout=0.1)
     await store.open()
     hands, held = await holding(store)
@@ -73,7 +73,7 @@ async def test_a_busy_file_is_read_and_refuses_to_be_written(verb: str, path: Pa
 
 
 @pytest.mark.parametrize("verb", WRITES)
-async def test_a_long_read_of_another_program_holds_up_nothing(verb: str, path: Path) -> None:
+async def test_a_long_read_of_another_program_blocks_no_verb(verb: str, path: Path) -> None:
     store = SqliteStore(f"sqlite:///{path}", busy_timeout=0.1)
     await store.open()
     hands, held = await holding(store)
@@ -88,7 +88,7 @@ async def test_a_long_read_of_another_program_holds_up_nothing(verb: str, path: 
 
 
 @pytest.mark.parametrize("verb", ALL)
-async def test_no_verb_goes_to_a_file_that_was_replaced(verb: str, path: Path) -> None:
+async def test_no_verb_uses_a_file_that_was_replaced(verb: str, path: Path) -> None:
     store, other = SqliteStore(f"sqlite:///{path}"), SqliteStore(f"sqlite:///{path}.new")
     await store.open()
     await other.open()

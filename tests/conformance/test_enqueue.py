@@ -14,14 +14,14 @@ from outlast.store.values import NewJob
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 
 
-async def test_jobs_come_out_in_the_order_in_which_they_went_in(store: Store, hands: Hands) -> None:
+async def test_jobs_are_claimed_in_the_order_of_enqueue(store: Store, hands: Hands) -> None:
     ids = await enqueued(store, *[job(args=f'{{"n":{n}}}') for n in range(20)])
     claimed = await hands.claim()
     assert [one.job_id for one in claimed] == ids
     assert [one.args for one in claimed] == [f'{{"n":{n}}}' for n in range(20)]
 
 
-async def test_a_new_job_has_every_field_that_was_asked_for(store: Store) -> None:
+async def test_a_new_job_has_every_given_field(store: Store) -> None:
     policy = Policy(retries=7, timeout=12.5, stall_timeout=3.0)
     (job_id,) = await enqueued(
         store,
@@ -104,7 +104,7 @@ async def test_nothing_is_stored_for_an_empty_batch(store: Store) -> None:
     assert await store.enqueue([]) == []
 
 
-async def test_jobs_that_differ_in_one_respect_each_keep_their_own(store: Store) -> None:
+async def test_jobs_of_a_batch_keep_their_own_differing_fields(store: Store) -> None:
     policy = Policy(retries=9, timeout=5.0)
     several = [
         job(args='{"n":1}'),
@@ -117,7 +117,7 @@ async def test_jobs_that_differ_in_one_respect_each_keep_their_own(store: Store)
         job(run_at=4_000_000_000.0),
         job(args='{"n":2}'),
     ]
-    for one in several[1:]:  # each beside a common one, and all together
+    for one in several[1:]:  # each beside a plain one, and all together
         ids = await enqueued(store, several[0], one)
         await _are_as_asked(store, ids, [several[0], one])
     await _are_as_asked(store, await enqueued(store, *several), several)
@@ -135,9 +135,7 @@ async def _are_as_asked(store: Store, ids: list[int], jobs: list[NewJob]) -> Non
 
 
 @pytest.mark.parametrize("args", [["\x1f", "a\x1fb"], ["a\x1fb"], [""], ["", ""], ["x", "", "y"]])
-async def test_arguments_are_stored_as_they_are_whatever_their_text(
-    store: Store, args: list[str]
-) -> None:
+async def test_arguments_with_any_text_are_stored_unchanged(store: Store, args: list[str]) -> None:
     ids = await enqueued(store, *[job(args=text) for text in args])
     rows = [await store.inspector.job(job_id) for job_id in ids]
     assert [row.args for row in rows if row] == args
@@ -145,7 +143,7 @@ async def test_arguments_are_stored_as_they_are_whatever_their_text(
 
 
 @pytest.mark.parametrize("fields", [{}, {"delay": 1_000.0}, {"run_at": 1_000_000.0}], ids=str)
-async def test_one_job_with_a_key_has_every_field_that_was_asked_for(
+async def test_a_new_job_with_a_key_has_every_given_field(
     store: Store, fields: dict[str, float]
 ) -> None:
     policy = Policy(retries=7, timeout=12.5)
@@ -181,7 +179,7 @@ async def test_a_running_job_keeps_its_key_from_other_tasks_until_it_ends(
     assert other.created
 
 
-async def test_of_a_batch_with_a_key_of_another_task_nothing_is_stored(store: Store) -> None:
+async def test_a_batch_with_a_key_of_another_task_stores_nothing(store: Store) -> None:
     await store.enqueue([job(key="k")])
     with pytest.raises(KeyInUse):
         await store.enqueue([job(), job(key="free"), job(task="app.other", key="k"), job()])
@@ -195,7 +193,7 @@ async def test_two_tasks_cannot_share_a_key_within_one_batch(store: Store) -> No
     assert await store.inspector.jobs(JobFilter()) == []
 
 
-async def test_an_alias_is_a_name_of_the_same_task(store: Store) -> None:
+async def test_a_key_of_an_alias_is_of_the_same_task(store: Store) -> None:
     (first,) = await store.enqueue([job(task="app.old", key="k")])
     renamed = job(task="app.new", aliases=("app.older", "app.old"), key="k")
     (again,) = await store.enqueue([renamed])
@@ -203,7 +201,7 @@ async def test_an_alias_is_a_name_of_the_same_task(store: Store) -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_that_the_arguments_differ_is_told(store: Store, more: int) -> None:
+async def test_differing_arguments_under_a_key_are_reported(store: Store, more: int) -> None:
     args = '{"to":"ann \u00e9 \\u0000"}'
     (first,) = await store.enqueue([job(key="k", args=args)])
     others = [job() for _ in range(more)]
@@ -215,7 +213,7 @@ async def test_that_the_arguments_differ_is_told(store: Store, more: int) -> Non
 
 
 async def test_racing_tasks_share_no_key(store: Store, other_store: Store) -> None:
-    """Each round one task gets the key, and the other is told, however they meet."""
+    """In each round one task gets the key, and the other gets an error, in any interleaving."""
     for n in range(20):
         answers = await asyncio.gather(
             store.enqueue([job(key=f"k{n}"), job()]),

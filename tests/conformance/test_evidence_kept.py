@@ -1,4 +1,4 @@
-"""What is kept of a job that runs again and again without being charged, on both stores."""
+"""Which attempts are kept of a job that runs again and again uncharged, on both stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def kept(store: Store, job_id: int) -> list[AttemptRow]:
     return await store.inspector.attempts(job_id)
 
 
-async def test_of_a_job_that_snoozes_for_ever_the_first_and_last_attempts_are_kept(
+async def test_a_job_that_snoozes_for_ever_keeps_its_first_and_last_attempts(
     store: Store, hands: Hands
 ) -> None:
     (job_id,) = await enqueued(store)
@@ -56,7 +56,7 @@ async def test_nothing_is_dropped_below_the_bound(store: Store, hands: Hands) ->
     assert {row.dropped for row in rows} == {0}
 
 
-async def test_what_was_charged_is_never_dropped(store: Store, hands: Hands) -> None:
+async def test_charged_attempts_are_never_dropped(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store, job(policy=Policy(retries=100, backoff_first=0.0)))
     await snooze(hands, ATTEMPTS_KEPT_FIRST + 2)
     await hands.hand_in(crashed(await hands.claim_one(), CrashKind.ERROR, delay=0.0))
@@ -94,9 +94,7 @@ async def test_many_jobs_that_end_in_one_batch_are_counted_each_for_itself(
     assert (await verify(store.inspector)).findings == []
 
 
-async def test_an_end_that_is_handed_in_again_drops_nothing_more(
-    store: Store, hands: Hands
-) -> None:
+async def test_a_repeated_end_drops_no_further_attempts(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store)
     await snooze(hands, KEPT + 4)
     end = ended(await hands.claim_one(), OutcomeKind.SNOOZED, delay=0.0)

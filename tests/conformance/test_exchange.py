@@ -91,7 +91,7 @@ async def test_priority_counts_across_the_tasks_of_a_queue(store: Store, hands: 
     assert [one.job_id for one in await hands.claim(2, tasks=["a", "b"])] == [second]
 
 
-async def test_one_task_may_hold_most_of_what_is_next(store: Store, hands: Hands) -> None:
+async def test_one_task_may_have_most_of_the_next_jobs(store: Store, hands: Hands) -> None:
     jobs = [job(task=task) for _ in range(5) for task in "abc"]
     jobs += [job(task="d", priority=1 + n % 2) for n in range(60)]
     ids = await enqueued(store, *jobs)
@@ -115,7 +115,7 @@ async def test_long_payloads_come_whole_among_short_ones(store: Store, hands: Ha
     assert [row and row.result for row in rows] == texts
 
 
-async def test_only_the_tasks_and_queues_of_the_room_are_taken(store: Store, hands: Hands) -> None:
+async def test_a_request_takes_only_its_tasks_and_queues(store: Store, hands: Hands) -> None:
     mine, _, _ = await enqueued(
         store, job(queue="q1"), job(queue="q2"), job(queue="q1", task="unknown")
     )
@@ -128,13 +128,13 @@ async def test_no_queues_named_means_all_queues(store: Store, hands: Hands) -> N
     assert sorted(one.job_id for one in await hands.claim()) == ids
 
 
-async def test_jobs_that_nobody_knows_are_stepped_over(store: Store, hands: Hands) -> None:
+async def test_jobs_of_unknown_tasks_are_skipped(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(task="unknown", priority=9) for _ in range(50)])
     (known,) = await enqueued(store, job())
     assert [one.job_id for one in await hands.claim(1)] == [known]
 
 
-async def test_several_rooms_are_filled_each_to_its_limit(store: Store, hands: Hands) -> None:
+async def test_several_requests_are_each_filled_to_their_limit(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(task="a") for _ in range(5)], *[job(task="b") for _ in range(5)])
     rooms = [
         ClaimRequest(tasks=["a"], limit=2),
@@ -289,7 +289,9 @@ async def test_an_unknown_worker_takes_nothing(store: Store, hands: Hands) -> No
     assert exchanged.claimed == []
 
 
-async def test_next_due_looks_only_at_the_queues_of_the_rooms(store: Store, hands: Hands) -> None:
+async def test_next_due_looks_only_at_the_queues_of_the_requests(
+    store: Store, hands: Hands
+) -> None:
     await enqueued(store, job(queue="far", delay=500.0), job(queue="near", delay=50.0))
     far = (await hands.exchange(limit=1, queues=["far"])).next_due
     everywhere = (await hands.exchange(limit=1)).next_due
@@ -315,7 +317,7 @@ def large(kilobytes: int, **fields: Any) -> NewJob:
     return job(args=f'{{"data":"{"x" * (1_000 * kilobytes - 11)}"}}', **fields)
 
 
-async def test_a_reply_brings_no_more_bytes_than_asked_for_and_says_that_there_is_more(
+async def test_a_reply_is_bounded_in_bytes_and_says_that_there_is_more(
     hands: Hands,
 ) -> None:
     ids = await enqueued(hands.store, *[large(10)] * 7)
@@ -328,7 +330,7 @@ async def test_a_reply_brings_no_more_bytes_than_asked_for_and_says_that_there_i
     assert ([each.job_id for each in last.claimed], last.cut) == (ids[6:], False)
 
 
-async def test_the_first_job_comes_whatever_its_size(hands: Hands) -> None:
+async def test_the_first_job_is_claimed_at_any_size(hands: Hands) -> None:
     ids = await enqueued(hands.store, *[large(100)] * 2)
     for job_id in ids:
         reply = await hands.exchange(limit=100, bytes_max=1)

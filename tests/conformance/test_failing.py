@@ -28,7 +28,9 @@ async def test_a_failing_duty_is_on_the_row_until_it_recovers(hands: Hands) -> N
     assert (row.failing, row.failing_since) == (None, None)
 
 
-async def test_it_is_said_of_one_worker_and_is_no_beat(hands: Hands, store: Store) -> None:
+async def test_reporting_a_failure_changes_one_row_and_is_no_beat(
+    hands: Hands, store: Store
+) -> None:
     other = await Hands.on(store, "w2")
     before = await row_of(hands)
     await store.tell_failing(hands.me, REFUSED)
@@ -37,20 +39,20 @@ async def test_it_is_said_of_one_worker_and_is_no_beat(hands: Hands, store: Stor
     assert (await row_of(other)).failing is None
 
 
-async def test_a_row_that_has_ended_keeps_what_was_said_last(hands: Hands, store: Store) -> None:
+async def test_an_ended_row_keeps_its_last_failure(hands: Hands, store: Store) -> None:
     await store.tell_failing(hands.me, REFUSED)
     await store.set_status(hands.me, WorkerStatus.STOPPED)
     await store.tell_failing(hands.me, None)
     assert (await row_of(hands)).failing == "exchange: NotPermitted: no"
 
 
-async def test_how_long_a_worker_is_unheard_is_told_by_the_store(hands: Hands) -> None:
+async def test_the_store_measures_how_long_a_worker_is_silent(hands: Hands) -> None:
     unheard = (await row_of(hands)).unheard
     assert unheard is not None
     assert 0.0 <= unheard < 60.0
 
 
-async def test_who_runs_what_and_waits_for_which_job_is_read(hands: Hands, store: Store) -> None:
+async def test_running_jobs_and_what_they_wait_for_are_read(hands: Hands, store: Store) -> None:
     await enqueued(store, job(), job(), job())
     first, second = await hands.claim(2)
     assert await store.inspector.held() == [

@@ -107,7 +107,7 @@ async def test_the_record_of_refusals_is_bounded(store: Store) -> None:
 
 
 @each_end
-async def test_the_same_end_handed_in_twice_is_already(
+async def test_the_same_end_twice_is_answered_already(
     store: Store, hands: Hands, end: Callable[[Claimed], Transition]
 ) -> None:
     await enqueued(store)
@@ -119,7 +119,9 @@ async def test_the_same_end_handed_in_twice_is_already(
     assert await store.inspector.refusals() == []
 
 
-async def test_an_end_stays_already_when_the_job_has_gone_on(store: Store, hands: Hands) -> None:
+async def test_a_repeated_end_is_already_also_after_a_later_attempt(
+    store: Store, hands: Hands
+) -> None:
     await enqueued(store)
     transition = ended(await hands.claim_one(), OutcomeKind.RELEASED)
     await hands.hand_in(transition)
@@ -135,7 +137,7 @@ async def test_another_end_of_a_closed_attempt_is_refused(store: Store, hands: H
     assert (await row_of(store, claimed.job_id)).state is State.CANCELLED
 
 
-async def test_a_completion_that_was_not_seen_to_commit_is_already(
+async def test_a_completion_whose_commit_was_not_seen_is_answered_already(
     store: Store, hands: Hands
 ) -> None:
     await enqueued(store)
@@ -146,7 +148,7 @@ async def test_a_completion_that_was_not_seen_to_commit_is_already(
     assert await hands.hand_in(crashed(claimed)) == [Answer.REFUSED]
 
 
-async def test_a_token_of_another_job_opens_nothing(store: Store, hands: Hands) -> None:
+async def test_a_token_of_another_job_is_refused(store: Store, hands: Hands) -> None:
     await enqueued(store, job(), job())
     one, two = await hands.claim()
     swapped = ended(msgspec.structs.replace(one, token=two.token))
@@ -163,7 +165,7 @@ async def test_an_end_counts_though_its_worker_was_reaped(store: Store, hands: H
     assert not exchanged.valid
 
 
-async def test_tokens_only_rise_whatever_happens_to_a_job(store: Store, hands: Hands) -> None:
+async def test_tokens_of_a_job_only_increase(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store, job(policy=Policy(retries=0)))
     tokens = []
     for _ in range(3):

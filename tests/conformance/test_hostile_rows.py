@@ -1,4 +1,4 @@
-"""One row stops nobody: each column with each hostile value, then all verbs and all documents."""
+"""A bad row stops no worker: each column with each hostile value, then all verbs and documents."""
 
 from __future__ import annotations
 
@@ -129,9 +129,7 @@ async def test_an_orphan_whose_limits_cannot_be_read_is_reclaimed_like_the_other
     assert sorted(end.job_id for end in await store.reclaim(lost_worker)) == ids
 
 
-async def test_evidence_under_the_token_of_another_attempt_holds_no_end_up(
-    store_url: str, store: Store
-) -> None:
+async def test_evidence_under_a_foreign_token_blocks_no_end(store_url: str, store: Store) -> None:
     hands = await Hands.on(store)
     await enqueued(store, job(), job())
     one, two = await hands.claim()

@@ -10,7 +10,7 @@ from outlast.store.values import Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 
-async def test_an_empty_store_has_nothing_to_show(store: Store) -> None:
+async def test_an_empty_store_lists_nothing(store: Store) -> None:
     look = store.inspector
     assert await look.job(1) is None
     assert await look.jobs(JobFilter()) == []
@@ -30,7 +30,7 @@ async def test_jobs_are_listed_newest_first_in_pages(store: Store) -> None:
     assert [row.id for row in first + second] == ids[:0:-1]
 
 
-async def test_jobs_are_filtered_by_everything_at_once(store: Store, hands: Hands) -> None:
+async def test_jobs_are_filtered_by_all_criteria_together(store: Store, hands: Hands) -> None:
     ids = await enqueued(
         store,
         job(queue="a", tenant="acme"),
@@ -99,9 +99,7 @@ async def test_each_job_is_listed_with_its_last_attempt(store: Store, hands: Han
     assert [row.id for row, _ in await store.inspector.last_attempts(older)] == ids[:1]
 
 
-async def test_the_highest_token_is_of_all_jobs_in_whatever_state(
-    store: Store, hands: Hands
-) -> None:
+async def test_the_highest_token_covers_jobs_in_every_state(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job() for _ in range(4)])
     assert await store.inspector.highest_token() == 0
     first, second, third = await hands.claim(3)

@@ -1,4 +1,4 @@
-"""A worker that registers under an instance name takes over from whoever had it before."""
+"""A worker that registers under an instance name takes over from the worker that had it before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ async def test_the_earlier_one_is_lost_as_restarted_and_its_job_runs_again(store
     assert [answer.value for answer in answers] == ["refused"]
 
 
-async def test_the_earlier_one_is_told_at_its_next_beat_and_claims_nothing(store: Store) -> None:
+async def test_the_replaced_worker_learns_it_at_its_next_beat_and_claims_nothing(
+    store: Store,
+) -> None:
     old = await Hands.on(store, "old", instance="pod-0")
     await store.register(new_worker("new", instance="pod-0"))
     await enqueued(store)
@@ -56,7 +58,7 @@ async def test_the_earlier_one_is_told_at_its_next_beat_and_claims_nothing(store
     [(None, None), ("pod-0", None), (None, "pod-0"), ("pod-0", "pod-1"), ("pod-0", "POD-0")],
     ids=str,
 )
-async def test_whoever_has_another_name_or_none_is_left_alone(
+async def test_workers_with_another_instance_name_or_none_are_left_alone(
     store: Store, mine: str | None, other: str | None
 ) -> None:
     """Though host name, process id and boot id are the same, as in containers."""
@@ -66,7 +68,7 @@ async def test_whoever_has_another_name_or_none_is_left_alone(
     assert (await rows(store))["sibling"].status is WorkerStatus.ACTIVE
 
 
-async def test_one_that_comes_back_takes_over_from_nobody(store: Store) -> None:
+async def test_a_returning_worker_takes_over_no_other_row(store: Store) -> None:
     await Hands.on(store, "successor", instance="pod-0")
     back = await store.register(new_worker("back", instance="pod-0", succeeds=False))
     assert back.replaced == 0
@@ -74,7 +76,7 @@ async def test_one_that_comes_back_takes_over_from_nobody(store: Store) -> None:
     assert (await store.register(new_worker("next", instance="pod-0"))).replaced == 2
 
 
-async def test_one_that_left_by_itself_stays_as_it_is(store: Store) -> None:
+async def test_a_stopped_predecessor_stays_stopped(store: Store) -> None:
     old = await Hands.on(store, "old", instance="pod-0")
     await store.set_status(old.me, WorkerStatus.STOPPED)
     assert (await store.register(new_worker("new", instance="pod-0"))).replaced == 0

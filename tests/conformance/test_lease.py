@@ -77,7 +77,7 @@ async def test_a_worker_is_reaped_once(store: Store, hands: Hands) -> None:
 
 
 @pytest.mark.parametrize("cause", sorted(set(DeathCause) - {DeathCause.PRESENCE}), ids=str)
-async def test_the_row_keeps_why_its_worker_is_called_gone(
+async def test_the_row_keeps_the_cause_of_death(
     store: Store, hands: Hands, cause: DeathCause
 ) -> None:
     assert await store.reap(await hands.seen(), cause)
@@ -85,7 +85,7 @@ async def test_the_row_keeps_why_its_worker_is_called_gone(
     assert (row.status, row.cause) == (WorkerStatus.LOST, cause)
 
 
-async def test_a_look_shows_how_old_the_last_beat_is(store: Store, hands: Hands) -> None:
+async def test_a_look_shows_the_age_of_the_last_beat(store: Store, hands: Hands) -> None:
     await store.heartbeat(hands.me)
     age = (await hands.seen()).age
     assert age is not None
@@ -162,7 +162,7 @@ async def test_announced_tasks_are_those_of_active_workers(store: Store, hands: 
     assert (row.tasks, row.lacks) == (["a", "b"], {"c": ["gpu"]})
 
 
-async def test_reconcile_releases_what_the_worker_never_heard_of(
+async def test_reconcile_releases_attempts_unknown_to_the_worker(
     store: Store, hands: Hands
 ) -> None:
     await enqueued(store, job(), job())

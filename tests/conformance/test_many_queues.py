@@ -25,7 +25,7 @@ async def drained(hands: Hands, limit: int, tasks: list[str]) -> list[list[Claim
     return trips
 
 
-async def test_a_long_queue_keeps_no_other_waiting(store: Store, hands: Hands) -> None:
+async def test_a_long_queue_does_not_starve_others(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(queue="long") for _ in range(60)])
     await enqueued(store, job(queue="early"), job(queue="short"))
     queues = [each.queue for _ in range(3) for each in await hands.claim(5)]
@@ -36,7 +36,7 @@ async def test_a_long_queue_keeps_no_other_waiting(store: Store, hands: Hands) -
 async def test_each_of_many_queues_is_read_in_its_own_order(
     store: Store, hands: Hands, known: bool
 ) -> None:
-    """By priority and position over its tasks, also where a claim stops in the midst of it."""
+    """By priority and position over its tasks, also where a claim stops in the middle of it."""
     places = [(task, rank) for task in ("t", "u") for rank in (0, 7, 0, -7)]
     jobs = [job(queue=f"q{n}", task=task, priority=p) for task, p in places for n in range(MANY)]
     if known:
@@ -52,13 +52,13 @@ async def test_each_of_many_queues_is_read_in_its_own_order(
         assert queue == sorted(queue)
 
 
-async def test_a_claim_is_filled_however_many_queues_it_takes(store: Store, hands: Hands) -> None:
+async def test_a_claim_is_filled_from_as_many_queues_as_needed(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(queue=f"q{n}", task=f"t{n % 3}") for n in range(MANY)])
     trips = await drained(hands, 100, ["t0", "t1", "t2", "t3"])
     assert [len(trip) for trip in trips] == [100] * 4 + [50]
 
 
-async def test_ranks_of_one_queue_do_not_hide_one_another(store: Store, hands: Hands) -> None:
+async def test_lanes_of_one_queue_do_not_hide_one_another(store: Store, hands: Hands) -> None:
     jobs = [job(task=task, priority=p) for p in range(-100, 101) for task in ("t", "u")]
     ids = await enqueued(store, *jobs)
     claimed = [await hands.claim(1, tasks=["t", "u"]) for _ in range(5)]
@@ -69,16 +69,14 @@ async def test_ranks_of_one_queue_do_not_hide_one_another(store: Store, hands: H
     ]
 
 
-async def test_named_queues_among_many_get_their_turns_and_no_other_does(
-    store: Store, hands: Hands
-) -> None:
+async def test_only_named_queues_get_turns(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(queue=f"q{n % 9}") for n in range(90)])
     queues = [each.queue for _ in range(3) for each in await hands.claim(7, queues=["q2", "q5"])]
     assert sorted(set(queues)) == ["q2", "q5"]
     assert len(queues) == 20
 
 
-async def test_a_name_that_stands_twice_brings_each_job_once(store: Store, hands: Hands) -> None:
+async def test_a_queue_named_twice_gives_each_job_once(store: Store, hands: Hands) -> None:
     ids = await enqueued(store, *[job(queue="a") for _ in range(3)])
     claimed = await hands.claim(10, queues=["a", "a"], tasks=[TASK, TASK])
     assert [each.job_id for each in claimed] == ids
@@ -86,12 +84,12 @@ async def test_a_name_that_stands_twice_brings_each_job_once(store: Store, hands
     assert [each.job_id for each in await hands.claim(10, tasks=[TASK, TASK])] == ids
 
 
-async def test_a_queue_without_a_name_gets_its_turn_and_no_more(store: Store, hands: Hands) -> None:
+async def test_the_queue_with_an_empty_name_gets_one_turn(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(queue=queue) for queue in ("", "a") for _ in range(3)])
     assert [(await hands.claim_one()).queue for _ in range(4)] == ["", "a", "", "a"]
 
 
-async def test_a_reply_that_is_cut_moves_the_turn_no_further_than_it_goes(
+async def test_a_reply_cut_by_bytes_moves_the_turn_only_past_what_it_took(
     store: Store, hands: Hands
 ) -> None:
     long = "[" + "1," * 500 + "1]"
@@ -101,10 +99,8 @@ async def test_a_reply_that_is_cut_moves_the_turn_no_further_than_it_goes(
 
 
 @pytest.mark.parametrize("trips", [1, 2], ids=["at once", "one after the other"])
-async def test_one_kind_of_room_does_not_take_the_turns_of_another(
-    store: Store, hands: Hands, trips: int
-) -> None:
-    """As where async tasks wait in one queue, and plain functions in those before and behind it."""
+async def test_kinds_of_requests_do_not_share_turns(store: Store, hands: Hands, trips: int) -> None:
+    """As where async tasks wait in one queue, and plain functions in queues around it."""
     await enqueued(store, *[job(queue=queue, task="own") for queue in "az" for _ in range(9)])
     rooms = [ClaimRequest(["own", "sharing"], 1), ClaimRequest(["sharing"], 1)]
     queues = []
@@ -142,7 +138,7 @@ async def alone(pg_url: str) -> AsyncIterator[PostgresStore]:
 
 
 async def work(store: PostgresStore) -> int:
-    """Return how many looks at indexes of the jobs there were so far, and entries read by them."""
+    """Return the numbers of index scans on jobs so far, and of entries that they read."""
     async with store._connections.use() as connection:
         if connection.get_server_version() < (15,):
             pytest.skip("a session cannot be asked for its figures")
@@ -200,7 +196,7 @@ async def test_a_look_reads_as_much_beside_few_queues_as_beside_many(alone: Post
     assert costs[1] <= costs[0] + 5, costs
 
 
-async def test_what_is_due_where_no_worker_looks_hides_no_other_from_the_sweep(
+async def test_due_jobs_of_unserved_queues_hide_no_others_from_the_sweep(
     alone: PostgresStore,
 ) -> None:
     await enqueued(alone, *[job(queue="unserved", delay=0.001) for _ in range(9)])

@@ -1,4 +1,4 @@
-"""What people do to jobs: cancel, requeue, discard; and what time does: prune."""
+"""What operators do to jobs: cancel, requeue, discard; and pruning."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ async def test_a_queued_job_is_cancelled_at_once(store: Store, hands: Hands) -> 
         assert row.ended_at is not None
 
 
-async def test_a_running_job_is_asked_and_goes_on_until_its_worker_knows(
-    store: Store, hands: Hands
-) -> None:
+async def test_cancelling_a_running_job_asks_its_worker(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store)
     claimed = await hands.claim_one()
     assert await store.cancel([job_id]) == {job_id: Cancelled.REQUESTED}
@@ -74,7 +72,7 @@ async def test_a_dead_job_is_revived_with_fresh_budgets_and_its_checkpoint(
     assert len(await store.inspector.attempts(job_id)) == 1
 
 
-async def test_from_scratch_forgets_the_checkpoint(store: Store, hands: Hands) -> None:
+async def test_a_requeue_from_scratch_forgets_the_checkpoint(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store, job(policy=Policy(retries=0)))
     claimed = await hands.claim_one()
     await store.checkpoint([Save(job_id, claimed.token, 1, "5")])
@@ -140,9 +138,7 @@ async def test_ids_are_not_given_again_after_a_delete(store: Store, hands: Hands
     assert next_id > dead
 
 
-async def test_prune_deletes_what_ended_long_ago_but_no_dead_jobs(
-    store: Store, hands: Hands
-) -> None:
+async def test_prune_deletes_old_ended_jobs_but_no_dead_ones(store: Store, hands: Hands) -> None:
     dead = await died(store, hands)
     done, cancelled, queued = await enqueued(store, job(), job(), job())
     claimed = await hands.claim_one()

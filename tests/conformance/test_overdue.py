@@ -24,11 +24,11 @@ def too_late(orphan: Orphan) -> Transition:
 
 
 async def late(store: Store, slack: float = 0.0) -> list[OverdueAttempt] | None:
-    """Return who is late, if anybody; time passes on the store's clock only."""
+    """Return the overdue attempts; time passes on the store's clock only."""
     return await store.overdue(slack) or None
 
 
-async def test_a_look_shows_the_clock_and_whether_anybody_is_late(
+async def test_a_look_shows_the_clock_and_whether_attempts_are_overdue(
     store: Store, hands: Hands
 ) -> None:
     first = await store.observe()
@@ -44,9 +44,7 @@ async def test_a_look_shows_the_clock_and_whether_anybody_is_late(
     assert not (await store.observe(3600.0)).overdue
 
 
-async def test_a_running_attempt_is_late_once_its_timeout_has_passed(
-    store: Store, hands: Hands
-) -> None:
+async def test_a_running_attempt_is_overdue_after_its_timeout(store: Store, hands: Hands) -> None:
     policy = Policy(timeout=0.01, cancel_grace=7.0)
     await enqueued(store, job(policy=policy))
     claimed = await hands.claim_one()
@@ -57,7 +55,9 @@ async def test_a_running_attempt_is_late_once_its_timeout_has_passed(
     assert await store.overdue(3600.0) == []
 
 
-async def test_the_latest_come_first_and_no_more_than_asked_for(store: Store, hands: Hands) -> None:
+async def test_the_most_overdue_attempts_come_first_up_to_the_limit(
+    store: Store, hands: Hands
+) -> None:
     first, _, _ = await enqueued(
         store,
         job(policy=Policy(timeout=0.001)),
@@ -91,7 +91,7 @@ async def test_more_are_told_than_are_closed_at_once(store: Store, hands: Hands)
     await eventually(all_late)
 
 
-async def test_what_has_ended_is_late_no_more(store: Store, hands: Hands) -> None:
+async def test_an_ended_attempt_is_not_overdue(store: Store, hands: Hands) -> None:
     await enqueued(store, job(policy=Policy(timeout=0.01)))
     claimed = await hands.claim_one()
     await eventually(lambda: late(store))
@@ -99,13 +99,11 @@ async def test_what_has_ended_is_late_no_more(store: Store, hands: Hands) -> Non
     assert await store.overdue(0.0) == []
 
 
-async def test_exactly_these_attempts_are_closed_though_their_worker_lives(
-    store: Store, hands: Hands
-) -> None:
+async def test_overdue_attempts_of_a_live_worker_are_closed(store: Store, hands: Hands) -> None:
     late_one, healthy = await enqueued(store, job(policy=Policy(timeout=0.01)), job())
     claims = {each.job_id: each for each in await hands.claim()}
     token = claims[late_one].token
-    stranger = (healthy, token)  # a pair that names nobody
+    stranger = (healthy, token)  # a pair of a worker and a token that match no attempt
     (closed,) = await store.reclaim(too_late, only=[(late_one, token), stranger])
     assert (closed.job_id, closed.token, closed.outcome) == (late_one, token, "timeout")
     row = await store.inspector.job(healthy)
@@ -135,7 +133,7 @@ async def test_an_end_that_was_handed_in_first_stands(store: Store, hands: Hands
     assert await store.reclaim(too_late, only=[(claimed.job_id, claimed.token)]) == []
 
 
-async def test_nobody_is_reclaimed_when_none_is_named(store: Store, hands: Hands) -> None:
+async def test_reclaiming_an_empty_list_changes_nothing(store: Store, hands: Hands) -> None:
     await enqueued(store)
     await hands.claim_one()
     await hands.vanish()
@@ -143,7 +141,7 @@ async def test_nobody_is_reclaimed_when_none_is_named(store: Store, hands: Hands
     assert len(await store.reclaim(lost_worker)) == 1
 
 
-async def test_what_somebody_else_has_closed_is_superseded_and_nothing_else(
+async def test_only_an_attempt_that_another_worker_closed_is_superseded(
     store: Store, hands: Hands, other: Hands
 ) -> None:
     await enqueued(store, job(), job(), job(), job(policy=Policy(backoff_first=0.0)))

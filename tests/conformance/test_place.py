@@ -1,4 +1,4 @@
-"""Where a job stands among the others."""
+"""The position of a job among the others."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ async def place(store: Store, job_id: int) -> Place:
     return found
 
 
-async def test_a_job_that_is_not_there_has_no_place(store: Store) -> None:
+async def test_a_missing_job_has_no_place(store: Store) -> None:
     assert await store.inspector.place(1) is None
 
 
-async def test_before_a_job_are_the_more_urgent_and_the_earlier_of_its_queue(store: Store) -> None:
+async def test_more_urgent_and_earlier_jobs_of_the_queue_are_ahead(store: Store) -> None:
     ids = await enqueued(
         store,
         job(),

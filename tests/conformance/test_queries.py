@@ -82,7 +82,7 @@ async def test_dead_jobs_are_revived_by_filter_in_batches(
     assert (await store.inspector.counts())["default", State.DEAD] == 1
 
 
-async def test_of_named_jobs_only_the_dead_ones_are_touched(store: Store, hands: Hands) -> None:
+async def test_only_the_dead_ones_of_named_jobs_are_changed(store: Store, hands: Hands) -> None:
     (first, second) = await dead(store, hands, job(), job())
     (queued,) = await enqueued(store)
     named = DeadJobs([first, queued, 999])
@@ -94,7 +94,7 @@ async def test_of_named_jobs_only_the_dead_ones_are_touched(store: Store, hands:
     assert await store.inspector.job(second) is None
 
 
-async def test_no_ids_are_no_jobs_and_not_all_of_them(store: Store, hands: Hands) -> None:
+async def test_an_empty_list_of_ids_means_no_jobs(store: Store, hands: Hands) -> None:
     (job_id,) = await dead(store, hands, job())
     assert [each async for each in actions.discard_dead(store, DeadJobs([]))] == []
     assert [each async for each in actions.requeue_dead(store, DeadJobs([]))] == []
@@ -103,9 +103,7 @@ async def test_no_ids_are_no_jobs_and_not_all_of_them(store: Store, hands: Hands
     assert found.state is State.DEAD
 
 
-async def test_a_job_is_read_with_all_that_a_page_or_an_explanation_needs(
-    store: Store, hands: Hands
-) -> None:
+async def test_reading_a_job_returns_all_that_a_page_needs(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store)
     await hands.hand_in(crashed(await hands.claim_one(), delay=60.0))
     dossier = await read_dossier(store, job_id, 1.0)

@@ -1,4 +1,4 @@
-"""Orphans: their attempts are closed as decided, once, and nobody else is robbed."""
+"""Orphans: their attempts are closed as decided, once, and those of live workers stay."""
 
 from __future__ import annotations
 
@@ -172,7 +172,9 @@ async def test_the_longest_running_orphans_come_first_in_bounded_batches(
     ]
 
 
-async def test_an_orphan_that_changed_hands_is_left_alone(store: Store, hands: Hands) -> None:
+async def test_an_orphan_that_was_reclaimed_meanwhile_is_left_alone(
+    store: Store, hands: Hands
+) -> None:
     await enqueued(store)
     old = await hands.claim_one()
     await hands.hand_in(ended(old, OutcomeKind.RELEASED))
@@ -255,7 +257,7 @@ async def test_a_completion_beats_a_cancel_request(store: Store, hands: Hands) -
     assert (await row_of(store, job_id)).state is State.COMPLETED
 
 
-async def test_lost_too_often_is_dead(store: Store) -> None:
+async def test_a_job_lost_too_often_is_dead(store: Store) -> None:
     (job_id,) = await enqueued(store, job(policy=Policy(max_losses=1, backoff_first=0.0)))
     for name in ("w1", "w2"):
         hands = await Hands.on(store, name)

@@ -1,4 +1,4 @@
-"""A registration whose reply was lost is asked for again, and is one row all the same."""
+"""A registration whose reply was lost is repeated and stays one row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def live(store: Store) -> list[WorkerRow]:
     return [row for row in rows if row.status is WorkerStatus.ACTIVE]
 
 
-async def test_asked_twice_it_is_one_row_that_goes_on_where_it_was(store: Store) -> None:
+async def test_a_repeated_registration_keeps_its_row_and_counter(store: Store) -> None:
     lost = await store.register(FIRST)
     again = await store.register(FIRST)
     assert again == lost
@@ -33,7 +33,9 @@ async def test_asked_twice_it_is_one_row_that_goes_on_where_it_was(store: Store)
     await Hands(store, again).claim_one()
 
 
-async def test_asked_twice_at_once_it_is_one_row(store: Store, other_store: Store) -> None:
+async def test_concurrent_repeats_of_a_registration_make_one_row(
+    store: Store, other_store: Store
+) -> None:
     """The first request is still on its way when its worker has given up waiting."""
     await other_store.store_id()
     made = await asyncio.gather(store.register(FIRST), other_store.register(FIRST))
@@ -41,8 +43,8 @@ async def test_asked_twice_at_once_it_is_one_row(store: Store, other_store: Stor
     assert len(await live(store)) == 1
 
 
-async def test_each_time_it_is_asked_for_counts_as_a_beat(store: Store) -> None:
-    """The worker trusts its lease from when it asked last; others have to count from then, too."""
+async def test_each_repeat_of_a_registration_counts_as_a_beat(store: Store) -> None:
+    """The worker trusts its lease from its last request on; others must count from then, too."""
     hands = Hands(store, await store.register(FIRST))
     seen = await hands.seen()
     await store.register(FIRST)
@@ -50,7 +52,7 @@ async def test_each_time_it_is_asked_for_counts_as_a_beat(store: Store) -> None:
     assert [row.id for row in await live(store)] == [hands.me.worker_id]
 
 
-async def test_a_beat_after_it_is_seen_though_the_lock_file_was_behind(
+async def test_a_beat_after_a_repeated_registration_is_seen_also_with_an_old_lock_file(
     store: Store, tmp_path: Path
 ) -> None:
     lock = LockFile.create(tmp_path, "w1")
@@ -71,14 +73,14 @@ async def test_a_beat_after_it_is_seen_though_the_lock_file_was_behind(
     lock.release()
 
 
-async def test_whoever_registers_under_another_one_has_a_row_of_its_own(store: Store) -> None:
+async def test_each_registration_key_gets_its_own_row(store: Store) -> None:
     """Names of workers may repeat."""
     for registration in ("w1/1", "w1/2", None, None):
         await store.register(new_worker(registration=registration))
     assert len({row.id for row in await live(store)}) == 4
 
 
-async def test_one_that_was_found_gone_meanwhile_stays_gone(store: Store) -> None:
+async def test_a_worker_found_gone_before_the_repeat_stays_gone(store: Store) -> None:
     hands = Hands(store, await store.register(FIRST))
     await enqueued(store)
     claimed = await hands.claim_one()
@@ -90,7 +92,7 @@ async def test_one_that_was_found_gone_meanwhile_stays_gone(store: Store) -> Non
     assert [end.token for end in await store.reclaim(lost_worker)] == [claimed.token]
 
 
-async def test_asked_twice_under_an_instance_name_it_does_not_succeed_itself(store: Store) -> None:
+async def test_a_repeated_registration_does_not_take_over_its_own_row(store: Store) -> None:
     old = await Hands.on(store, "old", instance="pod-0")
     mine = new_worker("new", instance="pod-0", registration="new/1")
     lost = await store.register(mine)
@@ -107,7 +109,7 @@ async def test_asked_twice_under_an_instance_name_it_does_not_succeed_itself(sto
 
 
 async def written(store: Store) -> list[WorkerRow]:
-    """The rows of the living without what passes by itself."""
+    """Return the rows of live workers without the fields that change by themselves."""
     return [msgspec.structs.replace(row, unheard=0.0) for row in await live(store)]
 
 

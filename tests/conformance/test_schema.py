@@ -20,7 +20,7 @@ load_shipped = migrations.load
 
 @pytest.fixture
 def store_url(bare_store_url: str) -> str:
-    """A place where no store has been made yet: all is made by what is tested."""
+    """A place without a store: the test makes it."""
     return bare_store_url
 
 
@@ -63,7 +63,7 @@ def next_step(
 
 @asynccontextmanager
 async def program(url: str) -> AsyncIterator[Store]:
-    """The store as a program sees it that starts now, not opened yet."""
+    """Return the store as a program that starts now sees it, not opened."""
     store = open_store(url)
     try:
         yield store

@@ -1,4 +1,4 @@
-"""What a store holds, in numbers."""
+"""Statistics of a store."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def lanes(statistics: Statistics) -> dict[tuple[str, str], int]:
     return {(one.queue, one.task): one.number for one in statistics.lanes}
 
 
-async def test_an_empty_store_has_no_figures(store: Store) -> None:
+async def test_an_empty_store_has_empty_statistics(store: Store) -> None:
     found = await store.inspector.statistics()
     values = [found.lanes, found.waiting, found.running, found.suspects, found.dead, found.ended]
     assert values == [[]] * 6
     assert found.refused == 0
 
 
-async def test_the_line_is_counted_by_queue_and_task(store: Store) -> None:
+async def test_waiting_jobs_are_counted_by_queue_and_task(store: Store) -> None:
     made = [
         job(queue=queue, task=task, priority=priority)
         for queue in ("b", "a")
@@ -59,7 +59,7 @@ async def test_the_oldest_of_a_lane_may_be_the_least_urgent(store: Store) -> Non
     assert oldest == [500.0] or by_queue["unserved"].oldest == 500.0
 
 
-async def test_what_runs_and_what_has_ended_is_counted(store: Store, hands: Hands) -> None:
+async def test_running_and_ended_jobs_are_counted(store: Store, hands: Hands) -> None:
     ids = await enqueued(store, *[job(queue="a") for _ in range(5)], job(queue="b"))
     await store.cancel(ids[-1:])
     done, dead, failed, *_ = await hands.claim(4)

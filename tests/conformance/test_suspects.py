@@ -1,4 +1,4 @@
-"""Suspects: out of the line, claimed by cohorts into their own rooms, cleared with the culprit."""
+"""Suspects: not in the line, claimed by cohort in their own requests, cleared with the culprit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAR = 1_000.0
 
 
 def suspected(claimed: Claimed, incident: int, cohort: int, **fields: Any) -> Transition:
-    """The end of one that died with others."""
+    """Return the end of an attempt that died with others."""
     suspicion = Suspicion(incident, cohort)
     return crashed(claimed, CrashKind.BYSTANDER, suspicion=suspicion, **fields)
 
@@ -78,7 +78,7 @@ async def test_a_suspect_is_never_claimed_as_an_ordinary_job(store: Store, hands
     assert (claimed.number, claimed.losses, claimed.failures) == (2, 1, 0)
 
 
-async def test_an_ordinary_job_is_never_claimed_by_a_room_for_suspects(hands: Hands) -> None:
+async def test_an_ordinary_job_is_never_claimed_by_a_request_for_suspects(hands: Hands) -> None:
     (job_id,) = await suspects(hands, 1)
     (other,) = await enqueued(hands.store)
     assert ids_of(await hands.claim(solo=2)) == []
@@ -92,7 +92,7 @@ async def test_an_ordinary_job_is_never_claimed_by_a_room_for_suspects(hands: Ha
     )
 
 
-async def test_a_room_for_suspects_takes_one_cohort_as_a_whole(store: Store, hands: Hands) -> None:
+async def test_a_request_for_suspects_takes_one_whole_cohort(store: Store, hands: Hands) -> None:
     ids = await suspects(hands, 1, 1, 1, 2, 2)
     assert ids_of(await hands.claim(solo=1)) == ids[:3]
     assert ids_of(await hands.claim(solo=1)) == ids[3:]
@@ -105,14 +105,14 @@ async def test_a_cohort_is_taken_up_to_the_limit_and_the_rest_is_another(hands: 
     assert len(ids_of(await hands.claim(2, solo=1))) == len(ids) - 2
 
 
-async def test_equal_cohorts_of_different_incidents_do_not_meet(store: Store, hands: Hands) -> None:
+async def test_equal_cohorts_of_different_incidents_stay_apart(store: Store, hands: Hands) -> None:
     await enqueued(store, job(), job())
     first, second = await hands.claim()
     await hands.hand_in(suspected(first, 1, 9), suspected(second, 2, 9))
     assert len(await hands.claim(solo=1)) == 1
 
 
-async def test_of_the_suspects_that_are_due_the_priority_decides_and_then_the_time(
+async def test_due_suspects_are_claimed_by_priority_and_then_time(
     store: Store, hands: Hands
 ) -> None:
     first, second = await suspects(hands, 1, 2)
@@ -157,12 +157,14 @@ async def test_two_workers_never_claim_the_same_suspect(
     assert ids_of(one + two) == ids
 
 
-async def test_a_back_off_is_waited_for_and_told(store: Store, hands: Hands) -> None:
+async def test_a_suspect_in_back_off_waits_and_its_due_time_is_returned(
+    store: Store, hands: Hands
+) -> None:
     (job_id,) = await suspects(hands, 1)
     (claimed,) = await hands.claim(solo=1)
     await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED, delay=FAR))
     assert (await shown(store, job_id))[0] == 1
-    assert (await hands.exchange(limit=1)).next_due is None, "there is no room for it"
+    assert (await hands.exchange(limit=1)).next_due is None, "no request asks for it"
     reply = await hands.exchange(limit=1, solo=1)
     assert reply.claimed == []
     assert reply.solo_waiting == 0
@@ -199,7 +201,7 @@ async def other_incident(hands: Hands) -> list[int]:
     return ids
 
 
-async def test_a_late_end_clears_nobody(store: Store, hands: Hands) -> None:
+async def test_a_late_end_clears_no_suspects(store: Store, hands: Hands) -> None:
     culprit, other = await suspects(hands, 1, 2)
     (claimed,) = await hands.claim(solo=1)
     late = crashed(claimed, CrashKind.SIGNALLED)
@@ -211,7 +213,9 @@ async def test_a_late_end_clears_nobody(store: Store, hands: Hands) -> None:
     assert await shown(store, other) == (1, 1, 2)
 
 
-async def test_a_late_end_beside_a_good_one_clears_nobody(store: Store, hands: Hands) -> None:
+async def test_a_late_end_beside_an_accepted_one_clears_no_suspects(
+    store: Store, hands: Hands
+) -> None:
     _, other = await suspects(hands, 1, 2)
     (claimed,) = await hands.claim(solo=1)
     await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
@@ -244,7 +248,7 @@ async def test_a_suspect_that_runs_while_it_is_cleared_ends_as_it_would(
     assert await hands.hand_in(ended(running)) == [Answer.ACCEPTED]
 
 
-async def test_a_cleared_job_waits_out_its_pause_like_anybody(store: Store, hands: Hands) -> None:
+async def test_a_cleared_job_waits_out_its_pause(store: Store, hands: Hands) -> None:
     _, other = await suspects(hands, 1, 2)
     (culprit,) = await hands.claim(solo=1)
     (running,) = await hands.claim(solo=1)
@@ -257,7 +261,9 @@ async def test_a_cleared_job_waits_out_its_pause_like_anybody(store: Store, hand
     assert reply.next_due is not None
 
 
-async def test_a_suspect_that_survived_joins_the_line(store: Store, hands: Hands) -> None:
+async def test_a_suspect_that_ends_without_a_death_joins_the_line(
+    store: Store, hands: Hands
+) -> None:
     (job_id,) = await suspects(hands, 1)
     (claimed,) = await hands.claim(solo=1)
     await hands.hand_in(crashed(claimed, CrashKind.ERROR, delay=0.0))
@@ -265,9 +271,7 @@ async def test_a_suspect_that_survived_joins_the_line(store: Store, hands: Hands
     assert ids_of(await hands.claim()) == [job_id]
 
 
-async def test_what_a_worker_does_not_hold_is_released_as_the_suspect_that_it_was(
-    store: Store, hands: Hands
-) -> None:
+async def test_reconcile_releases_a_suspect_as_a_suspect(store: Store, hands: Hands) -> None:
     (job_id,) = await suspects(hands, 4)
     (claimed,) = await hands.claim(solo=1)
     assert await store.reconcile(hands.me, []) == [(job_id, claimed.token)]
@@ -302,7 +306,7 @@ async def test_a_reclaim_sees_the_suspicion(store: Store, hands: Hands) -> None:
     assert await shown(store, job_id) == (2, 1, 3), "its second loss"
 
 
-async def test_a_job_that_lost_two_workers_is_claimed_only_by_a_worker_with_nothing_else(
+async def test_a_job_that_lost_two_workers_is_claimed_only_by_an_empty_worker(
     store: Store,
 ) -> None:
     job_id = await lost_twice(store)
@@ -317,7 +321,7 @@ async def test_a_job_that_lost_two_workers_is_claimed_only_by_a_worker_with_noth
     assert reply.claimed[0].solo == 2
 
 
-async def test_jobs_that_need_a_worker_each_are_claimed_one_at_a_time(store: Store) -> None:
+async def test_exclusive_jobs_are_claimed_one_at_a_time(store: Store) -> None:
     ids = [await lost_twice(store) for _ in range(2)]
     third = await Hands.on(store, "third")
     reply = await third.exchange(limit=10, solo=2)
@@ -325,7 +329,9 @@ async def test_jobs_that_need_a_worker_each_are_claimed_one_at_a_time(store: Sto
     assert reply.solo_waiting == 2
 
 
-async def test_only_what_these_rooms_could_take_is_said_to_wait(store: Store, hands: Hands) -> None:
+async def test_only_suspects_that_the_requests_could_take_count_as_waiting(
+    store: Store, hands: Hands
+) -> None:
     await suspects(hands, 1)
     assert (await hands.exchange(limit=1)).solo_waiting == 1
     assert (await hands.exchange(limit=1, tasks=["unknown"])).solo_waiting == 0
@@ -333,7 +339,7 @@ async def test_only_what_these_rooms_could_take_is_said_to_wait(store: Store, ha
     assert (await hands.exchange()).solo_waiting == 0, "nothing was asked for"
 
 
-async def test_rooms_of_both_kinds_are_filled_by_one_exchange(store: Store, hands: Hands) -> None:
+async def test_one_exchange_fills_requests_of_both_kinds(store: Store, hands: Hands) -> None:
     (job_id,) = await suspects(hands, 1)
     made: list[Enqueued] = await store.enqueue([job(), job()])
     rooms = [ClaimRequest([TASK], 10), ClaimRequest([TASK], 10, solo=1)]

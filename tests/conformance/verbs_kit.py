@@ -1,4 +1,4 @@
-"""Every verb of a store, each as one call by a worker that holds a job. For what is true of all."""
+"""Every verb of a store, each as one call by a worker that holds a job."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Take each of these tests for slow, but for one of each kind, which is marked `short`."""
+    """Mark each of these tests as slow, except those marked `short`: one of each kind."""
     for item in items:
         if item.path.is_relative_to(HERE) and item.get_closest_marker("short") is None:
             item.add_marker("slow")

@@ -1,4 +1,4 @@
-"""An application that is careless with the password of its store, as programs are."""
+"""An application that is careless with the password of its store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dies_with_its_url() -> None:
 
 @app.task(retries=0)
 async def enqueues() -> int:
-    """The one thing that a task needs the URL for."""
+    """Do the one thing for which a task needs the URL."""
     return (await holds.enqueue()).id
 
 

@@ -1,4 +1,4 @@
-"""``outlast`` with a worker whose watchdog is stuck: it never looks."""
+"""``outlast`` with a worker whose watchdog never runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that leave their runner in a state in which even their end is hard to tell."""
+"""Tasks that leave their runner in a state in which their end is hard to report."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def transaction() -> AsyncIterator[Any]:
 
 
 class GaveUp(Exception):
-    """Rolls the transaction back, and is then swallowed by the task."""
+    """Rolls the transaction back; the task then swallows it."""
 
 
 @app.task(backoff_first=0.05, backoff_max=0.1)

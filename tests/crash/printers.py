@@ -15,7 +15,7 @@ app = outlast.App()
 
 @app.task
 def prints(word: str, raises: bool = True) -> None:
-    """Write in all the ways that there are."""
+    """Write in every way."""
     print(f"{word} by print")
     os.write(1, f"{word} past Python\n".encode())
     subprocess.run(["echo", f"{word} by a child"], check=True)
@@ -35,7 +35,7 @@ async def prints_in_turn(word: str) -> None:
 
 @app.task
 async def prints_and_hangs(word: str) -> None:
-    """Wait for company before writing."""
+    """Wait for another attempt beside it before writing."""
     begin()
     while JOURNAL.read_text().count('"start"') < 2:
         await asyncio.sleep(0.02)

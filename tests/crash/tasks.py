@@ -1,4 +1,4 @@
-"""Tasks with an alphabet of fates, for the tests with real processes.
+"""Tasks that end in every way, for the tests with real processes.
 
 Each attempt writes to the journal (harness/journal.py).
 """
@@ -19,7 +19,7 @@ import outlast
 from harness.journal import JOURNAL, begin, note
 
 app = outlast.App()
-ENOUGH = JOURNAL.with_suffix(".enough")  # while it is not there, counting goes on
+ENOUGH = JOURNAL.with_suffix(".enough")  # counting goes on until this file exists
 
 
 @app.task
@@ -155,8 +155,8 @@ def speaks_and_dies(text: str) -> None:
 
 @app.task(backoff_first=0.01, backoff_max=0.02)
 async def counts(upto: int = 1_000_000, pause: float = 0.05) -> dict[str, int]:
-    """Counts with a checkpoint at each step, until told that it is enough; says from where it
-    went on."""
+    """Counts with a checkpoint at each step, until the file ENOUGH exists; returns where it
+    resumed."""
     attempt = begin()
     start = (attempt.checkpoint or {"n": 0})["n"]
     for n in range(start, upto):
@@ -289,7 +289,7 @@ async def writes_a_bad_frame() -> None:
 @app.task(retries=0)
 async def ends_its_loop(how: str) -> None:
     begin()
-    threading.Thread(target=time.sleep, args=(600,)).start()  # a polite exit would wait for it
+    threading.Thread(target=time.sleep, args=(600,)).start()  # an ordinary exit would wait for it
     if how == "exit":
         asyncio.get_running_loop().call_soon(sys.exit, 5)
     elif how == "stop":
@@ -375,7 +375,7 @@ def says_where(seconds: float = 0.05) -> int:
 
 @app.task
 def leaves_an_orphan() -> int:
-    """Its parent has ended: process 1 adopts it, and soon it is dead."""
+    """Its parent has ended: process 1 adopts it; it ends soon."""
     begin()
     command = ["sh", "-c", "sleep 0.2 & echo $!"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
@@ -399,7 +399,7 @@ async def snoozes(seconds: float) -> str:
 
 @app.task
 async def enqueues() -> int:
-    """A task's own jobs go where its worker looks, whatever URL the application was made with."""
+    """Jobs that a task enqueues go to its worker's store, not to the application's."""
     return (await noop.enqueue(7)).id
 
 
@@ -409,7 +409,7 @@ def starts() -> int:
 
 def kill_own_worker() -> None:
     """kill -9 of the worker and all below it, this process last."""
-    import psutil  # each of thousands of runners imports this module, and few need that
+    import psutil  # thousands of runners import this module, few need it
 
     worker = psutil.Process(os.getppid())
     below = [each for each in worker.children(recursive=True) if each.pid != os.getpid()]
@@ -423,7 +423,7 @@ def kill_own_worker() -> None:
 @app.task(backoff_first=0.05, backoff_max=0.1)
 async def in_a_crowd(how: str = "", crowd: int = 8, waits: int = 1) -> str:
     """The first ``waits`` attempts wait for each other, so that none is alone when it dies. Then
-    one dies, as told, each time; its neighbours wait for that, and return in later attempts."""
+    one dies, in the way asked for, each time; its neighbours wait, and return in later attempts."""
     attempt = begin()
     while attempt.number <= waits and starts() < crowd * attempt.number:
         await asyncio.sleep(0.01)

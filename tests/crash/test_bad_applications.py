@@ -1,4 +1,4 @@
-"""An application that cannot be run is said so at once, and never blames a job."""
+"""An application that cannot run is reported at once, and charges no job."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def start(folder: Path, spec: str, url: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_an_application_that_does_not_import_ends_the_worker_with_a_clear_word(
+async def test_an_application_that_does_not_import_ends_the_worker_with_a_clear_message(
     name: str, tmp_path: Path, sqlite_url: str
 ) -> None:
     source, word = BROKEN[name]
@@ -76,13 +76,13 @@ def noop(value):
     return value"""
 IMPATIENT = """
 import sys
-from outlast.worker.runners import startup
-startup.SLOW_SECONDS, startup.START_SECONDS_MAX = 3.0, 6.0
+from outlast.worker.runners import startup as births
+births.SLOW_SECONDS, births.BIRTH_SECONDS_MAX = 3.0, 6.0
 from outlast.cli import main
 sys.exit(main())"""
 
 
-PATIENCE = 90.0  # seconds, in which several runners are born
+PATIENCE = 90.0  # seconds, in which several runners start
 
 
 def start_impatient(folder: Path, url: str, log: Path) -> subprocess.Popen[bytes]:
@@ -98,7 +98,7 @@ def start_impatient(folder: Path, url: str, log: Path) -> subprocess.Popen[bytes
         )
 
 
-async def test_an_application_whose_import_hangs_is_told_with_the_line_and_tried_again(
+async def test_a_hanging_import_is_reported_with_its_line_and_tried_again(
     tmp_path: Path, sqlite_stage: Scene
 ) -> None:
     (tmp_path / "hangs.py").write_text(HANGS)
@@ -117,7 +117,7 @@ async def test_an_application_whose_import_hangs_is_told_with_the_line_and_tried
 
 
 async def _shows_the_line(log: Path) -> bool:
-    """Of one runner or another: on a busy machine some are not there yet when they are asked."""
+    """Of any runner: on a busy machine some have not started when their stacks are asked for."""
     slow = [line for line in log.read_text().splitlines() if "runner_slow" in line]
     return any("hangs.py" in line and "line 6 in <module>" in line for line in slow)
 
@@ -127,7 +127,7 @@ async def _says(log: Path, event: str) -> bool:
 
 
 async def test_a_deploy_that_breaks_the_application_blames_no_job(sqlite_stage: Scene) -> None:
-    """New runners die at birth; the job waits, uncharged, until the application is mended."""
+    """New runners die at their start; the job waits, uncharged, until the application works."""
     switch = sqlite_stage.folder / "broken"
     env = {"OUTLAST_TEST_APP": "tests.crash.fragile:app", "OUTLAST_TEST_SWITCH": str(switch)}
     worker = await sqlite_stage.worker("--runners", "1", env=env)
@@ -156,7 +156,7 @@ async def test_a_deploy_that_breaks_the_application_blames_no_job(sqlite_stage: 
     assert (await sqlite_stage.ended(waiting.job_id)).result == "8"
 
 
-async def test_a_job_that_nobody_knows_waits_and_slows_nobody(stage: Scene) -> None:
+async def test_a_job_of_an_unknown_task_waits_without_delaying_others(stage: Scene) -> None:
     await stage.worker()
     unknown = await stage.store.enqueue([NewJob(task="of.another.release", priority=100)] * 200)
     known = await stage.enqueue("noop", value=1)

@@ -109,7 +109,7 @@ async def test_a_crash_between_work_and_commit_leaves_no_effect(shop: Scene) -> 
     assert await effects(shop) == [(job, row.token)]
 
 
-async def test_a_return_before_the_commit_is_asked_again_until_it_is_known(shop: Scene) -> None:
+async def test_a_completion_is_asked_for_again_until_its_commit_is_known(shop: Scene) -> None:
     await shop.worker(env=PAYMENTS)
     job = await shop.enqueue("returns_before_its_commit", seconds=1.0)
     row = await shop.ended(job)

@@ -42,7 +42,7 @@ async def test_a_claim_whose_reply_was_cut_runs_within_seconds(pg_stage: Scene) 
 
         await pg_stage.until(waits, "an exchange that waits for the lock")
         await proxy.cut()
-        await transaction.commit()  # now the server goes on with the claim that nobody awaits
+        await transaction.commit()  # now the server goes on with a claim whose client is gone
         job = await onlooker.fetchval("SELECT max(id) FROM outlast_jobs")
         row = await pg_stage.ended(job, deadline=25.0)  # reconciled by chance: 30 s
         assert row.state is State.COMPLETED
@@ -55,7 +55,7 @@ async def test_a_claim_whose_reply_was_cut_runs_within_seconds(pg_stage: Scene) 
 
 
 async def test_a_slow_link_carries_large_arguments_and_results(pg_stage: Scene) -> None:
-    """Many more than it brings in the time that one trip has, which is a third of the lease."""
+    """Many more bytes than the link carries in the time for one trip, a third of the lease."""
     async with proxied(pg_stage.url) as (proxy, through):
         proxy.bytes_per_second = 2e6
         pg_stage.url = through
@@ -120,7 +120,7 @@ async def test_a_worker_in_a_black_hole_stops_before_its_lease_and_comes_back(
 
 
 @pytest.mark.short
-async def test_an_outage_of_the_database_costs_nobody_a_job(tmp_path: Path) -> None:
+async def test_a_database_outage_charges_and_loses_no_job(tmp_path: Path) -> None:
     with PostgresServer() as server:
         url = server.create_database("outage")
         async with scene(url, tmp_path) as stage:
@@ -136,7 +136,7 @@ async def test_an_outage_of_the_database_costs_nobody_a_job(tmp_path: Path) -> N
             assert {each.status for each in await stage.store.inspector.workers()} == {"active"}
 
 
-async def test_terminated_connections_cost_nobody_a_job(pg_stage: Scene) -> None:
+async def test_terminated_connections_charge_and_lose_no_job(pg_stage: Scene) -> None:
     await pg_stage.worker()
     job = await pg_stage.enqueue("counts")
     await pg_stage.started(1)
@@ -158,7 +158,7 @@ async def test_terminated_connections_cost_nobody_a_job(pg_stage: Scene) -> None
     await hangman.close()
 
 
-async def test_a_worker_that_cannot_say_goodbye_leaves_the_proof_of_its_end(tmp_path: Path) -> None:
+async def test_a_worker_that_ends_in_an_outage_leaves_a_free_lock_file(tmp_path: Path) -> None:
     with PostgresServer() as server:
         async with scene(server.create_database("goodbye"), tmp_path) as stage:
             worker = await stage.worker()
@@ -175,7 +175,7 @@ async def test_a_worker_that_cannot_say_goodbye_leaves_the_proof_of_its_end(tmp_
             await stage.until(found_gone, "the first worker to be found gone", BY_LEASE)
 
 
-async def test_what_ended_in_an_outage_longer_than_the_lease_is_not_done_again(
+async def test_an_end_kept_through_an_outage_longer_than_the_lease_is_not_repeated(
     tmp_path: Path,
 ) -> None:
     with PostgresServer() as server:

@@ -1,4 +1,4 @@
-"""The log of real workers tells of a job that dies, whoever decides it."""
+"""The log of real workers reports each dead job, for every place that decides it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_a_job_that_fails_for_good_is_an_error_in_the_log(sqlite_stage: Sc
     ]
 
 
-async def test_a_job_that_dies_with_its_worker_is_told_by_another(stage: Scene) -> None:
+async def test_a_job_that_dies_with_its_worker_is_logged_by_another_worker(stage: Scene) -> None:
     first = await stage.worker("--runners", "1", "--queues", "default")
     job_id = await stage.enqueue("first_hangs", Policy(max_losses=0))
     await stage.started(1)

@@ -35,7 +35,7 @@ SETTINGS = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit
 
 
 class Demo:
-    """``outlast demo`` as a process; whatever it starts bears a mark in its environment."""
+    """``outlast demo`` as a process; all that it starts carries a mark in its environment."""
 
     def __init__(self, folder: Path, *arguments: str, **env: str) -> None:
         self.mark = uuid.uuid4().hex
@@ -65,7 +65,7 @@ class Demo:
         raise AssertionError(f"it ended before it said {text!r}: {self.finish()}")
 
     def left(self) -> list[psutil.Process]:
-        """Return the processes that bear its mark."""
+        """Return the processes that carry its mark."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -74,7 +74,7 @@ class Demo:
         return found
 
     def is_gone(self) -> bool:
-        """Whether all of it ends soon."""
+        """Return whether all its processes end soon."""
         deadline = time.monotonic() + GONE
         while self.left():
             if time.monotonic() > deadline:
@@ -118,7 +118,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This very repository, at a commit that stands still."""
+    """This repository, at a fixed commit."""
     folder = tmp_path_factory.mktemp("own") / "outlast.git"
     made = subprocess.run(
         ["git", "clone", "-q", "--bare", "--no-local", str(ROOT), str(folder)],
@@ -210,7 +210,9 @@ async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(tmp_path
     assert [each.name for each in running.out.iterdir() if "evolution" in each.name] == []
     if when != "starting two workers":
         job, _ = await rows(f"sqlite:///{running.out / 'outlast-demo.db'}")
-        assert job.state in {State.CANCELLED, State.COMPLETED}, "it waits, or runs nowhere"
+        assert job.state in {State.CANCELLED, State.COMPLETED}, (
+            "it must not wait or count as running"
+        )
 
 
 def test_sigterm_ends_it_too_and_a_second_signal_at_once(tmp_path, generated):
@@ -242,7 +244,7 @@ def test_a_reader_that_goes_away_leaves_no_process(tmp_path, generated):
         assert running.is_gone()
 
 
-def test_a_repository_that_breaks_under_the_job_is_said_in_one_line(tmp_path):
+def test_a_repository_that_breaks_during_the_job_is_reported_in_one_line(tmp_path):
     repo = repository(tmp_path / "short", 8)
     with demo(tmp_path, "--repo", str(repo)) as running:
         running.read_until("took it")
@@ -299,7 +301,7 @@ def broken(folder: Path, what: str) -> list[str]:
         ("no server", 3, "cannot connect"),
     ],
 )
-def test_what_cannot_work_is_said_in_one_line(tmp_path, what, code, word):
+def test_unusable_arguments_are_refused_in_one_line(tmp_path, what, code, word):
     with demo(tmp_path, *broken(tmp_path, what), GIT_CEILING_DIRECTORIES=str(tmp_path)) as running:
         exit_code, said, complaints = running.finish()
         assert running.is_gone()
@@ -311,7 +313,7 @@ def test_what_cannot_work_is_said_in_one_line(tmp_path, what, code, word):
     assert not running.out.exists(), "an empty folder was left behind"
 
 
-def test_no_git_is_said_in_one_line(tmp_path):
+def test_a_missing_git_is_reported_in_one_line(tmp_path):
     with demo(tmp_path, PATH=str(tmp_path)) as running:
         code, said, complaints = running.finish()
     assert (code, said) == (1, "")

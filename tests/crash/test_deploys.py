@@ -1,4 +1,4 @@
-"""Interrupted is not failed: whatever a deploy does to processes, no job is charged for it."""
+"""Interrupted is not failed: no job is charged for what a deploy does to processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def enqueue_until(over: asyncio.Event, stage: Scene, jobs: list[int]) -> N
     "task",
     ["returns_when_it_is_to_stop", "swallows_its_cancellation", "gives_up_when_it_is_to_stop"],
 )
-async def test_a_deploy_takes_no_part_of_the_work_for_all_of_it(stage: Scene, task: str) -> None:
+async def test_a_task_that_a_deploy_stops_midway_does_not_complete(stage: Scene, task: str) -> None:
     worker = await stage.worker("--runners", "1", "--drain-timeout", "0.1")
     job = await stage.enqueue(task, upto=LONG)
     await stage.started(1)
@@ -104,7 +104,7 @@ async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene
 async def test_a_runner_that_was_asked_to_end_from_outside_is_no_failure(
     sqlite_stage: Scene, number: signal.Signals
 ) -> None:
-    """Runners are deaf to these signals, but user code may have put back the default handler."""
+    """Runners ignore these signals, but user code may have restored the default handler."""
     await sqlite_stage.worker()
     job = await sqlite_stage.enqueue("first_hears_again", number=int(number))
 
@@ -188,12 +188,12 @@ async def test_ctrl_c_in_a_terminal_is_a_drain_and_a_second_one_stops_at_once(
 
 
 CTRL_C = b"\x03"
-HEARS_HANGUPS = ("env", "--default-signal=HUP")  # also where the tests run under nohup
-TO_TERMINAL = (*HEARS_HANGUPS, "setsid", "--ctty", "sh", "-c", 'exec "$@" >/dev/tty 2>&1', "sh")
+DEFAULT_SIGHUP = ("env", "--default-signal=HUP")  # also where the tests run under nohup
+TO_TERMINAL = (*DEFAULT_SIGHUP, "setsid", "--ctty", "sh", "-c", 'exec "$@" >/dev/tty 2>&1', "sh")
 
 
-async def test_a_terminal_that_closes_is_a_drain_however_often_it_says_so(stage: Scene) -> None:
-    """The kernel tells the foreground group, a shell its jobs once more; nobody reads the log."""
+async def test_a_closing_terminal_is_one_drain_also_after_several_sighups(stage: Scene) -> None:
+    """The kernel signals the foreground group, a shell its jobs once more; the log is not read."""
     keyboard, terminal = os.openpty()
     try:
         worker = await stage.worker("--drain-timeout", "600", prefix=TO_TERMINAL, stdin=terminal)
@@ -257,7 +257,7 @@ def container() -> tuple[str, ...]:
     return CONTAINER
 
 
-async def test_a_worker_that_is_process_1_buries_orphans_and_its_own_dead(
+async def test_a_worker_as_process_1_reaps_adopted_and_own_children(
     sqlite_stage: Scene, container: tuple[str, ...]
 ) -> None:
     worker = await sqlite_stage.worker("--runners", "1", prefix=container)
@@ -274,7 +274,7 @@ async def test_a_worker_that_is_process_1_buries_orphans_and_its_own_dead(
     assert (await sqlite_stage.ended(dies)).state is State.DEAD
     (closed,) = await sqlite_stage.attempts(dies)
     assert closed.crash is not None
-    assert closed.crash.signal == "SIGSEGV", "its own dead are waited for by who started them"
+    assert closed.crash.signal == "SIGSEGV", "the worker itself waits for its own children"
     (first,) = psutil.Process(worker.pid).children()
     first.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(worker.process.wait, 60) == 0

@@ -22,7 +22,7 @@ JSON = ("--log-format", "json")
 
 @pytest.fixture
 def disks() -> Iterator[contextlib.ExitStack]:
-    """Where small disks of the test's own are noted, to be unmounted."""
+    """A stack of small disks of the test's own, which are unmounted afterwards."""
     if not own_mounts():
         pytest.skip("a disk that can be filled takes root, who may mount a tmpfs")
     with contextlib.ExitStack() as stack:
@@ -63,7 +63,7 @@ async def all_completed(stage: Scene, accepted: list[int]) -> None:
 
 
 async def answers(server: PostgresServer) -> bool:
-    """Whether it does; started again where it has ended, since it could not write its log."""
+    """Return whether it works; start it again where it ended because it could not write its log."""
     if not server.running:
         server.start()
     with contextlib.suppress(RuntimeError):

@@ -27,7 +27,7 @@ async def outlast(stage: Scene, *arguments: str, until: str = "") -> tuple[int |
     return process.returncode, (said + rest).decode()
 
 
-async def test_a_drained_worker_finishes_what_runs_takes_no_more_and_ends(stage: Scene) -> None:
+async def test_a_drained_worker_finishes_running_jobs_claims_no_more_and_ends(stage: Scene) -> None:
     worker = await stage.worker("--name", "leaver", "--heartbeat", "0.5", "--concurrency", "1",
                                 "--runners", "1")  # fmt: skip
     job = await stage.enqueue("counts")
@@ -48,7 +48,7 @@ async def test_a_drained_worker_finishes_what_runs_takes_no_more_and_ends(stage:
 
 
 @pytest.mark.short
-async def test_what_takes_longer_than_the_drain_timeout_is_handed_back_uncharged(
+async def test_jobs_beyond_the_drain_timeout_are_released_uncharged(
     sqlite_stage: Scene,
 ) -> None:
     stage = sqlite_stage

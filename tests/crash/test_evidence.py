@@ -1,4 +1,4 @@
-"""The crash report of a real death has everything that the design promises."""
+"""The crash report of a real death has everything that the docs promise."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_death_leaves_a_complete_report(stage: Scene) -> None:
     assert crash.outlast == metadata.version("outlast")
 
 
-async def test_what_a_task_reports_just_before_it_returns_is_kept(stage: Scene) -> None:
+async def test_progress_reported_just_before_the_return_is_kept(stage: Scene) -> None:
     await stage.worker()
     jobs = [await stage.enqueue("tells", lines=3) for _ in range(10)]
     told = [(await stage.ended(job)).progress for job in jobs]
@@ -53,7 +53,7 @@ async def test_what_a_task_reports_just_before_it_returns_is_kept(stage: Scene) 
 
 
 @pytest.mark.parametrize("kind", ["", "_async"], ids=["plain", "async"])
-async def test_what_a_task_has_changed_of_its_process_the_next_one_does_not_find(
+async def test_changes_of_the_process_by_one_task_are_undone_for_the_next(
     sqlite_stage: Scene, kind: str
 ) -> None:
     stage = sqlite_stage
@@ -72,7 +72,7 @@ async def test_what_a_task_has_changed_of_its_process_the_next_one_does_not_find
     assert "hunter4" not in worker.log.read_text()
 
 
-async def test_a_death_in_company_names_the_company(sqlite_stage: Scene) -> None:
+async def test_a_report_of_a_shared_death_names_the_neighbours(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker("--runners", "1")
     jobs = [await sqlite_stage.enqueue("first_hangs") for _ in range(2)]
 
@@ -88,7 +88,7 @@ async def test_a_death_in_company_names_the_company(sqlite_stage: Scene) -> None
         assert (first.crash.signal, first.crash.neighbours) == ("SIGKILL", [other])
 
 
-async def test_what_a_pattern_hides_reaches_no_report(sqlite_stage: Scene) -> None:
+async def test_a_redact_pattern_also_cleans_reports(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker("--redact", r"password=\w+")
     raised = await sqlite_stage.enqueue("raises_a_secret")
     died = await sqlite_stage.enqueue("dies_with_all_its_evidence")

@@ -34,7 +34,7 @@ SECONDS = 540.0  # that one may take on a loaded machine; it takes 15 to 40
     ],
     ids=["analysis_service", "shell_queue", "automation_registry", "lease_mail", "order_import"],
 )
-def test_an_example_keeps_what_it_promises(example: str, rows: list[str]) -> None:
+def test_an_example_passes_its_own_checks(example: str, rows: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{example}"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The tutorial page, followed to the letter: its program, its commands, its kill -9."""
+"""The tutorial page, followed exactly: its program, its commands, its kill -9."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "getting-started.md"
 
 
 def program() -> str:
-    """Return what a reader who pasted all blocks has in books.py; a page is a tenth of a second."""
+    """Return books.py of a reader who pasted all blocks; each page takes a tenth of a second."""
     text = PAGE.read_text()
     blocks = re.findall(
         r"^<!-- books\.py -->\n```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE

@@ -1,4 +1,4 @@
-"""A worker that the database has left alone keeps what may be done twice, and stops the rest."""
+"""A worker cut off from its database keeps tasks that may run twice, and stops the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.crash.kit import scene
 LEASE = 6.0
 
 
-async def test_an_outage_longer_than_the_lease_ends_only_what_must_not_be_done_twice(
+async def test_an_outage_longer_than_the_lease_ends_only_tasks_that_must_not_run_twice(
     tmp_path: Path,
 ) -> None:
     flag = tmp_path / "flag"

@@ -1,4 +1,4 @@
-"""What the lock file of a worker that is gone says of its attempts, with real processes."""
+"""What the lock file of a gone worker tells about its attempts, with real processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from outlast.model.lease import DeathCause
 from outlast.store.rows import WorkerStatus
 from outlast.worker.maintenance.reaper import Reaper
 from tests.crash import tasks
-from tests.unit.worker.worker_kit import FakeOwner
 
 JOBS = 3_000
 
 
-async def test_what_a_drain_handed_back_while_the_store_was_away_is_not_charged(
+async def test_jobs_released_by_a_drain_during_an_outage_are_not_charged(
     pg_stage: Scene,
 ) -> None:
     direct = pg_stage.url
@@ -29,7 +28,7 @@ async def test_what_a_drain_handed_back_while_the_store_was_away_is_not_charged(
         leaver = await pg_stage.worker("--drain-timeout", "0.5")
         job = await pg_stage.enqueue("counts")
         await pg_stage.started(1)
-        proxy.lead_to("127.0.0.1", 1)  # nobody listens there
+        proxy.lead_to("127.0.0.1", 1)  # where nothing listens
         await proxy.cut()
         leaver.signal(signal.SIGTERM)
 
@@ -37,7 +36,7 @@ async def test_what_a_drain_handed_back_while_the_store_was_away_is_not_charged(
             return leaver.process.poll() is not None
 
         await pg_stage.until(left, "the end of the worker")
-        assert (await pg_stage.job(job)).state is State.RUNNING, "it could not say that it left"
+        assert (await pg_stage.job(job)).state is State.RUNNING, "it could not write that it left"
         pg_stage.url = direct
         await pg_stage.worker()
         await pg_stage.started(2)
@@ -50,10 +49,10 @@ async def test_what_a_drain_handed_back_while_the_store_was_away_is_not_charged(
 
 
 @pytest.mark.short
-async def test_what_a_killed_worker_had_only_claimed_is_released_and_its_file_is_removed(
+async def test_jobs_that_a_killed_worker_had_not_begun_are_released_uncharged(
     stage: Scene,
 ) -> None:
-    """What has begun is a loss. How much was claimed ahead at that instant is left to chance."""
+    """What has begun is a loss. How much was prefetched at that instant is random."""
     app = outlast.App(stage.url)
     noted = app.task(tasks.noted.fn)
     jobs = await app.enqueue_many(noted.call(value) for value in range(JOBS))
@@ -94,7 +93,7 @@ async def test_a_task_that_unlocks_the_lock_file_does_not_make_its_worker_look_d
 
     await stage.until(unlocked, "the task")
     assert len(stage.entries("unlocked")[0]["fds"]) == 1, "its runner has inherited it"
-    await Reaper(FakeOwner(), stage.store, lambda: 0, clock=SYSTEM).run_once()
+    await Reaper(stage.store, lambda: 0, lambda _: None, clock=SYSTEM).run_once()
     flag.touch()
     assert (await stage.ended(job)).attempt_count == 1
     assert [row.status for row in await stage.worker_rows()] == [WorkerStatus.ACTIVE]

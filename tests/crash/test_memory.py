@@ -1,4 +1,4 @@
-"""Memory runs out, for real: one runner pays for it, its worker and its neighbours do not.
+"""Memory really runs out: one runner dies of it, its worker and the other runners do not.
 
 The cgroups are of version 1, made below this process's own; of version 2 only the reading of its
 files is tested (tests/unit/worker/runners/test_memory.py).
@@ -21,7 +21,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.job import State
 
 MIB = 1024 * 1024
-LIMIT = 250 * MIB  # of the cgroup: a worker, its tether, two runners, a spare, and the eaten
+LIMIT = 250 * MIB  # of the cgroup: a worker, its tether, two runners, a spare, and EATEN
 EATEN = 300  # MiB, above the limit
 
 
@@ -48,7 +48,7 @@ def cgroup() -> Iterator[Path]:
 
 
 def inside(cgroup: Path) -> tuple[str, ...]:
-    """Return the command in front of a worker's that puts it there."""
+    """Return the wrapping command that puts a worker there."""
     return ("sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(cgroup))
 
 
@@ -68,16 +68,16 @@ async def a_neighbour(stage: Scene) -> tuple[int, Path]:
     """Start a job in a runner of its own that ends when the file is there.
 
     The kernel takes every other runner first: before the memory of the one that it has killed is
-    free, it kills once more where another process asks for some, and that is no business of ours.
+    free, it kills once more where another process asks for some, which is not under test here.
     """
     gate = stage.folder / "gate"
     job = await stage.enqueue("waits_for", path=str(gate))
     pid = (await stage.started(1))["pid"]
-    Path(f"/proc/{pid}/oom_score_adj").write_text("0")  # as low as it was: nobody needs a right
+    Path(f"/proc/{pid}/oom_score_adj").write_text("0")  # as low as it was: this needs no privilege
     return job, gate
 
 
-async def test_the_kernel_s_kill_for_memory_is_told_with_the_evidence(
+async def test_a_kill_by_the_oom_killer_is_reported_with_its_evidence(
     sqlite_stage: Scene, cgroup: Path
 ) -> None:
     stage = sqlite_stage
@@ -123,7 +123,7 @@ async def test_a_kill_by_hand_in_a_limited_cgroup_is_no_lack_of_memory(
 async def test_a_worker_that_is_killed_with_all_its_processes_under_a_limit_is_recovered_from(
     sqlite_stage: Scene, cgroup: Path
 ) -> None:
-    """As a kernel does that kills a whole cgroup: nobody is left to tell the cause."""
+    """As a kernel that kills a whole cgroup: no process is left to report the cause."""
     worker = await sqlite_stage.worker("--runners", "1", prefix=inside(cgroup))
     job = await sqlite_stage.enqueue("first_hangs_in_python")
     await sqlite_stage.started(1)
@@ -135,7 +135,7 @@ async def test_a_worker_that_is_killed_with_all_its_processes_under_a_limit_is_r
 
 
 @pytest.mark.short("out_of_memory")
-async def test_far_above_max_rss_a_runner_is_killed_and_nobody_else(sqlite_stage: Scene) -> None:
+async def test_only_the_runner_far_above_max_rss_is_killed(sqlite_stage: Scene) -> None:
     stage = sqlite_stage
     worker = await stage.worker("--runners", "2", "--max-rss", "100M")
     neighbour, gate = await a_neighbour(stage)

@@ -1,4 +1,4 @@
-"""Whatever a task has done to its runner, its end is told: else its job would run for ever."""
+"""The end of an attempt is reported also where its task has damaged the runner."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from outlast.model.job import State
 ODD = {"OUTLAST_TEST_APP": "tests.crash.odd_ends:app"}
 
 
-async def test_a_variable_whose_name_is_no_text_keeps_no_end_back(sqlite_stage: Scene) -> None:
+async def test_an_environment_name_that_is_not_utf8_does_not_block_the_end(
+    sqlite_stage: Scene,
+) -> None:
     stage = sqlite_stage
     worker = await stage.worker("--runners", "1", "--log-format", "json", env=ODD)
     row = await stage.ended(await stage.enqueue("sets_a_variable_that_is_no_text"))
@@ -19,10 +21,10 @@ async def test_a_variable_whose_name_is_no_text_keeps_no_end_back(sqlite_stage: 
     assert told["changes"] == ["variable NO_TEXT_\ufffd"]
 
 
-async def test_output_that_cannot_be_written_keeps_no_end_back(
+async def test_output_that_cannot_be_written_does_not_block_the_end(
     sqlite_stage: Scene, tmp_path: Path
 ) -> None:
-    """Beside another one: alone, nothing but the descriptor would be set back first."""
+    """Beside another attempt: for a single one, the descriptor would be restored first."""
     stage, flag = sqlite_stage, tmp_path / "flag"
     await stage.worker("--runners", "1", env=ODD)
     other = await stage.enqueue("waits_beside", flag=str(flag))

@@ -62,7 +62,7 @@ async def test_attempts_that_share_a_runner_have_each_its_own_lines(sqlite_stage
         assert lines == [f"{word} {number}" for number in range(5)]
 
 
-async def test_after_a_kill_each_report_has_its_own_lines_and_says_what_is_not_known(
+async def test_after_a_kill_each_report_has_its_own_lines_and_marks_unattributed_ones(
     sqlite_stage: Scene,
 ) -> None:
     stage = sqlite_stage

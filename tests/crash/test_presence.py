@@ -1,4 +1,4 @@
-"""Presence with real workers: it finds the dead from any host, and robs nobody who lives."""
+"""Presence with real workers: it finds dead ones from any host, and reaps no live one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ END_PRESENCE = f"SELECT pid, pg_terminate_backend(pid) FROM ({SESSIONS}) AS pres
 
 
 async def elsewhere(stage: Scene, name: str, *options: str) -> WorkerProcess:
-    """A worker as on a host of its own: nobody can see its lock file."""
+    """A worker as on a host of its own: no other worker sees its lock file."""
     before = set(stage.lock_files())
     run_dir = {"OUTLAST_RUN_DIR": str(stage.folder / name)}
     worker = await stage.worker(*JSON, *options, env=run_dir)
@@ -69,7 +69,7 @@ async def beats(stage: Scene, worker: WorkerProcess, times: int) -> None:
     await stage.until(beaten, f"{times} beats")
 
 
-def nobody_was_robbed(stage: Scene) -> bool:
+def no_live_worker_was_reaped(stage: Scene) -> bool:
     return not any(worker.told("worker_reaped") for worker in stage.workers)
 
 
@@ -121,7 +121,7 @@ async def test_a_worker_that_leaves_is_not_taken_for_dead(pg_stage: Scene) -> No
 # --------------------------------------------------------------------------- the living
 
 
-async def test_a_presence_that_is_cut_again_and_again_is_taken_back_and_costs_nothing(
+async def test_a_presence_session_that_is_cut_repeatedly_is_retaken_without_loss(
     pg_stage: Scene,
 ) -> None:
     for name in ("one", "two"):
@@ -141,7 +141,7 @@ async def test_a_presence_that_is_cut_again_and_again_is_taken_back_and_costs_no
         await pg_stage.until(gone, "the end of the sessions")
     await held(pg_stage, pg_stage.url, 2)
     await goes_on(pg_stage, job, 2)
-    assert nobody_was_robbed(pg_stage)
+    assert no_live_worker_was_reaped(pg_stage)
     assert (await pg_stage.job(job)).attempt_count == 1
     await hangman.close()
 
@@ -154,7 +154,7 @@ ANEW: dict[str, Callable[[PostgresServer], None]] = {
 
 
 @pytest.mark.parametrize("start_anew", ANEW.values(), ids=ANEW)
-async def test_a_database_that_is_started_anew_makes_nobody_absent(
+async def test_a_database_restart_makes_no_worker_absent(
     tmp_path: Path, start_anew: Callable[[PostgresServer], None]
 ) -> None:
     with PostgresServer() as server:
@@ -167,12 +167,12 @@ async def test_a_database_that_is_started_anew_makes_nobody_absent(
             start_anew(server)
             await held(stage, stage.url, 2)
             await goes_on(stage, job, 2)
-            assert nobody_was_robbed(stage)
+            assert no_live_worker_was_reaped(stage)
             assert (await stage.job(job)).attempt_count == 1
 
 
 @pytest.mark.parametrize("start_anew", list(ANEW.values())[1:], ids=list(ANEW)[1:])
-async def test_a_database_that_is_started_anew_makes_nobody_absent_who_is_late_to_find_it(
+async def test_a_database_restart_makes_no_slow_worker_absent(
     tmp_path: Path, start_anew: Callable[[PostgresServer], None]
 ) -> None:
     """It neither beats nor takes its lock while another sees the new database in many looks."""
@@ -191,11 +191,11 @@ async def test_a_database_that_is_started_anew_makes_nobody_absent_who_is_late_t
             late.signal(signal.SIGCONT)
             await held(stage, stage.url, 2)
             await goes_on(stage, job, 2)
-            assert nobody_was_robbed(stage)
+            assert no_live_worker_was_reaped(stage)
             assert (await stage.job(job)).attempt_count == 1
 
 
-async def test_a_promoted_standby_knows_nobody_s_lock_and_robs_nobody(tmp_path: Path) -> None:
+async def test_a_promoted_standby_does_not_reap_live_workers(tmp_path: Path) -> None:
     with PostgresServer() as primary:
         primary.create_database("failover")
         with PostgresServer(standby_of=primary) as standby:
@@ -214,7 +214,7 @@ async def test_a_promoted_standby_knows_nobody_s_lock_and_robs_nobody(tmp_path: 
                 standby.promote()
                 await held(stage, standby.url("failover"), 2)
                 await goes_on(stage, job, 2)
-                assert nobody_was_robbed(stage)
+                assert no_live_worker_was_reaped(stage)
                 row = await stage.job(job)
                 assert (row.state, row.attempt_count) == (State.RUNNING, 1)
                 after = {each.presence for each in await stage.worker_rows()}

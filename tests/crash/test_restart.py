@@ -1,4 +1,4 @@
-"""A worker is killed and started again in place; whoever only looks like it is left alone."""
+"""A killed worker is started again in place; one that only looks like it is left alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ut
 
 
 async def reconciled(stage: Scene, worker: WorkerProcess) -> int:
-    """Wait for the first look of a worker; return how many orphans it has found."""
+    """Wait for the first look of a worker; return the number of orphans found."""
 
     return int((await stage.told(worker, "reconciliation_complete"))["orphaned_count"])
 
@@ -73,7 +73,7 @@ async def test_an_instance_takes_over_as_it_registers_where_no_lock_file_is_left
 
 
 @pytest.mark.parametrize("instances", [(None, None), ("pod-0", "pod-1")], ids=str)
-async def test_a_living_sibling_on_the_same_host_is_not_robbed(
+async def test_a_live_worker_on_the_same_host_keeps_its_jobs(
     stage: Scene, instances: tuple[str | None, str | None]
 ) -> None:
     mine, other = (("--instance", name) if name else () for name in instances)
@@ -88,9 +88,7 @@ async def test_a_living_sibling_on_the_same_host_is_not_robbed(
     assert (await stage.job(job)).attempt_count == 1
 
 
-async def test_a_reused_process_id_neither_saves_the_dead_nor_condemns_the_living(
-    stage: Scene, tmp_path: Path
-) -> None:
+async def test_a_reused_process_id_misleads_no_reaper(stage: Scene, tmp_path: Path) -> None:
     """Three rows on one host show the id of the one worker that runs."""
     worker = await stage.worker(*JSON)
     locks = [LockFile.create(tmp_path / "run", name) for name in ("dead", "living")]

@@ -1,4 +1,4 @@
-"""A runner dies, by its own hand or another's: noticed at once, charged to the culprit."""
+"""A runner dies by itself or is killed: noticed at once, charged to the culprit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_killed_runner_s_job_starts_again_at_once(stage: Scene) -> None:
 async def test_deaths_are_noticed_by_a_worker_that_inherited_an_ignored_sigchld(
     sqlite_stage: Scene,
 ) -> None:
-    """The kernel would then bury children unasked, and nobody could wait for them."""
+    """The kernel would then reap children by itself, and no process could wait for them."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         worker = await sqlite_stage.worker("--runners", "1")
@@ -134,15 +134,15 @@ async def test_a_task_that_ends_the_loop_of_its_runner_charges_no_neighbour(
     assert any("ended the event loop" in line for line in last.crash.output)
 
 
-async def test_a_job_that_comes_while_a_runner_is_being_buried_is_not_charged(
+async def test_a_job_claimed_before_a_death_is_noticed_is_not_charged(
     sqlite_stage: Scene,
 ) -> None:
-    """A process that escaped the runner's group holds its output open, and its death back."""
+    """A process that left the runner's group holds its output open and delays the report."""
     worker = await sqlite_stage.worker("--runners", "1")
     await sqlite_stage.ended(await sqlite_stage.enqueue("leaves_a_daemon"))
     (started,) = sqlite_stage.entries()
     os.kill(started["pid"], signal.SIGKILL)
-    await asyncio.sleep(0.1)  # it is dead, and this is not told for half a second
+    await asyncio.sleep(0.1)  # it is dead, but reported only half a second later
     job = await sqlite_stage.enqueue("noop")
     assert (await sqlite_stage.ended(job)).state is State.COMPLETED
     assert await sqlite_stage.attempts(job) == []
@@ -193,7 +193,9 @@ async def test_cancelling_a_running_job_ends_it(stage: Scene) -> None:
 
 
 @pytest.mark.short
-async def test_cancelling_a_deaf_function_kills_its_runner(sqlite_stage: Scene) -> None:
+async def test_cancelling_a_function_that_does_not_react_kills_its_runner(
+    sqlite_stage: Scene,
+) -> None:
     await sqlite_stage.worker()
     job = await sqlite_stage.enqueue("waits_deaf")
     first = await sqlite_stage.started(1)

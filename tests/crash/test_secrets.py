@@ -1,4 +1,4 @@
-"""No secret leaves its place: a worker with passwords in its URLs shows them nowhere.
+"""A worker with passwords in its URLs shows them nowhere.
 
 Everything that real processes show is searched for the password: the arguments of all of them, the
 environment of those that need no store, the log in both forms, every row of every table, and what
@@ -124,7 +124,7 @@ def said_by(command: list[str], url: str, wakeup: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("wakeup", MESSENGERS, ids=["nats", "amqp"])
-async def test_nothing_that_a_worker_shows_has_a_password(
+async def test_no_output_of_a_worker_contains_a_password(
     pg_url: str, wakeup: str, tmp_path: Path
 ) -> None:
     url = with_password(pg_url)

@@ -1,4 +1,4 @@
-"""Commands as jobs, with real workers: nothing of a command outlives its attempt, whoever dies."""
+"""Commands as jobs, with real workers: no process of a command outlives its attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(4 * DEADLINE + 120)
 
 SHELL = ("--shell", "--runners", "1")
 OUTLAST = f"{sys.executable} -m outlast.cli"
-PATIENCE = 3 * DEADLINE  # these start many processes, each of which waits for its turn
+PATIENCE = 3 * DEADLINE  # these start many processes on a busy machine
 FLOOD_BYTES = 200_000_000
 MEMORY_MAX = 60_000_000  # bytes that a flood may add to the largest size of a process
 
@@ -90,7 +90,7 @@ async def went_on(stage: Scene, job: int) -> None:
 
 
 @pytest.mark.short
-async def test_a_command_goes_with_its_killed_worker_and_goes_on_from_its_checkpoint(
+async def test_a_command_ends_with_its_killed_worker_and_resumes_from_its_checkpoint(
     stage: Scene,
 ) -> None:
     worker = await stage.worker(*SHELL)
@@ -102,7 +102,7 @@ async def test_a_command_goes_with_its_killed_worker_and_goes_on_from_its_checkp
     await went_on(stage, job)
 
 
-async def test_a_command_goes_with_its_killed_runner_and_is_released_at_a_drain(
+async def test_a_command_ends_with_its_killed_runner_and_is_released_at_a_drain(
     sqlite_stage: Scene,
 ) -> None:
     stage = sqlite_stage
@@ -128,7 +128,7 @@ async def test_a_command_goes_with_its_killed_runner_and_is_released_at_a_drain(
 async def test_a_command_that_a_signal_to_the_whole_group_ends_runs_again_uncharged(
     sqlite_stage: Scene, trap: str
 ) -> None:
-    """It may have done a part of its work; whatever its exit code is, nobody can tell."""
+    """It may have done a part of its work; no exit code could tell."""
     stage = sqlite_stage
     worker = await stage.worker(*SHELL, "--drain-timeout", "30")
     job = await command(stage, f"{trap}sleep 1000 & echo $$ > pids; wait")
@@ -166,10 +166,10 @@ async def test_a_command_is_asked_to_stop_and_killed_with_its_group_where_it_doe
     assert (await stage.ended(job, PATIENCE)).state is State.CANCELLED
     assert (stage.folder / "cleaned").read_text() == "bye\n"
     await gone(stage, processes)
-    assert lives(runner), "who obeys costs no runner"
+    assert lives(runner), "a command that stops when asked costs no runner"
 
 
-async def test_a_flood_of_output_takes_no_more_memory(sqlite_stage: Scene) -> None:
+async def test_a_flood_of_output_takes_bounded_memory(sqlite_stage: Scene) -> None:
     stage = sqlite_stage
     worker = await stage.worker(*SHELL)
     assert (
@@ -186,7 +186,7 @@ async def test_a_flood_of_output_takes_no_more_memory(sqlite_stage: Scene) -> No
     assert {pid: largest(pid) - before[pid] > MEMORY_MAX for pid in tree} == dict.fromkeys(
         tree, False
     )
-    worker.log.write_bytes(b"")  # it has all of it
+    worker.log.write_bytes(b"")  # drop the flood, which takes space
 
 
 def largest(pid: int) -> int:

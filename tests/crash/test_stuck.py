@@ -1,4 +1,4 @@
-"""What stands still is ended at its limit, and its report says at which line it stood."""
+"""A stuck attempt is ended at its limit, and its report names the line where it stood."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCE = Path(stuck.__file__).read_text().splitlines()
 
 
 def line_with(words: str) -> str:
-    """Return how a report names the line of tests/crash/stuck.py that says this."""
+    """Return how a report names the line of tests/crash/stuck.py with this comment."""
     (number,) = (n for n, line in enumerate(SOURCE, 1) if line.endswith(f"# the line of {words}"))
     return f'stuck.py", line {number} in '
 
@@ -81,7 +81,7 @@ def said(stage: Scene, event: str) -> list[dict[str, Any]]:
     "task",
     [pytest.param("blocks_in_python", marks=pytest.mark.short("unresponsive")), "blocks_in_c"],
 )
-async def test_who_blocks_its_runner_is_named_and_ended_and_its_neighbours_are_released(
+async def test_the_attempt_that_blocks_its_runner_is_ended_and_neighbours_are_released(
     sqlite_stage: Scene, task: str
 ) -> None:
     await sqlite_stage.worker("--runners", "1", "--log-format", "json", env=STUCK)
@@ -118,7 +118,7 @@ async def test_a_limit_that_passes_behind_a_blocked_loop_charges_the_one_that_bl
     assert [each.outcome for each in await sqlite_stage.attempts(innocent)] == ["released"]
 
 
-async def test_a_loop_that_is_blocked_for_a_while_is_told_and_nobody_is_ended(
+async def test_a_briefly_blocked_loop_is_reported_and_no_attempt_is_stopped(
     sqlite_stage: Scene,
 ) -> None:
     await sqlite_stage.worker("--runners", "1", "--log-format", "json", env=STUCK)
@@ -130,12 +130,13 @@ async def test_a_loop_that_is_blocked_for_a_while_is_told_and_nobody_is_ended(
     assert len(said(sqlite_stage, "loop_blocked")) == 1
 
 
-async def test_a_stuck_watchdog_is_stood_in_for_by_another_worker_and_the_loser_stops(
+async def test_another_worker_ends_attempts_whose_watchdog_is_stuck(
     stage: Scene,
 ) -> None:
-    """The deadline on the row is enforced by whoever looks; the runner of the loser is ended."""
+    """Any worker enforces the deadline on the row; the runner of the former holder is ended."""
     no_watchdog = {**STUCK, "OUTLAST_TEST_MODULE": "tests.crash.no_watchdog"}
-    stuck_too = await stage.worker("--lease", "15", env=no_watchdog)  # a third of it is allowed for
+    # A third of the lease is the tolerance.
+    stuck_too = await stage.worker("--lease", "15", env=no_watchdog)
     job = await stage.enqueue(
         "first_hangs_in_python", policy=Policy(timeout=1.0, backoff_first=0.1)
     )

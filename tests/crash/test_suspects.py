@@ -1,4 +1,4 @@
-"""One job takes the process down that others share: it alone is charged, and they complete."""
+"""One job kills the process that others share: it alone is charged, and they complete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def completed_uncharged(stage: Scene, ids: list[int], deadline: float = 60
 
 
 @pytest.mark.short
-async def test_the_one_that_dereferences_null_is_named_by_its_stack_and_dies_alone(
+async def test_a_segfaulting_job_is_identified_by_its_stack_and_isolated(
     stage: Scene,
 ) -> None:
     worker = await stage.worker("--runners", "1", "--concurrency", str(CROWD))
@@ -49,7 +49,7 @@ async def test_the_one_that_dereferences_null_is_named_by_its_stack_and_dies_alo
     assert (row.state, row.failures, row.losses) == (State.DEAD, CHARGED, 1)
     assert await charged(stage, culprit) == ["signalled"] * CHARGED
     for other in others:
-        assert await shared_deaths(stage, other) == 1, "the first death has told who it was"
+        assert await shared_deaths(stage, other) == 1, "the first death has identified the culprit"
         (closed,) = await stage.attempts(other)
         assert closed.crash is not None
         assert culprit in closed.crash.neighbours
@@ -61,7 +61,7 @@ async def test_the_one_that_dereferences_null_is_named_by_its_stack_and_dies_alo
     assert worker.process.poll() is None
 
 
-async def test_the_one_that_exits_is_found_by_halves_and_charged_only_when_alone(
+async def test_an_exiting_job_is_found_by_bisection_and_charged_only_when_alone(
     stage: Scene,
 ) -> None:
     await stage.worker("--runners", "1", "--concurrency", str(CROWD))
@@ -70,7 +70,9 @@ async def test_the_one_that_exits_is_found_by_halves_and_charged_only_when_alone
     row = await stage.ended(culprit, 60.0)
     assert (row.state, row.failures) == (State.DEAD, CHARGED)
     assert await charged(stage, culprit) == ["exited"] * CHARGED
-    assert 1 <= await shared_deaths(stage, culprit) <= 2, "eight, then at most four"
+    assert 1 <= await shared_deaths(stage, culprit) <= 2, (
+        "eight shared the first death, at most four the second"
+    )
     for other in others:
         assert await shared_deaths(stage, other) <= 2
 

@@ -31,7 +31,7 @@ async def all_ran_on(stage: Scene, jobs: list[int], worker: str) -> None:
 
 
 @pytest.mark.short
-async def test_jobs_wait_for_a_worker_that_has_their_tags_and_hold_up_nobody(stage: Scene) -> None:
+async def test_jobs_wait_for_a_worker_with_their_tags_without_delaying_others(stage: Scene) -> None:
     await stage.worker("--name", "plain", "--runners", "1", "--concurrency", "2")
     tagged = await stage.worker("--name", "tagged", "--tags", "eu,gpu", "--runners", "1")
     await all_ran_on(stage, await enqueue_many(stage), "tagged")

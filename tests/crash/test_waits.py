@@ -1,4 +1,4 @@
-"""Tasks that wait for other jobs hold all slots: it is said, and another worker is the way out."""
+"""Tasks that wait for other jobs hold all slots: this is reported, and another worker helps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def said_of(stage: Scene, row: StoredJob) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("task", "number"), [("waits_for_another", 2), ("waits_for_another_in_plain_code", 1)]
 )
-async def test_slots_that_are_held_by_waiting_are_told_of(
+async def test_slots_held_by_waiting_tasks_are_reported(
     stage: Scene, task: str, number: int
 ) -> None:
     worker = await stage.worker(*SLOTS, "--log-format", "json")

@@ -1,4 +1,4 @@
-"""A worker dies, is stopped, or is alone killed while its runner runs on."""
+"""A worker dies, is stopped, or is killed without its runners."""
 
 from __future__ import annotations
 
@@ -78,9 +78,7 @@ async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
 @pytest.mark.parametrize(
     "task", [pytest.param("first_hangs_in_python", marks=pytest.mark.short), "first_hangs_in_c"]
 )
-async def test_the_worker_process_alone_killed_takes_its_runners_along(
-    stage: Scene, task: str
-) -> None:
+async def test_killing_only_the_worker_process_ends_its_runners(stage: Scene, task: str) -> None:
     holder = await stage.worker()
     job = await stage.enqueue(task)
     await stage.started(1)
@@ -97,7 +95,7 @@ async def test_the_worker_process_alone_killed_takes_its_runners_along(
 @pytest.mark.parametrize(
     "task", [pytest.param("first_hangs_in_python", marks=pytest.mark.short), "first_hangs_in_c"]
 )
-async def test_the_worker_process_alone_stopped_loses_its_runners_before_its_lease(
+async def test_stopping_only_the_worker_process_ends_its_runners_before_its_lease(
     stage: Scene, task: str
 ) -> None:
     holder = await stage.worker(*SHORT)
@@ -113,7 +111,7 @@ async def test_the_worker_process_alone_stopped_loses_its_runners_before_its_lea
 
 
 @pytest.mark.short
-async def test_a_stopped_tree_that_wakes_changes_nothing_and_works_on(stage: Scene) -> None:
+async def test_a_stopped_and_resumed_worker_writes_nothing_stale_and_works_on(stage: Scene) -> None:
     holder = await stage.worker(*SHORT)
     job = await stage.enqueue("first_hangs")
     await stage.started(1)
@@ -139,7 +137,7 @@ async def test_a_stopped_tree_that_wakes_changes_nothing_and_works_on(stage: Sce
 
 
 @pytest.mark.short
-async def test_sigterm_finishes_what_runs_and_leaves_cleanly(stage: Scene) -> None:
+async def test_sigterm_finishes_running_jobs_and_exits_cleanly(stage: Scene) -> None:
     worker = await stage.worker()
     job = await stage.enqueue("counts", upto=20)
     await stage.started(1)
@@ -153,7 +151,7 @@ async def test_sigterm_finishes_what_runs_and_leaves_cleanly(stage: Scene) -> No
     assert stage.lock_files() == []
 
 
-async def test_what_does_not_finish_in_a_drain_is_released_uncharged(stage: Scene) -> None:
+async def test_jobs_that_outlast_a_drain_are_released_uncharged(stage: Scene) -> None:
     worker = await stage.worker("--drain-timeout", "0.3")
     job = await stage.enqueue("waits")
     deaf = await stage.enqueue("waits_deaf")

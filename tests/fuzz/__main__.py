@@ -1,12 +1,12 @@
 """All fuzzers, round by round, each round in a process of its own with new seeds.
 
-    python -m tests.fuzz --minutes 30          # for so long, all in turn
-    python -m tests.fuzz --examples 2000       # so many of each
-    python -m tests.fuzz --only frames         # those whose names hold this
+    python -m tests.fuzz --minutes 30          # for 30 minutes, all in turn
+    python -m tests.fuzz --examples 2000       # 2000 examples of each
+    python -m tests.fuzz --only frames         # those with this in their names
     python -m tests.fuzz --one "lock files" --seed 7   # the examples of one seed again
 
 A process may have 200 MB resident and has little more to allocate, and one that does not end is
-stopped, with the stacks of its threads. Each of that is a finding, as what a check raises is. The
+stopped, with the stacks of its threads. Each of these is a finding, as is an error of a check. The
 exit code is 1 where anything was found.
 """
 
@@ -36,7 +36,7 @@ FAULT_LINES = 60  # of what a round has written, with a finding
 
 
 def main() -> int:
-    """Run what is asked for; return the exit code."""
+    """Run the fuzzers that were asked for; return the exit code."""
     asked = _asked()
     if asked.one is not None:
         return _one(asked)
@@ -73,7 +73,7 @@ def _one(asked: argparse.Namespace) -> int:
         faulthandler.dump_traceback_later(GRACE_SECONDS, exit=True)
         try:
             examples += fuzzer.run(number, CHUNK * fuzzer.few, *more)
-        except BaseException as error:  # whatever it is
+        except BaseException as error:  # of any kind
             traceback.print_exception(error, file=sys.stderr)
             found = type(error).__name__
         if found is not None or (time.monotonic() >= end and examples >= asked.examples):
@@ -87,7 +87,7 @@ def _one(asked: argparse.Namespace) -> int:
 
 @dataclass
 class Tally:
-    """What has come of one fuzzer's rounds. ``found`` says what, and how to see it again."""
+    """The outcome of one fuzzer's rounds. ``found`` has each finding, and how to see it again."""
 
     name: str
     database: bool
@@ -97,7 +97,7 @@ class Tally:
     found: list[str] = field(default_factory=list)
 
     def line(self) -> str:
-        """Say it for people."""
+        """Return it as text."""
         said = (
             f"{self.examples:>9,} examples, {self.rounds:>3} rounds, {self.peak / 2**20:>4.0f} MB"
         )
@@ -138,7 +138,7 @@ def _database(wanted: bool) -> Iterator[str]:
 
 
 def _round(one: Tally, asked: argparse.Namespace, seed: int, url: str) -> None:
-    """Run a round in a process of its own, and note what comes of it."""
+    """Run a round in a process of its own, and note its outcome."""
     seconds = 0.0 if asked.examples else ROUND_SECONDS
     words = [sys.executable, "-m", "tests.fuzz", "--one", one.name, "--seed", str(seed)]
     options = ["--seconds", str(seconds), "--url", url]

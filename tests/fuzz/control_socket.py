@@ -1,4 +1,4 @@
-"""The control socket of a command, with real connections; and what answers its callers."""
+"""The control socket of a command, with real connections; and the answers to its callers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.fuzz.kit import BOMBS, SECONDS, Fuzzer, damaged, json_values
 from tests.unit.test_attempt import FakeLink, attempt_of
 
 TOKEN = 70
-LINE_MAX = 50_000  # bytes, in place of REQUEST_MAX: what C frees of more stays resident
+LINE_MAX = 50_000  # bytes, in place of REQUEST_MAX: more would stay resident after C frees it
 SOUND = ReportRequest(TOKEN, 0.471147114711)
 DOCUMENTED = (LostLease, UsageError, BadArguments, StoreUnavailable)
 
@@ -137,7 +137,7 @@ def _is_documented(answer: bytes) -> None:
         assert reply.error is None or reply.error in control_socket._ERRORS
 
 
-# --- the other end: what a command is answered
+# --- the other end: the answers that a command reads
 
 answers = st.one_of(
     st.builds(
@@ -153,7 +153,7 @@ answers = st.one_of(
 
 
 def a_command_is_answered(answer: bytes) -> None:
-    """Whatever is said to it, it is done, or raises what is documented."""
+    """Any request is carried out or raises a documented error."""
     name = f"@outlast-fuzz-{threading.get_native_id()}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(control_socket._path(name))

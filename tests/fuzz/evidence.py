@@ -39,14 +39,14 @@ pieces = st.one_of(
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What a runner has written, chunk by chunk, while these attempts were in it."""
+    """The output of a runner, chunk by chunk, while these attempts were in it."""
 
     chunks: list[bytes]
     tokens: set[int]
 
 
 def output_is_told_apart(one: Written) -> None:
-    """No byte is invented, none that has no head is lost, and what is kept is bounded."""
+    """No byte is invented, none without a head is lost, and the kept output is bounded."""
     printed = Printed(lambda: one.tokens, ManualClock())
     text = b""
     for chunk in one.chunks:

@@ -1,4 +1,4 @@
-"""Frames between a worker and a runner, in both directions, read by those who read them there."""
+"""Frames between a worker and a runner, in both directions, read by the production code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from outlast.runner.protocol import (
 from outlast.runner.settings import RunnerSettings
 from outlast.testing import ManualClock
 from outlast.worker.runners.pipes import Pipe
-from outlast.worker.runners.process import Death, RunnerProcess
+from outlast.worker.runners.process import RunnerProcess
 from tests.fuzz.kit import SECONDS, Fuzzer, json_values, quiet
 from tests.unit.worker.runners.pool_kit import Bench, shared
 from tests.unit.worker.runners.test_hostile_runner import busy, frames, numbers, texts
@@ -135,32 +135,16 @@ def _damaged(draw: st.DrawFn, piece: bytes) -> bytes:
 
 
 class Reader(RunnerProcess):
-    """The worker's end of a runner that has no process; what it says is said by ``fake``."""
+    """The worker's end of a runner that has no process."""
 
-    def __init__(self, fake: Any) -> None:
-        self.heard: list[ToWorker] = []
-        self._fake = fake
-        super().__init__(SETTINGS, self, clock=ManualClock(boot=0.0), output=self)
+    def __init__(self, **hooks: Any) -> None:
+        super().__init__(SETTINGS, clock=ManualClock(boot=0.0), **hooks)
         read, self._write = os.pipe()
         self._output = Pipe(read, lambda data: None)
 
-    def take_frame(self, _: RunnerProcess, frame: ToWorker) -> None:
-        """Have the fake runner say it."""
-        self.heard.append(frame)
-        self._fake.says(frame)
-
-    def take_death(self, runner: RunnerProcess, death: Death) -> None:
-        """It has no process, so it does not die."""
-
-    def fail(self, error: BaseException) -> None:
-        """Nor can this happen."""
-
-    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        """Drop what it writes."""
-
     def kill(self, reason: str | None = None) -> None:
         """Note why."""
-        self.doom(reason)
+        self.kill_reason = self.kill_reason or reason
 
     def close(self) -> None:
         """Close its pipe."""
@@ -169,7 +153,7 @@ class Reader(RunnerProcess):
 
 
 def a_worker_reads(chunks: list[bytes]) -> None:
-    """Each attempt keeps its one end; after a bad frame nothing is heard, and the runner ends."""
+    """Each attempt keeps its one end; after a bad frame no other is read, and the runner ends."""
     asyncio.run(_a_worker_reads(chunks))
 
 
@@ -178,13 +162,24 @@ async def _a_worker_reads(chunks: list[bytes]) -> None:
     bench.place(shared(1), shared(2), shared(3), shared(4))
     fake = busy(bench)
     held, others = bench.ledger.held(), bench.ledger.held() - fake.tokens
-    reader = Reader(fake)
+    heard: list[ToWorker] = []
+
+    def obey(_: RunnerProcess, frame: ToWorker) -> None:
+        heard.append(frame)
+        fake.says(frame)
+
+    reader = Reader(
+        on_frame=obey,
+        on_death=lambda *_: None,
+        on_output=lambda *_: None,
+        on_failure=lambda error: None,
+    )
     for chunk in chunks:
         reader._on_data(chunk)
         assert len(reader._unpacker._buffer) <= sum(map(len, chunks))
-        bench.pool.starter.make_requests(0)
-        bench.pool.control.look_at_loops()
-    _is_as_told(reader, reader.heard)
+        bench.pool.rooms(0)
+        bench.pool.listen()
+    _is_as_told(reader, heard)
     reader.close()
     assert bench.ledger.held() == held
     assert others <= set(bench.ledger.running), "of another runner"
@@ -209,7 +204,7 @@ def _is_as_told(reader: Reader, heard: list[ToWorker]) -> None:
 
 
 def a_runner_reads(chunks: list[bytes]) -> None:
-    """It ends with the worker's end of the socket, and hears nothing but frames until then."""
+    """It ends with the worker's end of the socket, and reads only frames until then."""
     worker, own = socket.socketpair()
     ended: queue.Queue[None] = queue.Queue()
     heard: list[ToRunner] = []
@@ -219,7 +214,7 @@ def a_runner_reads(chunks: list[bytes]) -> None:
         ended.put(None)
 
     patch = mock.patch.object(runner, "_end_with_worker", end)
-    patch.start()  # and not stopped before its thread has ended: it would end this process
+    patch.start()  # stopped only after its thread has ended, which would end this process
     with worker, own, quiet():
         channel = Channel(own)
         waiting = channel.save(1, 1, "1")

@@ -1,4 +1,4 @@
-"""All fuzzers, by what a stranger can write."""
+"""All fuzzers, by the kind of content that a stranger can write."""
 
 from __future__ import annotations
 

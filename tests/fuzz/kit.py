@@ -1,6 +1,6 @@
 """What all fuzzers share: content by hypothesis, a check, and bounds in time and memory.
 
-A fuzzer states one property: whatever a stranger writes, only documented errors come out, what
+A fuzzer states one property: for any input of a stranger only documented errors come out, what
 has read it still works for valid input, and memory stays bounded. A seed gives the same examples
 again.
 """
@@ -23,7 +23,7 @@ from hypothesis.errors import HypothesisWarning
 
 PEAK_MAX = 200 * 1024 * 1024  # resident bytes of a process that fuzzes
 CHUNK = 4  # times as many examples as in the tests are drawn from one seed in long runs
-SECONDS = 60.0  # after which an example hangs
+SECONDS = 60.0  # after which an example counts as hanging
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Fuzzer:
 
 @contextlib.contextmanager
 def no_thread_fails() -> Iterator[None]:
-    """Raise what a thread, or what nobody could catch, has raised in the block."""
+    """Raise what was raised in the block by a thread, or where it could not be caught."""
     found: list[BaseException | None] = []
     before = threading.excepthook, sys.unraisablehook
     threading.excepthook = lambda one: found.append(one.exc_value)
@@ -78,14 +78,14 @@ def no_thread_fails() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[io.StringIO]:
-    """Take what is written to stderr meanwhile."""
+    """Capture what is written to stderr meanwhile."""
     with contextlib.redirect_stderr(io.StringIO()) as stream:
         yield stream
 
 
 def begin_peak() -> None:
-    """Count the peak from now on: before its first example hypothesis has read all our code, which
-    takes more than any fuzzer, and kept what it has found for the next process."""
+    """Count the peak from now on: before its first example hypothesis reads all our code, which
+    takes more memory than any fuzzer, and keeps its findings for the next process."""
     settings(max_examples=1, database=None)(given(st.text())(lambda text: None))()
     Path("/proc/self/clear_refs").write_text("5")
 

@@ -33,7 +33,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """A directory as strangers have left it, and what a worker and a row ask of it."""
+    """A directory as strangers have left it, and the paths that a worker and a row name in it."""
 
     place: str
     entries: list[Entry]
@@ -88,7 +88,7 @@ scenes = st.builds(
 
 
 def lock_files_are_read(scene: Scene) -> None:
-    """Each look answers in range, opens nothing but regular files, and waits for nobody; a worker
+    """Each look answers in range, opens nothing but regular files, and never blocks; a worker
     gets a lock of its own that works, or ConfigError."""
     with tempfile.TemporaryDirectory() as root, contextlib.ExitStack() as stack:
         directory = _made(Path(root), scene, stack)
@@ -146,7 +146,7 @@ def _make(directory: Path, entry: Entry, stack: contextlib.ExitStack) -> None:
 def _listen(directory: Path, name: str, stack: contextlib.ExitStack) -> None:
     one = stack.enter_context(socket.socket(socket.AF_UNIX))
     place = stack.enter_context(_opened(directory))
-    with contextlib.suppress(OSError):  # a long name
+    with contextlib.suppress(OSError):  # the name is too long
         one.bind(f"/proc/self/fd/{place}/{name}")
 
 
@@ -161,7 +161,7 @@ def _opened(directory: Path):
 
 @contextlib.contextmanager
 def _noted(modes: list[int]):
-    """Note the kinds of what is opened, rather than looked at."""
+    """Note the kinds of files that are opened, not only stat'ed."""
     real = os.open
 
     def noted(path, flags, *more, **named):

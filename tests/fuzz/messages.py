@@ -1,6 +1,6 @@
-"""What comes by a wake-up: payloads of NOTIFY, and messages of NATS and RabbitMQ.
+"""The input of wake-ups: payloads of NOTIFY, and messages of NATS and RabbitMQ.
 
-Whoever may publish, or NOTIFY, writes bodies and headers; who is on the same account of a NATS
+All that may publish, or NOTIFY, write bodies and headers; all on the same account of a NATS
 server can also write to a worker's inbox, without a reply or with one of any kind.
 """
 
@@ -91,18 +91,18 @@ payloads = st.one_of(
 
 
 def a_worker_is_notified(told: list[str]) -> None:
-    """At most it looks once more; a notice that is sound is still heard."""
+    """At most the worker looks once more; a valid notice is still heard."""
     asyncio.run(_a_worker_is_notified(told))
 
 
 async def _a_worker_is_notified(told: list[str]) -> None:
     stage = Stage("default", "mail")
     for each in told:
-        stage.worker._take_wakeup(each)
+        stage.worker._on_wake(each)
     hints = []
     stage.worker._exchange.hint = lambda: hints.append(1)  # type: ignore[method-assign]
-    stage.worker._take_wakeup("queue:mail")
-    stage.worker._take_wakeup("queue:elsewhere")
+    stage.worker._on_wake("queue:mail")
+    stage.worker._on_wake("queue:elsewhere")
     assert hints == [1]
 
 
@@ -145,7 +145,7 @@ sent = st.builds(
 
 
 class Wire:
-    """The connection of a broker: keeps what is published, and hands on what comes."""
+    """The connection of a broker: keeps what is published, and passes on what arrives."""
 
     def __init__(self) -> None:
         self.published: list[tuple[str, bytes]] = []
@@ -156,17 +156,17 @@ class Wire:
         return "_INBOX.1"
 
     async def subscribe(self, subject: str, cb: Callable[[Msg], Awaitable[None]]) -> None:
-        """Remember who listens."""
+        """Remember the listener."""
         self.hears = cb
 
     async def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
-        """Keep it, unless a stranger has said where to."""
+        """Keep it, unless a stranger chose the destination."""
         assert subject.startswith(("$JS.ACK.S.q-default.", "$JS.API.CONSUMER.MSG.NEXT.S.q-default"))
         self.published.append((subject, payload))
 
 
 class Broker:
-    """What a messenger asks of a broker, with the real deliveries of both kinds."""
+    """A broker for the messenger, with the real deliveries of both kinds."""
 
     def __init__(self, wanted: Sequence[Sent]) -> None:
         self._wanted = list(wanted)
@@ -209,20 +209,20 @@ class Broker:
         return SimpleNamespace(body=one.body, headers=table, ack=settle, nack=settle)
 
     async def publish(self, notices: Sequence[Notice]) -> None:
-        """Nothing is published here."""
+        """Do nothing."""
 
     async def tell(self, topic: str, body: bytes) -> None:
-        """Nobody watches."""
+        """Do nothing."""
 
     async def rest(self) -> None:
-        """There is room."""
+        """Do nothing: a slot is free."""
 
     async def lost(self) -> None:
-        """It is not."""
+        """Wait for ever: the connection is not lost."""
         await asyncio.Event().wait()
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
 
 SOUND = Sent(
@@ -235,7 +235,7 @@ SOUND = Sent(
 
 
 def a_messenger_receives(said: list[Sent]) -> None:
-    """What is wrong with a message costs that message; the next is heard on the same connection."""
+    """A bad message is dropped; the next is heard on the same connection."""
     for each in said:
         _is_a_notice_or_none(each.body)
     asyncio.run(_a_messenger_receives(said))
@@ -259,10 +259,11 @@ async def _a_messenger_receives(said: list[Sent]) -> None:
         return made[-1]
 
     messenger = Messenger(make, "nats", inbox=inbox, clock=ManualClock())
+    messenger.knows = lambda task: task == "known"
     woken = asyncio.Event()
     inbox.offer(1_000)
     with heard() as events:
-        await messenger.start(lambda _: woken.set(), lambda task: task == "known")
+        await messenger.start(lambda _: woken.set())
         async with asyncio.timeout(SECONDS):
             rooms = await _asked(inbox, messenger)
             inbox.settle(answered=True)

@@ -1,4 +1,4 @@
-"""What stands in the store as text: arguments, results, checkpoints, and documents of ours."""
+"""Texts in the store: arguments, results, checkpoints, and documents of Outlast's own."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def values_are_read(text: str) -> None:
         _ = attempt_of(FakeLink(), checkpoint=text).checkpoint
 
 
-# --- what a runner makes of them
+# --- as a runner uses them
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ claims = st.builds(
 
 
 def jobs_are_run(jobs: list[Claim]) -> None:
-    """Each attempt has one end, whatever its row says."""
+    """Each attempt has one end, for any content of its row."""
     asyncio.run(_jobs_are_run(jobs))
 
 
@@ -180,7 +180,7 @@ async def _jobs_are_run(jobs: list[Claim]) -> None:
     bench.executor.close()
 
 
-# --- documents of ours
+# --- documents of Outlast's own
 
 documents = st.one_of(
     _alike(Policy),
@@ -193,7 +193,7 @@ documents = st.one_of(
 
 
 def documents_are_read(text: str) -> None:
-    """What can be read is in range and can be sent on; what cannot counts as not given."""
+    """A readable value is in range and can be sent on; an unreadable one counts as not given."""
     policy, wrong = columns.read_policy(text)
     assert wrong is None or policy == Policy()
     limits = msgspec.structs.asdict(policy)

@@ -65,7 +65,7 @@ def _steers(text: str, *, newlines: bool = True) -> set[str]:
 
 
 def words_are_safe(text: str) -> None:
-    """What is fit for people has no control character, and keeps to its bounds."""
+    """Text for people has no control character, and keeps to its bounds."""
     assert not _steers(words.safe(text))
     one = words.line(text, 80)
     assert not _steers(one, newlines=False)

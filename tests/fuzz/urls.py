@@ -127,7 +127,7 @@ any_urls = st.one_of(
 
 
 def _ways(url: str) -> list[Callable[[], object]]:
-    """All that reads a URL; what returns a text is for people."""
+    """All code that reads a URL; what returns a text is for people."""
     return [
         lambda: redacted(url),
         lambda: hide_logins(f"cannot reach {check_encoded(url)}, which is odd"),
@@ -146,7 +146,7 @@ def _ways(url: str) -> list[Callable[[], object]]:
 
 
 def _kept(_: object) -> None:
-    """What is not for people."""
+    """A result that is not for people."""
 
 
 def urls_are_read(one: Given) -> None:

@@ -25,13 +25,13 @@ def nats_server() -> Iterator[NatsServer]:
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Who signs the certificates of the RabbitMQ node and of its clients."""
+    """The authority that signs the certificates of the RabbitMQ node and of its clients."""
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="session")
 def rabbit(authority: Authority) -> Iterator[RabbitServer]:
-    """A RabbitMQ node shared by the session. A test that harms it leaves it as it was."""
+    """A RabbitMQ node shared by the session. A test that harms it restores it."""
     why = rabbit_server.missing()
     if why:
         pytest.skip(why)

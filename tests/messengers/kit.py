@@ -1,4 +1,4 @@
-"""What the tests of messengers share: an application, its workers, and looks at what came of it."""
+"""What the tests of messengers share: an application, its workers, and their events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outlast.wakeup import open_messenger
 from outlast.worker.worker import Worker
 
 DEADLINE = 60.0
-NEVER = 3_600.0  # seconds between two looks: whatever is found was found by a message
+NEVER = 3_600.0  # seconds between two looks: all that is found was found by a message
 
 
 class Shop:
@@ -67,7 +67,7 @@ class Shop:
     async def worker(
         self, app: outlast.App | None = None, **settings: Any
     ) -> AsyncIterator[Worker]:
-        """A worker that looks by itself as good as never, once its messenger is ready."""
+        """A worker that practically never polls, once its messenger is ready."""
         chosen = {"poll": NEVER, "drain_timeout": 1.0, "presence": False} | settings
         async with (app or self.app).worker(**chosen) as worker:
             yield worker
@@ -110,7 +110,7 @@ class Shop:
 
 
 def is_at_ease(worker: Worker) -> bool:
-    """Whether it waits for messages, and looks for no other reason."""
+    """Return whether it waits for messages, and has no other reason to look."""
     inbox = worker._exchange._inbox
     return inbox.healthy and worker._exchange._is_at_ease() and inbox.has_room()
 
@@ -124,7 +124,7 @@ async def row_says(shop: Shop, words: str) -> None:
 
 
 async def sweep(worker: Worker) -> None:
-    """Let the worker announce now what waits."""
+    """Let the worker announce waiting jobs now."""
     assert worker._announcer.sweeper is not None
     await worker._announcer.sweeper.run_once()
 

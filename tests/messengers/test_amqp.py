@@ -54,7 +54,7 @@ async def test_a_full_worker_takes_no_messages(shop: Shop) -> None:
         shop.gate.set()
 
 
-async def test_bad_stale_and_duplicate_messages_harm_nothing(
+async def test_bad_stale_and_duplicate_messages_are_harmless(
     shop: Shop, rabbit: RabbitServer
 ) -> None:
     async with shop.ready_worker(), shop.ready_worker():
@@ -76,7 +76,7 @@ async def test_bad_stale_and_duplicate_messages_harm_nothing(
     assert set(shop.ran.values()) == {1}
 
 
-async def test_a_sweep_announces_what_nobody_has_published(shop: Shop) -> None:
+async def test_a_sweep_announces_unpublished_jobs(shop: Shop) -> None:
     async with shop.ready_worker(queues=["odd.*#name"]) as worker:
         await shop.store.enqueue([NewJob(task="work", args="{}", queue="odd.*#name")])
 
@@ -84,10 +84,10 @@ async def test_a_sweep_announces_what_nobody_has_published(shop: Shop) -> None:
             await sweep(worker)
             return len(shop.ran) == 1
 
-        await shop.until_async(done, "the job that nobody had announced")
+        await shop.until_async(done, "the unannounced job")
 
 
-async def test_watchers_hear_of_heartbeats_deactivations_and_ends(
+async def test_watchers_receive_heartbeats_deactivations_and_ends(
     shop: Shop, rabbit: RabbitServer
 ) -> None:
     """MISSION B: a monitor watched live."""
@@ -115,7 +115,7 @@ async def test_watchers_hear_of_heartbeats_deactivations_and_ends(
     assert beat["running"] == 0
 
 
-async def test_wrong_credentials_and_other_queues_are_told(
+async def test_wrong_credentials_and_a_queue_of_another_kind_are_reported(
     pg_url: str, rabbit: RabbitServer
 ) -> None:
     wrong = rabbit.url.replace("guest:guest", "guest:wrong")
@@ -130,7 +130,7 @@ async def test_wrong_credentials_and_other_queues_are_told(
             assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
 
 
-async def test_tls_with_certificates_of_ones_own_and_servers_that_are_away(
+async def test_tls_with_client_certificates_and_failover_of_servers(
     pg_url: str, rabbit: RabbitServer, authority: Authority
 ) -> None:
     gone = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"

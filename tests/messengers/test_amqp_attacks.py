@@ -46,10 +46,10 @@ async def test_a_known_task_does_not_wait_behind_strangers(
         await publish(shop, rabbit, *(aio_pika.Message(body) for body in bodies))
         job = await shop.work.enqueue(7)
         assert await job.result(timeout=60) == 7
-        await all_settled(shop, rabbit)  # and they do not come and go for ever
+        await all_settled(shop, rabbit)  # and they are not redelivered for ever
 
 
-async def test_a_server_that_takes_no_messages_holds_up_no_enqueue_and_no_worker(
+async def test_a_blocked_server_delays_no_enqueue_and_no_worker(
     shop: Shop, rabbit: RabbitServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An alarm of its disk: it reads nothing more from connections that have published."""
@@ -82,7 +82,7 @@ async def test_a_message_that_breaks_the_driver_stops_no_job(
             assert await (await shop.work.enqueue(3)).result(timeout=30) == 3
 
 
-async def test_a_login_that_is_changed_later_is_told_and_jobs_run(
+async def test_a_login_that_is_changed_later_is_reported_and_jobs_run(
     shop: Shop, rabbit: RabbitServer
 ) -> None:
     async with shop.ready_worker(poll=POLL):
@@ -95,5 +95,5 @@ async def test_a_login_that_is_changed_later_is_told_and_jobs_run(
             await asyncio.to_thread(rabbit.ctl, "change_password", "guest", "guest")
 
 
-async def test_a_messenger_closes_whenever_it_is_asked(rabbit: RabbitServer) -> None:
+async def test_a_messenger_can_be_closed_at_any_moment(rabbit: RabbitServer) -> None:
     await asked_to_close_at_random(rabbit.url, times=20, span=0.1, seed=random.randrange(2**32))

@@ -1,4 +1,4 @@
-"""What an exchange does with the names that messages bring, on the store alone."""
+"""How an exchange uses the job ids of messages, on the store alone."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ async def test_named_jobs_come_first_within_their_priority_and_the_rest_is_toppe
     first = await hands.claim(1, named=[three])
     assert [each.job_id for each in first] == [large]  # a message cannot jump a larger priority
     assert [each.job_id for each in await hands.claim(1, named=[three])] == [three]
-    # names that lead nowhere: running, doubled, of nobody; the room is filled from the line
+    # useless names: running, doubled, unknown; the free slots are filled from the line
     claimed = await hands.claim(5, named=[three, three, large, FAR, 12345])
     assert [each.job_id for each in claimed] == [one, two]
     await hands.hand_in(*map(ended, claimed))
     assert await hands.claim(5, named=[one, two]) == []  # they have ended
 
 
-async def test_names_of_other_queues_and_tasks_are_passed_over(store: PostgresStore) -> None:
+async def test_named_jobs_of_other_queues_and_tasks_are_ignored(store: PostgresStore) -> None:
     mail, foreign = await enqueued(store, job(queue="mail"), job(task="app.other"))
     hands = await Hands.on(store)
     assert await hands.claim(5, queues=["default"], named=[mail, foreign]) == []
     assert [each.job_id for each in await hands.claim(5, named=[foreign, mail])] == [mail]
 
 
-async def test_who_runs_a_named_job_is_told_to_others(store: PostgresStore) -> None:
+async def test_the_worker_of_a_named_running_job_is_returned(store: PostgresStore) -> None:
     taken, own, waits = await enqueued(store, job(), job(), job())
     one, two = await Hands.on(store, "one"), await Hands.on(store, "two")
     (held,) = await one.claim(1)
@@ -53,7 +53,7 @@ async def test_who_runs_a_named_job_is_told_to_others(store: PostgresStore) -> N
     assert await store.elsewhere(two.me, asked) == []
 
 
-async def test_what_waits_is_told_in_the_order_of_the_line(store: PostgresStore) -> None:
+async def test_unannounced_jobs_are_returned_in_the_order_of_the_line(store: PostgresStore) -> None:
     small = await enqueued(store, job(), job(task="app.other"), job(priority=-1))
     large = await enqueued(store, job(task="app.last", priority=7), job(priority=7))
     await Hands.on(store)
@@ -61,7 +61,7 @@ async def test_what_waits_is_told_in_the_order_of_the_line(store: PostgresStore)
     assert told == [*large, *small[:2]]
 
 
-async def test_what_waits_is_told_once_it_has_waited(store: PostgresStore) -> None:
+async def test_unannounced_jobs_are_returned_after_a_minimum_wait(store: PostgresStore) -> None:
     waits, later = await enqueued(store, job(queue="mail"), job(delay=500.0))
     await Hands.on(store)
     found = await store.waiting(0.0, 10)

@@ -1,4 +1,4 @@
-"""NATS JetStream as wake-up, on a real server: what is woken, by what, and what it may not cost."""
+"""NATS JetStream as wake-up, on a real server: which workers it wakes, and that it is harmless."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ async def test_a_message_brings_a_job_to_an_idle_worker(
         await all_settled(shop, nats_server, "all")
 
 
-async def test_enqueuing_without_a_loop_tells_the_messenger_too(
-    shop: Shop, nats_server: NatsServer
-) -> None:
+async def test_enqueuing_without_a_loop_also_publishes(shop: Shop, nats_server: NatsServer) -> None:
     async with shop.ready_worker():
         job = await asyncio.to_thread(shop.work.enqueue_sync, 7)
         assert await job.result(timeout=30) == 7
     await asyncio.to_thread(shop.app.close_sync)
 
 
-async def test_many_jobs_come_by_messages_within_the_room_there_is(
+async def test_jobs_are_fetched_by_messages_up_to_the_free_slots(
     shop: Shop, nats_server: NatsServer
 ) -> None:
     async with shop.ready_worker(concurrency=5), shop.ready_worker(concurrency=5):
@@ -49,7 +47,7 @@ async def test_many_jobs_come_by_messages_within_the_room_there_is(
     assert set(shop.ran.values()) == {1}
 
 
-async def test_nothing_is_published_before_the_commit_and_a_sweep_finds_it_after(
+async def test_nothing_is_published_before_the_commit_and_a_sweep_announces_it_after(
     shop: Shop, nats_server: NatsServer, pg_url: str
 ) -> None:
     async with shop.ready_worker() as worker:
@@ -65,7 +63,7 @@ async def test_nothing_is_published_before_the_commit_and_a_sweep_finds_it_after
 
 
 @pytest.mark.parametrize("delay", [0.0, 1.5])
-async def test_a_sweep_announces_what_nobody_has_published(
+async def test_a_sweep_announces_unpublished_jobs(
     shop: Shop, nats_server: NatsServer, delay: float
 ) -> None:
     async with shop.ready_worker() as worker:
@@ -92,7 +90,7 @@ async def test_sweeps_of_several_workers_publish_a_job_once(
         assert len(await published(shop, nats_server.url)) == 1
 
 
-async def test_a_worker_of_some_queues_hears_of_them_alone(
+async def test_a_worker_of_some_queues_receives_only_their_messages(
     shop: Shop, nats_server: NatsServer
 ) -> None:
     async with shop.ready_worker(queues=["mail", ODD]):
@@ -104,7 +102,7 @@ async def test_a_worker_of_some_queues_hears_of_them_alone(
             assert await other.result(timeout=30) == 3
 
 
-async def test_a_message_goes_on_to_the_worker_that_knows_its_task(shop: Shop) -> None:
+async def test_a_message_is_passed_to_a_worker_that_knows_its_task(shop: Shop) -> None:
     newer = outlast.App(shop.url, wakeup=shop.wakeup)
 
     @newer.task
@@ -112,7 +110,7 @@ async def test_a_message_goes_on_to_the_worker_that_knows_its_task(shop: Shop) -
         return "new"
 
     async with shop.ready_worker(), shop.ready_worker(app=newer):
-        for _ in range(6):  # one by one: each message has to find its way
+        for _ in range(6):  # one by one: each message has to reach the right worker
             assert await (await novelty.enqueue()).result(timeout=30) == "new"
     await newer.close()
 
@@ -122,7 +120,7 @@ async def test_a_reclaimed_job_is_published_again_with_the_reason(
 ) -> None:
     """MISSION A6: cleared and clear_reason."""
     async with shop.ready_worker(concurrency=1) as worker:
-        await shop.held.enqueue()  # so that the job is for somebody else
+        await shop.held.enqueue()  # so that the job is for another worker
         await shop.until(lambda: len(shop.ran) == 1, "a worker that is full")
         hands = await Hands.on(shop.store, "dead", lease=NEVER)
         await shop.store.enqueue([NewJob(task="work", args="{}")])
@@ -141,7 +139,7 @@ async def test_a_reclaimed_job_is_published_again_with_the_reason(
         shop.gate.set()
 
 
-async def test_ten_thousand_duplicate_and_stale_messages_harm_nothing(
+async def test_ten_thousand_duplicate_and_stale_messages_are_harmless(
     shop: Shop, nats_server: NatsServer
 ) -> None:
     """MISSION A7: no job claimed twice, none lost, all acknowledged."""
@@ -169,7 +167,7 @@ async def test_ten_thousand_duplicate_and_stale_messages_harm_nothing(
     assert set(shop.ran.values()) == {1}
 
 
-async def test_a_message_about_a_job_that_runs_elsewhere_is_acknowledged_and_told(
+async def test_a_message_about_a_job_that_runs_elsewhere_is_acknowledged_and_reported(
     shop: Shop, nats_server: NatsServer
 ) -> None:
     """MISSION A12: job_skipped_active_elsewhere."""
@@ -208,7 +206,7 @@ NO_NOTICES = [
 UNKNOWN = [b'{"job_id": 123456789}', b'{"job_id": 9223372036854775807, "queue": "nobody"}']
 
 
-async def test_what_is_no_notice_or_names_no_job_is_acknowledged(
+async def test_invalid_notices_and_unknown_jobs_are_acknowledged(
     shop: Shop, nats_server: NatsServer
 ) -> None:
     async with shop.ready_worker():
@@ -222,7 +220,7 @@ async def test_what_is_no_notice_or_names_no_job_is_acknowledged(
         assert await job.result(timeout=30) == 3
 
 
-async def test_headers_of_a_publisher_are_no_word_of_the_server(
+async def test_headers_of_a_publisher_do_not_pass_for_the_servers(
     shop: Shop, nats_server: NatsServer
 ) -> None:
     """Each such message would cost the worker its connection."""
@@ -236,10 +234,10 @@ async def test_headers_of_a_publisher_are_no_word_of_the_server(
     assert not shop.events("wakeup_lost")
 
 
-async def test_a_stranger_makes_no_worker_publish_where_it_likes(
+async def test_a_stranger_cannot_choose_where_a_worker_publishes(
     shop: Shop, nats_server: NatsServer
 ) -> None:
-    """A worker may do more on its server than who can write to its inbox."""
+    """A worker may do more on its server than a client that can write to its inbox."""
     stranger = await nats.connect(nats_server.url)
     wishes = await stranger.subscribe("$JS.API.CONSUMER.MSG.NEXT.>")
     settled = await stranger.subscribe("elsewhere")

@@ -30,10 +30,10 @@ async def test_a_known_task_does_not_wait_behind_strangers(
         assert await job.result(timeout=60) == 7
 
 
-async def test_a_message_that_was_never_in_the_stream_ends_no_connection(
+async def test_a_forged_message_outside_the_stream_ends_no_connection(
     shop: Shop, nats_server: NatsServer
 ) -> None:
-    """Who may listen to requests for messages sees where the answers go, and can write there."""
+    """A client that sees requests for messages knows where the answers go, and can write there."""
     client = await nats.connect(nats_server.url)
     requests = await client.subscribe(PULLS)
     forged = b'{"job_id": 1, "queue": "default", "task": "strange"}'
@@ -67,7 +67,7 @@ async def test_a_consumer_that_is_deleted_under_load_costs_latency_only(
     assert set(shop.ran.values()) == {1}
 
 
-async def test_a_login_that_is_changed_later_is_told_and_jobs_run(pg_url: str) -> None:
+async def test_a_login_that_is_changed_later_is_reported_and_jobs_run(pg_url: str) -> None:
     login = 'authorization {{ user: "eve", password: "{}" }}'
     with NatsServer(login.format("first")) as server:
         url = f"nats://eve:first@127.0.0.1:{server.port}"
@@ -80,7 +80,7 @@ async def test_a_login_that_is_changed_later_is_told_and_jobs_run(pg_url: str) -
             assert (await job.refresh()).state is State.COMPLETED
 
 
-async def test_a_messenger_closes_whenever_it_is_asked(nats_server: NatsServer) -> None:
+async def test_a_messenger_can_be_closed_at_any_moment(nats_server: NatsServer) -> None:
     await asked_to_close_at_random(
         nats_server.url, times=25, span=0.03, seed=random.randrange(2**32)
     )

@@ -1,4 +1,4 @@
-"""Who may talk to NATS, and where: keys, credentials, certificates of clients, several servers."""
+"""Logins to NATS: keys, credentials, certificates of clients, several servers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Key:
         self.name: str = self.pair.public_key.decode()
 
     def says(self, subject: Key, facts: dict[str, Any]) -> str:
-        """Return a JWT about the subject, as NATS has them."""
+        """Return a JWT about the subject, in the format of NATS."""
         claims = {"jti": "x", "iat": 1, "iss": self.name, "sub": subject.name, "name": "test"}
         header = {"typ": "JWT", "alg": "ed25519-nkey"}
         text = f"{_url64(header)}.{_url64(claims | {'nats': {'version': 2, **facts}})}"
@@ -67,7 +67,7 @@ async def comes_in(pg_url: str, wakeup: str) -> None:
 
 
 async def stays_out(wakeup: str, said: str) -> None:
-    """The server says why and hangs up; now and then its reset overtakes what it has said."""
+    """The server sends the reason and disconnects; sometimes its reset overtakes the reason."""
     heard = ""
     for _ in range(TRIES):
         broker = NatsBroker(parse(wakeup), "any", None)
@@ -133,21 +133,19 @@ def _creds(jwt: str, seed: str) -> str:
 
 
 @pytest.mark.parametrize("setting", ["creds", "nkey"])
-def test_a_file_that_is_not_there_is_told_before_anything_starts(setting: str) -> None:
+def test_a_missing_credentials_file_is_reported_before_anything_starts(setting: str) -> None:
     with pytest.raises(ConfigError, match=f"{setting} must be the path of a file"):
         check_messenger(f"nats://broker?{setting}=/nowhere", "postgresql://localhost/jobs")
 
 
-def test_the_package_that_is_missing_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "seed").write_text("S")
     monkeypatch.setitem(sys.modules, "nkeys", None)
     with pytest.raises(ConfigError, match=r"outlast\[nats\]"):
         check_messenger(f"nats://broker?nkey={tmp_path / 'seed'}", "postgresql://localhost/jobs")
 
 
-async def test_tls_with_an_authority_and_certificates_of_ones_own(
+async def test_tls_with_a_private_authority_and_client_certificates(
     pg_url: str, tmp_path: Path
 ) -> None:
     authority = Authority(tmp_path)
@@ -161,8 +159,8 @@ async def test_tls_with_an_authority_and_certificates_of_ones_own(
         await stays_out(f"{place}?tls_ca={authority.cert}", "(?i)certificate|closed|reset|server")
 
 
-async def test_servers_that_are_away_are_passed_over(pg_url: str, tmp_path: Path) -> None:
-    """Each order comes up: the driver shuffles them."""
+async def test_unreachable_servers_are_skipped(pg_url: str, tmp_path: Path) -> None:
+    """Each order occurs: the driver shuffles them."""
     with NatsServer() as server:
         gone = ",".join(f"127.0.0.1:{free_port()}" for _ in range(3))
         for _ in range(2):

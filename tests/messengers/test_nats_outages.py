@@ -1,4 +1,4 @@
-"""What becomes of jobs when NATS is down, wiped, foreign or wrong: latency, and nothing else."""
+"""NATS down, wiped, foreign or wrongly set up costs jobs latency, and nothing else."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ async def test_a_server_that_dies_and_comes_back_empty_costs_latency_only(
         await shop.completed(5)
 
 
-async def test_what_was_enqueued_while_it_was_down_is_announced_by_a_sweep(
+async def test_jobs_enqueued_during_an_outage_are_announced_by_a_sweep(
     pg_url: str, own_server: NatsServer
 ) -> None:
     async with Shop.opened(pg_url, NOWHERE) as shop:
-        lost = await shop.work.enqueue(1)  # nobody has heard of it
+        lost = await shop.work.enqueue(1)  # not published
         shop.wakeup = own_server.url
     async with Shop.opened(pg_url, own_server.url) as shop, shop.ready_worker() as worker:
         assert await (await shop.app.get(lost.id)).result(timeout=30) == 1
@@ -84,10 +84,10 @@ async def test_what_was_enqueued_while_it_was_down_is_announced_by_a_sweep(
             row = await shop.store.inspector.job(unheard)
             return row is not None and row.state == "completed"
 
-        await shop.until_async(done, "the job that nobody had announced")
+        await shop.until_async(done, "the unannounced job")
 
 
-async def test_a_stream_that_is_deleted_is_made_anew(pg_url: str, own_server: NatsServer) -> None:
+async def test_a_deleted_stream_is_recreated(pg_url: str, own_server: NatsServer) -> None:
     async with Shop.opened(pg_url, own_server.url) as shop, shop.ready_worker() as worker:
         name = await shop.stream()
         async with jetstream(own_server.url) as js:
@@ -131,7 +131,7 @@ async def test_the_leader_of_a_cluster_is_killed_under_load(pg_url: str) -> None
         assert len(shop.ran) == jobs
 
 
-async def test_wrong_credentials_are_told_and_jobs_run_by_polling(pg_url: str) -> None:
+async def test_wrong_credentials_are_reported_and_jobs_run_by_polling(pg_url: str) -> None:
     with NatsServer('authorization { user: "eve", password: "s3cret" }') as server:
         place = f"127.0.0.1:{server.port}"
         async with (
@@ -145,7 +145,7 @@ async def test_wrong_credentials_are_told_and_jobs_run_by_polling(pg_url: str) -
             assert await (await shop.work.enqueue(3)).result(timeout=30) == 3
 
 
-async def test_a_stream_with_other_settings_is_told_and_left_alone(
+async def test_a_stream_with_other_settings_is_reported_and_left_alone(
     pg_url: str, nats_server: NatsServer
 ) -> None:
     async with Shop.opened(pg_url, f"{nats_server.url}?storage=file") as shop:
@@ -166,7 +166,7 @@ async def test_a_stream_with_other_settings_is_told_and_left_alone(
         ({"subjects": ["elsewhere.>"]}, "", "does not take the subject"),
     ],
 )
-async def test_a_stream_that_cannot_be_used_says_what_to_mend(
+async def test_an_unusable_stream_is_reported_with_the_remedy(
     nats_server: NatsServer, made: dict[str, Any], query: str, said: str
 ) -> None:
     store_id = f"test{hash(said)}"

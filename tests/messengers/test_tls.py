@@ -1,4 +1,4 @@
-"""Where TLS was asked for, nothing is sent before it stands: servers that offer none, or pretend.
+"""With TLS required, nothing is sent before the handshake: servers that offer none, or pretend.
 
 Small servers of the test's own: real ones do not lie.
 """
@@ -74,8 +74,8 @@ async def test_nats_sends_nothing_to_a_server_without_tls(tmp_path: Path) -> Non
         assert b"".join(server.heard) == b""
 
 
-async def test_nats_goes_to_no_server_that_it_was_not_told_of(tmp_path: Path) -> None:
-    """What a server says before TLS stands may be by anybody on the way."""
+async def test_nats_connects_only_to_configured_servers(tmp_path: Path) -> None:
+    """What a server sends before the TLS handshake may be forged on the way."""
     authority = Authority(tmp_path)
     async with Listener(info_line(tls_required=True)).listen(host="127.0.0.1") as other:
         named = f"127.0.0.1:{other.port}"
@@ -86,9 +86,7 @@ async def test_nats_goes_to_no_server_that_it_was_not_told_of(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("scheme", ["amqps", "amqp"])
-async def test_rabbitmq_is_spoken_to_by_tls_from_the_first_byte(
-    scheme: str, tmp_path: Path
-) -> None:
+async def test_rabbitmq_gets_tls_from_the_first_byte(scheme: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with Listener(b"AMQP\x00\x00\x09\x01").listen() as server:
         url = f"{scheme}://me:s3cret@127.0.0.1:{server.port}/?tls_ca={authority.cert}"
@@ -98,7 +96,7 @@ async def test_rabbitmq_is_spoken_to_by_tls_from_the_first_byte(
     assert b"s3cret" not in heard
 
 
-async def test_rabbitmq_is_not_spoken_to_under_another_name(tmp_path: Path) -> None:
+async def test_a_rabbitmq_certificate_for_another_host_is_refused(tmp_path: Path) -> None:
     """A certificate that is good, for another host."""
     authority = Authority(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

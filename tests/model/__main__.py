@@ -25,7 +25,7 @@ def main(states_max: int, only: list[str]) -> int:
 
 
 def progress(found: Found) -> None:
-    """Say how far it is."""
+    """Print how far it is."""
     print(f"{found.line()}", end="\r", file=sys.stderr)
 
 

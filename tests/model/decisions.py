@@ -1,4 +1,4 @@
-"""The production decisions, as values: what becomes of a job when its attempt ends so."""
+"""The production decisions, as values: the next state of a job when its attempt ends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
-from outlast.worker.claims.ledger import _to_be_checked
+from outlast.worker.claims.ledger import _to_be_checked, begun
 from outlast.worker.runners import exits
 from outlast.worker.runners.process import Death
-from outlast.worker.running import begin
 from tests.model.state import LOST, End, Held, Job
 
 Facts = tuple[int, int, int, int, int, int, int, bool]  # token, job, failures, … cohort, cancel
@@ -32,7 +31,7 @@ class Decisions:
         self.died_together = cache(self._died_together)
 
     def _own(self, held: Held, word: str) -> End:
-        """The end of an attempt as its own worker tells it."""
+        """The end of an attempt as its own worker reports it."""
         return self._decided(_facts(held), _outcome(word))
 
     def _lost(self, index: int, job: Job) -> End:
@@ -45,7 +44,7 @@ class Decisions:
 
     def _died_together(self, attempts: tuple[Held, ...]) -> tuple[End, ...]:
         """The ends of those that were in a runner that has died, with the production's blame."""
-        running = [begin(self._claimed(each), 0.0) for each in attempts]
+        running = [begun(self._claimed(each), 0.0) for each in attempts]
         suspects = exits.suspicions_of(running, DEATH)
         tokens = [each.token for each in attempts]
         return tuple(

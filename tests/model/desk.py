@@ -1,7 +1,7 @@
-"""The store as a value: what its verbs do, guard by guard. ``real.py`` is the same on SQLite.
+"""The store as a value: its verbs, guard by guard. ``real.py`` is the same on SQLite.
 
-Each verb is a pure function of a ``Db`` that returns the next one and the answer. What becomes of
-a job is not decided here: an ``End`` comes from ``model.lifecycle.decide``.
+Each verb is a pure function of a ``Db`` that returns the next one and the answer. The next state
+of a job is not decided here: an ``End`` comes from ``model.lifecycle.decide``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Desk:
         return db, "already" if done or same else "refused"
 
     def close(self, db: Db, end: End) -> tuple[Db, str]:
-        """Apply somebody else's decision, if it is still the same attempt; return the state that
+        """Apply another worker's decision, if it is still the same attempt; return the state that
         the job is in then."""
         if not _is_current(db, end.job, end.token):
             return db, ""
@@ -128,7 +128,7 @@ class Desk:
 
     @staticmethod
     def gone(db: Db, slot: int, how: int) -> Db:
-        """Let a row end: its running jobs are orphans."""
+        """End a row: its running jobs become orphans."""
         jobs = tuple(job._replace(owner=how) if job.owner == slot + 1 else job for job in db.jobs)
         return _status(db._replace(jobs=jobs), slot, "")
 

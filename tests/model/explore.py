@@ -1,7 +1,7 @@
 """Breadth first through every state that a scene can reach, once each.
 
 The first violation that is found is reached by the fewest steps there are. Where the whole graph
-was seen, every state must also be able to end all jobs by steps that do no harm.
+was seen, every state must also be able to end all jobs by harmless steps.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Exploration:
         return []
 
     def _story(self, at: int, sentence: str = "") -> list[str]:
-        """Live through the way to a state again, without renaming where that is possible: the words
+        """Replay the way to a state, without renaming where that is possible: the words
         of its steps, and of the one that is wrong."""
         way = []
         while at >= 0:
@@ -156,7 +156,7 @@ class _Exploration:
         return next((step for step in steps if canonical(step.after) == goal), None)
 
     def _all_can_end(self) -> None:
-        """Guarantee 1: from every state all jobs can end once no more harm is done."""
+        """Guarantee 1: from every state all jobs can end once there are no more faults."""
         into: dict[int, list[int]] = {}
         for here, there in zip(self._from, self._to, strict=True):
             into.setdefault(there, []).append(here)
@@ -173,7 +173,7 @@ class _Exploration:
 
 
 class Both:
-    """The model's store, held against the production's at each ``every``-th verb."""
+    """The model's store, compared with the production's at each ``every``-th verb."""
 
     def __init__(self, scene: Scene, every: int = 1) -> None:
         self._model, self._real = Desk(), RealDesk(scene.policy)

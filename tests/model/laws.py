@@ -67,7 +67,7 @@ def one_holder(scene: Scene, before: World, step: Step) -> Wrong:
 
 
 def no_false_reclaim(scene: Scene, before: World, step: Step) -> Wrong:
-    """Nobody takes a job from a worker that trusts its lease and holds the job."""
+    """No worker takes a job from a worker that trusts its lease and holds the job."""
     for index, job in enumerate(before.db.jobs):
         if job.state != "running" or not 0 < job.owner <= len(before.slots):
             continue
@@ -137,7 +137,7 @@ def the_innocent(scene: Scene, before: World, step: Step) -> Wrong:
 
 
 def charged_by_proof(scene: Scene, before: World, step: Step) -> Wrong:
-    """A worker that is only unheard of counts as that: the network may be at fault."""
+    """A worker that is merely silent counts as that: the network may be at fault."""
     for told in step.told:
         for old, new in zip(before.db.jobs, step.after.db.jobs, strict=True):
             held = old.state == "running" and old.owner == told.slot + 1
@@ -200,7 +200,7 @@ def checkpoints(scene: Scene, before: World, step: Step) -> Wrong:
 
 
 def cancelled(scene: Scene, before: World, step: Step) -> Wrong:
-    """A cancel that was accepted wins over every way back to the queue."""
+    """An accepted cancel wins over every way back to the queue."""
     requeued = {told.job for told in step.told if told.verb == "requeue"}
     for index, (old, new) in enumerate(zip(before.db.jobs, step.after.db.jobs, strict=True)):
         if old.cancel and index not in requeued and new.state == "queued":
@@ -221,7 +221,7 @@ LAWS = (*OF_THE_STORE, *OF_WHAT_WAS_TOLD, suspects_run_alone)
 
 
 def broken_by(scene: Scene, before: World, step: Step) -> Iterator[str]:
-    """Yield what this step breaks, each with the name of its law."""
+    """Yield the violations of this step, each with the name of its law."""
     laws: tuple[Callable[[Scene, World, Step], Wrong], ...] = (suspects_run_alone,)
     if step.told:
         laws += OF_WHAT_WAS_TOLD
@@ -233,7 +233,7 @@ def broken_by(scene: Scene, before: World, step: Step) -> Iterator[str]:
 
 
 def is_over(world: World) -> bool:
-    """Whether every job has ended."""
+    """Return whether every job has ended."""
     return all(job.state in ENDED for job in world.db.jobs)
 
 

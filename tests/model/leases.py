@@ -1,8 +1,8 @@
 """Leases in ticks, with the production's ``Trust``, ``Observer`` and ``PresenceObserver``.
 
-The exploration of jobs takes for granted what is explored here: that nobody is found gone by
-silence while it trusts its lease, and that nobody who beats is found gone at all. Times are ages,
-in ticks of a quarter of a heartbeat; whatever may last any time at all, does, in some state.
+The exploration of jobs relies on what is explored here: no worker is found gone by silence while it
+trusts its lease, and no worker that beats is found gone at all. Times are ages, in ticks of a
+quarter of a heartbeat; what may last any time at all, does, in some state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Trusting(NamedTuple):
 
 
 def trusting(state: Trusting) -> Iterator[Move]:
-    """Nobody is found silent before the end of its own trust, however slow its beats are."""
+    """No worker is found silent before the end of its own trust, however slow its beats are."""
     sent = state.sent
     aged = None if sent is None else (min(OLD, sent[0] + 1), sent[1])
     older = Trusting(min(OLD, state.asked + 1), aged, state.late, _aged(state.seen))
@@ -70,7 +70,7 @@ class Beating(NamedTuple):
 
 
 def beating(state: Beating) -> Iterator[Move]:
-    """Nobody who beats is found silent, also when the store stands still for as long as passes
+    """No worker that beats is found silent, also when the store stalls for as long as passes
     for no gap between two looks."""
     if not state.up or state.landed < BEAT:
         older = state._replace(landed=min(OLD, state.landed + 1), seen=_aged(state.seen))
@@ -97,8 +97,8 @@ class Present(NamedTuple):
 
 
 def present(state: Present) -> Iterator[Move]:
-    """Nobody who beats is found gone by presence, whatever becomes of its lock, however long a
-    look takes, and for whatever pause of the store that passes for no gap."""
+    """No worker that beats is found gone by presence: in every state of its lock, however long a
+    look takes, and for each pause of the store that does not count as a gap."""
     asked = state.asked
     if not state.up or state.landed < BEAT:
         age = None if asked is None else (min(OLD, asked[0] + 1), asked[1])
@@ -119,7 +119,7 @@ def present(state: Present) -> Iterator[Move]:
             yield words, state._replace(asked=(asked[0], (absent, same, False))), ""
     else:
         gone, seen = _looked(state.seen, asked[0], *asked[1])
-        counter_stands = not asked[1][2]  # else the reap changes nothing
+        counter_stands = not asked[1][2]  # otherwise the reap changes nothing
         wrong = "reaped by presence, though it beats" if gone and counter_stands else ""
         yield "the look is answered", state._replace(seen=seen, asked=None), wrong
 

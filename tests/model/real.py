@@ -77,9 +77,9 @@ class RealDesk:
         )
 
     def hand_in(self, db: Db, end: End) -> tuple[Db, str]:
-        nobody = WorkerRef(99, 1)
+        unknown = WorkerRef(99, 1)
         ends = [_transition(end)]
-        db, reply = self._do(db, lambda c: sqlite_exchange.exchange(c, NOW, nobody, ends, []))
+        db, reply = self._do(db, lambda c: sqlite_exchange.exchange(c, NOW, unknown, ends, []))
         return db, reply.answers[0].value
 
     def close(self, db: Db, end: End) -> tuple[Db, str]:

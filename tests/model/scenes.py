@@ -1,4 +1,4 @@
-"""What is explored: 2 jobs and 2 workers each time, with different things that can happen.
+"""The scenes that are explored: 2 jobs and 2 workers each, with different possible events.
 
 Everything at once would be more states than can be seen; what each scene leaves out is in another.
 """
@@ -16,7 +16,7 @@ SCENES = {
         Scene("deaths", "workers die and lapse, reapers are overtaken", ONE_LOSS, reapers=True),
         Scene(
             "replies",
-            "requests and replies are lost, or arrive when nobody waits any more",
+            "requests and replies are lost, or arrive when no call waits any more",
             ONE_LOSS,
             lates=True,
             crashes=False,

@@ -1,4 +1,4 @@
-"""What the model of the store and of its workers consists of: values that can be hashed.
+"""The state of the model, of the store and its workers: values that can be hashed.
 
 Names do not matter, only their order: tokens are counted anew from 1 in each state, jobs are in
 the order of their tokens, and the two workers may change places. So states that differ by nothing
@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import repeat
 from typing import NamedTuple
 
-LOST, SILENT, LEFT = 3, 4, 5  # owners that are gone: death proven, unheard of, stopped; 1, 2: alive
+LOST, SILENT, LEFT = 3, 4, 5  # owners that are gone: death proven, silent, stopped; 1, 2: alive
 ENDED = frozenset({"completed", "dead", "cancelled"})
 
 
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
 
 class End(NamedTuple):
-    """A decided end, as a worker hands it in; ``clears`` 0: nobody."""
+    """A decided end, as a worker hands it in; ``clears`` 0: none."""
 
     token: int
     job: int
@@ -51,7 +51,7 @@ class End(NamedTuple):
 
 class Db(NamedTuple):
     """The store: jobs, the status of each worker's row ('' where it has none alive), and the
-    evidence on closed attempts that somebody still speaks of, as (token, job, outcome)."""
+    evidence on closed attempts that a request may still name, as (token, job, outcome)."""
 
     jobs: tuple[Job, ...]
     rows: tuple[str, ...] = ("", "")
@@ -59,7 +59,7 @@ class Db(NamedTuple):
 
 
 class Me(NamedTuple):
-    """As whom a worker asks: ``live``: under its present row; ``current``: at its present epoch."""
+    """The identity that a worker asks under: ``live``: its present row; ``current``: its epoch."""
 
     slot: int
     live: bool
@@ -119,7 +119,7 @@ class World(NamedTuple):
 
 
 def tokens_of(world: World) -> set[int]:
-    """Return every token that anybody may still speak of, and 0."""
+    """Return every token that a request may still name, and 0."""
     found = {0}
     for job in world.db.jobs:
         found.update((job.token, job.incident, job.cohort))
@@ -157,7 +157,7 @@ def canonical(world: World) -> World:
 
 
 def _tidied(world: World) -> World:
-    """Forget what nobody can ask for any more."""
+    """Forget what no request can name any more."""
     db = world.db
     jobs = placed(tuple(map(_plain, db.jobs)))
     closed = db.closed
@@ -170,7 +170,7 @@ def _tidied(world: World) -> World:
 
 
 def _named(world: World) -> set[int]:
-    """Return the tokens under which somebody may still write."""
+    """Return the tokens under which a worker may still write."""
     spoken = {held.token for slot in world.slots for held in slot.held + slot.reply}
     for slot in world.slots:
         for late in slot.late:

@@ -1,6 +1,6 @@
-"""Everything that can happen next in a world: by its workers, to them, and by others.
+"""All steps that are possible in a world: by its workers, to them, and by others.
 
-A step tells what was asked of the store and what it answered, for the laws. ``harm`` marks what a
+A step has what was asked of the store and what it answered, for the laws. ``harm`` marks what a
 fault, a task's own failing or an operator does: a world in which nothing of that happens any more
 must be able to end every job.
 """
@@ -18,7 +18,7 @@ from tests.model.state import Db, End, Held, Late, Me, Slot, World, tokens_of
 
 
 class Scene(NamedTuple):
-    """What may happen in an exploration. ``ends``: words of the ends that tasks choose."""
+    """The options of an exploration. ``ends``: words of the ends that tasks choose."""
 
     name: str
     about: str
@@ -41,7 +41,7 @@ class Scene(NamedTuple):
 
 
 class Told(NamedTuple):
-    """One thing asked of the store, and its answer. ``slot`` -1: nobody's own."""
+    """One thing asked of the store, and its answer. ``slot`` -1: of no worker."""
 
     verb: str
     slot: int
@@ -72,7 +72,7 @@ class Steps:
         self.decisions = Decisions(scene.policy)
 
     def of(self, world: World) -> Iterator[Step]:
-        """Yield everything that can happen next."""
+        """Yield all possible next steps."""
         for index, slot in enumerate(world.slots):
             yield from self._of_worker(world, index, slot)
         yield from self._of_others(world)
@@ -130,7 +130,7 @@ class Steps:
             yield _step(f"worker {i + 1} gives up a claim", world, i, given_up, harm=True)
 
     def _rooms(self, slot: Slot) -> list[int]:
-        """What it has room for: as ``Placing`` and ``Alone`` ask."""
+        """What it asks for: as ``Assignment`` and ``ExclusiveClaim`` do."""
         running = [held for held in slot.held if not held.end]
         if any(held.solo == 2 for held in running):
             return []
@@ -139,7 +139,7 @@ class Steps:
         return rooms + ([2] if not slot.held else [])
 
     def _hears(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
-        """The reply to a claim: heard, or lost."""
+        """The reply to a claim: received, or lost."""
         may = slot.trusts and not slot.draining and not slot.since
         ends = self.decisions.own
         heard = tuple(

@@ -1,4 +1,4 @@
-"""A small exploration of each scene, held against the code at every step, and the broken variants.
+"""A small exploration of each scene, compared with the code at every step; and broken variants.
 
 Large ones: ``make model``.
 """
@@ -17,7 +17,7 @@ STATES = 400
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", SCENES)
-def test_no_step_breaks_a_law_and_the_code_does_what_the_model_does(name: str) -> None:
+def test_no_step_breaks_a_law_and_the_code_agrees_with_the_model(name: str) -> None:
     desk = Both(SCENES[name])
     found = explore(SCENES[name], desk, states_max=STATES)
     desk.close_connection()
@@ -27,7 +27,7 @@ def test_no_step_breaks_a_law_and_the_code_does_what_the_model_does(name: str) -
 
 
 @pytest.mark.timeout(400)
-def test_with_one_job_every_state_is_seen_and_leads_to_an_end() -> None:
+def test_with_one_job_every_state_is_explored_and_leads_to_an_end() -> None:
     found = explore(alone(SCENES["transactions"]))
     assert found.wrong == "", "\n".join([found.wrong, *found.path])
     assert found.closed
@@ -36,7 +36,7 @@ def test_with_one_job_every_state_is_seen_and_leads_to_an_end() -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", LEASES)
-def test_every_state_of_a_lease_is_right(name: str) -> None:
+def test_no_state_of_a_lease_breaks_a_law(name: str) -> None:
     states, wrong, path = reachable(*LEASES[name])
     assert wrong == "", "\n".join([wrong, *path])
     assert states > 1_000

@@ -1,8 +1,8 @@
-"""Broken variants: one guard of the production code is taken away, and the exploration must speak.
+"""Broken variants: one guard of the production code is removed, and the exploration must notice.
 
 A twin patches production code (a statement of the store, ``decide``, a rule of the lease) or, where
 the guard is a worker's, the step that stands for it. Where it is the store's, its scene is explored
-over the real store: what speaks is a law, and not only the difference from the model.
+over the real store: a law must break, not only the agreement with the model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATES = 8_000  # in which every twin has to be caught
 
 
 class Twin(NamedTuple):
-    """``scene`` shows it, ``law`` must speak; ``store``: what is taken away is the store's."""
+    """``scene`` shows it, ``law`` must break; ``store``: the removed guard is the store's."""
 
     scene: str
     law: str

@@ -1,4 +1,4 @@
-"""What only PostgreSQL does, with the fixtures of the conformance suite."""
+"""Tests of PostgreSQL only, with the fixtures of the conformance suite."""
 
 from __future__ import annotations
 

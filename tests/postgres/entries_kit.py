@@ -1,4 +1,4 @@
-"""What a statement has read, by the server's own count."""
+"""Index entries that a statement has read, by the server's own count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL whose administrator works on the tables of Outlast while workers run."""
+"""An administrator works on the tables of Outlast in PostgreSQL while workers run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_worker_beats_while_the_jobs_are_rewritten(
     assert (await store.heartbeat(hands.me)).cancels == [(held.job_id, held.token)]
 
 
-async def test_a_worker_beats_while_a_rewrite_of_the_jobs_waits_for_somebody(
+async def test_a_worker_beats_while_a_rewrite_of_the_jobs_table_waits_for_a_lock(
     store: PostgresStore, hands: Hands, session: Any, other_session: Any, watcher: Any
 ) -> None:
     async with session.transaction():
@@ -80,7 +80,7 @@ async def other_session(pg_url: str) -> AsyncIterator[Any]:
         "CREATE INDEX IF NOT EXISTS mine ON outlast_jobs (state, token)",
     ],
 )
-async def test_work_on_the_tables_loses_and_doubles_nothing(
+async def test_maintenance_of_the_tables_loses_and_doubles_no_job(
     work: str, store: PostgresStore, session: Any
 ) -> None:
     ids = await enqueued(store, *[job(args=f"[{n}]") for n in range(60)])
@@ -133,7 +133,7 @@ def latin_url(pg_server: PostgresServer) -> Iterator[str]:
     pg_server.drop_database(name)
 
 
-async def test_a_text_that_the_database_cannot_take_is_bad_data_and_stops_nothing_else(
+async def test_a_text_that_the_database_cannot_encode_is_bad_data_and_fails_only_its_job(
     latin_url: str,
 ) -> None:
     store = PostgresStore(latin_url)
@@ -172,7 +172,7 @@ async def guarded(pg_url: str, store: PostgresStore, session: Any) -> AsyncItera
     await session.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
 
 
-async def test_rows_that_are_hidden_by_row_security_are_not_taken_for_missing(
+async def test_rows_hidden_by_row_security_do_not_count_as_missing(
     guarded: PostgresStore, hands: Hands, session: Any
 ) -> None:
     await enqueued(hands.store)

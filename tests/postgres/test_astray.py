@@ -1,4 +1,4 @@
-"""A look of a worker on PostgreSQL finds whose jobs are orphans, and walks over no dead rows."""
+"""A worker's look on PostgreSQL finds orphans, and walks over no dead rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def take(store: PostgresStore, me: WorkerRef, jobs: int = 1) -> list[Trans
 
 
 @pytest.mark.parametrize("gone", [{0}, {1}, {2}, {0, 2}, {1, 2}, {0, 1, 2}])
-async def test_whoever_is_gone_is_found_before_between_and_after_the_living(
+async def test_gone_workers_are_found_before_between_and_after_live_ones(
     store: PostgresStore, pg_url: str, gone: set[int]
 ) -> None:
     workers = [await store.register(new_worker(name)) for name in "abc"]
@@ -55,10 +55,10 @@ async def test_whoever_is_gone_is_found_before_between_and_after_the_living(
     assert (await store.observe()).orphans
 
 
-async def test_a_look_does_not_walk_over_what_living_workers_have_run(
+async def test_a_look_does_not_walk_over_dead_rows_of_live_workers(
     store: PostgresStore, pg_url: str
 ) -> None:
-    """A transaction that is held open keeps all of it in the index."""
+    """An open transaction keeps all dead entries in the index."""
     me, other = [await store.register(new_worker(name)) for name in "ab"]
     holder = await asyncpg.connect(pg_url)
     await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")

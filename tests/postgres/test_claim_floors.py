@@ -1,4 +1,4 @@
-"""A claim on PostgreSQL reads the line from remembered floors, and loses nothing by it."""
+"""A claim on PostgreSQL reads the line from remembered floors, and misses no job."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def line(pg_url: str) -> AsyncIterator[Line]:
     await store.close()
 
 
-async def test_what_commits_behind_the_floor_is_found_by_the_next_look_without_floors(
+async def test_jobs_committed_below_the_floor_are_found_by_the_next_look_without_floors(
     line: Line, pg_url: str
 ) -> None:
     other = await asyncpg.connect(pg_url)
@@ -108,7 +108,7 @@ async def test_a_large_transaction_that_commits_late_is_worked_off_without_pause
     assert [job_id for ids in taken for job_id in ids] == [one.job_id for one in held]
 
 
-async def test_what_commits_a_moment_late_is_found_at_once(line: Line, pg_url: str) -> None:
+async def test_a_job_that_commits_a_little_late_is_found_at_once(line: Line, pg_url: str) -> None:
     other = await asyncpg.connect(pg_url)
     late = other.transaction()
     await late.start()
@@ -134,7 +134,7 @@ async def test_a_new_lane_is_found_at_once_wherever_it_is(line: Line) -> None:
     assert sorted(await line.take()) == ids
 
 
-async def test_priority_goes_before_position_whatever_is_known(line: Line) -> None:
+async def test_priority_goes_before_position_also_when_floors_are_known(line: Line) -> None:
     await line.add(*[NewJob(task="t")] * 5)
     assert len(await line.take(2)) == 2
     await line.settle()
@@ -145,7 +145,7 @@ async def test_priority_goes_before_position_whatever_is_known(line: Line) -> No
 
 
 @pytest.mark.parametrize("held", [39, 40, 45, 60])
-async def test_what_others_hold_at_the_head_of_several_lanes_hides_nothing_behind_it(
+async def test_locked_jobs_at_the_heads_of_lanes_do_not_hide_those_behind(
     line: Line, session: asyncpg.Connection, held: int
 ) -> None:
     """The heads of lanes are merged, four times as many as wanted: others may hold all of them."""
@@ -163,7 +163,7 @@ async def test_what_others_hold_at_the_head_of_several_lanes_hides_nothing_behin
     assert {*await line.take(100)} == {last, *ids} - {*taken}
 
 
-async def test_what_goes_back_to_the_queue_stands_above_the_floor(line: Line) -> None:
+async def test_a_requeued_job_is_placed_above_the_floor(line: Line) -> None:
     (job,) = await line.add(NewJob(task="t"))
     await line.add(*[NewJob(task="t")] * 5)
     (claimed,) = (await line.store.exchange(line.me, [], [ClaimRequest(["t"], 1)])).claimed
@@ -182,10 +182,8 @@ async def test_what_goes_back_to_the_queue_stands_above_the_floor(line: Line) ->
     assert await line.take() == [job]
 
 
-async def test_dead_rows_that_no_vacuum_may_take_are_not_walked_over(
-    line: Line, pg_url: str
-) -> None:
-    """A transaction that is held open keeps all that was claimed in the index."""
+async def test_a_claim_skips_dead_rows_that_vacuum_cannot_remove(line: Line, pg_url: str) -> None:
+    """An open transaction keeps all claimed rows in the index."""
     holder = await asyncpg.connect(pg_url)
     await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     await holder.fetch("SELECT count(*) FROM outlast_jobs")
@@ -218,7 +216,7 @@ async def test_a_look_without_floors_walks_over_dead_rows_once(line: Line, pg_ur
 async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_back_in_parts(
     line: Line, pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a transaction that is held open it may take longer than a statement may."""
+    """Behind an open transaction it may take longer than a statement may."""
     monkeypatch.setattr(claim_floors, "PART", 300)
     other = await asyncpg.connect(pg_url)
     await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -254,10 +252,10 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
 
 
 @pytest.mark.parametrize("alive", [0, 5])
-async def test_a_new_client_learns_where_others_read_the_line(
+async def test_a_new_client_takes_over_the_floors_of_others(
     line: Line, pg_url: str, session: asyncpg.Connection, alive: int
 ) -> None:
-    """It would walk over all that is dead, each time where nothing is alive to be seen."""
+    """It would walk over all dead entries, each time that it finds no live one."""
     await session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     await session.fetch("SELECT count(*) FROM outlast_jobs")
     await line.add(*[NewJob(task=task) for _ in range(1_000) for task in ("t", "u")])
@@ -279,7 +277,7 @@ async def test_a_new_client_learns_where_others_read_the_line(
     await session.execute("COMMIT")
 
 
-async def test_what_others_have_kept_is_believed_in_their_incarnation_alone(line: Line) -> None:
+async def test_floors_of_other_clients_count_only_within_their_incarnation(line: Line) -> None:
     lanes = ClaimFloors(line.clock)
     assert lanes.is_new
     lanes.learn("b", ['{"incarnation":"a","lanes":[["q","t",0,9]]}', "?", "[]"])
@@ -290,7 +288,7 @@ async def test_what_others_have_kept_is_believed_in_their_incarnation_alone(line
     assert (lanes._lanes, lanes.is_new) == ({}, True)
 
 
-async def test_in_another_incarnation_of_the_database_nothing_is_known(
+async def test_floors_are_forgotten_in_another_incarnation(
     line: Line, session: asyncpg.Connection
 ) -> None:
     """After a failover positions may have stepped back, behind the floors."""
@@ -303,7 +301,7 @@ async def test_in_another_incarnation_of_the_database_nothing_is_known(
     assert await line.take() == ids[10:]
 
 
-def test_a_client_that_knows_too_many_lanes_keeps_those_out_of_which_most_was_claimed(
+def test_a_client_with_too_many_lanes_keeps_the_busiest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(claim_floors, "LANES_MAX", 4)
@@ -328,7 +326,7 @@ def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:
     assert below.due_at == 0.0, "there may be more"
 
 
-def test_a_look_that_is_dear_is_taken_in_parts_until_all_of_it_is_quick() -> None:
+def test_a_slow_look_is_split_into_parts_until_it_is_quick() -> None:
     below = Below(ManualClock(boot=0.0))
     parts = []
     for seconds in (DEAR_SECONDS, 0.1, 0.01, 0.01, 0.01, 0.01, *[0.01] * 9):
@@ -344,7 +342,7 @@ def test_a_look_that_is_dear_is_taken_in_parts_until_all_of_it_is_quick() -> Non
     assert parts[5:7] == [(0, 200_000), (0, 1_000_000)]
 
 
-def test_after_a_failure_parts_are_small_and_none_is_left_out() -> None:
+def test_after_a_failure_a_look_restarts_in_small_parts_and_skips_none() -> None:
     below = Below(ManualClock(boot=0.0))
     below.failed(below.part(1_000_000))
     assert below.part(2_000_000) == (900_000, 1_000_000)

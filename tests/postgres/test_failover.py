@@ -21,7 +21,7 @@ LOG_COUNT = "SELECT log_cnt FROM outlast_token_seq"  # tokens that the log has a
 
 
 class Lagging:
-    """A primary and standbys that hear of nothing any more once ``cut_off`` is called."""
+    """A primary and standbys that receive nothing more once ``cut_off`` is called."""
 
     def __init__(
         self, primary: PostgresServer, standbys: list[PostgresServer], proxy: Proxy
@@ -38,7 +38,7 @@ class Lagging:
         return store
 
     async def cut_off(self) -> None:
-        """Let the standbys have all that was done up to now, and nothing of what comes."""
+        """Let the standbys receive everything up to now, and nothing after it."""
         here = await asyncio.to_thread(self.primary.sql, "SELECT pg_current_wal_lsn()")
         replayed = f"SELECT pg_last_wal_replay_lsn() >= '{here}'"
         for standby in self.standbys:
@@ -50,7 +50,7 @@ class Lagging:
         self._proxy.hold()
 
     async def fail_over(self, number: int = 0) -> PostgresStore:
-        """Kill whatever is the primary and promote one of the standbys."""
+        """Kill the current primary and promote one of the standbys."""
         old = self.primary if number == 0 else self.standbys[number - 1]
         await asyncio.to_thread(old.kill)
         await asyncio.to_thread(self.standbys[number].promote)
@@ -119,7 +119,7 @@ async def test_a_token_that_was_lost_in_a_failover_is_not_drawn_again(logged: bo
         assert await other.hand_in(ended(again)) == [Answer.ACCEPTED]
 
 
-async def test_neither_an_enqueuer_nor_a_new_worker_has_to_know_of_a_failover() -> None:
+async def test_enqueuers_and_new_workers_need_not_notice_a_failover() -> None:
     async with lagging() as servers:
         store = await servers.store(servers.primary)
         loser = await Hands.on(store, "loser")
@@ -135,7 +135,7 @@ async def test_neither_an_enqueuer_nor_a_new_worker_has_to_know_of_a_failover() 
 
 
 async def test_a_token_that_was_lost_in_a_second_failover_is_not_drawn_again() -> None:
-    """To a standby that has heard nothing of the server that was the primary in between."""
+    """To a standby that has received nothing from the primary in between."""
     async with lagging(standbys=2) as servers:
         await enqueued(await servers.store(servers.primary))
         await servers.cut_off()

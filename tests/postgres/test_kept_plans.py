@@ -1,4 +1,4 @@
-"""Sessions that keep plans, on PostgreSQL: who runs on them, and that nothing else does."""
+"""Sessions that keep plans, on PostgreSQL: only the calls that ask for them use them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ async def plans(connection: Any) -> str:
     return str(await connection.fetchval("SHOW plan_cache_mode"))
 
 
-async def test_plans_are_kept_only_for_who_asks_for_it(two: Connections) -> None:
+async def test_plans_are_kept_only_for_calls_that_ask_for_it(two: Connections) -> None:
     for keeps_plans, mode in ((True, KEPT), (False, ANEW)) * 2:
         async with two.use(keeps_plans=keeps_plans) as connection:
             assert await plans(connection) == mode
     assert {len(idle) for idle in two.loop_pool().idle.values()} == {1}
 
 
-async def test_who_needs_new_plans_gets_no_session_that_keeps_them(two: Connections) -> None:
+async def test_a_call_that_needs_new_plans_gets_no_session_that_keeps_them(
+    two: Connections,
+) -> None:
     async with contextlib.AsyncExitStack() as both:
         held = [await both.enter_async_context(two.use(keeps_plans=True)) for _ in range(2)]
         assert [await plans(connection) for connection in held] == [KEPT, KEPT]
@@ -50,7 +52,7 @@ async def test_who_needs_new_plans_gets_no_session_that_keeps_them(two: Connecti
     assert sum(connection.is_closed() for connection in held) == 1
 
 
-async def test_who_can_do_without_kept_plans_does_so_where_none_is_to_spare(
+async def test_a_call_goes_on_without_kept_plans_where_no_session_is_free(
     two: Connections,
 ) -> None:
     async with two.use():
@@ -61,7 +63,7 @@ async def test_who_can_do_without_kept_plans_does_so_where_none_is_to_spare(
             assert await plans(connection) == ANEW
 
 
-async def test_plans_are_kept_again_after_an_overlap_of_two_who_need_new_ones(
+async def test_plans_are_kept_again_after_two_calls_needed_new_ones(
     two: Connections,
 ) -> None:
     async with contextlib.AsyncExitStack() as both:
@@ -105,7 +107,7 @@ async def test_only_the_look_for_a_key_needs_new_plans(
     assert asked[3:] == [True, False]
 
 
-async def test_the_exchange_is_planned_once_and_nothing_else_of_a_worker(
+async def test_of_a_worker_only_the_exchange_keeps_its_plan(
     pg_url: str, store: PostgresStore, asked: list[bool]
 ) -> None:
     for _ in range(2):  # the first one learns of the line, too

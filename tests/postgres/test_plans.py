@@ -36,7 +36,7 @@ from outlast.store.values import (
 pytestmark = pytest.mark.xdist_group("plans")  # one pair of filled databases for all of them
 
 FINISHED = 100_000
-WIDE = 1_000  # a scan that reads more rows than this is not by index, whatever it is called
+WIDE = 1_000  # a scan that reads more rows than this does not count as by index
 
 FINISHED_JOBS = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
@@ -189,7 +189,7 @@ async def test_an_exchange_finds_everything_by_index(full_url: str) -> None:
         assert "outlast_jobs_cancel" in used or "outlast_jobs_worker" in used
 
 
-async def test_what_was_superseded_is_found_by_index(pg_server: PostgresServer) -> None:
+async def test_superseded_attempts_are_found_by_index(pg_server: PostgresServer) -> None:
     """Also in a table that is small enough for a plan to read it as a whole, for each attempt."""
     url = pg_server.create_database("outlast_plans_superseded")
     await fill(url, fresh=False, finished=12_000)
@@ -204,7 +204,7 @@ async def test_what_was_superseded_is_found_by_index(pg_server: PostgresServer) 
     pg_server.drop_database("outlast_plans_superseded")
 
 
-async def test_jobs_that_nobody_knows_are_not_read_by_a_claim(full_url: str) -> None:
+async def test_a_claim_does_not_read_jobs_of_unknown_tasks(full_url: str) -> None:
     async with session(full_url) as s:
         me = await s.store.register(worker("unservable"))
         async with s.store._connections.use() as connection:
@@ -336,8 +336,8 @@ async def test_the_last_attempt_of_each_listed_job_is_found_by_index(full_url: s
         assert all(node.get("Rows Removed by Filter", 0) == 0 for node in attempts)
 
 
-async def test_what_people_look_at_is_counted_by_index(full_url: str) -> None:
-    """`outlast why` and `outlast stats`: whatever the statistics say, and nothing is sorted out
+async def test_counts_for_people_use_an_index(full_url: str) -> None:
+    """`outlast why` and `outlast stats`: for all statistics, and nothing is sorted out
     of what an index could not tell."""
     async with session(full_url) as s:
         await s.store.enqueue([NewJob(task="t") for _ in range(20)])

@@ -1,4 +1,4 @@
-"""Presence on a real PostgreSQL: taken, proved, seen by others, and gone with its session."""
+"""Presence on a real PostgreSQL: taken, proved, seen by others, and ended with its session."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def make(pg_url: str) -> AsyncIterator[Make]:
-    """Locks, all of which are let go at the end."""
+    """Locks, all of which are released at the end."""
     made: list[PostgresPresence] = []
 
     def one(url: str = pg_url) -> PostgresPresence:
@@ -75,11 +75,13 @@ async def end_session(session: Any) -> None:
 # ------------------------------------------------------------------------- held or not
 
 
-async def test_whoever_never_had_it_is_unknown(store: PostgresStore, hands: Hands) -> None:
+async def test_a_worker_that_never_took_presence_is_unknown(
+    store: PostgresStore, hands: Hands
+) -> None:
     assert await seen(hands) is Presence.UNKNOWN
 
 
-async def test_it_is_held_until_its_session_ends(hands: Hands, make: Make) -> None:
+async def test_presence_is_held_until_its_session_ends(hands: Hands, make: Make) -> None:
     lock = make()
     assert await lock.hold(hands.me) is None
     assert await seen(hands) is Presence.HELD
@@ -90,7 +92,7 @@ async def test_it_is_held_until_its_session_ends(hands: Hands, make: Make) -> No
     assert await seen(hands) is Presence.HELD
 
 
-async def test_it_is_proved_in_the_same_session_as_often_as_one_likes(
+async def test_presence_can_be_proved_repeatedly_in_its_session(
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock = make()
@@ -101,16 +103,19 @@ async def test_it_is_proved_in_the_same_session_as_often_as_one_likes(
     assert await seen(hands) is Presence.HELD
 
 
-async def test_somebody_else_s_session_keeps_it(hands: Hands, make: Make) -> None:
+async def test_presence_held_by_another_session_keeps_a_worker_present(
+    hands: Hands, make: Make
+) -> None:
     assert await make().hold(hands.me) is None
     assert await make().hold(hands.me) == "an earlier session still has the lock"
 
 
-async def test_a_terminated_session_is_told_of_and_the_lock_is_taken_back(
+async def test_a_terminated_session_is_noticed_and_the_lock_is_retaken(
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock, lost = make(), asyncio.Event()
-    await lock.hold(hands.me, lost.set)
+    lock.on_lost = lost.set
+    await lock.hold(hands.me)
     await end_session(session)
     await asyncio.wait_for(lost.wait(), 10.0)
     await absent(hands)
@@ -122,7 +127,7 @@ async def test_a_terminated_session_is_told_of_and_the_lock_is_taken_back(
     assert await seen(hands) is Presence.HELD
 
 
-async def test_a_session_that_ends_while_it_is_asked_is_an_error_and_then_a_new_one(
+async def test_a_session_that_ends_during_a_proof_is_an_error_and_then_replaced(
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock = make()
@@ -174,7 +179,7 @@ async def test_workers_do_not_collide(store: PostgresStore, make: Make) -> None:
     assert held == [True, True, False, True, True]
 
 
-async def test_an_ordinary_role_may_take_it_and_look(
+async def test_an_ordinary_role_may_take_presence_and_look(
     pg_url: str, pg_server: PostgresServer, store: PostgresStore, make: Make
 ) -> None:
     hands = await Hands.on(store)
@@ -197,7 +202,7 @@ async def test_an_ordinary_role_may_take_it_and_look(
 # -------------------------------------------------------------------------- incarnation
 
 
-async def test_under_another_incarnation_nobody_is_absent(
+async def test_no_worker_of_another_incarnation_is_absent(
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock = make()
@@ -240,7 +245,7 @@ async def test_a_server_that_was_started_anew_is_another_incarnation(
         before = (await hands.seen()).incarnation
         start_anew(server)
         await store.drop_connections()
-        assert await seen(hands) is Presence.UNKNOWN, "and not absent, though nobody holds it"
+        assert await seen(hands) is Presence.UNKNOWN, "and not absent, though no session holds it"
 
         async def taken() -> bool:
             try:
@@ -258,9 +263,7 @@ async def test_a_server_that_was_started_anew_is_another_incarnation(
 # --------------------------------------------------------------------------------- reap
 
 
-async def test_for_want_of_presence_nobody_is_reaped_who_has_taken_it_back(
-    hands: Hands, make: Make
-) -> None:
+async def test_a_worker_that_retook_its_presence_is_not_reaped(hands: Hands, make: Make) -> None:
     lock = make()
     await lock.hold(hands.me)
     await lock.release()
@@ -272,7 +275,7 @@ async def test_for_want_of_presence_nobody_is_reaped_who_has_taken_it_back(
 
 
 @pytest.mark.parametrize("change", [OTHER_INCARNATION, "UPDATE outlast_workers SET presence=NULL"])
-async def test_for_want_of_presence_nobody_is_reaped_by_another_incarnation_or_without_any(
+async def test_absence_counts_only_within_the_reapers_incarnation(
     hands: Hands, make: Make, session: Any, change: str
 ) -> None:
     lock = make()
@@ -284,7 +287,7 @@ async def test_for_want_of_presence_nobody_is_reaped_by_another_incarnation_or_w
     assert (await row_of(hands)).status is WorkerStatus.ACTIVE
 
 
-async def test_a_reap_that_comes_again_after_an_exchange_looks_at_the_lock_again(
+async def test_a_repeated_reap_after_an_exchange_checks_the_lock_again(
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock = make()
@@ -299,7 +302,7 @@ async def test_a_reap_that_comes_again_after_an_exchange_looks_at_the_lock_again
     assert not await hands.store.reap(gone, DeathCause.PRESENCE)
 
 
-async def test_whoever_is_absent_still_is_reaped(hands: Hands, make: Make) -> None:
+async def test_a_worker_that_stays_absent_is_reaped(hands: Hands, make: Make) -> None:
     lock = make()
     await lock.hold(hands.me)
     await lock.release()
@@ -310,7 +313,7 @@ async def test_whoever_is_absent_still_is_reaped(hands: Hands, make: Make) -> No
 # -------------------------------------------------------------------------- why it is off
 
 
-async def test_why_it_is_off_is_on_the_row_until_it_is_taken(hands: Hands, make: Make) -> None:
+async def test_the_row_says_why_presence_is_off_until_it_is_taken(hands: Hands, make: Make) -> None:
     lock = make()
     await lock.hold(hands.me)
     await hands.store.presence_off(hands.me, "for a test")
@@ -324,7 +327,7 @@ async def test_why_it_is_off_is_on_the_row_until_it_is_taken(hands: Hands, make:
 
 
 @pytest.mark.pgbouncer
-async def test_behind_a_quiet_pooler_it_is_not_taken(
+async def test_presence_is_not_taken_behind_an_undetected_pooler(
     pgbouncer: PgBouncerServer, pg_url: str, hands: Hands, make: Make, session: Any
 ) -> None:
     lock = make(pgbouncer.through(pg_url))
@@ -334,7 +337,7 @@ async def test_behind_a_quiet_pooler_it_is_not_taken(
     assert await seen(hands) is Presence.UNKNOWN
 
 
-async def test_on_a_unix_socket_it_is_taken_too(
+async def test_presence_is_taken_on_a_unix_socket(
     pg_url: str, pg_server: PostgresServer, hands: Hands, make: Make
 ) -> None:
     database = pg_url.rsplit("/", 1)[1]
@@ -345,7 +348,7 @@ async def test_on_a_unix_socket_it_is_taken_too(
 
 @pytest.mark.pgbouncer
 @pytest.mark.parametrize("onwards", ["tcp", "unix"])
-async def test_behind_a_pooler_on_a_unix_socket_it_is_not_taken(
+async def test_presence_is_not_taken_behind_a_pooler_on_a_unix_socket(
     pg_url: str,
     pg_server: PostgresServer,
     pgbouncer: PgBouncerServer,

@@ -1,4 +1,4 @@
-"""Least privilege: what is granted is enough for every statement, and what is missing is said."""
+"""Least privilege: the grants suffice for every statement, and a missing one is reported."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def role(pg_url: str, session: Any) -> AsyncIterator[str]:
     owner = PostgresStore(pg_url)
     await owner.open()
     await owner.close()
-    # as a careful administrator has it: nothing comes by being in PUBLIC
+    # as a careful administrator sets it: no privilege comes from PUBLIC
     await session.execute(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE} LOGIN")
     await session.execute(
         "REVOKE ALL ON SCHEMA public FROM PUBLIC; REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public"
@@ -269,8 +269,8 @@ async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
 
 async def test_granting_needs_a_role_and_the_right_to_grant(pg_url: str, role: str) -> None:
     owner = PostgresStore(pg_url)
-    with pytest.raises(ConfigError, match="no role 'outlast_nobody'"):
-        await owner.grant("outlast_nobody", Purpose.WORKER)
+    with pytest.raises(ConfigError, match="no role 'outlast_missing'"):
+        await owner.grant("outlast_missing", Purpose.WORKER)
     await owner.close()
     await granted(pg_url, Purpose.ENQUEUE)
     itself = PostgresStore(role)
@@ -279,7 +279,7 @@ async def test_granting_needs_a_role_and_the_right_to_grant(pg_url: str, role: s
     await itself.close()
 
 
-async def test_a_file_has_no_roles(sqlite_url: str) -> None:
+async def test_grants_on_sqlite_are_refused(sqlite_url: str) -> None:
     from outlast.store import open_store
 
     store = open_store(sqlite_url)
@@ -289,7 +289,7 @@ async def test_a_file_has_no_roles(sqlite_url: str) -> None:
     await store.close()
 
 
-async def test_every_table_and_sequence_is_in_the_lists(pg_url: str, session: Any) -> None:
+async def test_every_table_and_sequence_is_granted_or_excluded(pg_url: str, session: Any) -> None:
     """A later one is not forgotten: it is granted, or left out on purpose."""
     owner = PostgresStore(pg_url)
     await owner.open()

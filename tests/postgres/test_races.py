@@ -53,13 +53,13 @@ async def test_a_claim_committed_after_its_client_died_is_released_by_reconcilin
     )  # the exchange will wait for this
     claiming = asyncio.create_task(doomed.exchange(hands.me, [], [ClaimRequest([TASK], 1)]))
     await blocked(watcher)
-    claiming.cancel()  # the socket is torn, the server goes on
+    claiming.cancel()  # the socket is closed, the server goes on
     with pytest.raises(asyncio.CancelledError):
         await claiming
     await hold.rollback()
 
     await until(lambda: _is(store, job_id, State.RUNNING))
-    assert (await hands.exchange(limit=1)).claimed == []  # nobody will ever run it, so far
+    assert (await hands.exchange(limit=1)).claimed == []  # no worker knows its task yet
 
     again = await store.reconnect(hands.me, 0)
     assert again is not None
@@ -198,7 +198,7 @@ async def take_over(store: PostgresStore) -> tuple[int, int]:
 async def test_a_stale_reap_leaves_the_new_owner_untouched(
     guarded: bool, store: PostgresStore, hands: Hands, session: Any, watcher: Any, pg_url: str
 ) -> None:
-    """With the naive statement the same schedule robs the new owner: the schedule is right."""
+    """With the naive statement the same schedule takes the new owner's job."""
     await enqueued(store)
     await hands.claim_one()
     await hands.vanish()
@@ -209,7 +209,7 @@ async def test_a_stale_reap_leaves_the_new_owner_untouched(
     statement = (sql("orphans"), 10) if guarded else (NAIVE,)
     stale = asyncio.create_task(slow.fetch(*statement))
     await blocked(watcher)
-    await session.execute(original)  # others run the function as it is
+    await session.execute(original)  # other tests run the original function
     new_owner = await take_over(store)
     await session.execute("SELECT pg_advisory_unlock(42)")
     found = [(row["job_id"], row["token"]) for row in await stale]
@@ -217,10 +217,10 @@ async def test_a_stale_reap_leaves_the_new_owner_untouched(
     assert found == ([] if guarded else [new_owner])
 
 
-# -- rows that somebody holds
+# -- rows that another session has locked
 
 
-async def test_an_open_complete_in_is_busy_and_delays_nobody_else(
+async def test_a_row_under_an_open_complete_in_is_busy_and_delays_no_other(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:
     await enqueued(store, *[job() for _ in range(4)])
@@ -307,10 +307,10 @@ async def test_bulk_cancels_and_exchanges_do_not_deadlock(
 
 
 @pytest.mark.parametrize("unknown", [0, 1])
-async def test_workers_that_drain_together_never_claim_a_job_twice(
+async def test_workers_that_empty_a_queue_together_never_claim_a_job_twice(
     unknown: int, store: PostgresStore
 ) -> None:
-    """Also where a job that nobody knows stands in the line, which is then read another way."""
+    """Also where a job of an unknown task stands in the line, which is then read another way."""
     await enqueued(store, job(), *[job(task="unknown", priority=9)] * unknown)
     ids = [1, *await enqueued(store, *[job() for _ in range(400)])]
     seen: list[tuple[int, int]] = []

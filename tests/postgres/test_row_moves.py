@@ -1,4 +1,4 @@
-"""A row that changes after an exchange saw it and before it locks it is found where it is then."""
+"""A row that changes after an exchange saw it and before it locks it is found in its new state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def store_url(pg_url: str) -> str:
 
 
 @pytest.mark.parametrize("what", SEEN_BY)
-async def test_a_row_that_changes_between_snapshot_and_lock_is_found_where_it_is_then(
+async def test_a_row_that_changes_between_snapshot_and_lock_is_found_in_its_new_state(
     what: str, store: PostgresStore, hands: Hands, session: Any
 ) -> None:
     queues = QUEUES.get(what, ["a"])

@@ -47,7 +47,7 @@ TRIGGER = f"""
 
 @pytest.fixture
 def pg_url(bare_pg_url: str) -> str:
-    """Whose tables they are is what these tests decide."""
+    """The owner of the tables, which these tests choose."""
     return bare_pg_url
 
 
@@ -131,7 +131,7 @@ async def test_nothing_in_another_schema_of_the_path_ever_runs(
 
 
 @pytest.mark.parametrize("pooler", [False, True], ids=["direct", "pooled"])
-async def test_temporary_tables_stand_for_nothing_of_ours(pooler: bool, pg_url: str) -> None:
+async def test_temporary_tables_do_not_replace_outlasts_tables(pooler: bool, pg_url: str) -> None:
     store = PostgresStore(pg_url, pooler=pooler)
     await store.open()
     async with store._connections.use() as connection:
@@ -145,10 +145,10 @@ async def test_temporary_tables_stand_for_nothing_of_ours(pooler: bool, pg_url: 
     await store.close()
 
 
-async def test_a_schema_of_the_role_s_name_made_by_another_is_not_ours(
+async def test_a_schema_with_the_roles_name_made_by_another_role_is_not_used(
     pg_url: str, session: Any
 ) -> None:
-    """Where all roles may make schemas, the first of the default path can be anybody's."""
+    """Where all roles may create schemas, any role can own the first one of the default path."""
     await opened(pg_url)
     owner = PostgresStore(pg_url)
     await owner.grant(WORKER, Purpose.WORKER)
@@ -189,7 +189,7 @@ async def test_callers_connections_keep_their_path(pg_url: str) -> None:
 # -- our own schema
 
 
-async def test_tables_that_a_stranger_has_made_first_are_refused(pg_url: str, session: Any) -> None:
+async def test_tables_made_first_by_another_role_are_refused(pg_url: str, session: Any) -> None:
     await opened(url_of(pg_url, STRANGER))
     await run_as(pg_url, STRANGER, TRIGGER)
     for role in ("postgres", OWNER):
@@ -227,7 +227,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("made", [False, True], ids=["before", "after"])
-async def test_what_stands_for_ours_or_the_server_s_is_refused_and_so_mended(
+async def test_objects_that_shadow_outlasts_or_the_servers_are_refused_with_the_remedy(
     made: bool, pg_url: str, session: Any
 ) -> None:
     if made:
@@ -245,7 +245,7 @@ async def test_what_stands_for_ours_or_the_server_s_is_refused_and_so_mended(
     await opened(pg_url)
 
 
-async def test_a_view_in_the_place_of_a_table_is_not_read(pg_url: str) -> None:
+async def test_a_view_in_place_of_a_table_is_not_read(pg_url: str) -> None:
     await run_as(pg_url, STRANGER, TABLES)
     assert "view public.outlast_schema" in await refused(pg_url)
 
@@ -273,17 +273,17 @@ def overloads() -> str:
     return "; ".join(made)
 
 
-async def test_the_search_for_strangers_runs_nothing_of_theirs(pg_url: str, session: Any) -> None:
+async def test_the_search_for_foreign_objects_runs_none_of_them(pg_url: str, session: Any) -> None:
     await session.execute("CREATE SCHEMA shop")
     await opened(on_path(pg_url, "shop"))
     await run_as(pg_url, STRANGER, overloads())
-    # with pg_catalog last, even what fits exactly is theirs
+    # with pg_catalog last, even exact matches are theirs
     for path in ("shop,public", "public,shop", "public,shop,pg_catalog"):
         await opened(on_path(pg_url, path))
     assert "more objects" in await refused(pg_url)
 
 
-# -- who is no stranger
+# -- owners that are trusted
 
 
 async def trust(session: Any, how: str) -> None:
@@ -298,7 +298,7 @@ async def trust(session: Any, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["grant", "group", "schema", "database"])
-async def test_an_owner_that_was_named_is_no_stranger(how: str, pg_url: str, session: Any) -> None:
+async def test_a_named_owner_is_trusted(how: str, pg_url: str, session: Any) -> None:
     await trust(session, how)
     await opened(url_of(pg_url, OWNER))
     owner = PostgresStore(url_of(pg_url, OWNER))
@@ -311,7 +311,7 @@ async def test_an_owner_that_was_named_is_no_stranger(how: str, pg_url: str, ses
         await opened(on_path(url_of(pg_url, role), path))
 
 
-async def test_the_statement_that_trusts_an_owner_does(pg_url: str, session: Any) -> None:
+async def test_the_suggested_statement_makes_an_owner_trusted(pg_url: str, session: Any) -> None:
     await opened(url_of(pg_url, OWNER))
     told = await refused(pg_url)
     mend = re.search("is to be trusted: (GRANT .*)\\. If not", told)
@@ -320,7 +320,7 @@ async def test_the_statement_that_trusts_an_owner_does(pg_url: str, session: Any
     await opened(pg_url)
 
 
-async def test_a_role_that_can_become_ours_is_no_stranger_but_one_that_we_can_become_is(
+async def test_only_roles_that_can_become_the_workers_role_are_trusted(
     pg_url: str, session: Any
 ) -> None:
     await opened(url_of(pg_url, OWNER))
@@ -336,7 +336,7 @@ async def test_a_role_that_can_become_ours_is_no_stranger_but_one_that_we_can_be
 # -- what doctor is told
 
 
-async def test_doctor_is_told_of_schemas_of_the_path_that_are_open_to_all(
+async def test_doctor_finds_schemas_of_the_path_that_all_roles_may_write(
     pg_url: str, session: Any
 ) -> None:
     await session.execute('CREATE SCHEMA shop; CREATE SCHEMA "Other, ""one"""')

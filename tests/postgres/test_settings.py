@@ -1,4 +1,4 @@
-"""PostgreSQL whose role or database is set to something else than our statements rest on."""
+"""PostgreSQL whose role or database has settings other than our statements rely on."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def connections(
     await connections.close()
 
 
-async def test_each_statement_runs_under_our_own_settings(connections: Connections) -> None:
+async def test_each_statement_runs_under_outlasts_own_settings(connections: Connections) -> None:
     async with connections.use() as connection:
         shown = dict(await connection.fetch("SELECT name, setting FROM pg_settings"))
     ours = settings_of(5.0, keeps_plans=False)
@@ -69,9 +69,7 @@ async def test_each_statement_runs_under_our_own_settings(connections: Connectio
     assert set(DIFFERENT) <= {*ours, "default_transaction_isolation"}, "each is looked at"
 
 
-async def test_behind_a_pooler_nothing_of_it_is_left_in_the_session(
-    pg_url: str, session: Any
-) -> None:
+async def test_behind_a_pooler_no_setting_is_left_in_the_session(pg_url: str, session: Any) -> None:
     await set_database(session, **DIFFERENT)
     connections = Connections(Settings(url=pg_url, statement_timeout=5.0, pooler=True))
     async with connections.use() as connection:
@@ -88,21 +86,21 @@ async def test_a_call_is_one_statement_and_behind_a_pooler_a_transaction_of_one(
 ) -> None:
     mine = PostgresStore(pg_url, pooler=pooled)
     hands = await Hands.on(mine)
-    await hands.claim(1)  # the first one learns of the line, too
+    await hands.claim(1)  # the first one also reads the floors
     said: list[str] = []
     (connection,) = mine._connections.loop_pool().idle[False]
     connection.add_query_logger(lambda record: said.append(record.query.split()[-1]))
     for call in (lambda: hands.claim(1), lambda: mine.heartbeat(hands.me), mine.observe):
         said.clear()
         await call()
-        await asyncio.sleep(0)  # the driver tells in the loop's next turn
+        await asyncio.sleep(0)  # the driver reports in the loop's next turn
         assert len(said) == (3 if pooled else 1)
     await mine.close()
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-async def test_workers_of_one_queue_are_not_in_each_other_s_way(
+async def test_workers_of_one_queue_do_not_conflict(
     level: str, pooled: bool, pg_url: str, store: PostgresStore, session: Any
 ) -> None:
     await set_database(session, default_transaction_isolation=level)
@@ -123,7 +121,7 @@ async def test_workers_of_one_queue_are_not_in_each_other_s_way(
         await each.close()
 
 
-async def test_a_database_that_is_set_read_only_is_left_so_and_named(
+async def test_a_read_only_database_is_left_so_and_named(
     pg_url: str, store: PostgresStore, session: Any
 ) -> None:
     await set_database(session, default_transaction_read_only="on")
@@ -133,11 +131,11 @@ async def test_a_database_that_is_set_read_only_is_left_so_and_named(
     await other.close()
 
 
-# -- what has collided with another transaction
+# -- conflicts with another transaction
 
 
 @pytest.mark.parametrize("kind", ["serialization_failure", "deadlock_detected"])
-async def test_what_was_rolled_back_in_favour_of_another_is_done_again(
+async def test_a_statement_rolled_back_by_a_conflict_is_repeated(
     kind: str, connections: Connections
 ) -> None:
     tries: list[Any] = []
@@ -149,10 +147,12 @@ async def test_what_was_rolled_back_in_favour_of_another_is_done_again(
         return len(tries)
 
     assert await connections.run(twice_in_vain) == 3
-    assert len({id(each) for each in tries}) == 1, "its connection is as good as before"
+    assert len({id(each) for each in tries}) == 1, "its connection is kept"
 
 
-async def test_what_collides_each_time_is_unavailable(connections: Connections) -> None:
+async def test_a_statement_that_conflicts_every_time_is_unavailable(
+    connections: Connections,
+) -> None:
     tries: list[int] = []
 
     async def in_vain(connection: Any) -> None:
@@ -164,7 +164,7 @@ async def test_what_collides_each_time_is_unavailable(connections: Connections) 
     assert len(tries) == RETRIES + 1
 
 
-async def test_a_cancel_that_meets_a_user_s_transaction_in_a_deadlock_is_done_again(
+async def test_a_cancel_in_a_deadlock_with_a_users_transaction_is_repeated(
     pg_url: str, store: PostgresStore, session: Any, watcher: Any
 ) -> None:
     first, second = await enqueued(store, job(), job())
@@ -181,10 +181,10 @@ async def test_a_cancel_that_meets_a_user_s_transaction_in_a_deadlock_is_done_ag
     await mine.close()
 
 
-# -- who waits for whom
+# -- independent connections
 
 
-async def test_a_worker_s_own_trips_and_all_others_wait_for_none_of_each_other(
+async def test_a_workers_exchanges_and_other_calls_do_not_block_each_other(
     pg_url: str, store: PostgresStore, session: Any, watcher: Any
 ) -> None:
     mine = PostgresStore(pg_url, connections=2, reserved=1)
@@ -205,7 +205,7 @@ async def test_a_worker_s_own_trips_and_all_others_wait_for_none_of_each_other(
     await mine.close()
 
 
-def test_the_transaction_of_a_presence_is_bounded_too(pg_url: str) -> None:
+def test_the_transaction_of_presence_is_bounded_in_time(pg_url: str) -> None:
     presence = PostgresPresence(pg_url, patience=2.0)
     for bound in ("idle_in_transaction_session_timeout", "tcp_user_timeout"):
         assert f"SET LOCAL {bound} = '2000'" in presence._begin(None)

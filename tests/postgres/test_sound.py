@@ -1,4 +1,4 @@
-"""The jobs table refuses by itself what would lose a job or run it twice, whoever writes it."""
+"""Constraints of the jobs table refuse rows that would lose a job or run it twice."""
 
 from __future__ import annotations
 

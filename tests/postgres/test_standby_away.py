@@ -49,7 +49,7 @@ async def session(store: PostgresStore) -> AsyncIterator[Any]:
 
 @contextlib.asynccontextmanager
 async def standby_away(session: Any) -> AsyncIterator[None]:
-    """Let commits wait for a standby that there is not."""
+    """Let commits wait for a missing standby."""
     await _name_standby(session, "gone")
     try:
         yield
@@ -94,7 +94,7 @@ VERBS: dict[str, Verb] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_what_is_said_on_a_worker_s_row_waits_for_no_standby(
+async def test_updates_of_a_workers_row_wait_for_no_standby(
     verb: str, store: PostgresStore, session: Any
 ) -> None:
     hands = await Hands.on(store)
@@ -115,12 +115,12 @@ async def test_a_worker_beats_beside_an_exchange_that_waits_for_the_standby(
                 assert (await store.heartbeat(hands.me)).renewed
         with pytest.raises(StoreUnavailable, match="holds its row"):
             await store.reap(await hands.seen())
-        assert not claiming.done(), "a claim is as lasting as the store is set to be"
+        assert not claiming.done(), "a claim is as durable as the database's settings"
         assert await store.inspector.counts() == {("default", State.QUEUED): 2}
     assert len(await claiming) == 1
 
 
-async def test_who_wants_less_gets_no_more(store: PostgresStore, session: Any) -> None:
+async def test_a_lower_synchronous_commit_is_kept(store: PostgresStore, session: Any) -> None:
     hands = await Hands.on(store)
     async with session.transaction():
         await session.execute("SET LOCAL synchronous_commit = off")

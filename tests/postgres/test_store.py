@@ -39,7 +39,7 @@ def store_url(pg_url: str) -> str:
 
 
 @pytest.mark.parametrize("url", ["sqlite:///x", "mysql://h/d", "host=h"])
-def test_another_url_is_refused_at_once(url: str) -> None:
+def test_a_url_of_another_kind_is_refused_at_once(url: str) -> None:
     with pytest.raises(ConfigError, match="postgresql://"):
         PostgresStore(url)
 
@@ -73,7 +73,7 @@ async def test_a_statement_that_takes_too_long_is_unavailable(
     await hasty.close()
 
 
-async def test_a_look_tells_when_a_job_that_is_in_no_line_falls_due(
+async def test_a_look_returns_when_a_scheduled_job_falls_due(
     store: PostgresStore, hands: Hands
 ) -> None:
     async def next_due() -> float | None:
@@ -91,7 +91,7 @@ async def test_a_look_tells_when_a_job_that_is_in_no_line_falls_due(
     assert await next_due() == pytest.approx(60.0, abs=30.0)
 
 
-async def test_a_look_tells_that_something_has_joined_a_line(
+async def test_a_look_shows_that_jobs_have_joined_a_line(
     store: PostgresStore, hands: Hands
 ) -> None:
     async def drawn() -> int:
@@ -106,9 +106,7 @@ async def test_a_look_tells_that_something_has_joined_a_line(
     assert await drawn() > joined
 
 
-async def test_a_look_tells_of_suspects_as_if_they_were_due(
-    store: PostgresStore, hands: Hands
-) -> None:
+async def test_a_look_counts_waiting_suspects_as_due(store: PostgresStore, hands: Hands) -> None:
     (job_id,) = await enqueued(store)
     claimed = await hands.claim_one()
     await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER, suspicion=Suspicion(1, 1)))
@@ -117,7 +115,7 @@ async def test_a_look_tells_of_suspects_as_if_they_were_due(
     assert (await store.observe()).next_due is None
 
 
-async def test_a_cancelled_caller_hears_of_it_though_its_connection_is_gone(pg_url: str) -> None:
+async def test_a_cancellation_reaches_its_caller_though_the_connection_is_gone(pg_url: str) -> None:
     """The rollback fails, and its error takes the cancellation's place on the way out."""
     connections = Connections(Settings(url=pg_url))
     lent = asyncio.Event()
@@ -138,7 +136,7 @@ async def test_a_cancelled_caller_hears_of_it_though_its_connection_is_gone(pg_u
 async def test_closing_survives_a_connection_whose_session_the_server_is_just_ending(
     pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its driver has read the server's last word, but not the end of the stream yet."""
+    """Its driver has read the server's last message, but not the end of the stream yet."""
     connections = Connections(Settings(url=pg_url))
     async with connections.use() as connection:
         pass
@@ -191,7 +189,9 @@ async def test_the_search_path_of_the_url_decides_which_schema(
         await each.close()
 
 
-async def test_tables_of_somebody_else_are_left_alone(bare_pg_url: str, bare_session: Any) -> None:
+async def test_tables_of_another_program_are_left_alone(
+    bare_pg_url: str, bare_session: Any
+) -> None:
     await bare_session.execute("CREATE TABLE outlast_jobs (id int)")
     store = PostgresStore(bare_pg_url)
     with pytest.raises(SchemaMismatch, match="not made by this program"):
@@ -211,9 +211,7 @@ async def test_a_store_behind_a_pooler_keeps_nothing_in_the_session(pg_url: str)
 
 
 @pytest.mark.pgbouncer
-async def test_a_store_finds_out_by_itself_that_it_is_behind_a_pooler(
-    pg_url: str, pgbouncer: PgBouncerServer
-) -> None:
+async def test_a_store_detects_a_pooler_by_itself(pg_url: str, pgbouncer: PgBouncerServer) -> None:
     """Many at once share a few sessions, and each of their statements finds its own."""
     with PgBouncerServer(pg_url, settings={"default_pool_size": "2"}) as pooler:
         store = PostgresStore(pooler.through(pg_url), connections=8)
@@ -285,7 +283,7 @@ async def test_a_bad_result_is_found_in_its_batch_and_ends_its_own_job_only(
         assert row.state is State.COMPLETED
 
 
-async def test_a_bad_room_blames_no_result(store: Store, hands: Hands) -> None:
+async def test_a_bad_claim_request_blames_no_result(store: Store, hands: Hands) -> None:
     await enqueued(store)
     claimed = await hands.claim_one()
     with pytest.raises(BadData):
@@ -345,7 +343,7 @@ END_LISTENER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 
 
 class Heard:
-    """Collects what a wake-up says."""
+    """Collects the notices of a wake-up."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -382,7 +380,9 @@ async def test_an_enqueue_wakes_once_per_queue(store: Store, heard: Heard) -> No
     assert heard.words == ["queue:a", "queue:end"]
 
 
-async def test_a_store_without_notify_wakes_nobody(store: Store, heard: Heard, pg_url: str) -> None:
+async def test_a_store_without_notify_sends_no_wake_ups(
+    store: Store, heard: Heard, pg_url: str
+) -> None:
     silent = PostgresStore(pg_url, notify=False)
     await silent.enqueue([NewJob(task="t", queue="a")])
     await store.enqueue([NewJob(task="t", queue="end")])
@@ -407,7 +407,7 @@ async def test_a_request_to_drain_wakes_the_worker(
     await heard.hears(f"drain:{hands.me.worker_id}")
 
 
-async def test_no_name_of_a_queue_reads_as_a_request(
+async def test_no_queue_name_is_mistaken_for_a_request(
     store: Store, hands: Hands, heard: Heard
 ) -> None:
     names = [f"{kind}:{hands.me.worker_id}" for kind in ("cancel", "drain", "queue")]
@@ -438,7 +438,7 @@ async def test_a_job_given_back_wakes_unless_the_same_exchange_takes_it(
     assert heard.words == ["queue:q", "queue:end"]
 
 
-async def test_a_lost_listener_comes_back_and_looks_at_all(
+async def test_a_lost_listener_reconnects_and_looks_at_all_queues(
     store: Store, heard: Heard, session: Any
 ) -> None:
     await session.execute(END_LISTENER)
@@ -463,10 +463,10 @@ async def test_a_listener_survives_a_connection_whose_session_the_server_is_just
     await wakeup.close()
 
 
-async def test_a_listener_that_fails_in_any_way_says_so_and_listens_again(
+async def test_a_listener_reports_any_failure_and_listens_again(
     pg_url: str, store: Store, heard: Heard, monkeypatch: pytest.MonkeyPatch, session: Any
 ) -> None:
-    """Such as by a certificate that was taken away. Its task must not end unheard."""
+    """For example by a removed certificate. Its task must not end unnoticed."""
     failing = AsyncMock(side_effect=ConfigError("the certificate is gone"))
     with monkeypatch.context() as patch, heard_fields() as events:
         patch.setattr(postgres_wakeup, "connect", failing)

@@ -1,4 +1,4 @@
-"""A database role without any rights on the tables: what it can take, see, and hold up."""
+"""A database role without privileges on the tables: what it can lock, see, and delay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from outlast.store.postgres.statements import sql
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import WorkerRef
 from outlast.worker.lease import presence as duty
-from outlast.worker.service import Nudge
 from tests.conformance.kit import Hands, enqueued, eventually, job
 from tests.postgres.kit import blocked
 from tests.unit.worker.worker_kit import heard_fields
@@ -75,7 +74,7 @@ async def is_taken(lock: PostgresPresence, me: WorkerRef) -> bool:
 
 
 async def robbed(hands: Hands, lock: PostgresPresence, stranger: Any) -> None:
-    """Let the stranger wait for the key that it sees, and have it as the worker's session ends."""
+    """Let the stranger wait for the key that it sees, and get it when the worker's session ends."""
     assert await lock.hold(hands.me) is None
     (key,) = await stranger.fetchrow(KEYS)
     waiting = asyncio.create_task(stranger.execute(TAKE, key))
@@ -89,7 +88,7 @@ async def robbed(hands: Hands, lock: PostgresPresence, stranger: Any) -> None:
 # ---------------------------------------------------------------------------- presence
 
 
-async def test_a_lock_that_a_stranger_takes_over_is_no_presence_of_the_dead(
+async def test_a_lock_taken_over_by_a_stranger_is_no_presence(
     hands: Hands, lock: PostgresPresence, stranger: Any
 ) -> None:
     await robbed(hands, lock, stranger)
@@ -98,7 +97,7 @@ async def test_a_lock_that_a_stranger_takes_over_is_no_presence_of_the_dead(
     assert await hands.store.reap(gone, DeathCause.PRESENCE)
 
 
-async def test_a_lock_that_a_stranger_shares_out_is_none_either(
+async def test_a_shared_lock_of_a_stranger_is_no_presence(
     hands: Hands, lock: PostgresPresence, stranger: Any
 ) -> None:
     assert await lock.hold(hands.me) is None
@@ -108,14 +107,12 @@ async def test_a_lock_that_a_stranger_shares_out_is_none_either(
     await eventually(lambda: is_shown(hands, Presence.ABSENT), 10.0)
 
 
-async def test_a_worker_whose_key_is_taken_says_by_whom_and_is_judged_by_its_beats(
+async def test_a_worker_whose_key_is_taken_names_the_holder_and_is_judged_by_its_beats(
     hands: Hands, lock: PostgresPresence, stranger: Any
 ) -> None:
     await robbed(hands, lock, stranger)
     seen = await hands.seen()
-    keeper = duty.PresenceKeeper(
-        lock, hands.store, lambda: hands.me, Nudge(), LeaseTerms(), clock=SYSTEM
-    )
+    keeper = duty.PresenceKeeper(lock, hands.store, lambda: hands.me, LeaseTerms(), clock=SYSTEM)
     with heard_fields() as events:
         async with asyncio.timeout(20.0):
             while not events:
@@ -154,7 +151,7 @@ async def test_a_worker_that_comes_back_on_a_new_session_is_present_at_once(
     await session.close()
 
 
-async def test_a_worker_that_is_late_under_an_id_given_again_takes_nobody_s_presence(
+async def test_a_late_worker_whose_id_was_reused_takes_no_presence(
     hands: Hands, lock: PostgresPresence, pg_url: str
 ) -> None:
     late = PostgresPresence(pg_url, patience=10.0)
@@ -169,7 +166,7 @@ async def test_a_worker_that_is_late_under_an_id_given_again_takes_nobody_s_pres
 # --------------------------------------------------------------------------- migrations
 
 
-async def test_who_holds_the_lock_of_the_migrations_is_told_and_what_to_do(
+async def test_the_holder_of_the_migration_lock_is_named_with_the_remedy(
     bare_pg_url: str, stranger_url: str
 ) -> None:
     stranger = await _session(bare_pg_url.replace("postgres@", f"{STRANGER}@"))
@@ -189,7 +186,7 @@ async def test_who_holds_the_lock_of_the_migrations_is_told_and_what_to_do(
     await store.close()
 
 
-async def test_a_schema_that_is_there_needs_no_lock_to_be_used(
+async def test_an_existing_schema_is_used_without_the_migration_lock(
     store: PostgresStore, pg_url: str, stranger: Any
 ) -> None:
     await stranger.execute(TAKE, MIGRATION_KEY)
@@ -202,7 +199,7 @@ async def test_a_schema_that_is_there_needs_no_lock_to_be_used(
 # -------------------------------------------------------------------- what it hears and sees
 
 
-async def test_a_stranger_hears_names_of_queues_and_ids_of_workers_and_no_more(
+async def test_a_stranger_sees_only_queue_names_and_worker_ids(
     store: PostgresStore, hands: Hands, stranger: Any
 ) -> None:
     heard: list[str] = []
@@ -221,7 +218,7 @@ async def test_a_stranger_hears_names_of_queues_and_ids_of_workers_and_no_more(
     assert heard == ["queue:payroll", f"cancel:{hands.me.worker_id}", last]
 
 
-async def test_strangers_and_what_keeps_sessions_from_being_ended_are_shown(
+async def test_the_environment_shows_strangers_and_activity_tracking(
     store: PostgresStore, hands: Hands, lock: PostgresPresence, stranger: Any, session: Any
 ) -> None:
     await lock.hold(hands.me)

@@ -23,7 +23,6 @@ from outlast.testing import ManualClock
 from outlast.worker.maintenance.reaper import Reaper
 from tests.conformance.kit import Hands, enqueued, eventually, job, lost_worker, reap
 from tests.postgres.kit import blocked
-from tests.unit.worker.worker_kit import FakeOwner
 
 LARGE = 30  # jobs with large arguments: more than all buffers between the two hold
 WAITS = """SELECT count(*) FROM pg_stat_activity
@@ -50,12 +49,14 @@ def address(request: pytest.FixtureRequest, pg_url: str, pg_server: PostgresServ
 
 @contextlib.asynccontextmanager
 async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[Hands]:
-    """Give a worker that has stopped to read in the middle of the reply to a large claim."""
+    """Yield a worker that has stopped reading in the middle of the reply to a large claim."""
     calm, store = PostgresStore(url), PostgresStore(url, **settings)
     await calm.open()
     await enqueued(calm, *[job(args='"' + "x" * 900_000 + '"') for _ in range(LARGE)])
     hands = await Hands.on(store, "stuck")
-    await hands.claim(1, tasks=["none"])  # prepared, and learnt: what follows is one reply
+    await hands.claim(
+        1, tasks=["none"]
+    )  # prepares the statement and reads the floors: what follows is one reply
     for connection in store._connections.loop_pool().idle[False]:
         connection._transport.pause_reading()
         connection._config = connection._config._replace(command_timeout=None)  # nor gives up
@@ -71,7 +72,7 @@ async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[
         await calm.close()
 
 
-async def test_its_worker_is_reaped_all_the_same_and_its_claims_are_as_if_never_made(
+async def test_the_worker_of_a_stuck_session_is_reaped_and_its_claims_are_rolled_back(
     address: str, store: Store, session: Any
 ) -> None:
     async with stuck_claim(address, session) as stuck:
@@ -85,11 +86,11 @@ async def test_its_worker_is_reaped_all_the_same_and_its_claims_are_as_if_never_
     assert len(claimed) == LARGE
 
 
-async def test_others_that_are_gone_are_reaped_in_the_same_look(store: Store, session: Any) -> None:
-    """Also while the session that holds a row is none that may be ended."""
+async def test_other_gone_workers_are_reaped_in_the_same_look(store: Store, session: Any) -> None:
+    """Also while the session that locks a row may not be ended."""
     gone = [await Hands.on(store, name) for name in ("a", "b", "c")]
     clock = ManualClock(boot=0.0)
-    reaper = Reaper(FakeOwner(), store, lambda: 0, clock=clock)
+    reaper = Reaper(store, lambda: 0, lambda applied: None, clock=clock)
     async with session.transaction():
         await session.execute(
             "SELECT FROM outlast_workers WHERE id = $1 FOR KEY SHARE", gone[0].me.worker_id
@@ -106,9 +107,7 @@ async def lost(store: Store) -> set[str]:
     return {row.name for row in await store.inspector.workers() if row.status == "lost"}
 
 
-async def test_a_session_that_does_anything_else_is_not_ended(
-    store: Store, hands: Hands, session: Any
-) -> None:
+async def test_only_a_stuck_session_is_ended(store: Store, hands: Hands, session: Any) -> None:
     seen = await hands.seen()
     async with session.transaction():
         await session.execute(
@@ -120,7 +119,7 @@ async def test_a_session_that_does_anything_else_is_not_ended(
     assert not await store.reap(seen), "it has beaten since"
 
 
-async def test_the_server_ends_it_by_itself_before_its_lease_is_over(
+async def test_the_server_ends_a_stuck_session_before_the_lease_is_over(
     pg_url: str, store: Store, session: Any
 ) -> None:
     """The kernel's answer, where no reaper may end a session: on TCP only."""
@@ -133,7 +132,7 @@ async def _none_waits(session: Any) -> bool:
     return not await session.fetchval(WAITS)
 
 
-async def test_orphans_whose_rows_are_held_do_not_hide_those_behind_them(
+async def test_orphans_with_locked_rows_do_not_hide_others(
     store: Store, hands: Hands, session: Any
 ) -> None:
     """A task's own transaction may outlive its worker, and its `complete_in` holds the row."""
@@ -168,7 +167,7 @@ async def test_overdue_attempts_whose_rows_are_held_do_not_hide_those_behind_the
     assert sorted(end.job_id for end in await store.reclaim(lost_worker, only=due)) == sorted(held)
 
 
-async def test_a_job_whose_row_is_held_keeps_no_other_from_being_cancelled(
+async def test_a_locked_job_does_not_block_the_cancelling_of_others(
     store: Store, other_store: Store, session: Any, watcher: Any
 ) -> None:
     held, *others = await enqueued(store, *[job() for _ in range(3)])

@@ -1,4 +1,4 @@
-"""TLS to PostgreSQL: what `sslmode` in a URL does with a server that has none, or a stranger's.
+"""TLS to PostgreSQL: what `sslmode` in a URL does with a server without TLS, or a forged one.
 
 Small servers of the test's own, since the server that the other tests have is built without TLS.
 """
@@ -87,9 +87,7 @@ async def test_by_default_a_server_without_tls_gets_the_password(
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_server_is_spoken_to_only_if_its_authority_is_known(
-    known: bool, tmp_path: Path
-) -> None:
+async def test_a_server_is_used_only_if_its_authority_is_known(known: bool, tmp_path: Path) -> None:
     ours, theirs = (Authority(_folder(tmp_path / name)) for name in ("ours", "theirs"))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*(ours if known else theirs).sign("server"))

@@ -1,4 +1,4 @@
-"""Tokens on PostgreSQL: they never step back, and raising them holds up nobody."""
+"""Tokens on PostgreSQL: they never decrease, and raising them blocks no other call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def store_url(pg_url: str) -> str:
 
 
 @pytest.mark.parametrize("steps", [(3, 3), (3, 150_000), (150_000, 150_000)])
-async def test_tokens_never_step_back_while_they_are_raised(
+async def test_tokens_never_decrease_while_they_are_raised(
     store: PostgresStore, hands: Hands, steps: tuple[int, int]
 ) -> None:
     await enqueued(store, *[job() for _ in range(200)])
@@ -46,14 +46,14 @@ async def test_tokens_never_step_back_while_they_are_raised(
 
 
 @pytest.mark.parametrize("ahead", [0, 1_000], ids=["the last one drawn", "lost in a failover"])
-async def test_a_reconnect_with_the_newest_token_holds_up_nobody(
+async def test_a_reconnect_with_the_newest_token_blocks_no_other_call(
     ahead: int, store: PostgresStore, hands: Hands, session: Any
 ) -> None:
     await enqueued(store, *[job() for _ in range(3)])
     token = (await hands.claim_one()).token
     mine = await Hands.on(store, "mine")
     async with session.transaction():
-        await exchange_on(session, hands, limit=1)  # one that takes its time
+        await exchange_on(session, hands, limit=1)  # a slow one
         newest = await session.fetchval("SELECT last_value FROM outlast_token_seq")
         assert newest > token
         async with asyncio.timeout(10):
@@ -85,10 +85,10 @@ async def test_a_jump_of_the_tokens_lets_the_beats_through_while_an_exchange_is_
 
 
 @pytest.mark.parametrize("breaks_off", [False, True], ids=["commits", "breaks off"])
-async def test_of_several_that_come_after_a_crash_one_draws_the_incarnation(
+async def test_after_a_crash_one_of_several_workers_draws_the_incarnation(
     breaks_off: bool, store: PostgresStore, hands: Hands, session: Any, watcher: Any
 ) -> None:
-    """The others wait for it; should it break off, the next one draws it, and tokens jump again."""
+    """The others wait for it; if it breaks off, the next one draws it, and tokens jump again."""
     await enqueued(store)
     await session.execute("DELETE FROM outlast_incarnation")  # as a crash does
     jumping = session.transaction()
@@ -115,7 +115,7 @@ async def test_the_highest_token_may_take_longer_than_any_other_statement(
         await session.execute("LOCK TABLE outlast_jobs")
         patient = asyncio.create_task(hasty.inspector.highest_token())
         await blocked(watcher)
-        with pytest.raises(StoreUnavailable):  # begun later: the time of both is over
+        with pytest.raises(StoreUnavailable):  # it began later, so the time of both is over
             await other.inspector.counts()
         assert not patient.done()
     assert await patient == 0

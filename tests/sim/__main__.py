@@ -1,4 +1,4 @@
-"""``python -m tests.sim FIRST [LAST]``: live through seeds; exit 1 at the first violation.
+"""``python -m tests.sim FIRST [LAST]``: play seeds; exit 1 at the first violation.
 
 ``python -m tests.sim --story SEED`` prints every event of one seed. ``JOBS=2`` in the environment:
 two processes at a time.
@@ -14,7 +14,7 @@ from tests.sim.chunks import Figures, live_through, live_through_all, story_of
 
 
 def main(first: int, last: int, jobs: int) -> int:
-    """Live through seeds and print the figures; return the exit code."""
+    """Play seeds and print the figures; return the exit code."""
     whole, started = Figures(), time.monotonic()
     for figures in live_through_all(first, last, jobs):
         whole.add(figures)

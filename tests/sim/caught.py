@@ -1,8 +1,8 @@
-"""``python -m tests.sim.caught [NAME…]``: which seed catches which broken twin, and what spoke.
+"""``python -m tests.sim.caught [NAME…]``: which seed catches which broken twin, and by which check.
 
-Each twin is first lived through at the seed that is known to catch it; where the code has changed
+Each twin is first played at the seed that is known to catch it; where the code has changed
 so that it no longer does, at the first SEEDS; those whose theme reaches the guard come first.
-``--search`` does without what is known.
+``--search`` ignores the known seeds.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ REACHED_BY = {
 
 
 def caught(name: str, seeds: list[int]) -> tuple[int, str] | None:
-    """Return the first of the seeds in which a checker speaks, and what it says."""
+    """Return the first of the seeds with a violation, and its text."""
     for at in range(0, len(seeds), CHUNK):
         chunk = seeds[at : at + CHUNK]
         found = answer_of(*forked(lambda chunk=chunk: _first_violation(name, chunk)))  # type: ignore[misc]
@@ -116,7 +116,7 @@ def _first_violation(name: str, seeds: list[int]) -> tuple[int, str] | None:
 
 
 def _is_sound(seed: int) -> bool:
-    """Whether nothing is said at this seed while every guard is in its place."""
+    """Return whether this seed has no violation while every guard is in place."""
     return not answer_of(*forked(lambda: live_through(seed).witness.violations))
 
 

@@ -1,5 +1,5 @@
-"""Lives through many seeds, a few at a time in a forked process: what a seed has killed is never
-unwound, and goes away with the process that lived through it."""
+"""Plays many seeds, a few at a time in a forked process: what a seed has killed is never unwound,
+and goes away with that process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ keep: list[World] = []
 
 @dataclass
 class Figures:
-    """What was lived through. ``failure`` is the story of the first violation."""
+    """What was played. ``failure`` is the story of the first violation."""
 
     seeds: int = 0
     hours: float = 0.0
@@ -42,7 +42,7 @@ class Figures:
 
 
 def live_through(seed: int, *, memory: int | None = 60) -> World:
-    """Live through one seed in this process, which then has to end without unwinding."""
+    """Play one seed in this process, which then has to end without unwinding."""
     gc.disable()  # what was killed must not be collected: that would unwind it
     world = World(seed, memory=memory)
     keep.append(world)
@@ -63,7 +63,7 @@ def figures_of(world: World) -> Figures:
 
 
 def story_of(world: World) -> str:
-    """Return what happened in a failure, and how to live through it again."""
+    """Return what happened in a failure, and how to play it again."""
     lines = [f"seed {world.seed}: {len(world.witness.violations)} violations"]
     lines += [f"  {sentence}" for sentence in world.witness.violations]
     lines += ["the last events:", *(f"  {line}" for line in world.witness.story())]

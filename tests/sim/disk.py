@@ -1,8 +1,8 @@
-"""What the SQLite store of one world is written to, and how much room there is.
+"""The disk or memory under the SQLite store of one world, and its free space.
 
 Most worlds have their database in memory (SQLite's own ``memdb``: the same locks and transactions,
 without a system call); each tenth has a file in WAL mode, as in production. Where the disk is full,
-SQLite itself says so, in the middle of whatever statement needs another page.
+SQLite itself says so, in the middle of the statement that needs another page.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Disk:
         return kept
 
     def go_back_to(self, kept: sqlite3.Connection) -> None:
-        """Let everything be as it was then."""
+        """Restore that state."""
         with contextlib.closing(self.look()) as now:
             kept.backup(now)
         kept.close()
@@ -54,7 +54,7 @@ class Disk:
             now.execute(sql, (above,))
 
     def look(self) -> sqlite3.Connection:
-        """Return a connection for somebody who only looks, which never fails."""
+        """Return a connection that only reads, and never fails."""
         return (
             sqlite3.connect(str(self.path), isolation_level=None)
             if self._name is None
@@ -69,11 +69,11 @@ class Disk:
         )  # fmt: skip
 
     def fill(self) -> None:
-        """Let there be no room for another page."""
+        """Let the disk be full."""
         self._limit(1)  # SQLite makes that the present number of pages
 
     def make_room(self) -> None:
-        """Let there be room again."""
+        """Free space again."""
         self._limit(PAGES_MAX)
 
     def _limit(self, pages: int) -> None:

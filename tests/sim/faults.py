@@ -1,7 +1,7 @@
 """What can go wrong with a call to a store, drawn from the seed: around every call of a real one.
 
-Lost before it was done, done but not told, done later than the caller believes, slow; the store
-away for everybody, or for one worker only; its disk full; the caller killed before or after. After
+Lost before it was done, done but not answered, done later than the caller believes, slow; the store
+away for all, or for one worker only; its disk full; the caller killed before or after. After
 the faults are switched off a call only takes its time.
 """
 
@@ -34,7 +34,7 @@ FAULTS = {
 
 
 class Plan:
-    """How likely each fault is. A seed has a few kinds of them, not all: so each gets its turn.
+    """How likely each fault is. A seed has only a few kinds of them, so that each gets its turn.
 
     ``on`` False: none at all. ``seen`` counts, by kind.
     """
@@ -69,32 +69,32 @@ class Plan:
         return None
 
     def crashes(self) -> bool:
-        """Whether whoever is about to do something dies of it."""
+        """Whether the process that is about to act dies now."""
         return self.on and self.crash_rate > 0 and self.chance() < self.crash_rate
 
     def thread_delay(self) -> float:
-        """Return for how many seconds the work of a thread waits: now and then, a slow disk."""
+        """Return for how many seconds a thread's work waits: now and then, as on a slow disk."""
         if not self.on or self.slow_disk == 0 or self.chance() >= self.slow_disk:
             return 0.0
         self.seen["slow disk"] += 1
         return 1.5 * self.chance() ** 2
 
     def stop(self) -> None:
-        """Let there be no faults any more."""
+        """Switch the faults off."""
         self.on = False
         self.outage_until = self.still_until = 0.0
         self.disk_is_full = False
 
 
 class Faults:
-    """Does calls, with whatever the plan has for them; ``watch`` does a verb and judges it."""
+    """Makes calls, with the faults that the plan has for them; ``watch`` does and judges a verb."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
         self._plan: Plan = world.plan
 
     async def call(self, name: str, real: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do one call, or not, or not yet, or not tell."""
+        """Make one call; or drop it, delay it, or drop its answer."""
         plan, chance = self._plan, self._plan.chance
         owner = PROCESS.get().owner
         await asyncio.sleep(0.002 * chance())
@@ -135,9 +135,9 @@ class Faults:
             raise StoreUnavailable("simulated: the row is locked")
 
     async def _slowly(self, owner: Any, name: str, real: Any, args: Any, kwargs: Any) -> Any:
-        """Let each byte that is worth counting take its time, first there, then back."""
+        """Let each counted byte take its time, on the way there and back."""
         if self._plan.on:
-            self._in_the_way(name, owner)  # it shares what all suffer
+            self._in_the_way(name, owner)  # it also has the faults of all
             await self._wait_while_still()
         await asyncio.sleep(_bytes_of(args) / owner.bytes_per_second)
         reply = await self._done(name, real, args, kwargs)
@@ -194,7 +194,7 @@ class Faults:
             raise StoreUnavailable("simulated: the disk is full")
 
     async def _let_it_beat(self, gone: Any) -> None:
-        """Let the beats of a worker get through in the moment in which it is to be reaped."""
+        """Let the beats of a worker get through in the moment of its reap."""
         worker = self._world.owner_of(gone.worker_id)
         if worker is not None and worker.beats_are_stuck:
             self._plan.seen["beats got through before the reap"] += 1
@@ -212,7 +212,7 @@ class Faults:
         await never  # this process is dead
 
     async def _dying_link(self, owner: Any) -> None:
-        """Let this reply take almost as long as it may; after it nothing gets through."""
+        """Let this reply take almost as long as allowed; after it nothing gets through."""
         owner.link_dies = False
         owner.is_unwell("its link dies")
         await asyncio.sleep(owner.lease * (0.27 + 0.055 * self._plan.chance()))
@@ -262,7 +262,7 @@ def _bytes_of(value: Any) -> int:
 
 
 def _outside(coroutine: Awaitable[None]) -> asyncio.Future[None]:
-    """Run it as the server would: whatever becomes of the caller."""
+    """Run it as the server would: also when the caller is gone."""
     token = PROCESS.set(OUTSIDE)
     try:
         return asyncio.ensure_future(coroutine)

@@ -19,8 +19,6 @@ from outlast.store.lockfile import LockFile
 from outlast.store.values import NewWorker
 from outlast.worker import assemble
 from outlast.worker.lease.heartbeat import Heartbeat
-from outlast.worker.runners.pool import RunnerPool
-from outlast.worker.runners.process import RunnerOwner
 from outlast.worker.worker import Worker
 from tests.sim.loop import PROCESS, Process
 from tests.sim.presence import SimPresence
@@ -64,7 +62,7 @@ class Host:
 
     @property
     def boot_id(self) -> str:
-        """What names its present boot."""
+        """The boot id."""
         return f"boot {self.boots} of {self.name}"
 
     def step(self, seconds: float) -> None:
@@ -77,7 +75,7 @@ class Host:
         return [each for each in self.world.alive() if each.host is self]
 
     def suspend(self, seconds: float) -> None:
-        """Let everything stand still for so long, and the timers not notice."""
+        """Suspend everything for so long, unnoticed by the timers."""
         processes = {process for each in self.workers() for process in each.processes()}
         self.suspended = True
         for process in processes:
@@ -97,7 +95,7 @@ class Host:
                 self.world.witness.forgive(each.name, RESUMED_SECONDS)
 
     def cut_the_power(self) -> None:
-        """End everything at once; nobody is told, and the database keeps the sessions for long."""
+        """End everything at once; peers see no close, and the database keeps the sessions long."""
         for each in self.workers():
             each.kill_tree(linger=20.0 * self.world.chance())
         self.boots += 1
@@ -125,7 +123,7 @@ class HostClock:
 
 
 class StoreClock:
-    """What a store calls now: the wall clock of its own machine."""
+    """The store's time: the wall clock of its own machine."""
 
     def __init__(self, world: Any, host: Host) -> None:
         self._world = world
@@ -255,17 +253,14 @@ class SimWorker:
                 await asyncio.sleep(0.5)
 
     def _assembled(self, settings: WorkerSettings, store: Any, wakeup: SimWakeup) -> Worker:
-        def make_pool(worker: Worker) -> RunnerPool:
-            return assemble.make_runner_pool(
-                worker, self._make_runner, settings, self.tether, self.clock
-            )
-
-        return Worker(
-            self._registration(settings), settings, make_pool, store=store, wakeup=wakeup,
+        worker = Worker(
+            self._registration(settings), settings, store=store, wakeup=wakeup, clock=self.clock,
             open_beating_store=lambda: self.world.open_store(self.host, self.lock),
             hold_until=self.tether.hold_until, presence=self.presence, lock=self.lock,
-            clock=self.clock,
         )  # fmt: skip
+        tether: Any = self.tether
+        worker.attach(assemble._pool(worker, self._make_runner, settings, tether, self.clock))
+        return worker
 
     def _registration(self, settings: WorkerSettings) -> NewWorker:
         new = assemble.new_worker(self.name, settings, self.lock)
@@ -279,8 +274,8 @@ class SimWorker:
         self._end_presence(0.0)
         self.world.loop.kill(self.process)
 
-    def _make_runner(self, pool: RunnerOwner) -> SimRunner:
-        return SimRunner(self, pool)
+    def _make_runner(self, **handlers: Any) -> Any:
+        return SimRunner(self, **handlers)
 
     def drain(self) -> None:
         """SIGTERM."""
@@ -293,23 +288,23 @@ class SimWorker:
 
     @property
     def is_cut(self) -> bool:
-        """Whether nothing of it reaches the store."""
+        """Return whether nothing of it reaches the store."""
         return bool(self.world.loop.now < self.cut_until)
 
     @property
     def beats_are_stuck(self) -> bool:
-        """Whether its beats do not get through, though other calls do, if slowly."""
+        """Return whether only its beats do not get through."""
         return bool(self.world.loop.now < self.beats_stuck_until)
 
     @property
     def well_for(self) -> float:
-        """For how many seconds it has had no trouble of its own."""
+        """Return for how many seconds it has had no fault of its own."""
         if self.process.stopped or self.is_cut or self.beats_are_stuck:
             return 0.0
         return float(self.world.loop.now - self.unwell_at)
 
     def is_unwell(self, why: str) -> None:
-        """Note trouble that only this worker has: it may now be found gone, and rightly so."""
+        """Note a fault of only this worker: it may now rightly be found gone."""
         del why
         self.unwell_at = self.world.loop.now
 
@@ -349,6 +344,10 @@ class SimWorker:
         self.is_unwell("woken")
         if tree:
             self.world.witness.forgive(self.name, RESUMED_SECONDS)
+
+    def failed(self, error: BaseException) -> None:
+        """Something went wrong that never should."""
+        self.world.witness.wrong("no stray exception", repr(error))
 
     def runner_died(self, runner: SimRunner) -> None:
         """Forget a runner whose process is gone."""

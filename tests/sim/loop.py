@@ -97,7 +97,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.thread_delay: Callable[[], float] = lambda: 0.0
         self._waiting: list[Process] = []
-        self._never: list[Call] = []  # of killed processes: what they hold is not let go of, either
+        self._never: list[Call] = []  # of killed processes: what they hold is not released, either
         self._timers: list[tuple[float, int, Call]] = []
         self._made = 0
 
@@ -166,7 +166,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return future
 
     def _run_once(self) -> None:
-        """Take steps until somebody stops the loop."""
+        """Take steps until the loop is stopped."""
         waiting, chance = self._waiting, self.chance
         while not self._stopping:  # type: ignore[attr-defined]
             self._wake_the_due()

@@ -1,7 +1,7 @@
 """What happens to the world while faults are on.
 
-A seed has a few kinds of deeds, not all of them: where everything happens, what needs three of one
-kind in a row never does. Half of the seeds have a *theme*: one kind of trouble, and much of it.
+A seed has only a few kinds of deeds: where everything happens, a fault that needs three of one
+kind in a row never does. Half of the seeds have a *theme*: much of one kind of trouble.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def theme_of(seed: int) -> str | None:
 
 
 async def torment(world: Any, until: asyncio.Task[None]) -> None:
-    """Do harm now and then, until everything is enqueued and a while longer."""
+    """Do deeds now and then, until everything is enqueued and a while longer."""
     deeds = _chosen(world.chance) if world.theme is None else THEMES[world.theme]
     pace = 1.0 + 6.0 * world.chance()
     idle = 0.3 * world.chance()  # how often nothing happens
@@ -225,7 +225,7 @@ def _let_the_store_stand_still(world: Any) -> bool:
 
 
 def _beats_have_landed(world: Any) -> bool:
-    """Whether beats that were due at the end of the last such trouble are in by now."""
+    """Return whether beats that were due at the end of the last such fault have arrived."""
     return bool(world.loop.now >= max(world.plan.still_until, world.plan.moved_until) + 2.0)
 
 

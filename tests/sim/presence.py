@@ -21,17 +21,12 @@ class SimPresence:
     """The ``PresenceLock`` of one worker: its session, while there is one."""
 
     def __init__(self, owner: Any) -> None:
-        self._on_lost: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[], None] = lambda: None
         self.owner = owner
         self.connected = False
 
-    def tell_lost(self) -> None:
-        """Tell the owner, in whose process this is called, that the session has ended."""
-        self._on_lost()
-
-    async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
+    async def hold(self, me: WorkerRef) -> str | None:
         """Take the lock or prove that this session has it; say so on the row."""
-        self._on_lost = on_lost
         run = self.owner.world.database.incarnation
         try:
             reason: str | None = await self.owner.world.faults.call(
@@ -84,7 +79,7 @@ class Database:
         """Let go of what the session held; with ``tell`` its owner's process hears of it."""
         self._holders = {key: each for key, each in self._holders.items() if each is not lock}
         if lock.connected and tell:
-            self._world.loop.call_soon(lock.tell_lost, context=lock.owner.context())
+            self._world.loop.call_soon(lock.on_lost, context=lock.owner.context())
         lock.connected = False
 
     def end_session_later(self, lock: SimPresence, after: float) -> None:
@@ -95,7 +90,7 @@ class Database:
             self.end_session(lock, tell=False)
 
     def restart(self) -> None:
-        """Be another incarnation, which knows nobody's lock."""
+        """Be another incarnation, in which no lock is held."""
         self.incarnation += 1
         for lock in dict.fromkeys(self._holders.values()):  # a set's order is not the seed's
             self.end_session(lock, tell=True)
@@ -105,7 +100,7 @@ class Database:
         self.restart()
 
     def promote(self) -> None:
-        """Be the standby, whose incarnation is drawn by whoever connects first."""
+        """Be the standby, whose incarnation is drawn by the first session."""
         self.restart()
         self.fails_over = self.has_incarnation = False
 

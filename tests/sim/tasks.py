@@ -20,7 +20,7 @@ BACKOFF = {"backoff_first": 0.2, "backoff_max": 2.0}
 
 @app.task(retries=4, max_losses=40)
 async def work(steps: int, pause: float, ending: str, saves: bool, ballast: str = "") -> int:
-    """Take some steps, save after each, and come to the ending, some of which try again.
+    """Take some steps, save after each, and end as asked; some endings ask for a retry.
     ``ballast`` is for slow links to carry."""
     attempt = outlast.current()
     done = int(attempt.checkpoint or 0)
@@ -48,7 +48,7 @@ async def _come_to(ending: str) -> None:
 
 @app.task(retries=4, max_losses=40)
 async def polite(steps: int, pause: float) -> int:
-    """Take some steps; when asked to stop, return how many are done: as careless code does."""
+    """Take some steps; when asked to stop, return the number done, as careless code does."""
     attempt = outlast.current()
     done = int(attempt.checkpoint or 0)
     try:
@@ -64,7 +64,7 @@ async def polite(steps: int, pause: float) -> int:
 
 @app.task(retries=1, max_losses=40, timeout=6)
 async def stubborn(seconds: float) -> None:
-    """Ignore every wish to stop for a while."""
+    """Ignore requests to stop for a while."""
     attempt = outlast.current()
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
@@ -78,7 +78,7 @@ async def stubborn(seconds: float) -> None:
 
 @app.task(retries=3, max_losses=40)
 async def poison() -> None:
-    """Take the runner down, always."""
+    """Kill the runner, always."""
     RUNNER.get().step(outlast.current())
     await RUNNER.get().crash()
 

@@ -45,7 +45,7 @@ def test_some_seeds_hold_every_guarantee() -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", ["7", "75"], ids=["suspends", "presence"])
-def test_the_same_seed_tells_the_same_story(seed: str) -> None:
+def test_the_same_seed_gives_the_same_story(seed: str) -> None:
     first, second = run("tests.sim", "--story", seed), run("tests.sim", "--story", seed)
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stdout.count("\n") > 100
@@ -64,7 +64,7 @@ def test_each_twin_has_a_theme_that_reaches_its_guard() -> None:
     assert set(REACHED_BY.values()) <= set(THEMES)
 
 
-def test_a_suspended_host_does_not_notice_the_time_that_passed() -> None:
+def test_a_suspended_host_does_not_see_time_pass() -> None:
     told: list[tuple[str, float]] = []
 
     async def wait(loop: SimLoop, name: str) -> None:
@@ -102,7 +102,7 @@ def lived(story: object) -> None:
         loop.close()
 
 
-def test_time_jumps_and_a_stopped_process_waits_for_its_turn() -> None:
+def test_virtual_time_jumps_and_a_stopped_process_waits() -> None:
     told: list[tuple[str, float]] = []
 
     async def walk(loop: SimLoop, name: str) -> None:
@@ -144,7 +144,7 @@ def test_a_killed_process_never_runs_again_not_even_to_clean_up() -> None:
     assert told == []
 
 
-def test_a_world_in_which_nothing_can_ever_happen_is_a_finding() -> None:
+def test_a_world_that_can_make_no_progress_is_a_violation() -> None:
     async def story(loop: SimLoop) -> None:
         await loop.create_future()
 

@@ -1,4 +1,4 @@
-"""Wake-ups that get lost, come twice, late and out of order: hints, on which nothing may depend."""
+"""Wake-ups that are lost, doubled, late or out of order: hints, on which nothing may depend."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SimWakeup:
             self._owner.world.listeners.remove(self)
 
     def send(self, payload: str) -> None:
-        """Send it on its way, on which much can happen."""
+        """Send it; it may be lost, doubled or late."""
         plan = self._owner.world.plan
         times = 1
         if plan.on:

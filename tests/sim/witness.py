@@ -1,4 +1,4 @@
-"""Sees every verb that is really done on the store, and every step of user code, and judges.
+"""Judges every verb that is really done on the store, and every step of user code.
 
 Apart from the code under test: it reads the tables with its own statements. Since the simulation
 has one thread, nothing can happen between its look and the verb.
@@ -17,14 +17,14 @@ from tests.sim.loop import AROUND
 
 RESUMED_SECONDS = 1.0  # after a stop of everything, runners may take a step before they are ended
 LAST = 60  # events that a failure shows
-FORGOTTEN_LEASES = 2.0  # after the loss of its last moments, until all have found out
+FORGOTTEN_LEASES = 2.0  # after a failover that lost commits, until all workers have noticed
 JUDGED = frozenset({"exchange", "checkpoint", "progress", "reclaim", "reap", "register"})
 WELL_LEASES = 2.0  # without trouble of its own for so long, a worker must not be found silent,
 WELL_LEASES_PRESENCE = 1.0  # nor gone by presence: that is judged by what is seen in a part of it
 
 
 class Verb:
-    """One verb while it is done: ``before`` and ``after`` are called in its very instant."""
+    """One verb: ``before`` and ``after`` are called in the instant in which it is done."""
 
     def __init__(self, witness: Witness, name: str, args: Any) -> None:
         self._witness = witness
@@ -33,7 +33,7 @@ class Verb:
         self._held: dict[int, int] = {}
 
     def before(self) -> None:
-        """Look who holds what."""
+        """Read which worker holds which job."""
         self._held = self._witness.current()
 
     def after(self, reply: Any) -> None:
@@ -42,7 +42,7 @@ class Verb:
 
 
 class Witness:
-    """``violations`` is empty after a run in which every guarantee was kept."""
+    """``violations`` is empty if every guarantee was kept."""
 
     def __init__(self, world: Any, *, memory: int | None = LAST) -> None:
         self._world = world
@@ -56,11 +56,11 @@ class Witness:
         self.killed_from_outside: set[int] = set()  # tokens
         self.workers_killed: set[int] = set()  # ids
         self.token_max = 0
-        self.went_back_at = float("-inf")  # when the store lost its last moments
+        self.went_back_at = float("-inf")  # when the store lost its last commits
         self._saved: dict[int, str | None] = {}  # job -> the checkpoint that was accepted last
         self._numbers: dict[int, int] = {}  # token -> the number of its last accepted checkpoint
         self._stepped: dict[int, int] = {}  # job -> the highest token that has run user code
-        self._started: set[int] = set()  # tokens that their worker has heard of
+        self._started: set[int] = set()  # tokens that their worker knows
         self._forgiven: dict[str, float] = {}  # worker -> when its late steps count again
 
     def _now(self) -> float:
@@ -77,7 +77,7 @@ class Witness:
         self.events.append((self._now(), name, fields))
 
     def told(self, name: str, fields: dict[str, Any]) -> None:
-        """See an event: what a worker has heard of is never given back as unheard."""
+        """See an event: an attempt that a worker knows is never released as unknown."""
         if name == "attempt_started":
             self._started.add(fields["token"])
         elif name == "claim_reconciled" and fields["token"] in self._started:
@@ -144,7 +144,7 @@ class Witness:
             if claimed.job_id in before and claimed.job_id not in let_go:
                 self.wrong("one holder", f"job {claimed.job_id} was claimed while it was running")
 
-        self._refused_nobodys_own(ended, reply.answers)
+        self._check_refused_ends(ended, reply.answers)
         self._handed_on(reply.claimed)
 
     def _finished(self, end: Transition) -> None:
@@ -162,16 +162,16 @@ class Witness:
         return row is not None and bool(row[0])
 
     def _registered(self, name: str) -> None:
-        """A worker has one row, whatever became of its earlier requests."""
+        """A worker has one row, also when earlier requests were lost."""
         sql = """SELECT count(*) FROM outlast_workers
                  WHERE name = ? AND status IN ('active', 'draining')"""
         (count,) = self._rows.execute(sql, (name,)).fetchone()
         lately = self._now() - self.went_back_at < FORGOTTEN_LEASES * self._world.lease
-        if count > 1 and not lately:  # its older row is that of a time which was lost
+        if count > 1 and not lately:  # its older row is from before the lost commits
             self.wrong("one row for a worker", f"{name} has {count}")
 
     def _reaped(self, done: bool, gone: Any, cause: DeathCause = DeathCause.SILENCE) -> None:
-        """Nobody is found gone who has beaten since, or who lives and had no trouble of its own."""
+        """No worker is found gone that has beaten since, or that lives without a fault."""
         if not done:
             return
         sql = "SELECT beat FROM outlast_workers WHERE id = ?"
@@ -189,7 +189,7 @@ class Witness:
         elif cause is DeathCause.PRESENCE:  # cut off or stopped, and its session ended: documented
             self.forgive(owner.name, gone.lease)
 
-    def _refused_nobodys_own(self, ended: Any, answers: Any) -> None:
+    def _check_refused_ends(self, ended: Any, answers: Any) -> None:
         """The same end written twice is ``already``, not a refusal."""
         for end, answer in zip(ended, answers, strict=True):
             if answer is Answer.ACCEPTED:
@@ -227,7 +227,7 @@ class Witness:
                 )
 
     def stepped(self, worker: str, job_id: int, token: int) -> None:
-        """See one step of user code: nobody may go on once a later attempt has begun."""
+        """See one step of user code: an attempt may not go on once a later one has begun."""
         latest = self._stepped.get(job_id, 0)
         self._stepped[job_id] = max(latest, token)
         if token < latest and self._now() >= self._forgiven.get(worker, 0.0):
@@ -238,7 +238,7 @@ class Witness:
         self._forgiven[worker] = max(self._forgiven.get(worker, 0.0), self._now() + seconds)
 
     def judge_the_rescue(self, held: set[str]) -> None:
-        """A row that stays held delays the rescue of nothing but what its own worker ran."""
+        """A row that stays locked delays only the recovery of its own worker's jobs."""
         alive = {each.name for each in self._world.alive()}
         sql = """SELECT j.id, w.name FROM outlast_jobs j
                  JOIN outlast_workers w ON w.id = j.worker_id
@@ -248,9 +248,9 @@ class Witness:
                 self.wrong("a held row delays nothing else", f"{job_id} still runs on dead {name}")
 
     def went_back(self) -> None:
-        """The store has lost its last moments: what it says now is what was accepted.
+        """The store has lost its last commits: what it holds now is what was accepted.
 
-        Whose attempts it has forgotten, and who ran them under the tokens that are lost, is found
+        Which attempts it has forgotten, and which workers ran them under lost tokens, is found
         out by their workers within a lease. Tokens go on rising all the same.
         """
         sql = "SELECT id, state, token, checkpoint FROM outlast_jobs"
@@ -296,7 +296,7 @@ class Witness:
         return None if row is None else row[0]
 
     def _happened(self, event: str) -> bool:
-        """Whether any worker has told of this event."""
+        """Return whether any worker has emitted this event."""
         return any(name.endswith(f"] {event}") for name in self.counts)
 
     def worker_killed(self, worker_id: int) -> None:

@@ -86,11 +86,11 @@ class World:
         self.presence_share = [0.5, 1.0][int(2 * self.chance())]
 
     def keep(self, thing: object) -> None:
-        """Keep it from being collected: a killed process does not unwind."""
+        """Keep it from garbage collection: a killed process does not unwind."""
         self._kept.append(thing)
 
     def next_pid(self) -> int:
-        """Return a pid that nobody has had."""
+        """Return a pid that was never used."""
         self._pids += 1
         return self._pids
 
@@ -110,7 +110,7 @@ class World:
         self.witness.stepped(runner.owner.name, attempt.job_id, attempt.token)
 
     def run(self) -> None:
-        """Live through the seed."""
+        """Play the seed."""
         global current
         current = self
         asyncio.set_event_loop(self.loop)
@@ -127,7 +127,7 @@ class World:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _stand_ins(self) -> Iterator[Any]:
-        """Yield what takes the place of threads, files of the machine, and its names."""
+        """Yield the patches that replace threads, files of the machine, and its names."""
         yield mock.patch("outlast.worker.worker.Heartbeat", SimHeartbeat)
         yield mock.patch("outlast.store.sqlite.connection._connected", self.disk.connected)
         yield mock.patch("outlast.store.lockfile.boot_id", _boot_id)
@@ -167,7 +167,7 @@ class World:
         self.witness.judge_the_whole()
 
     async def _quiet(self) -> None:
-        """No more faults: everything has to come to its end."""
+        """No more faults: every job has to end."""
         self.plan.stop()
         self.disk.make_room()
         for worker in self.alive():
@@ -188,7 +188,7 @@ class World:
         self.quiet_took = self.loop.now - began
 
     def _hold_rows_on(self) -> set[str]:
-        """Let rows that are held stay so, well beyond a lease; return whose they are."""
+        """Keep locked rows locked, well beyond a lease; return their workers."""
         held = [each for each in self.workers if each.row_held_until > self.loop.now]
         for worker in held:
             worker.row_held_until = self.loop.now + HELD_SECONDS
@@ -201,7 +201,7 @@ class World:
             if self.alive():
                 await asyncio.sleep(0.5)
 
-    # -- who lives ----------------------------------------------------------------------------
+    # -- workers ----------------------------------------------------------------------------
 
     def add_worker(self) -> None:
         """Start one more worker, unless there are many."""
@@ -237,7 +237,7 @@ class World:
     # -- clients ------------------------------------------------------------------------------
 
     async def _enqueue(self) -> None:
-        # work comes as long as there is trouble
+        # jobs are enqueued for as long as there are faults
         pause = {"beats": 6.0, "long pauses": 12.0, "slow links": 0.1}.get(self.theme or "", 1.5)
         most = 20 if self.theme == "slow links" else int(20 * self.chance() ** 2)
         for index in range(4 + most):
@@ -252,7 +252,7 @@ class World:
         return drawn(self.chance, index, poisons=self.faulty, themed=self.theme is not None)
 
     async def _enqueue_one(self, new: NewJob) -> None:
-        """Enqueue until it is told to be done: the key makes repeats harmless."""
+        """Enqueue until the store has accepted it: the key makes repeats harmless."""
         while True:
             asked_at = self.loop.now
             try:
@@ -292,15 +292,15 @@ class World:
 
 def _boot_id() -> str:
     owner = PROCESS.get().owner
-    return "nobody's" if owner is None else str(owner.host.boot_id)
+    return "of no host" if owner is None else str(owner.host.boot_id)
 
 
 def _fine(path: Path) -> None:
-    """No file system is refused."""
+    """Accept every file system."""
 
 
 def _no_cgroup() -> None:
-    """The machine's memory is no part of the world."""
+    """The machine's memory is not simulated."""
 
 
 current: World  # the one that runs now

@@ -1,4 +1,4 @@
-"""What only SQLite does, with the fixtures of the conformance suite."""
+"""Tests of SQLite only, with the fixtures of the conformance suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is true of a file only: lock files, foreign locks, forks, and files that cannot be used."""
+"""Tests of files: lock files, foreign locks, forks, and files that cannot be used."""
 
 # ruff: noqa: ASYNC220, ASYNC222  (these tests play with files and processes)
 
@@ -58,7 +58,7 @@ def lock(url: str) -> Iterator[LockFile]:
 
 @pytest.fixture
 def foreign(path: Path, store: SqliteStore) -> Iterator[sqlite3.Connection]:
-    """A program of somebody else's that holds the write lock."""
+    """Another program that holds the write lock."""
     assert store.created_file
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -132,7 +132,7 @@ async def test_beats_go_on_through_the_row_when_the_file_was_unlinked(
     assert (await hands.seen()).beat > before
 
 
-async def test_a_foreign_lock_is_said_with_what_to_do(
+async def test_a_foreign_lock_is_reported_with_the_remedy(
     store: SqliteStore, foreign: sqlite3.Connection
 ) -> None:
     with pytest.raises(StoreUnavailable, match=r"stayed locked.*transaction"):
@@ -173,7 +173,7 @@ async def test_the_lock_stays_held_by_a_runner_after_its_worker_was_killed(tmp_p
     assert Path(name).exists()
 
 
-def test_a_live_lock_is_held_and_the_probe_harms_nothing(lock: LockFile) -> None:
+def test_a_live_lock_is_seen_as_held_and_stays_intact(lock: LockFile) -> None:
     named = (lock.path, lock.device, lock.inode)
     for _ in range(3):
         assert lockfile.probe(*named, lockfile.boot_id()) is Probe.HELD
@@ -220,7 +220,7 @@ def test_each_worker_has_a_file_of_its_own_under_the_same_name(lock: LockFile) -
     again.release()
 
 
-def test_the_beat_is_read_from_the_very_file(lock: LockFile) -> None:
+def test_the_beat_is_read_from_the_locked_file(lock: LockFile) -> None:
     assert [lock.beat() for _ in range(3)] == [1, 2, 3]
     assert lockfile.read_beat(lock.path, lock.device, lock.inode) == 3
     assert lockfile.read_beat(lock.path, lock.device, lock.inode + 1) is None
@@ -233,7 +233,7 @@ def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
         LockFile.create(shared, "w1")
 
 
-def test_a_file_where_the_directory_should_be_is_said(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "locks").write_text("")
     with pytest.raises(ConfigError, match="no lock file in"):
         LockFile.create(tmp_path / "locks", "w1")
@@ -279,7 +279,7 @@ def test_the_lock_is_a_flock_not_a_record_lock(lock: LockFile) -> None:
 # --- files that cannot be used
 
 
-async def test_open_says_whether_it_made_the_file(url: str) -> None:
+async def test_open_returns_whether_it_created_the_file(url: str) -> None:
     for made in (True, False):
         store = SqliteStore(url)
         await store.open()
@@ -288,7 +288,7 @@ async def test_open_says_whether_it_made_the_file(url: str) -> None:
         await store.close()
 
 
-async def test_a_missing_directory_is_said(tmp_path: Path) -> None:
+async def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     store = SqliteStore(f"sqlite:///{tmp_path}/none/jobs.db")
     with pytest.raises(StoreUnavailable, match=r"directory .*none does not exist"):
         await store.open()
@@ -302,7 +302,7 @@ async def test_a_directory_is_no_database(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_file_that_is_no_database_is_said_and_left_alone(path: Path, url: str) -> None:
+async def test_a_file_that_is_no_database_is_reported_and_left_alone(path: Path, url: str) -> None:
     path.write_text("this is a letter to my aunt, not a database at all\n" * 50)
     before = path.read_bytes()
     store = SqliteStore(url)
@@ -314,7 +314,7 @@ async def test_a_file_that_is_no_database_is_said_and_left_alone(path: Path, url
     assert path.read_bytes() == before
 
 
-async def test_a_damaged_file_is_said(path: Path, url: str) -> None:
+async def test_a_damaged_file_is_reported(path: Path, url: str) -> None:
     store = SqliteStore(url)
     await store.open()
     await enqueued(store, *[job(args="[" + "1," * 500 + "1]") for _ in range(100)])
@@ -329,7 +329,7 @@ async def test_a_damaged_file_is_said(path: Path, url: str) -> None:
     await store.close()
 
 
-async def test_a_file_that_vanished_is_not_made_again_behind_your_back(
+async def test_a_vanished_file_is_not_silently_created_again(
     path: Path, store: SqliteStore
 ) -> None:
     await store.drop_connections()
@@ -356,7 +356,7 @@ async def test_reading_only_never_makes_or_writes(path: Path, url: str) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everything")
-async def test_a_read_only_file_is_said(path: Path, url: str) -> None:
+async def test_a_read_only_file_is_reported(path: Path, url: str) -> None:
     store = SqliteStore(url)
     await store.open()
     await store.close()
@@ -381,12 +381,12 @@ async def test_a_read_only_file_is_said(path: Path, url: str) -> None:
         ("", "write sqlite:///jobs.db"),
     ],
 )
-def test_a_wrong_url_is_answered_with_a_right_one(bad: str, said: str) -> None:
+def test_a_wrong_url_is_refused_with_a_right_one(bad: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         open_store(bad)
 
 
-def test_urls_are_relative_absolute_or_at_home(
+def test_urls_may_be_relative_absolute_or_in_the_home_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -426,8 +426,8 @@ async def test_a_fork_leaves_parent_and_child_with_connections_of_their_own(
     assert await store.inspector.counts() == {("default", State.QUEUED): 3}
 
 
-async def test_threads_that_fork_at_once_do_not_stop_each_other(store: SqliteStore) -> None:
-    """Each lets go of the connections that it took: else the next call would wait for ever."""
+async def test_threads_that_fork_at_once_do_not_block_each_other(store: SqliteStore) -> None:
+    """Each releases the connections that it took: else the next call would wait for ever."""
 
     def forks() -> None:
         for _ in range(200):

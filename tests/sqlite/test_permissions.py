@@ -1,5 +1,5 @@
-"""Who else on the machine can read, freeze or blind a store in a SQLite file: no user, unless the
-file's owner has opened it to a group."""
+"""No other user of the machine can read, freeze or blind a store in a SQLite file, unless its owner
+has opened it to a group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outlast.store.protocol import Store
 from outlast.store.sqlite.checks import SqliteFacts
 from tests.conformance.kit import Hands, enqueued
 
-STRANGER = 65_534  # nobody: it owns nothing
+STRANGER = 65_534  # a user id that owns nothing
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ async def test_a_file_that_its_owner_has_opened_to_a_group_is_shared_with_it(srv
     assert mode(directory_for(path)) == 0o2770
 
 
-async def test_the_doctor_is_told_who_else_can_use_the_files(tmp_path: Path) -> None:
+async def test_doctor_shows_which_other_users_can_use_the_files(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     await in_use(path)
     store = open_store(f"sqlite:///{path}")
@@ -107,7 +107,7 @@ async def test_the_doctor_is_told_who_else_can_use_the_files(tmp_path: Path) -> 
     await store.close()
 
 
-async def test_the_doctor_is_told_whose_the_files_are(
+async def test_doctor_shows_the_owner_of_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "jobs.db"

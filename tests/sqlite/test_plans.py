@@ -43,7 +43,7 @@ def claim(cursor: sqlite3.Cursor, me: WorkerRef, limit: int) -> list[Claimed]:
 
 
 def statements_of_a_trip(cursor: sqlite3.Cursor, me: WorkerRef, size: int) -> list[str]:
-    """Hand in so many and take as many; return the verbs of the statements in their order."""
+    """Hand in and claim ``count`` jobs; return the verbs of the statements in their order."""
     ends = [ended(one, OutcomeKind.COMPLETED, result="1") for one in claim(cursor, me, size)]
     seen: list[str] = []
     cursor.connection.set_trace_callback(lambda text: seen.append(text.split(" ")[0]))
@@ -130,7 +130,7 @@ def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
 
 
 def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **room: Any) -> int:
-    """Claim jobs of the queue "mine" or of those that the room names; return how many steps of
+    """Claim jobs of the queue "mine" or of those that the request names; return how many steps of
     SQLite's machine that took."""
     sqlite_jobs.enqueue(cursor, NOW, [job(queue="mine") for _ in range(limit)])
     count = [0]

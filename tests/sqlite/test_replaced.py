@@ -89,7 +89,7 @@ async def test_no_call_goes_to_a_file_that_was_replaced_and_the_next_goes_to_the
         assert jobs_in(new) == 1 + (call == "enqueue")
 
 
-async def test_what_was_committed_as_the_file_went_away_is_not_called_accepted(
+async def test_a_commit_while_the_file_goes_away_is_not_called_accepted(
     path: Path, store: SqliteStore
 ) -> None:
     def enqueue_as_it_goes(cursor: sqlite3.Cursor, now: float) -> None:
@@ -101,7 +101,7 @@ async def test_what_was_committed_as_the_file_went_away_is_not_called_accepted(
 
 
 async def test_a_worker_has_lost_its_lease_in_the_new_file(path: Path, store: SqliteStore) -> None:
-    """Also where another one registers first, under the same id."""
+    """Also where another worker registers first, under the same id."""
     old = await store.register(new_worker("old", registration="old/1"))
     await replaced(path)
     fresh = SqliteStore(store.url)
@@ -115,10 +115,10 @@ async def test_a_worker_has_lost_its_lease_in_the_new_file(path: Path, store: Sq
     await fresh.close()
 
 
-async def test_tokens_of_the_time_after_the_backup_are_not_drawn_again(
+async def test_tokens_drawn_after_the_backup_are_not_drawn_again(
     path: Path, store: SqliteStore
 ) -> None:
-    """A worker that has seen none of them is the first in the file that was restored."""
+    """The first worker in the restored file has seen none of them."""
     loser = Hands(store, await store.register(new_worker("loser", registration="l")))
     other = SqliteStore(store.url)
     await other.open()

@@ -1,4 +1,4 @@
-"""A worker on SQLite hears of a commit: by the kernel's word, else by looks at the file."""
+"""A worker on SQLite notices a commit: by an inotify event, else by looks at the file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def until(is_so: Callable[[], object]) -> None:
 
 
 class OnlyByWord(Pace):
-    """The first look but one comes with the kernel's first word, or never."""
+    """The second look comes with the kernel's first event, or never."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,23 +81,23 @@ async def test_a_commit_wakes(store: SqliteStore, wakes: list[str]) -> None:
     assert wakes[0] == ""
 
 
-async def test_an_exchange_that_finds_nothing_wakes_nobody(
+async def test_an_exchange_that_finds_nothing_wakes_no_worker(
     store: SqliteStore, wakes: list[str]
 ) -> None:
     hands = await Hands.on(store)
 
-    async def nobody_is_woken() -> bool:  # the first looks may still find that registration
+    async def no_worker_is_woken() -> bool:  # the first looks may still find that registration
         wakes.clear()
         for _ in range(5):
             await hands.claim()
         await asyncio.sleep(5 * POLL_SECONDS)
         return not wakes
 
-    await eventually(nobody_is_woken, seconds=60)
+    await eventually(no_worker_is_woken, seconds=60)
 
 
 @linux
-async def test_the_kernel_tells_of_another_process_after_all_others_have_left(
+async def test_commits_of_another_process_wake_after_all_others_have_left(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last to leave would delete the log, and the next one make a new file."""
@@ -112,7 +112,7 @@ async def test_the_kernel_tells_of_another_process_after_all_others_have_left(
 
 
 @linux
-async def test_the_kernel_tells_of_a_file_behind_a_link(
+async def test_commits_to_a_file_behind_a_link_wake(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "Pace", OnlyByWord)
@@ -126,7 +126,7 @@ async def test_the_kernel_tells_of_a_file_behind_a_link(
 
 
 @linux
-async def test_the_kernel_tells_of_a_log_that_begins_anew(
+async def test_commits_wake_after_the_log_was_recreated(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await enqueued(store)
@@ -139,7 +139,7 @@ async def test_the_kernel_tells_of_a_log_that_begins_anew(
 
 
 @linux
-async def test_a_file_system_that_tells_nothing_is_looked_at_often(
+async def test_a_file_system_without_events_is_polled_often(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "silent").touch()
@@ -162,7 +162,7 @@ async def test_a_file_system_that_tells_nothing_is_looked_at_often(
 
 
 @linux
-async def test_without_another_inotify_it_looks_often_and_says_why(store: SqliteStore) -> None:
+async def test_without_an_inotify_instance_it_polls_often_and_says_why(store: SqliteStore) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
@@ -182,10 +182,10 @@ async def test_without_another_inotify_it_looks_often_and_says_why(store: Sqlite
         await wakeup.close()
 
 
-async def test_a_look_that_fails_in_any_way_is_told_and_looks_go_on(
+async def test_a_failed_look_is_reported_and_looks_go_on(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its thread must not end unheard."""
+    """Its thread must not end unnoticed."""
     look, fails = module._version, [MemoryError()]
 
     def version(connection: sqlite3.Connection) -> int:
@@ -203,7 +203,7 @@ async def test_a_look_that_fails_in_any_way_is_told_and_looks_go_on(
 
 
 @linux
-def test_a_watch_hears_each_write_once_and_can_be_interrupted(tmp_path: Path) -> None:
+def test_a_watch_reports_each_write_once_and_can_be_interrupted(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.touch()
     watch = FileWatch()

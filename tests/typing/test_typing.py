@@ -75,7 +75,7 @@ WRONG = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with what is right, and a module that is all mistakes after its prelude."""
+    """A folder with a correct module, and a module of mistakes after its prelude."""
     folder = tmp_path_factory.mktemp("typing")
     shutil.copy(HERE / "surface.py", folder)
     (folder / "mistakes.py").write_text(PRELUDE + "".join(f"    {line}\n" for line in WRONG))
@@ -110,7 +110,7 @@ CHECKERS = {"mypy": lines_by_mypy, "pyright": lines_by_pyright}
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
-def test_what_users_type_is_right_and_every_mistake_is_found(checker, folder):
+def test_correct_use_type_checks_and_every_mistake_is_found(checker, folder):
     pytest.importorskip(checker)
     found = CHECKERS[checker](folder)
     first = PRELUDE.count("\n") + 1

@@ -43,27 +43,27 @@ async def app(store_url):
     await app.close()
 
 
-# ------------------------------------------------------------------------------ the address
+# ---------------------------------------------------------------------------------- the URL
 
 
 @pytest.mark.parametrize(
     "url", ["", "jobs.db", "mysql://h/db", "sqlite:", "sqlite://", "postgresql://", "://"]
 )
-def test_a_wrong_address_says_what_to_write(url, monkeypatch):
+def test_a_wrong_url_names_a_right_one(url, monkeypatch):
     monkeypatch.setenv("OUTLAST_URL", "redis://user:secret@host")
     with pytest.raises(ConfigError, match=r"write sqlite:///jobs.db .* or postgresql://") as caught:
         print(outlast.App(url or None).url)
     assert "secret" not in str(caught.value)
 
 
-def test_an_empty_address_is_no_default(monkeypatch):
-    """``App(os.environ.get("DATABASE_URL", ""))`` must not make a file that nobody works on."""
+def test_an_empty_url_is_not_the_default(monkeypatch):
+    """``App(os.environ.get("DATABASE_URL", ""))`` must not make a file that no worker reads."""
     monkeypatch.setenv("OUTLAST_URL", "sqlite:///elsewhere.db")
     with pytest.raises(ConfigError, match="'' is not the URL of a store"):
         outlast.App("")
 
 
-def test_the_address_is_given_or_from_the_environment_or_a_file_here(monkeypatch):
+def test_the_url_is_given_or_from_the_environment_or_a_local_file(monkeypatch):
     monkeypatch.setenv("OUTLAST_URL", "sqlite:///env.db")
     assert outlast.App("sqlite:///given.db").url == "sqlite:///given.db"
     assert outlast.App().url == "sqlite:///env.db"
@@ -71,7 +71,7 @@ def test_the_address_is_given_or_from_the_environment_or_a_file_here(monkeypatch
     assert outlast.App().url == "sqlite:///outlast.db"
 
 
-async def test_the_address_can_be_changed_until_it_is_used(sqlite_url):
+async def test_the_url_can_be_changed_until_it_is_used(sqlite_url):
     app = application("sqlite:///elsewhere.db")
     app.url = sqlite_url
     await app.tasks["mail"].enqueue("a")
@@ -89,7 +89,7 @@ def test_a_limit_that_cannot_work_is_refused(limit):
 # -------------------------------------------------------------------------------- the tasks
 
 
-def test_an_unknown_task_names_those_that_are_close():
+def test_an_unknown_task_is_refused_with_similar_names():
     app = application(None)
     assert app.find("send") is app.tasks["mail"]
     with pytest.raises(UnknownTask, match="'analyse'; did you mean analyze"):
@@ -127,7 +127,7 @@ async def test_many_jobs_keep_their_order_beyond_one_statement(app):
     assert await app.enqueue_many([]) == []
 
 
-async def test_the_same_call_has_the_same_arguments_however_it_is_written(app):
+async def test_equal_calls_are_stored_with_equal_arguments(app):
     analyze = app.tasks["analyze"].using(key="k")
     first = await analyze.enqueue("a", 5)
     same = await analyze.enqueue(depth=5, repo="a")
@@ -166,8 +166,8 @@ async def test_one_statement_is_bounded_in_bytes(app, monkeypatch):
     assert len({job.id for job in jobs}) == 5
 
 
-async def test_handles_are_made_while_the_store_has_the_next_batch(app, monkeypatch):
-    """In their order, whatever the store is at; what is left, once it has answered for the last."""
+async def test_handles_are_made_while_the_store_writes_the_next_batch(app, monkeypatch):
+    """In their order, while the store is busy; the rest, once it has answered for the last."""
     monkeypatch.setattr(outlast.stores, "ENQUEUE_MAX", 2)
     analyze, mail = app.tasks["analyze"].call("r"), app.tasks["mail"].call("a")
     store, seen, began = await app.stores.store(), [], []
@@ -188,7 +188,7 @@ async def test_handles_are_made_while_the_store_has_the_next_batch(app, monkeypa
     assert [row.task for row in rows] == ["analyze", "mail", "mail", "analyze", "mail"]
 
 
-async def test_a_batch_that_fails_ends_it_and_what_was_stored_before_stays(app, monkeypatch):
+async def test_a_failed_batch_ends_the_call_and_earlier_batches_stay(app, monkeypatch):
     monkeypatch.setattr(outlast.stores, "ENQUEUE_MAX", 2)
     mail = app.tasks["mail"]
     bad = Call(mail, msgspec.structs.replace(mail.call("x").job, priority=1_000), None)
@@ -349,7 +349,7 @@ async def coroutine(app: Any) -> None:
         (lambda a, b: (yield), "takes the app or nothing"),
     ],
 )
-def test_what_cannot_be_a_lifespan_is_refused(fn, says):
+def test_an_invalid_lifespan_is_refused(fn, says):
     app = outlast.App()
     with pytest.raises(ConfigError, match=says):
         app.lifespan(fn)
@@ -404,7 +404,7 @@ def test_a_setting_of_a_worker_that_cannot_work_is_refused(settings, says):
         outlast.App().worker(**settings)
 
 
-def test_a_number_that_python_does_not_write_is_refused_like_others():
+def test_a_number_too_long_for_python_to_print_is_refused():
     with pytest.raises(ConfigError, match="from 1 to 256, not this int"):
         worker_settings(runners=10**5_000)
 
@@ -425,12 +425,12 @@ def test_a_size_can_be_written_short(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "M", "-5M", "5T", "1e9", "5 0M", "0x10", "9" * 30])
-def test_what_is_no_size_is_refused(text):
+def test_an_invalid_size_is_refused(text):
     with pytest.raises(ConfigError, match=r"--max-rss must be a size such as 500M or 2G"):
         parse_size("--max-rss", text)
 
 
-def test_a_worker_has_sound_defaults():
+def test_the_default_settings_of_a_worker_are_valid():
     settings = WorkerSettings()
     assert 1 <= settings.runners <= 4
     assert (settings.concurrency, settings.heartbeat, settings.lease) == (10, 2.0, 60.0)
@@ -438,7 +438,7 @@ def test_a_worker_has_sound_defaults():
 
 
 @pytest.mark.parametrize("options", [{"name": "outlast.shell"}, {"aliases": ["outlast.shell"]}])
-def test_nobody_takes_the_name_of_what_runs_commands(options):
+def test_the_task_name_of_shell_commands_is_reserved(options):
     app = outlast.App("sqlite:///x.db")
     with pytest.raises(ConfigError, match="Outlast's own"):
 
@@ -446,6 +446,6 @@ def test_nobody_takes_the_name_of_what_runs_commands(options):
         def mine() -> None: ...
 
 
-def test_commands_are_not_for_a_worker_in_process():
+def test_a_worker_in_process_cannot_run_shell_commands():
     with pytest.raises(ConfigError, match="outlast worker --shell"):
         outlast.App("sqlite:///x.db").worker(shell=True)

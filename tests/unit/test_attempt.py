@@ -1,4 +1,4 @@
-"""What a task's code sees while it runs, and how its writes are fenced."""
+"""The attempt as a task's code sees it, and how its writes are fenced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ODD = ["an object", "no number", "a lone surrogate", "too large"]
 
 
 class FakeLink:
-    """Notes what an attempt says; answers as told."""
+    """Records what an attempt sends; gives set answers."""
 
     store_id = "s1"
     worker_id = 9
@@ -82,7 +82,7 @@ def test_an_attempt_shows_what_was_claimed(link):
     assert attempt.checkpoint is None
 
 
-def test_the_checkpoint_is_plain_json_and_each_look_a_copy(link):
+def test_the_checkpoint_is_plain_json_and_each_read_a_copy(link):
     attempt = attempt_of(link, '{"commit":400}')
     attempt.checkpoint["commit"] = 0
     assert attempt.checkpoint == {"commit": 400}
@@ -110,7 +110,7 @@ def test_texts_are_cleaned_and_bounded(link):
     assert len(progress.stage) <= 200
 
 
-def test_whatever_is_reported_nothing_is_raised(link):
+def test_report_never_raises_for_any_value(link):
     class Odd:
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -150,7 +150,7 @@ def test_a_save_whose_answer_was_lost_counts_when_it_is_there_already(link):
     assert attempt.checkpoint == 1
 
 
-def test_a_save_that_met_a_lock_is_unknown(link):
+def test_a_save_to_a_locked_row_is_unknown(link):
     link.answer = Answer.BUSY
     with pytest.raises(StoreUnavailable):
         attempt_of(link).save_sync(1)
@@ -163,7 +163,7 @@ def test_a_value_that_cannot_be_saved_is_refused_before_it_is_sent(link, value):
     assert link.saves == []
 
 
-async def test_saves_that_overtake_each_other_leave_the_latest(link):
+async def test_concurrent_saves_keep_the_latest(link):
     attempt = attempt_of(link)
     late, gate = link.save, asyncio.Event()
 
@@ -200,7 +200,7 @@ def test_outside_of_a_task_there_is_no_attempt():
         outlast.current()
 
 
-async def test_the_attempt_is_known_in_tasks_and_threads_started_from_it(link):
+async def test_current_works_in_tasks_and_threads_started_from_an_attempt(link):
     attempt = attempt_of(link)
     seen: list[BaseException] = []
 
@@ -298,12 +298,12 @@ def test_complete_in_needs_a_transaction_the_right_store_and_a_fitting_result(
     assert sqlite.completed == []
 
 
-async def test_what_an_attempt_waits_for_is_told_beside_its_last_report(link):
+async def test_a_wait_is_reported_with_the_last_progress(link):
     attempt = attempt_of(link)
     set_current(attempt)
     attempt.report(0.5, "half")
     with awaiting(7) as tell:
-        assert len(link.reports) == 1, "not before it has lasted"
+        assert len(link.reports) == 1, "not before it has lasted a while"
         tell()
         tell()
         with awaiting(8) as tell_too:
@@ -314,7 +314,7 @@ async def test_what_an_attempt_waits_for_is_told_beside_its_last_report(link):
     assert link.reports[-1] == Progress(0.6)
 
 
-async def test_what_fails_while_it_waits_waits_no_more(link):
+async def test_a_failed_wait_is_no_longer_reported(link):
     set_current(attempt_of(link))
     with pytest.raises(TimeoutError), awaiting(7) as tell:
         tell()

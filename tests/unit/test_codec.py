@@ -1,4 +1,4 @@
-"""Arguments and results: what comes back is what was given, or it is refused at the caller."""
+"""Arguments and results: values come back unchanged, or are refused at the caller."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Options(TypedDict, total=False):
 
 
 class Model:
-    """As pydantic's models have it."""
+    """A method as on pydantic's models."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -167,7 +167,7 @@ def test_any_other_value_is_refused_by_name(annotation, value, says):
     assert says in str(caught.value)
 
 
-def test_a_value_within_itself_is_refused():
+def test_a_value_that_contains_itself_is_refused():
     circle: list[Any] = []
     circle.append(circle)
     with pytest.raises(BadArguments, match="'value'"):
@@ -189,7 +189,7 @@ def test_a_result_above_the_limit_is_refused_with_both_sizes():
         encode_result("x" * 100, str, max_payload=100)
 
 
-def test_no_result_yet_is_none():
+def test_a_missing_result_is_none():
     assert decode_result(None, int) is None
 
 
@@ -230,7 +230,7 @@ def nothing() -> None:
         (nothing, (), {}),
     ],
 )
-def test_a_call_means_the_same_after_a_trip_through_the_store(fn: Callable[..., Any], args, kwargs):
+def test_a_call_is_the_same_after_storing(fn: Callable[..., Any], args, kwargs):
     signature = Signature(fn, "task")
     bound = signature.bind(args, kwargs)
     back = signature.bind(*signature.decode(signature.encode(bound)))
@@ -274,7 +274,7 @@ def test_a_call_that_does_not_fit_names_the_task_and_the_fault(args, kwargs, say
     assert says in str(caught.value)
 
 
-def test_a_misspelt_name_is_told_and_not_the_one_that_it_leaves_missing():
+def test_a_misspelt_argument_is_named_instead_of_the_missing_one():
     with pytest.raises(BadArguments, match=r"task mail\(a, b=2\): it does not take 'aa'"):
         Signature(no_annotations, "mail").bind((), {"aa": 1})
 
@@ -299,7 +299,7 @@ def test_too_large_arguments_are_refused_with_both_sizes():
         "",
     ],
 )
-def test_arguments_of_another_release_are_told_apart(text):
+def test_arguments_of_another_release_raise_their_own_error(text):
     with pytest.raises(BadArguments, match="task mail"):
         Signature(everything, "mail").decode(text)
 
@@ -312,7 +312,7 @@ def test_positional_only_arguments_are_laid_out_or_refused():
         Signature(gap, "gap").decode('{"b": 3}')
 
 
-def test_the_return_annotation_is_kept_where_it_can_be_read():
+def test_a_readable_return_annotation_is_kept():
     assert Signature(nothing, "task").returns is type(None)
     assert Signature(everything, "task").returns is Any
     assert Signature(of_other_modules, "task").returns is Any
@@ -327,7 +327,7 @@ def test_an_annotation_that_can_never_be_read_back_is_refused_at_once():
 
 
 def test_arguments_are_bound_as_python_binds_them() -> None:
-    """Also by the short cut for plain parameters: the same names, in the same order, or no."""
+    """Also by the short cut for plain parameters: the same names, in the same order, or refused."""
 
     def fn(a: int, b: int = 0, *, c: int = 0, d: int) -> None: ...
 
@@ -356,7 +356,7 @@ def nested(levels: int, kind: str = "list") -> Any:
 
 
 @pytest.mark.parametrize("kind", ["list", "dict"])
-def test_what_is_deeper_than_a_worker_may_be_able_to_read_is_refused(kind):
+def test_values_nested_too_deeply_are_refused(kind):
     assert to_json("it", nested(DEPTH_MAX, kind))
     for levels in (DEPTH_MAX + 1, 500, 990):
         with pytest.raises(BadArguments, match="more than 100 levels deep"):

@@ -1,4 +1,4 @@
-"""What the pages for newcomers say is run: every block of Python, with a worker behind it."""
+"""The pages for newcomers are run: every block of Python, with a worker."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_options_in_our_column_exist(page: Path) -> None:
 ATTEMPT = set(dir(outlast.Attempt)) | set(re.findall(r"\w+", str(outlast.Attempt.__doc__)))
 
 
-async def test_the_lines_for_tests_run_as_they_are_written(sqlite_url: str) -> None:
+async def test_the_example_for_tests_runs_as_written(sqlite_url: str) -> None:
     page = (FOLDER / "README.md").read_text()
     (block,) = re.findall(r"^```\n(async with .*?)^```", page, re.DOTALL | re.MULTILINE)
     app = outlast.App(sqlite_url)

@@ -1,4 +1,4 @@
-"""No part of a password is shown: not in a URL, not in an error about one, not in a text."""
+"""No part of a password is shown in URLs, in errors about them, or in other texts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from outlast.wakeup.address import parse
         ("sqlite://me:pw@host/db", "sqlite://me:***@host/db"),
         ("jobs.db", "jobs.db"),
         ("host=h user=me password=pw", "***"),
-        # what is cut apart in the wrong place is hidden as a whole
+        # a URL that would be split in the wrong place is hidden as a whole
         ("postgresql://me:pw@[::1/db", "postgresql://***"),
         ("postgresql://me:p/w@host/db", "postgresql://***"),
         ("postgresql://me:p?w@host/db", "postgresql://***"),
@@ -71,7 +71,7 @@ SCHEMES = ["postgresql", "postgres", "nats", "tls", "amqp", "amqps"]
 
 
 def ways_of(url: str) -> list[Callable[[], object]]:
-    """All that reads a URL and may complain of it."""
+    """All code that reads a URL and may name it in an error."""
     return [
         lambda: outlast.App(url),
         lambda: resolve_url(url),
@@ -109,7 +109,7 @@ async def test_a_url_that_is_cut_in_the_wrong_place_never_reaches_the_driver():
     assert "Zecret" not in str(raised.value)
 
 
-async def test_what_the_driver_says_of_a_url_has_no_password():
+async def test_errors_of_the_driver_about_a_url_show_no_password():
     secret = "Zecret" + "-Zauce"  # in no line of a traceback
     url = f"postgresql://me:{secret}@127.0.0.1:1/db?sslmode="
     with pytest.raises(ConfigError) as raised:
@@ -127,7 +127,7 @@ async def test_what_the_driver_says_of_a_url_has_no_password():
 )
 @example("postgresql", "postgres")
 def test_no_piece_of_any_password_is_shown(scheme, password):
-    """However it is written: as it is, or encoded. A piece of four characters would be a leak."""
+    """In each form: as it is, or encoded. A piece of four characters would be a leak."""
     hosts = "db.example.org:5432"
     for written in (password, quote(password, safe="")):
         url = f"{scheme}://me:{written}@{hosts}/shop"
@@ -147,7 +147,7 @@ def test_urls_in_a_text_are_hidden():
     )
 
 
-def test_a_secret_is_hidden_alone_too_in_each_of_its_forms():
+def test_a_secret_outside_a_url_is_hidden_in_each_form():
     hide = hiding_secrets("postgresql://me:p%40ss+w%3Ard@host/db", "nats://to-ken-1@host", None)
     for form in ("p%40ss+w%3Ard", "p@ss+w:rd", "p@ss w:rd", "to-ken-1"):
         assert hide(f"<{form}>") == "<***>"
@@ -155,7 +155,7 @@ def test_a_secret_is_hidden_alone_too_in_each_of_its_forms():
 
 @pytest.mark.parametrize("url", ["postgresql://postgres:postgres@h/db", "postgresql://me:pw@h/db"])
 def test_a_password_that_is_a_common_word_is_hidden_in_urls_only(url):
-    """Else reports of a store with the password "postgres" would name no driver any more."""
+    """Else reports of a store with the password "postgres" could not name a driver."""
     assert secrets_of(url) == []
     assert hiding_secrets(url)(f"{url} postgres pw").endswith(":***@h/db postgres pw")
 
@@ -170,11 +170,11 @@ def test_a_password_that_is_a_common_word_is_hidden_in_urls_only(url):
         ("postgresql://me:p/w@host", ""),
     ],
 )  # fmt: skip
-def test_a_stranger_gets_the_place_without_what_opens_it(url, left):
+def test_a_url_for_strangers_has_no_credentials(url, left):
     assert without_secrets(url) == left
 
 
-def test_what_holds_a_url_does_not_show_its_secret():
+def test_the_repr_of_objects_with_a_url_shows_no_secret():
     url, wakeup = "postgresql://me:Zecret@host/db", "nats://Zecret@host"
     settings = RunnerSettings(
         app="a:b", stacks=3, concurrency=1, store_id="", url=url, wakeup=wakeup

@@ -1,4 +1,4 @@
-"""The words of the docs are words of the code."""
+"""Names in the docs exist in the code."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ROOT = Path(__file__).parents[2]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", CONTRIBUTING]
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
-LATER: set[str] = set()  # the docs say of each: not yet
+LATER: set[str] = set()  # the docs mark each as planned
 LATER_FLAGS = {"--reload"}
 OF_OTHERS = {"--with", "--story"}  # pip, tests.sim
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
 
-OF_PEERS = {  # as their own documentation has them
+OF_PEERS = {  # as in their own documentation
     "celery": {"--pool"},
     "rq": {"--burst", "--max-jobs", "--num-workers", "--with-scheduler"},
     "dramatiq": {"--processes", "--threads", "--watch", "--worker-shutdown-timeout"},
@@ -54,7 +54,7 @@ def flags_of(command: Any) -> set[str]:
 
 
 def code_of(page: Path) -> str:
-    """Return what stands as code in a page: fenced and inline."""
+    """Return the code in a page: fenced and inline."""
     text = page.read_text()
     fenced = re.findall(r"^```.*?^```", text, re.DOTALL | re.MULTILINE)
     return "\n".join([*fenced, *re.findall(r"`[^`\n]+`", text)])
@@ -79,7 +79,7 @@ def test_every_public_name_in_the_docs_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+def test_every_link_between_pages_has_a_target(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
@@ -134,7 +134,7 @@ def test_the_catalogue_of_events_is_the_one_of_the_code() -> None:
 
 
 def test_the_reference_is_what_the_docstrings_say() -> None:
-    """So it fails as soon as a docstring changes: write the page again by `make reference`."""
+    """It fails as soon as a docstring changes: write the page again by `make reference`."""
     assert reference.PAGE.read_text() == reference.page(), "run: make reference"
 
 
@@ -143,7 +143,7 @@ def test_the_reference_is_what_the_docstrings_say() -> None:
 MODEL = (ROOT / "SECURITY.md").read_text()
 OPERATING = (ROOT / "docs" / "operating.md").read_text()
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-LEAST = 40  # lines of the model: fewer, and the page is read wrongly here
+LEAST = 40  # lines of the model: fewer would mean that the page is parsed wrongly
 
 
 @cache
@@ -163,14 +163,14 @@ def missing(page: str) -> list[str]:
 
 
 def lines_of(page: str) -> list[tuple[str, str]]:
-    """Return the rows of all tables that say what must not be: what, and by what it is shown."""
+    """Return the rows of all tables of threats: what must not be possible, and its tests."""
     tables = re.findall(r"^\| must not.*?\|\n\|---\|---\|\n((?:\|.*\|\n)+)", page, re.MULTILINE)
     rows = [row.strip("|").split("|") for table in tables for row in table.splitlines()]
     return [(what.strip(), shown.strip()) for what, shown in rows]
 
 
 def unproven(page: str) -> list[str]:
-    """Return what has neither a test nor the word that it is not defended."""
+    """Return the rows with neither a test nor the note that they are not defended."""
     return [
         what
         for what, shown in lines_of(page)
@@ -182,13 +182,13 @@ def test_each_test_that_the_threat_model_names_is_there() -> None:
     assert missing(MODEL) == []
 
 
-def test_each_line_of_the_threat_model_names_a_test_or_is_said_not_to_be_defended() -> None:
+def test_each_line_of_the_threat_model_names_a_test_or_is_marked_not_defended() -> None:
     assert unproven(MODEL) == []
     assert len(lines_of(MODEL)) >= LEAST
 
 
-def test_what_looks_like_a_test_is_named_as_one() -> None:
-    """A path in another form would pass unseen."""
+def test_all_test_names_on_the_page_have_the_checked_form() -> None:
+    """A path in another form would not be checked."""
     assert len(re.findall(r"tests/\S*test_", MODEL)) == len(NAMED.findall(MODEL))
 
 
@@ -225,7 +225,7 @@ def test_each_finding_of_the_doctor_that_the_page_names_is_one() -> None:
 
 FOR_CONTRIBUTORS = [CONTRIBUTING, ROOT / "docs" / "add-a-store.md"]
 PLACE = re.compile(r"`((?:src|tests|docs|tools|bench|examples|requirements)/[^`\s]*)`")
-LEAST_PLACES = 25  # of the two pages: fewer, and they are read wrongly here
+LEAST_PLACES = 25  # of the two pages: fewer would mean that they are parsed wrongly
 
 
 def astray(page: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The tree of errors: what its page shows is what there is, and all of it can be imported."""
+"""The tree of errors: its page shows all of it, and all of it can be imported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from outlast.store.wakeup import Health
 LIBRARIES: tuple[ModuleType, ...] = (
     builtins, asyncio, ssl, sqlite3, asyncpg, nats.errors, nats.js.errors, aiormq.exceptions,
 )  # fmt: skip
-SILENT = [(), ("",), (" \n",)]  # what an error may be made of and then says nothing
+SILENT = [(), ("",), (" \n",)]  # arguments that make an error without a text
 
 
 def silent_errors(modules: Iterable[ModuleType] = LIBRARIES) -> Iterator[Exception]:
@@ -40,12 +40,12 @@ def silent_errors(modules: Iterable[ModuleType] = LIBRARIES) -> Iterator[Excepti
             for values in SILENT:
                 try:
                     yield kind(*values)
-                except TypeError:  # it wants to be told more
+                except TypeError:  # it needs other arguments
                     continue
 
 
 class Untellable(Exception):
-    """An error of the user's that breaks when it is asked what it says."""
+    """A user's error whose ``str`` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("broken")
@@ -102,11 +102,11 @@ def test_no_error_of_any_library_is_shown_as_an_empty_text() -> None:
     ],
     ids=repr,
 )
-def test_an_error_that_says_nothing_is_told_by_its_type(error: Exception, words: str) -> None:
+def test_an_error_without_text_is_shown_by_its_type(error: Exception, words: str) -> None:
     assert text_of(error) == words
 
 
-def test_what_a_store_raises_of_a_silent_error_says_what_it_was() -> None:
+def test_a_store_error_caused_by_an_error_without_text_names_it() -> None:
     raised = [translated(each) for each in silent_errors()]
     raised += [sqlite_errors.translated(each, Path("jobs.db")) for each in silent_errors()]
     told = [str(each) for each in raised if isinstance(each, StoreError)]
@@ -114,14 +114,14 @@ def test_what_a_store_raises_of_a_silent_error_says_what_it_was() -> None:
     assert [text for text in told if says_nothing(text)] == []
 
 
-def test_a_wake_up_says_why_it_is_ill_also_of_a_silent_error() -> None:
+def test_a_wake_ups_trouble_is_named_also_for_an_error_without_text() -> None:
     for error in silent_errors():
         health = Health("notify")
         health.ill(error)
         assert not says_nothing(str(health))
 
 
-def test_a_server_without_room_on_its_disk_says_what_to_do() -> None:
+def test_a_full_disk_of_the_server_is_reported_with_the_remedy() -> None:
     raised = translated(asyncpg.DiskFullError("could not extend file"))
     assert isinstance(raised, StoreUnavailable)
     assert "disk is full: make room" in str(raised)

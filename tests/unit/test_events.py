@@ -1,4 +1,4 @@
-"""Events: whoever listens hears them, and nobody who listens can hurt who speaks."""
+"""Events: every listener hears them, and no listener can harm the emitter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Said = tuple[str, tuple[str, ...]]  # the name of an event, and its fields
 
 
 def emits(source: str) -> Iterator[Said]:
-    """Yield what each call of ``emit`` says; a name or a field that cannot be read is "?"."""
+    """Yield the event of each call of ``emit``; a name or field that cannot be parsed is "?"."""
     for call in ast.walk(ast.parse(source)):
         if isinstance(call, ast.Call) and ast.unparse(call.func) in {"emit", "events.emit"}:
             fields = tuple(keyword.arg or "?" for keyword in call.keywords)
@@ -94,11 +94,11 @@ def test_all_events_of_the_code_have_the_name_and_fields_of_the_catalogue(path):
         "emit(name, rows=1)",
     ],
 )
-def test_what_is_not_in_the_catalogue_is_seen_in_the_source(source):
+def test_events_missing_from_the_catalogue_are_found_in_the_source(source):
     assert unlike_the_catalogue(emits(source))
 
 
-def test_the_catalogue_has_only_what_the_code_says():
+def test_the_catalogue_has_only_events_that_the_code_emits():
     said = {name for path in SOURCES for name, _ in emits(path.read_text())}
     assert set(events.CATALOGUE) - said == set()
 
@@ -130,21 +130,21 @@ print(sorted(heavy), after[:2] == before[:2], named)
 
 
 class Thinner:
-    """Takes half of what happens."""
+    """A listener that takes half of the events."""
 
     def __call__(self, name, fields) -> None:
-        """What it takes is of no interest here."""
+        """Ignore the event."""
 
     def thin(self, name: str, count: int) -> int:
         return count // 2
 
 
-def test_who_would_emit_for_each_job_hears_for_how_many_it_is_worth_it():
-    assert events.heard("attempt_ended", 10) == 0, "nobody listens"
+def test_heard_returns_how_many_events_any_listener_takes():
+    assert events.heard("attempt_ended", 10) == 0, "no listener"
     end_thin = events.subscribe(Thinner())
     assert events.heard("attempt_ended", 10) == 5
     end = events.subscribe(lambda name, fields: None)
-    assert events.heard("attempt_ended", 10) == 10, "somebody hears each"
+    assert events.heard("attempt_ended", 10) == 10, "a listener hears each"
     end_thin()
     assert events.heard("attempt_ended", 10) == 10
     end()

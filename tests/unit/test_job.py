@@ -1,4 +1,4 @@
-"""The handle on a job: its result, or why there is none. With a store that says what it is told."""
+"""The handle on a job: its result, or why there is none. With a fake store."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class FakeHome:
 
 
 class FakeClock(SystemClock):
-    """Time passes by sleeping, at once."""
+    """A clock on which sleeping takes no time."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -119,13 +119,13 @@ async def test_a_result_is_of_the_return_type(clock):
     assert clock.slept == pytest.approx([0.02, 0.03])
 
 
-async def test_a_result_of_another_release_is_told_apart(clock):
+async def test_a_result_of_another_release_raises_its_own_error(clock):
     store = FakeStore(State.COMPLETED, result='"text"')
     with pytest.raises(BadArguments, match="the result does not fit int"):
         await job_of(store, int).result()
 
 
-async def test_looks_become_rarer_but_never_rare(clock):
+async def test_polling_slows_down_to_a_bound(clock):
     job = job_of(FakeStore(*[State.RUNNING] * 50, State.COMPLETED, result="1"))
     assert await job.result() == 1
     assert clock.slept[0] == 0.02
@@ -148,11 +148,11 @@ async def test_a_timeout_that_is_no_span_of_time_is_refused(clock, timeout):
         await job_of(FakeStore(State.RUNNING)).result(timeout=timeout)
 
 
-async def test_a_job_that_has_ended_by_the_timeout_is_told(clock):
+async def test_a_job_that_ended_by_the_timeout_is_returned(clock):
     assert await job_of(FakeStore(State.COMPLETED, result="1")).result(timeout=0) == 1
 
 
-async def test_a_dead_job_brings_its_crash_report(clock):
+async def test_a_dead_job_raises_with_its_crash_report(clock):
     store = FakeStore(State.DEAD)
     crash = Crash(kind=CrashKind.EXITED, message="exit code 1", exit_code=1)
     store.ended = [ended("error", "ValueError: x"), ended("exited", "exit code 1", crash)]
@@ -240,7 +240,7 @@ def test_a_row_has_values_and_aware_times():
     assert (row.hard_deadline, row.state) == (None, "completed")
 
 
-def test_a_row_is_written_as_json_by_msgspec_and_by_the_standard_library():
+def test_a_row_can_be_encoded_by_msgspec_and_by_json():
     row = row_of(FULL)
     by_msgspec = json.loads(msgspec.json.encode(row))
     assert json.loads(json.dumps(row.to_dict())) == by_msgspec
@@ -254,13 +254,13 @@ def test_every_field_of_the_store_is_on_the_row():
 
 
 @pytest.mark.parametrize("seconds", [1e18, float("inf"), 253_402_300_800.0, -1e18, float("nan")])
-def test_a_time_beyond_all_dates_is_the_last_or_first_one(seconds):
+def test_a_time_outside_the_calendar_is_the_last_or_first_date(seconds):
     at = row_of(msgspec.structs.replace(ROW, run_at=seconds)).run_at
     assert at.year == (1 if seconds < 0 else 9999)
     assert at.tzinfo is UTC
 
 
-def test_what_is_no_json_is_shown_as_it_is():
+def test_stored_text_that_is_no_json_is_shown_unchanged():
     assert row_of(msgspec.structs.replace(ROW, args="{damaged")).args == "{damaged"
 
 

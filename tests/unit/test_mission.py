@@ -1,4 +1,4 @@
-"""The page of the mission names tests, examples and rows that exist."""
+"""docs/mission.md names tests, examples and rows that exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_each_row_of_the_mission_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
-def test_what_a_row_is_shown_by_exists(row: str) -> None:
+def test_each_test_named_by_a_row_exists(row: str) -> None:
     cells = row.split(" | ")
     assert all(cell.strip(" |") for cell in cells), "asked for, here, shown by, original, measured"
     assert len(cells) == 6

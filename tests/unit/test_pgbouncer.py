@@ -1,4 +1,4 @@
-"""The tests' own PgBouncer: real, and pooling as it was told to."""
+"""The tests' own PgBouncer: real, and pooling in the set mode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def connect(url: str) -> asyncpg.Connection:
     return await asyncpg.connect(url, statement_cache_size=0)
 
 
-async def test_what_goes_through_it_reaches_the_same_database(
+async def test_the_pooler_leads_to_the_same_database(
     pgbouncer: PgBouncerServer, pg_url: str
 ) -> None:
     connection = await connect(pgbouncer.through(pg_url))

@@ -1,4 +1,4 @@
-"""What a program receives or raises can be imported from ``outlast``."""
+"""All types that a program receives or raises can be imported from ``outlast``."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def hidden(thing: Any, top: set[int] = TOP) -> set[str]:
 
 
 @pytest.mark.parametrize("name", [*PUBLIC, *TESTING])
-def test_each_type_that_a_program_meets_is_at_the_top(name: str) -> None:
+def test_each_type_that_a_program_receives_is_exported(name: str) -> None:
     assert hidden({**PUBLIC, **TESTING}[name]) == set()
 
 
@@ -110,7 +110,7 @@ def test_each_type_that_a_program_meets_is_at_the_top(name: str) -> None:
     ],
     ids=lambda each: getattr(each, "__name__", None),
 )
-def test_a_type_that_is_not_at_the_top_is_found(place: Any, missing: Any, where: set[str]) -> None:
+def test_a_type_that_is_not_exported_is_found(place: Any, missing: Any, where: set[str]) -> None:
     assert hidden(place, TOP - {id(missing)}) == where
 
 
@@ -124,7 +124,7 @@ def test_each_attribute_in_a_docstring_has_a_type(kind: type) -> None:
     assert {name for name in named if name not in typed and not hasattr(kind, name)} == set()
 
 
-def test_nothing_at_the_top_is_for_the_inside_only() -> None:
+def test_no_internal_name_is_exported() -> None:
     assert not hasattr(outlast, "FrameError")
     assert set(TESTING) == {"ManualClock"}
 

@@ -1,4 +1,4 @@
-"""docs/reference.md is whole. That it is what the docstrings say is tested in test_docs.py."""
+"""docs/reference.md is complete. That it matches the docstrings is tested in test_docs.py."""
 
 from __future__ import annotations
 

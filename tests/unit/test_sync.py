@@ -1,4 +1,4 @@
-"""NAME_sync: in the caller's thread, through one background loop, never inside of a loop."""
+"""NAME_sync: in the caller's thread, through one background loop, never inside a loop."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_all_threads_share_one_background_loop():
     assert [t.name for t in threading.enumerate()].count("outlast-sync") == 1
 
 
-def test_a_coroutine_that_awaits_anything_but_hop_is_a_bug_that_shows():
+def test_a_coroutine_that_awaits_anything_but_hop_raises():
     with pytest.raises(RuntimeError, match="something else than"):
         Thing().careless_sync()
 

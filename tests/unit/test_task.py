@@ -200,12 +200,12 @@ class Callable:
         ("mail", "is made of a function"),
     ],
 )
-def test_what_is_no_function_is_no_task(app, fn, says):
+def test_only_functions_can_be_tasks(app, fn, says):
     with pytest.raises(ConfigError, match=says):
         app.task(fn)
 
 
-def test_with_a_name_anything_that_can_be_called_is_a_task(app):
+def test_any_callable_with_a_name_can_be_a_task(app):
     assert app.task(name="a")(lambda: 5)() == 5
     assert app.task(name="b")(Callable()).is_async
     assert app.task(name="c")(functools.partial(Callable().__call__, 1)).is_async
@@ -224,7 +224,7 @@ def test_two_tasks_of_one_name_are_refused(app, mail):
 # ----------------------------------------------------------------------------------- using
 
 
-def test_using_changes_where_the_job_goes_and_nothing_else(mail):
+def test_using_changes_only_the_placement_of_the_job(mail):
     job = (
         mail.using(delay=timedelta(minutes=1), queue="q", priority=7, key="k", tenant="t")
         .call("x")
@@ -236,7 +236,7 @@ def test_using_changes_where_the_job_goes_and_nothing_else(mail):
     assert (plain.delay, plain.queue, plain.key) == (0.0, "default", None)
 
 
-def test_the_later_word_on_when_counts(mail):
+def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
     at = datetime(2030, 1, 2, tzinfo=UTC)
     first = mail.using(delay=60).using(at=at).call("x").job
     second = mail.using(at=at).using(delay=60).call("x").job
@@ -264,7 +264,7 @@ def test_the_later_word_on_when_counts(mail):
     ],
     ids=str,
 )
-def test_a_place_that_cannot_be_is_refused(mail, options, says):
+def test_invalid_queues_and_priorities_are_refused(mail, options, says):
     with pytest.raises(ConfigError, match=says):
         mail.using(**options)
 

@@ -1,4 +1,4 @@
-"""The clock for tests: it goes only when told, and wakes sleepers at their own times."""
+"""The clock for tests: it moves only when advanced, and wakes sleepers at their times."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_the_wall_clock_can_step_and_the_boot_clock_cannot():
     await clock.sleep(0.0)
 
 
-def test_its_chance_is_the_same_in_each_run():
+def test_its_random_numbers_are_the_same_in_each_run():
     first, second = ManualClock(seed=7), ManualClock(seed=7)
     numbers = [first.random() for _ in range(5)]
     assert numbers == [second.random() for _ in range(5)]

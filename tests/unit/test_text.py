@@ -1,4 +1,4 @@
-"""Times, sizes and foreign texts in words."""
+"""Times, sizes and foreign texts as text for people."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_sizes_are_binary(count: int, text: str) -> None:
     assert size(count) == text
 
 
-def test_what_steers_a_terminal_is_shown_instead() -> None:
+def test_terminal_control_characters_are_escaped() -> None:
     assert safe("a\x1b[2Jb\r\x00\x9b\u202e\ud800é\n\tc") == (
         "a\\x1b[2Jb\\r\\x00\\x9b\\u202e\\ud800é\n\tc"
     )
@@ -117,5 +117,5 @@ def test_a_grid_never_cuts_a_number() -> None:
 @pytest.mark.parametrize(
     "text", ["[" * 20_000, "[" * 20_000 + "]" * 20_000, "9" * 5_000, "[1e999]"]
 )
-def test_json_that_python_cannot_read_is_shown_as_it_is(text: str) -> None:
+def test_json_that_python_cannot_parse_is_shown_unchanged(text: str) -> None:
     assert "".join(pretty(text, 10)).startswith(text[:10].replace("1e999", "Infinity"))

@@ -1,4 +1,4 @@
-"""An application whose import hangs is told, with the line, and not waited for for ever."""
+"""An application whose import hangs is reported, with the line, and given up in the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ probe.main("hangs:app", int(sys.argv[1]))
 
 @pytest.fixture
 def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a module that does not come to an end for a while."""
+    """The folder of a module whose import takes a long time."""
     (tmp_path / "hangs.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path

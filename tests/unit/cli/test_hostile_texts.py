@@ -26,7 +26,7 @@ RAW = set("\x1b\x07\x9b\u202e\x00\x08\r")
 
 
 def hostile(row: Any, **more: Any) -> Any:
-    """Return a row with EVIL in each field that may hold a text, whatever it means."""
+    """Return a row with EVIL in each field that may hold a text."""
     names = {
         field.name: EVIL
         for field in msgspec.structs.fields(row)
@@ -113,8 +113,8 @@ DEEP = "[" * 5_000
 @pytest.mark.parametrize(
     "text", [DEEP, '{"argv": ' + DEEP, '{"output": 7}', '{"output": [7]}', "[]"]
 )
-def test_a_row_that_cannot_be_read_is_shown_as_it_is_and_hides_no_other(text: str) -> None:
-    """One of them would take the list of jobs away from everyone."""
+def test_an_unreadable_row_is_shown_raw_and_hides_no_other(text: str) -> None:
+    """Otherwise one such row would break the list of jobs."""
     row = msgspec.structs.replace(job_in(State.COMPLETED), args=text, result=text)
     command = msgspec.structs.replace(row, task=SHELL_TASK)
     rows = [row, command, job_in(State.QUEUED)]
@@ -125,7 +125,7 @@ def test_a_row_that_cannot_be_read_is_shown_as_it_is_and_hides_no_other(text: st
 
 
 @pytest.mark.parametrize("colors", [False, True])
-def test_a_log_of_texts_shows_the_escapes_of_what_it_tells(colors: bool) -> None:
+def test_a_text_log_escapes_control_characters(colors: bool) -> None:
     told = {
         "event": f"warning: {EVIL}",
         "level": "warning",

@@ -1,4 +1,4 @@
-"""The worker's log writer: it never waits, and says what it had to drop."""
+"""The worker's log writer: it never blocks, and reports how much it had to drop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def all_of(fd: int) -> str:
         return stream.read().decode()
 
 
-def test_entries_come_out_in_their_order() -> None:
+def test_entries_are_written_in_order() -> None:
     read, write = os.pipe()
     writer = LogWriter(rendered, write)
     for number in range(100):
@@ -32,7 +32,7 @@ def test_entries_come_out_in_their_order() -> None:
     assert all_of(read).splitlines() == [*wanted, "a text as it stands"]
 
 
-def test_a_full_pipe_costs_entries_and_no_time() -> None:
+def test_a_full_pipe_drops_entries_and_never_blocks() -> None:
     read, write = os.pipe()
     writer = LogWriter(rendered, write, most=10)
     for _ in range(200):
@@ -43,7 +43,7 @@ def test_a_full_pipe_costs_entries_and_no_time() -> None:
     os.close(write)
 
 
-def test_what_was_dropped_is_said_once_there_is_room() -> None:
+def test_the_number_of_dropped_entries_is_logged_later() -> None:
     read, write = os.pipe()
     writer = LogWriter(lambda entry: f"{entry['event']} {entry.get('entries', '')}", write, most=10)
     for _ in range(200):
@@ -60,17 +60,17 @@ def test_what_was_dropped_is_said_once_there_is_room() -> None:
     assert sum(int(count) for _, count in told) + written == 200
 
 
-def test_a_reader_that_is_gone_ends_the_writing_quietly() -> None:
+def test_a_closed_pipe_ends_the_writing_quietly() -> None:
     read, write = os.pipe()
     os.close(read)
     writer = LogWriter(rendered, write)
-    writer.put({"event": "nobody reads this"})
+    writer.put({"event": "this is not read"})
     writer.close()
     writer.put({"event": "nor this"})
     os.close(write)
 
 
-def test_an_entry_that_cannot_be_rendered_is_said() -> None:
+def test_an_entry_that_cannot_be_rendered_is_reported() -> None:
     read, write = os.pipe()
     writer = LogWriter(lambda entry: f"{1 / 0}", write)
     writer.put({"event": "x"})
@@ -82,7 +82,7 @@ def test_an_entry_that_cannot_be_rendered_is_said() -> None:
     )
 
 
-def test_of_many_attempts_the_log_tells_some_and_counts_the_others() -> None:
+def test_routine_events_beyond_the_limit_are_counted_not_logged() -> None:
     clock, written = ManualClock(boot=0.0), []
     thinned = Thinned(lambda name, _: written.append(name), clock)
     with capture_logs() as counted:
@@ -94,14 +94,16 @@ def test_of_many_attempts_the_log_tells_some_and_counts_the_others() -> None:
         clock.advance(1.0)
         thinned("attempt_started", {})
     assert written.count("attempt_ended") == ROUTINE_MAX
-    assert written.count("attempt_refused") == ROUTINE_MAX + 7, "only routine is left out"
-    assert written.count("job_dead") == ROUTINE_MAX + 7, "an alarm rests on it"
-    assert written.count("attempt_failed") == 1, "a failure is told however much goes well"
+    assert written.count("attempt_refused") == ROUTINE_MAX + 7, "only routine events are thinned"
+    assert written.count("job_dead") == ROUTINE_MAX + 7, "alarms depend on it"
+    assert written.count("attempt_failed") == 1, (
+        "failures are logged, however many successes there are"
+    )
     assert written[-1] == "attempt_started"
     assert [(each["event"], each["entries"]) for each in counted] == [("log_thinned", 7)]
 
 
-def test_who_would_emit_for_many_attempts_hears_for_how_many_there_is_room() -> None:
+def test_thin_returns_how_many_of_the_events_to_emit() -> None:
     clock, written = ManualClock(boot=0.0), []
     thinned = Thinned(lambda name, _: written.append(name), clock)
     with capture_logs() as counted:
@@ -109,7 +111,7 @@ def test_who_would_emit_for_many_attempts_hears_for_how_many_there_is_room() -> 
         for _ in range(room):
             thinned("attempt_ended", {})
         assert thinned.thin("attempt_started", 3) == 0
-        assert thinned.thin("runner_died", 3) == 3, "only routine is left out"
+        assert thinned.thin("runner_died", 3) == 3, "only routine events are thinned"
         clock.advance(1.0)
         assert thinned.thin("attempt_started", 3) == 3
     assert len(written) == room == ROUTINE_MAX

@@ -22,7 +22,7 @@ def facts(**fields: object) -> dict[str, str]:
     return dict(evidence(crash, ATTEMPT))
 
 
-def test_the_kernel_s_kill_is_shown_with_its_figures_and_not_as_proof():
+def test_an_oom_kill_is_shown_with_its_numbers_and_not_as_proof():
     seen = MemoryEvidence(
         source="cgroup",
         limit_bytes=250 * MIB,
@@ -37,13 +37,13 @@ def test_the_kernel_s_kill_is_shown_with_its_figures_and_not_as_proof():
     )
 
 
-def test_the_kill_of_its_worker_is_shown_with_its_figures():
+def test_a_kill_by_the_worker_for_memory_is_shown_with_its_numbers():
     seen = MemoryEvidence(source="max_rss", rss_bytes=310 * MIB, limit_bytes=300 * MIB)
     shown = "its runner had 310 MiB; limit 300 MiB; killed by its worker"
     assert facts(memory=seen)["memory"] == shown
 
 
-def test_what_is_not_known_is_left_out():
+def test_unknown_fields_are_left_out():
     seen = MemoryEvidence(source="cgroup", oom_kills_before=0, oom_kills_after=1)
     assert "limit" not in facts(memory=seen)["memory"]
     assert "memory" not in facts()
@@ -55,7 +55,7 @@ def test_the_versions_are_those_of_the_application_python_and_outlast():
     )
 
 
-def test_attempts_that_are_not_kept_are_told_as_a_number_between_those_that_are():
+def test_dropped_attempts_are_shown_as_a_number_between_kept_ones():
     numbers = [1, 2, 1_983, 1_984, 2_000]
     kept = [msgspec.structs.replace(ATTEMPT, number=number, token=number) for number in numbers]
     shown = timeline(job(attempt_count=2_001, token=2_001), kept, 10.0)
@@ -69,6 +69,6 @@ def test_attempts_that_are_not_kept_are_told_as_a_number_between_those_that_are(
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.2, "for a moment"), (32.0, "for 32 s"), (250.0, "for 4 min")]
 )
-def test_how_long_a_job_runs_is_said_in_words(seconds: float, words: str) -> None:
+def test_the_duration_of_a_running_job_is_shown_as_text(seconds: float, words: str) -> None:
     row = running(started_at=NOW - seconds)
     assert when(row, NOW) == words

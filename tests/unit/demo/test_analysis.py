@@ -1,4 +1,4 @@
-"""The demo counts what is there: checked against `git show | wc -l`, interrupted or not."""
+"""The demo's counts: checked against `git show | wc -l`, interrupted or not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUFFIXES = {b".py": "Python", b".c": "C", b".rs": "Rust", b".txt": "Text"}
 
 
 class Stopped(Exception):
-    """Stands for whatever ends an attempt."""
+    """Stands for each way to end an attempt."""
 
 
 def counted_by_hand(repo: Repo, commit: str) -> dict[str, int]:
@@ -162,7 +162,7 @@ def test_a_file_above_the_limit_is_skipped_and_said_so(tmp_path):
     assert (counts.lines, counts.files, counts.skipped) == ({"Text": 50, "Python": 1}, 3, 1)
 
 
-def test_what_a_partial_clone_left_out_is_not_fetched(tmp_path):
+def test_objects_missing_from_a_partial_clone_are_not_fetched(tmp_path):
     """Skipped and said so; versions of git before 2.45 give up, which is one clear line."""
     repo = growing_repo(tmp_path / "r", 2)
     repo.git("config", "uploadpack.allowFilter", "true")
@@ -176,7 +176,7 @@ def test_what_a_partial_clone_left_out_is_not_fetched(tmp_path):
     assert b" blob " not in there
 
 
-def test_a_lost_object_costs_one_file(tmp_path):
+def test_a_missing_object_skips_one_file(tmp_path):
     repo = growing_repo(tmp_path / "r", 1)
     oid = repo.git("rev-parse", "HEAD:g1.c").decode().strip()
     (repo.path / ".git/objects" / oid[:2] / oid[2:]).unlink()
@@ -184,7 +184,7 @@ def test_a_lost_object_costs_one_file(tmp_path):
     assert (sample.lines, sample.files, sample.skipped) == ({"Python": 1, "Zig": 1}, 3, 1)
 
 
-def test_a_lost_tree_is_one_clear_line(tmp_path):
+def test_a_missing_tree_is_reported_in_one_line(tmp_path):
     repo = growing_repo(tmp_path / "r", 1)
     oid = repo.git("rev-parse", "HEAD^{tree}").decode().strip()
     (repo.path / ".git/objects" / oid[:2] / oid[2:]).unlink()
@@ -192,7 +192,7 @@ def test_a_lost_tree_is_one_clear_line(tmp_path):
         analyze(str(repo.path), 2)
 
 
-def test_a_damaged_object_is_one_clear_line(tmp_path):
+def test_a_damaged_object_is_reported_in_one_line(tmp_path):
     repo = growing_repo(tmp_path / "r", 1)
     oid = repo.git("rev-parse", "HEAD:g1.c").decode().strip()
     place = repo.path / ".git/objects" / oid[:2] / oid[2:]
@@ -211,7 +211,7 @@ def test_directories_nest_deeper_than_pythons_stack(tmp_path):
     assert (sample.lines, sample.files) == ({"Python": 1}, 1)
 
 
-def test_a_repository_made_to_explode_stays_within_bounds(tmp_path):
+def test_a_repository_with_exponentially_many_files_is_bounded(tmp_path):
     """Ten directories, each with the same ten directories, twenty times over."""
     repo = Repo(tmp_path / "r")
     blob = repo.git("hash-object", "-w", "--stdin", data=b"1\n").decode().strip()
@@ -224,7 +224,7 @@ def test_a_repository_made_to_explode_stays_within_bounds(tmp_path):
     assert sample.files == sample.lines["Python"] == COUNT_LIMIT
 
 
-def test_memory_forgets_what_was_not_used_for_long():
+def test_the_cache_drops_the_least_recently_used():
     memory: Memory[int] = Memory(3)
     for n in range(9):
         memory.put(b"%d" % n, n)
@@ -288,7 +288,7 @@ def test_a_resumed_walk_ends_like_one_in_one_go(tmp_path):
         lambda c: c["samples"].extend(c["samples"] * 9),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_put_aside(tmp_path, damage):
+def test_a_checkpoint_that_does_not_fit_is_ignored(tmp_path, damage):
     repo = growing_repo(tmp_path / "r", 4)
     saved: list[dict] = []
     whole = analyze(str(repo.path), 4, save=saved.append, every=2)
@@ -296,7 +296,7 @@ def test_a_checkpoint_that_does_not_fit_is_put_aside(tmp_path, damage):
     assert analyze(str(repo.path), 4, checkpoint=saved[0]) == whole
 
 
-def test_a_checkpoint_of_a_history_that_is_gone_is_put_aside(tmp_path):
+def test_a_checkpoint_of_a_vanished_history_is_ignored(tmp_path):
     saved: list[dict] = []
     analyze(str(growing_repo(tmp_path / "old", 4).path), 4, save=saved.append, every=2)
     other = odd_repo(tmp_path / "new")
@@ -304,7 +304,7 @@ def test_a_checkpoint_of_a_history_that_is_gone_is_put_aside(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["report", "save", "pause"])
-def test_whatever_ends_an_attempt_ends_git_with_it(tmp_path, where):
+def test_each_end_of_an_attempt_also_ends_git(tmp_path, where):
     repo = growing_repo(tmp_path / "r", 4)
 
     def stop(*_: object) -> None:
@@ -317,7 +317,7 @@ def test_whatever_ends_an_attempt_ends_git_with_it(tmp_path, where):
     assert running_gits() == []
 
 
-def test_signs_of_life_come_from_within_a_long_commit(tmp_path):
+def test_progress_is_reported_within_a_long_commit(tmp_path):
     repo = Repo(tmp_path / "r")
     repo.commit({f"d{n % 7}/{n}.py": b"%d\n" % n for n in range(2_500)})
     told: list[tuple[float, str]] = []
@@ -329,7 +329,7 @@ def test_signs_of_life_come_from_within_a_long_commit(tmp_path):
     ]
 
 
-def test_a_checkpoint_every_no_commits_is_refused(tmp_path):
+def test_a_checkpoint_interval_of_zero_is_refused(tmp_path):
     with pytest.raises(ValueError, match="1 commit or more"):
         analyze(str(tmp_path), 5, every=0)
 

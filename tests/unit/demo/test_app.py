@@ -1,4 +1,4 @@
-"""The demo's task: its pace, its obedience, and where it goes on."""
+"""The demo's task: its pace, how it stops when asked, and where it resumes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outlast.errors import Stopped
 
 
 class FakeAttempt:
-    """What a Pacer needs of an attempt."""
+    """The part of an attempt that a Pacer uses."""
 
     def __init__(self) -> None:
         self.stop_reason: StopReason | None = None
@@ -30,7 +30,7 @@ class FakeAttempt:
 
 
 class FakeTime:
-    """A clock that moves when somebody sleeps."""
+    """A clock that moves when a task sleeps."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -56,7 +56,7 @@ def pacer(attempt: Any, pace: float) -> Pacer:
     return Pacer(attempt, pace)
 
 
-def test_a_commit_takes_its_time_and_the_attempt_says_so(clock):
+def test_a_commit_takes_its_minimum_time_and_reports_progress(clock):
     attempt = FakeAttempt()
     pace = pacer(attempt, 0.5)
     pace.report(0.5, "commit 1 of 2")
@@ -86,7 +86,7 @@ def test_after_the_last_commit_there_is_nothing_to_wait_for(clock):
     assert clock.slept == 0
 
 
-def test_an_attempt_that_is_asked_to_stop_stops_at_its_next_word(clock):
+def test_an_attempt_that_is_asked_to_stop_stops_at_its_next_report(clock):
     attempt = FakeAttempt()
     attempt.stop_reason = StopReason.DRAIN
     with pytest.raises(Stopped):

@@ -1,4 +1,4 @@
-"""The demo reads any git repository: which commits it picks, and that git never stays behind."""
+"""The demo reads any git repository: which commits it picks, and that git always ends."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_commits_come_oldest_first_with_the_first_and_the_last(tmp_path):
 
 
 @pytest.mark.parametrize("wanted", [1, 0, -3, 1_001])
-def test_a_senseless_number_of_commits_is_refused(tmp_path, wanted):
+def test_an_invalid_number_of_commits_is_refused(tmp_path, wanted):
     repo, _ = linear(tmp_path / "r", 1)
     with pytest.raises(ValueError, match="between 2 and 1,000"):
         History.find(str(repo.path)).sample(wanted)
@@ -203,7 +203,7 @@ def test_the_tip_can_be_given_and_falls_back_to_head_when_it_is_gone(tmp_path):
     assert History.find(path, "--output=x").tip == commits[2]
 
 
-def test_dates_beyond_all_calendars_are_bounded(tmp_path):
+def test_dates_outside_the_calendar_are_bounded(tmp_path):
     repo = Repo(tmp_path / "r")
     tree = repo.git("mktree", data=b"").decode().strip()
     raw = f"tree {tree}\nauthor t <t> 1 +0000\ncommitter t <t> 99999999999999 +0000\n\nx\n"
@@ -221,11 +221,11 @@ def test_dates_beyond_all_calendars_are_bounded(tmp_path):
         (b"", "no reason given"),
     ],
 )
-def test_of_what_git_says_the_reason_is_told_and_not_its_advice(said, reason):
+def test_of_gits_output_the_reason_is_shown_without_its_advice(said, reason):
     assert _reason(io.BytesIO(said)) == reason
 
 
-def test_what_is_no_repository_gets_one_clear_line(tmp_path):
+def test_a_path_without_a_repository_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "plain").mkdir()
     Repo(tmp_path / "empty")
@@ -254,7 +254,7 @@ def test_without_git_one_line_says_so(tmp_path, monkeypatch):
         History.find(str(repo.path))
 
 
-def test_surroundings_of_a_git_hook_do_not_lead_elsewhere(tmp_path, monkeypatch):
+def test_the_environment_of_a_git_hook_does_not_redirect_the_demo(tmp_path, monkeypatch):
     repo, commits = linear(tmp_path / "r", 2)
     other, _ = linear(tmp_path / "other", 1)
     monkeypatch.setenv("GIT_DIR", str(other.path / ".git"))
@@ -262,7 +262,7 @@ def test_surroundings_of_a_git_hook_do_not_lead_elsewhere(tmp_path, monkeypatch)
     assert ids(repo.path, 10) == commits
 
 
-def test_a_short_answer_is_text_or_none_and_a_demand_has_a_reason(tmp_path):
+def test_an_optional_answer_is_text_or_none_and_a_required_one_raises(tmp_path):
     repo, commits = linear(tmp_path / "r", 1)
     path = str(repo.path)
     assert ask(path, "rev-parse", "HEAD") == commits[0]
@@ -302,7 +302,7 @@ def test_an_object_may_be_left_half_read(tmp_path):
         assert b"".join(whole) == large
 
 
-def test_what_is_missing_too_large_or_of_another_kind_is_none(tmp_path):
+def test_missing_too_large_and_other_objects_are_none(tmp_path):
     repo, commits = linear(tmp_path / "r", 2)
     blob = repo.git("rev-parse", "HEAD:a.py").decode().strip()
     with Objects(str(repo.path)) as objects:

@@ -45,7 +45,7 @@ def grown(languages: int = 3, samples: int = 20, **facts: object) -> Evolution:
 
 
 def texts(whole: Evolution, interruption: Interruption | None = None) -> list[str]:
-    """All that the picture says."""
+    """All texts of the picture."""
     figure = draw(whole, interruption)
     (axes,) = figure.axes
     figure.draw_without_rendering()
@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
         write_numbers(tmp_path / "gone" / "n.json", grown())
 
 
-def test_the_picture_says_what_it_shows():
+def test_the_picture_has_titles_and_labels():
     said = texts(grown(3, 20), Interruption(killed_at=12, resumed_from=10))
     assert "project: lines of code by language" in said
     assert "6,057 lines in 3 files  ·  20 of 1,000 commits counted" in said
@@ -87,13 +87,13 @@ def test_the_picture_says_what_it_shows():
     assert "6,000" in said, "no thousands separators on the axis"
 
 
-def test_the_picture_says_what_it_does_not_show():
+def test_the_picture_names_skipped_files():
     said = " ".join(texts(grown(shallow=True, skipped=True)))
     assert "a shallow clone" in said
     assert "1 files too large or missing, not counted" in said
 
 
-def test_a_job_that_began_again_says_so():
+def test_a_restarted_job_is_marked_in_the_picture():
     assert "from the first commit" in Interruption(3, 0).label
 
 
@@ -130,7 +130,7 @@ def test_nothing_counted_is_refused():
         draw(evolution())
 
 
-def test_the_nine_that_ever_grew_largest_are_shown_and_the_rest_is_other():
+def test_the_nine_largest_languages_are_shown_and_the_rest_is_other():
     late = [{f"l{k:02}": 100 + k for k in range(20)} for _ in range(9)]
     late[-1]["l00"] = 10_000
     late[0][OTHER] = 5
@@ -158,7 +158,7 @@ def test_few_languages_need_no_other():
         ([20, 30, 40, 0], [20, 30, 40, 40]),
     ],
 )
-def test_lying_clocks_are_set_between_their_neighbours(seconds, expected):
+def test_wrong_commit_dates_are_moved_between_their_neighbours(seconds, expected):
     assert in_order(seconds) == expected
 
 

@@ -1,4 +1,4 @@
-"""What is seen of the demo: the bar, the panel, the timeline, and what a look at the store says."""
+"""The display of the demo: the bar, the panel, the timeline, and its look at the store."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def shown(thing: Any, width: int = 120) -> str:
     return text
 
 
-def test_a_look_tells_saved_from_done():
+def test_a_look_distinguishes_saved_from_done_commits():
     seen = look(half_done())
     assert (seen.saved, seen.done, seen.holder) == (20, 22, "amber")
 
 
-def test_reports_lag_behind_what_is_saved():
+def test_progress_may_lag_behind_the_checkpoint():
     row = job(progress=Progress(fraction=0.25), checkpoint='{"commit": 15}')
     assert look(row).done == 15
 
@@ -152,7 +152,7 @@ def test_a_terminal_gets_the_live_view_and_ci_and_pipes_do_not(monkeypatch):
     assert type(show_on(console(terminal=True))) is PlainShow
 
 
-def test_plain_lines_tell_of_progress_now_and_then():
+def test_plain_lines_report_progress_at_intervals():
     pipe = console(terminal=False)
     with PlainShow(pipe) as show:
         for done in range(GOAL + 1):
@@ -163,7 +163,7 @@ def test_plain_lines_tell_of_progress_now_and_then():
 
 
 class Pretended:
-    """An inspector that shows what it is told to."""
+    """An inspector that returns given rows."""
 
     def __init__(self) -> None:
         self.row = job(State.QUEUED, token=None, worker=None)
@@ -204,7 +204,7 @@ async def test_an_attempt_began_where_the_checkpoint_stood_before_it():
     assert (await watch.look()).starts == {3: 0, 9: 20}
 
 
-async def test_silence_is_counted_from_the_beat_that_was_seen_last():
+async def test_silence_is_counted_from_the_last_seen_beat():
     watch, store, clock = watching()
     assert (await watch.look()).silence == {"amber": 0.0}
     clock.now = 11.5

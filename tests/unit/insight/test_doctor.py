@@ -1,4 +1,4 @@
-"""The checks of ``outlast doctor``: what each finds, and that it is content with what is well."""
+"""The checks of ``outlast doctor``: what each finds, and that a healthy store passes."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     CASES,
     ids=[f"{number}-{case[2]}" for number, case in enumerate(CASES)],
 )
-def test_what_is_amiss_is_found_and_said_how_to_mend(
+def test_each_problem_is_found_with_its_remedy(
     facts: Facts, level: str, name: str, words: str
 ) -> None:
     (found,) = (one for one in examine(facts) if one.name == name)
@@ -239,25 +239,25 @@ def test_each_finding_is_in_the_docs(name: str) -> None:
         exposed(keys={"/srv/jobs.db": 0o644}, owners=OTHERS),
     ],
 )
-def test_a_mode_of_a_strangers_file_is_not_to_be_changed_by_this_user(amiss: Facts) -> None:
+def test_the_mode_of_another_users_file_has_another_remedy(amiss: Facts) -> None:
     (mend,) = (one.mend for one in examine(amiss) if one.level == "warning")
     assert "chmod" not in mend.partition("as root")[0]
     assert "alice" in mend or "OUTLAST_RUN_DIR" in mend
 
 
-def test_a_directory_where_all_may_write_and_none_may_delete_another_ones_file_is_well() -> None:
-    """As /tmp is: lock files are made for their user alone."""
+def test_a_sticky_directory_that_all_may_write_is_fine() -> None:
+    """Like /tmp: lock files are readable only by their user."""
     (found,) = (one for one in examine(locks(mode=0o1777)) if one.name == "lock_directory")
     assert found.level == "ok"
 
 
 @pytest.mark.parametrize("mode", ["verify-full", "verify-ca", "require"])
-def test_a_server_that_has_to_prove_itself_is_well(mode: str) -> None:
+def test_a_verified_server_certificate_is_fine(mode: str) -> None:
     (found,) = (one for one in examine(reached(sslmode=mode, authority=True)) if one.name == "tls")
     assert found.level == "ok"
 
 
-def test_a_messenger_by_tls_is_well() -> None:
+def test_a_messenger_with_tls_is_fine() -> None:
     secured = msgspec.structs.replace(NATS, secured=True)
     found = {one.name: one for one in examine(exposed(messenger=secured))}
     assert found["messenger_tls"].level == "ok"
@@ -282,7 +282,7 @@ ELSEWHERE = "postgresql://shop:secret@db.example:5432/shop"
         ("postgresql://shop@localhost,[2001:db8::1]:5432/shop", {}, "prefer"),
     ],
 )
-def test_how_far_the_way_to_the_server_is_secured_is_in_url_and_environment(
+def test_the_tls_mode_is_read_from_url_and_environment(
     url: str, environ: dict[str, str], mode: str | None
 ) -> None:
     route = look_at(url, None, [], environ).route
@@ -306,7 +306,7 @@ def test_there_is_no_way_to_a_file() -> None:
          MessengerUrl(place="127.0.0.1:5672,mq.example:5672", secured=True, login=False)),
     ],
 )  # fmt: skip
-def test_how_far_the_way_to_the_messenger_is_secured_is_in_its_url(
+def test_the_tls_of_a_messenger_is_read_from_its_url(
     wakeup: str | None, found: MessengerUrl | None
 ) -> None:
     assert look_at("sqlite:///jobs.db", wakeup, [], {}).messenger == found
@@ -326,12 +326,12 @@ def test_keys_that_others_can_read_and_a_password_among_the_arguments_are_found(
 
 
 @pytest.mark.parametrize("well", [WELL, file(), facts(workers=[worker(), worker(2)])])
-def test_what_is_well_is_only_said_to_be(well: Facts) -> None:
+def test_a_healthy_store_has_only_ok_findings(well: Facts) -> None:
     assert {one.level for one in examine(well)} == {"ok"}
     assert all(one.mend == "" for one in examine(well))
 
 
-def test_a_missing_privilege_is_not_mended_by_a_migration() -> None:
+def test_the_remedy_of_a_missing_privilege_is_no_migration() -> None:
     for amiss in (facts(denied="no", environment=None), server(lacking=["SELECT ON TABLE t"])):
         (found,) = (one for one in examine(amiss) if one.name == "privileges")
         assert "outlast migrate --grant" in found.mend
@@ -339,7 +339,7 @@ def test_a_missing_privilege_is_not_mended_by_a_migration() -> None:
         assert "schema" not in {one.name for one in examine(amiss) if one.level == "problem"}
 
 
-def test_only_a_schema_that_lacks_something_is_mended_by_a_migration() -> None:
+def test_the_remedy_is_a_migration_only_for_an_old_schema() -> None:
     steps = [Step(1, "core", "", "a", "0.1"), Step(2, "more", "", "b", "0.1")]
     newer = Applied(3, "new", "c", "99.0", NOW)
     others = Applied(1, "core", "another", "0.1", NOW)
@@ -364,7 +364,7 @@ def test_an_alias_is_a_name_of_a_task() -> None:
     assert "unknown_tasks" not in {one.name for one in examine(facts(application=named))}
 
 
-def test_of_a_store_that_does_not_answer_only_this_machine_is_told() -> None:
+def test_without_an_answer_of_the_store_only_the_host_is_checked() -> None:
     found = examine(Facts(place="p", now=NOW, locks=WELL.locks, error="down"))
     assert [one.name for one in found] == ["store", "lock_directory"]
 
@@ -378,7 +378,7 @@ def test_the_document_has_stable_names() -> None:
     json.dumps(document)
 
 
-def test_a_cleaner_of_temporary_files_is_found(
+def test_a_cleaner_of_temporary_files_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path / "tmp"

@@ -1,4 +1,4 @@
-"""What people and programs are shown: the names in these documents are a contract."""
+"""The documents for people and programs: the names in them are a contract."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def row(**changes: Any) -> StoredJob:
     ],
     ids=str,
 )
-def test_a_phase_is_the_state_in_words_for_people(changes, phase):
+def test_a_phase_describes_the_state_for_people(changes, phase):
     assert phase_of(row(**changes), {"mail"}) == phase
 
 
@@ -147,7 +147,7 @@ def test_the_attempts_are_the_closed_ones_and_the_one_that_runs():
     assert (running["outcome"], running["charged"], running["crash"]) == ("running", None, None)
 
 
-def test_the_evidence_of_memory_is_shown_as_it_was_seen():
+def test_the_evidence_of_memory_is_shown_unchanged():
     seen = MemoryEvidence(source="cgroup", oom_kills_before=0, oom_kills_after=1)
     crash = Crash(kind=CrashKind.OUT_OF_MEMORY, memory=seen)
     ended = msgspec.structs.replace(CLOSED, crash=crash)

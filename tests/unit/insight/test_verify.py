@@ -1,4 +1,4 @@
-"""The history checker: what it lets pass, and each thing that it must not let pass."""
+"""The history checker: what it accepts, and each violation that it must find."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ VIOLATIONS: dict[str, tuple[str, Callable[[], JobPast]]] = {
 
 
 @pytest.mark.parametrize("name", VIOLATIONS)
-def test_a_violation_is_seen(name: str) -> None:
+def test_a_violation_is_found(name: str) -> None:
     rule, broken = VIOLATIONS[name]
     assert rule in {finding.rule for finding in found(broken()) if not finding.doubt}
 
@@ -188,7 +188,7 @@ def test_every_rule_has_a_violation_or_a_doubt_here() -> None:
     assert {rule for rule, _ in VIOLATIONS.values()} | {"one_holder"} == set(RULES)
 
 
-def test_what_only_a_clock_can_tell_is_a_doubt() -> None:
+def test_an_order_that_only_clocks_show_is_a_doubt() -> None:
     backwards = with_attempts(attempt(2, 1, ended_at=1.0), LOST)
     overlapping = with_attempts(attempt(2, 1, ended_at=5.2), LOST)
     into_the_last = with_attempts(attempt(2, 1), msgspec.structs.replace(LOST, ended_at=9.5))
@@ -221,7 +221,7 @@ class Pages:
         return self.pages[after]
 
 
-async def test_all_pages_are_looked_at_until_there_is_enough_to_say() -> None:
+async def test_pages_are_read_until_enough_findings_are_collected() -> None:
     broken = completed(token=101)
     first = HistoryPage(jobs=[completed(), broken], strays=[], token_last=100, next_after=1)
     last = HistoryPage(jobs=[broken], strays=[], token_last=100, next_after=None)

@@ -1,4 +1,4 @@
-"""Why a job is where it is: every position once, and never an error whatever the rows hold."""
+"""Why a job is where it is: every position once, and never an error for any row."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ def test_a_job_is_explained(
     assert answer.moves
 
 
-def test_every_position_is_shown_above() -> None:
+def test_every_position_has_an_example_here() -> None:
     assert {case[0] for case in CASES} == set(POSITIONS)
 
 
@@ -417,7 +417,7 @@ WORKERS = st.builds(
 
 @settings(max_examples=200, deadline=None, phases=set(Phase) - {Phase.explain})
 @given(ROWS, st.lists(WORKERS, max_size=3), NUMBERS, st.sampled_from([[], [FAILED, RELEASED]]))
-def test_no_row_is_beyond_explanation(row, workers, number, attempts) -> None:
+def test_every_row_gets_an_explanation(row, workers, number, attempts) -> None:
     place = dict.fromkeys(Place.__struct_fields__[:9], number)
     about = Situation(row=row, attempts=attempts, workers=workers, place=Place(**place), now=NOW)
     answer = why(about)

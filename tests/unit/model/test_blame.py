@@ -1,4 +1,4 @@
-"""Who is blamed when processes die: suspects, solo runs, and the bounds on their cost."""
+"""Which jobs are charged when processes die: suspects, solo runs, and the bounds on their cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def how(moved: Transition) -> tuple[int, int | None, int | None]:
     return moved.solo, moved.incident, moved.cohort
 
 
-# ---------------------------------------------------------------------- who is suspected
+# ------------------------------------------------------------------------------ suspects
 
 
 def test_the_one_that_the_evidence_names_is_the_only_suspect():
@@ -42,11 +42,11 @@ def test_the_one_that_the_evidence_names_is_the_only_suspect():
     assert suspicions({3: 1, 4: 1}, 4) == {4: Suspicion(1, 4)}, "of the incident it belongs to"
 
 
-def test_evidence_that_names_none_of_the_dead_is_none():
+def test_evidence_that_names_no_member_is_ignored():
     assert suspicions({3: None, 4: None}, 99) == suspicions({3: None, 4: None}, None)
 
 
-def test_a_few_suspects_run_one_by_one_and_many_in_halves():
+def test_few_suspects_run_one_by_one_and_many_in_halves():
     few = suspicions(dict.fromkeys([8, 6, 7, 9]), None)
     assert few == {token: Suspicion(6, token) for token in (6, 7, 8, 9)}
     many = suspicions(dict.fromkeys(range(10, 19)), None)
@@ -60,14 +60,14 @@ def test_a_second_death_belongs_to_the_incident_of_the_first():
     assert {each.cohort for each in again.values()} == {20, 23}
 
 
-def test_nobody_died_and_nobody_is_suspected():
+def test_without_a_death_there_are_no_suspects():
     assert suspicions({}, 3) == {}
 
 
 # --------------------------------------------------------------------- deaths of runners
 
 
-def test_a_bystander_is_a_suspect_or_by_evidence_none_and_runs_again_at_once():
+def test_a_bystander_is_suspected_unless_evidence_names_another_and_runs_at_once():
     suspect = after(crashed(CrashKind.BYSTANDER, suspicion=Suspicion(60, 70)), losses=4)
     assert (suspect.charge, suspect.losses, suspect.delay) == (Charge.LOSS, 5, 0.0)
     assert how(suspect) == (1, 60, 70)
@@ -76,17 +76,17 @@ def test_a_bystander_is_a_suspect_or_by_evidence_none_and_runs_again_at_once():
 
 
 @pytest.mark.parametrize("suspicion", [None, Suspicion(60, 61)])
-def test_neighbours_make_no_job_dead_but_one_that_lost_too_often_runs_strictly_alone(suspicion):
+def test_deaths_of_neighbours_end_no_job_but_lead_to_isolation(suspicion):
     moved = after(crashed(CrashKind.BYSTANDER, suspicion=suspicion), losses=10)
     assert (moved.state, moved.charge, moved.losses) == (State.QUEUED, Charge.NONE, 10)
     assert how(moved) == (1, 70, 70)
 
 
 @pytest.mark.parametrize("kind", OWN_DEATHS)
-def test_whoever_dies_alone_stays_alone_and_clears_the_others(kind):
+def test_a_job_that_dies_alone_stays_isolated_and_clears_the_others(kind):
     moved = after(crashed(kind), **SUSPECT)
     assert (moved.charge, moved.clears) == (Charge.FAILURE, 5)
-    assert how(moved) == (1, 70, 70), "under an incident of its own, which clears nobody"
+    assert how(moved) == (1, 70, 70), "under an incident of its own, which clears no suspect"
     last = after(crashed(kind), failures=RETRIES, **SUSPECT)
     assert (last.state, last.clears) == (State.DEAD, 5)
 
@@ -152,7 +152,7 @@ def test_a_proven_death_of_a_worker_that_it_shared_is_a_loss():
     assert moved.charge is Charge.LOSS
 
 
-def test_whoever_has_got_somewhere_alone_in_its_worker_is_forgiven():
+def test_progress_alone_in_a_worker_forgives_losses():
     """Its checkpoint has advanced, so its losses are none."""
     proven = crashed(CrashKind.LOST_WORKER, proven=True)
     moved = after(proven, solo=2, losses=0)
@@ -160,7 +160,7 @@ def test_whoever_has_got_somewhere_alone_in_its_worker_is_forgiven():
     assert how(after(proven, solo=2, losses=0, incident=5, cohort=7)) == (1, 5, 7)
 
 
-def test_a_ten_hour_job_with_checkpoints_is_preempted_time_and_again_and_never_dead():
+def test_a_long_job_with_checkpoints_survives_any_number_of_preemptions():
     facts = JobFacts(job_id=1, token=1)
     for token in range(2, 30):
         moved = decide(facts, crashed(CrashKind.LOST_WORKER, proven=True), lambda: 1.0)
@@ -183,7 +183,7 @@ class Room:
         self.deaths = 0
 
     def group(self, pick) -> list[int]:
-        """What the next runner takes: a cohort if there are suspects, or some of the line."""
+        """Return what the next runner takes: a cohort of suspects, or some of the line."""
         suspects = sorted(job for job, facts in self.queued.items() if facts.solo)
         line = sorted(self.queued.keys() - set(suspects))
         if suspects and (not line or pick(2)):

@@ -1,4 +1,4 @@
-"""Crash reports: whatever a dying process leaves behind, every store can hold it."""
+"""Crash reports: every store can hold all that a dying process leaves behind."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class LaterCrash(Crash, frozen=True, kw_only=True):
-    """A report of a later release: the cleaning knows its new fields by their types alone."""
+    """A report of a later release: its new fields are cleaned by their types."""
 
     comment: str = ""
     advice: str | None = None
@@ -176,7 +176,7 @@ def test_a_new_field_of_a_type_without_a_rule_is_refused():
         bounded(Odd(kind=CrashKind.ERROR, environment={"token": "1"}))
 
 
-def test_what_user_code_has_not_written_is_not_redacted():
+def test_fields_that_user_code_cannot_write_are_not_redacted():
     values: dict[str, Any] = dict.fromkeys(
         ["worker", "host", "release", "python", "outlast", "signal"], "a"
     )
@@ -198,7 +198,7 @@ def test_what_user_code_has_not_written_is_not_redacted():
 # -------------------------------------------------------------------------------- charges
 
 
-def test_what_took_the_worker_or_a_neighbour_away_is_a_loss_and_the_rest_are_failures():
+def test_deaths_caused_by_the_worker_or_neighbours_are_losses_and_others_failures():
     losses = {kind for kind in CrashKind if charge_of(kind) is Charge.LOSS}
     free = {kind for kind in CrashKind if charge_of(kind) is Charge.NONE}
     assert losses == {CrashKind.LOST_WORKER, CrashKind.LOST_LEASE, CrashKind.BYSTANDER}

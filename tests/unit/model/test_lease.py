@@ -45,7 +45,7 @@ def test_every_cause_has_a_sentence_and_only_a_free_lock_file_or_a_restart_is_a_
 # -------------------------------------------------------------------- the holder's trust
 
 
-def test_trust_is_anchored_before_the_asking_and_ends_before_the_lease():
+def test_trust_counts_from_before_the_request_and_ends_before_the_lease():
     trust = Trust(TERMS, asked_at=100.0)
     assert (trust.stop_at, trust.kill_at) == (151.0, 154.0)
     assert trust.holds(150.9)
@@ -57,13 +57,13 @@ def test_a_short_lease_keeps_a_tenth_for_stopping():
     assert (trust.stop_at, trust.kill_at) == pytest.approx((104.8, 105.4))
 
 
-def test_a_renewal_counts_from_when_it_was_asked_not_from_when_it_was_answered():
+def test_a_renewal_counts_from_its_request_not_its_answer():
     trust = Trust(TERMS, asked_at=100.0)
     trust.renewed(110.0)  # answered at 140, say
     assert trust.stop_at == 161.0
 
 
-def test_an_answer_that_comes_late_does_not_shorten_the_trust():
+def test_an_answer_out_of_order_does_not_shorten_the_trust():
     trust = Trust(TERMS, asked_at=100.0)
     trust.renewed(130.0)
     trust.renewed(110.0)
@@ -101,7 +101,7 @@ def test_a_worker_is_gone_when_its_counter_stood_still_for_its_lease():
     assert look(observer, 60.0, sign(7)) == [1]
 
 
-def test_nobody_is_gone_by_a_first_look_however_old_the_row():
+def test_a_first_look_finds_no_worker_gone_at_any_age_of_its_row():
     assert look(Observer(), 1e9, sign(7)) == []
 
 
@@ -123,7 +123,7 @@ def test_each_worker_is_judged_by_its_own_lease():
     assert gone[60] == [1, 2]
 
 
-def test_a_gap_between_looks_starts_the_observing_anew():
+def test_a_gap_between_looks_restarts_the_observation():
     observer = Observer()
     for now in range(50):
         look(observer, now, sign(7))
@@ -133,7 +133,7 @@ def test_a_gap_between_looks_starts_the_observing_anew():
     assert look(observer, 169.0, sign(7)) == [1]
 
 
-def test_an_observer_that_was_cut_off_starts_anew():
+def test_an_observer_that_was_cut_off_restarts():
     observer = Observer()
     for now in range(60):
         look(observer, now, sign(7))
@@ -141,7 +141,7 @@ def test_an_observer_that_was_cut_off_starts_anew():
     assert look(observer, 60.0, sign(7)) == []
 
 
-def test_a_worker_that_was_out_of_sight_is_a_new_one():
+def test_a_worker_missing_from_a_look_is_observed_anew():
     observer = Observer()
     for now in range(59):
         look(observer, now, sign(7))
@@ -151,7 +151,7 @@ def test_a_worker_that_was_out_of_sight_is_a_new_one():
 
 @given(st.floats(0.1, 100), st.floats(3, 40), st.floats(0, 1000))
 def test_two_looks_alone_never_find_a_worker_gone(heartbeat, factor, pause):
-    """However far apart they are: whatever hid the store from us hid it from the worker."""
+    """However far apart they are: what hid the store from us hid it from the worker."""
     lease = heartbeat * factor
     observer = Observer()
     look(observer, 0.0, sign(7, 1, heartbeat, lease))
@@ -159,10 +159,8 @@ def test_two_looks_alone_never_find_a_worker_gone(heartbeat, factor, pause):
 
 
 @given(st.floats(0.1, 20), st.floats(3, 40), st.floats(0, 1), st.data())
-def test_a_worker_that_beats_whenever_the_store_is_there_is_never_gone(
-    heartbeat, factor, phase, data
-):
-    """The store stalls for any time, for worker and observer alike, and comes back to whoever
+def test_a_worker_that_beats_while_the_store_is_up_is_never_gone(heartbeat, factor, phase, data):
+    """The store stalls for any time, for worker and observer alike, and comes back to the one that
     is first: the observer's look may come before the worker's next beat."""
     lease = heartbeat * factor
     observer, now, last_beat, beat = Observer(), 0.0, -phase * heartbeat, 0

@@ -1,4 +1,4 @@
-"""The one decision: what becomes of a job when an attempt ends."""
+"""The one decision: the next state of a job when an attempt ends."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_loss_is_charged_to_losses_and_the_eleventh_ends_the_job(kind, losses,
     assert (moved.failures, moved.losses, moved.charge) == (3, losses + 1, Charge.LOSS)
 
 
-def test_arguments_of_another_release_are_handed_back_free_of_charge_after_a_pause():
+def test_undecodable_arguments_are_released_uncharged_after_a_pause():
     moved = decide(facts(3, 10), crashed(CrashKind.UNDECODABLE), no_jitter)
     assert (moved.state, moved.charge) == (State.QUEUED, Charge.NONE)
     assert (moved.failures, moved.losses) == (3, 10)
@@ -97,7 +97,7 @@ def test_arguments_of_another_release_are_handed_back_free_of_charge_after_a_pau
     assert moved.doubles_to == UNDECODABLE_PAUSE_MAX_SECONDS
 
 
-def test_only_the_pause_of_an_undecodable_job_grows_with_each_time_in_a_row():
+def test_only_the_pause_of_an_undecodable_job_grows_with_repeats():
     others = [crashed(kind) for kind in CrashKind if kind is not CrashKind.UNDECODABLE]
     assert {decide(facts(), end, no_jitter).doubles_to for end in others} == {0.0}
 
@@ -107,7 +107,7 @@ def test_no_retries_means_that_the_first_failure_ends_the_job():
     assert (moved.state, moved.delay) == (State.DEAD, 0.0)
 
 
-def test_a_crash_without_its_report_is_a_mistake_of_the_caller():
+def test_a_crash_without_a_report_is_an_error_of_the_caller():
     with pytest.raises(ValueError, match="crash report"):
         decide(facts(), plain(OutcomeKind.CRASHED), no_jitter)
 
@@ -143,7 +143,7 @@ def test_the_first_death_of_a_process_is_retried_at_once():
         (1e300, DELAY_SECONDS_MAX),
     ],
 )
-def test_a_task_s_own_wish_is_kept_within_what_every_store_can_hold(wish, delay):
+def test_a_delay_wanted_by_the_task_is_bounded(wish, delay):
     assert decide(facts(), plain(OutcomeKind.SNOOZED, delay=wish), no_jitter).delay == delay
     assert decide(facts(), plain(OutcomeKind.RELEASED, delay=wish), no_jitter).delay == delay
     assert decide(facts(), crashed(CrashKind.ERROR, wish), no_jitter).delay == delay
@@ -184,7 +184,7 @@ def running_jobs(draw):
 
 
 @given(running_jobs(), outcomes, chances)
-def test_whatever_happens_the_move_is_legal_and_names_the_attempt(job, outcome, chance):
+def test_every_outcome_gives_a_legal_transition_that_names_the_attempt(job, outcome, chance):
     moved = decide(job, outcome, lambda: chance)
     assert moved.state in TRANSITIONS[State.RUNNING]
     assert (moved.job_id, moved.token) == (job.job_id, job.token)

@@ -27,7 +27,7 @@ def test_the_first_death_is_run_again_at_once_and_the_second_like_a_first_error(
     assert delay_seconds(DEFAULT, kind, 3, lambda: 1.0) == 4.0
 
 
-def test_half_of_the_delay_is_chance():
+def test_half_of_the_delay_is_jitter():
     assert delay_seconds(DEFAULT, CrashKind.ERROR, 2, lambda: 0.0) == 2.0
     assert delay_seconds(DEFAULT, CrashKind.ERROR, 2, lambda: 0.5) == 3.0
 

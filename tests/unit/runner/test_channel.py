@@ -1,4 +1,4 @@
-"""A runner's end of the socket: saves are answered, and nothing makes it deaf."""
+"""A runner's end of the socket: saves are answered, and no input stops its reading thread."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def listening(wire) -> Wire:
 
 
 def told_first(data: bytes) -> RunnerSettings:
-    """What a runner makes of these bytes, with little memory to allocate."""
+    """Return how a runner reads these bytes, with little memory to allocate."""
     worker, own = socket.socketpair()
     with worker, own:
         worker.sendall(data)
@@ -113,7 +113,7 @@ def told_first(data: bytes) -> RunnerSettings:
             assert peak < SMALL
 
 
-def test_of_what_comes_after_the_settings_nothing_is_read(ended, settings):
+def test_reading_settings_reads_nothing_beyond_them(ended, settings):
     worker, own = socket.socketpair()
     with worker, own:
         worker.sendall(pack(Configure(settings)) + pack(Quit()))
@@ -122,8 +122,8 @@ def test_of_what_comes_after_the_settings_nothing_is_read(ended, settings):
 
 
 @pytest.mark.parametrize("size", [100, 60 * 2**20, 2**32 - 1])
-def test_settings_take_no_more_memory_than_has_come(ended, size):
-    """A number of four bytes would be four gigabytes."""
+def test_settings_take_no_more_memory_than_their_bytes(ended, size):
+    """A length of four bytes could claim four gigabytes."""
     with pytest.raises(FrameError):
         told_first(size.to_bytes(4, "big") + b"x")
     assert ended.qsize() <= 1
@@ -140,7 +140,7 @@ def test_a_save_is_answered_by_its_number_in_any_order(listening):
     assert (first.result(SECONDS), second.result(SECONDS)) == ("accepted", "already")
 
 
-async def test_the_answer_to_a_save_that_was_cancelled_does_not_make_the_runner_deaf(listening):
+async def test_the_answer_to_a_cancelled_save_does_not_stop_the_reading(listening):
     """An attempt may be cancelled, or give up waiting, while its checkpoint is on its way."""
     wire = listening
     saving = asyncio.ensure_future(asyncio.wrap_future(wire.channel.save(5, 1, "1")))
@@ -151,7 +151,7 @@ async def test_the_answer_to_a_save_that_was_cancelled_does_not_make_the_runner_
     assert wire.heard.get(timeout=SECONDS) == Stop(5, "cancel")
 
 
-def test_an_answer_that_nobody_waits_for_is_passed_over(listening):
+def test_an_answer_without_a_waiter_is_ignored(listening):
     wire = listening
     wire.tell(Saved(77, "accepted"))
     wire.tell(Quit())
@@ -171,8 +171,8 @@ def test_a_frame_that_cannot_be_read_ends_the_runner(listening, ended, capsys):
     ended.put(1)
 
 
-def test_whatever_goes_wrong_while_reading_ends_the_runner(wire, ended):
-    """A runner that is deaf but alive would hold its attempts for ever."""
+def test_each_error_while_reading_ends_the_runner(wire, ended):
+    """A live runner that reads nothing would hold its attempts for ever."""
 
     def fails(frame: ToRunner) -> None:
         raise RuntimeError("the loop is closed")
@@ -192,7 +192,7 @@ def test_a_runner_whose_stderr_is_closed_ends_as_well(listening, ended, monkeypa
     ended.put(1)
 
 
-def test_a_runner_without_a_descriptor_to_look_with_kills_its_own_group(monkeypatch):
+def test_a_runner_out_of_descriptors_kills_its_own_group(monkeypatch):
     killed: list[int] = []
 
     def fails(_: object) -> set[int]:
@@ -207,8 +207,8 @@ def test_a_runner_without_a_descriptor_to_look_with_kills_its_own_group(monkeypa
 COMPLETED = Outcome(kind=OutcomeKind.COMPLETED)
 
 
-async def test_an_end_that_cannot_be_packed_is_told_all_the_same(wire, settings, monkeypatch):
-    """As where the memory that an application may have is at its end."""
+async def test_an_end_that_cannot_be_packed_is_still_reported(wire, settings, monkeypatch):
+    """As where the application has used up its memory limit."""
 
     def packed(frame: ToWorker) -> bytes:
         if isinstance(frame, AttemptsEnded) and any(end.outcome.result for end in frame.ends):
@@ -230,8 +230,8 @@ async def test_an_end_that_cannot_be_packed_is_told_all_the_same(wire, settings,
     assert second == AttemptsEnded([End(2, COMPLETED)])
 
 
-async def test_output_that_cannot_be_flushed_keeps_no_end_back(wire, settings, monkeypatch):
-    """As where a task has left its stdout a pipe that nobody reads."""
+async def test_output_that_cannot_be_flushed_does_not_block_the_end(wire, settings, monkeypatch):
+    """As where a task has replaced its stdout by a pipe that is not read."""
     read, write = os.pipe()
     stream = Tagged(write, lambda: 1)
     stream.write(b"half a line")

@@ -1,4 +1,4 @@
-"""Where a coroutine stands while it waits, written as a stack that names its attempt."""
+"""The position of a waiting coroutine, written as a stack that names its attempt."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_generators_are_followed_too():
     assert " in old" in stack
 
 
-async def test_a_chain_without_an_end_is_cut_and_still_names_its_attempt():
+async def test_an_endless_chain_is_cut_and_still_names_its_attempt():
     async def deeper(left: int) -> None:
         if left:
             await deeper(left - 1)
@@ -64,7 +64,7 @@ async def test_a_chain_without_an_end_is_cut_and_still_names_its_attempt():
     assert (line_of(stack, 7) or "").endswith(" in deeper")
 
 
-def test_two_tasks_that_wait_for_each_other_are_no_endless_walk():
+def test_two_tasks_that_wait_for_each_other_cause_no_endless_loop():
     tasks: list[asyncio.Task[None]] = []
 
     async def waits_for(index: int) -> None:
@@ -83,13 +83,13 @@ def test_two_tasks_that_wait_for_each_other_are_no_endless_walk():
     loop.close()
 
 
-async def test_a_task_that_has_ended_stands_nowhere():
+async def test_an_ended_task_has_no_stack():
     task = asyncio.create_task(marked(7, asyncio.sleep, (0,)))
     await task
     assert stack_of(task) == ""
 
 
-def test_the_own_stack_is_put_before_the_others():
+def test_the_attempts_own_stack_comes_first():
     other = 'Thread 0x1 (most recent call first):\n  File "a", line 1 in f'
     own = 'Thread 0x2 (most recent call first):\n  File "b", line 2 in outlast_attempt_7'
     assert own_first(f"{other}\n\n{own}\n", 7) == f"{own}\n\n{other}"

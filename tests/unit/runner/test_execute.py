@@ -1,4 +1,4 @@
-"""One attempt, from its arguments to its one end, whatever the task does."""
+"""One attempt, from its arguments to its one end, for all that a task may do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.worker.worker_kit import claimed
 
 
 class FakeLink:
-    """Notes ends; answers saves as it is told."""
+    """Records ends; gives set answers to saves."""
 
     store_id = "s"
     worker_id = 9
@@ -35,7 +35,7 @@ class FakeLink:
         self.answer = Answer.ACCEPTED
 
     def report(self, token, progress) -> None:
-        """Progress is of no interest here."""
+        """Ignore progress."""
 
     async def save(self, job_id, token, number, value_json) -> Answer:
         return self.answer
@@ -106,7 +106,7 @@ def raiser(bench: Bench, error: BaseException, *, plain: bool):
     return raises_async
 
 
-# ------------------------------------------------------------------------ what it returns
+# ------------------------------------------------------------------------- return values
 
 
 async def test_a_coroutine_s_return_value_is_its_result(bench):
@@ -118,7 +118,7 @@ async def test_a_coroutine_s_return_value_is_its_result(bench):
     assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, "42")
 
 
-async def test_the_loop_hears_of_each_plain_function_that_returns(bench):
+async def test_the_loop_is_woken_for_each_plain_function_that_returns(bench):
     @bench.app.task
     def double(n: int) -> int:
         return 2 * n
@@ -153,7 +153,7 @@ async def test_a_plain_function_runs_in_a_thread_with_its_attempt_and_context(be
         outlast.current()
 
 
-async def test_several_attempts_run_at_the_same_time_and_each_knows_itself(bench):
+async def test_concurrent_attempts_each_see_their_own_current_attempt(bench):
     gate = asyncio.Event()
 
     @bench.app.task
@@ -213,7 +213,7 @@ async def test_a_result_that_cannot_be_stored_is_rejected(bench, value):
 async def test_a_result_that_does_not_fit_its_annotation_is_kept_and_named(
     bench, annotation, value, stored, says, plain
 ):
-    """Its work is done: to do it again would do its effects again, and fit as little."""
+    """Its work is done: to repeat it would repeat its effects, with the same result."""
 
     async def returns():
         return value
@@ -239,7 +239,7 @@ async def test_arguments_of_another_release_are_undecodable(bench):
     assert kind_of(await bench.outcome("unheard of")) is CrashKind.UNDECODABLE
 
 
-# ------------------------------------------------------------------------- what it raises
+# ---------------------------------------------------------------------------- exceptions
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
@@ -260,7 +260,7 @@ async def test_arguments_of_another_release_are_undecodable(bench):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
-async def test_whatever_a_task_raises_becomes_its_one_end(bench, error, kind, delay, plain):
+async def test_each_exception_of_a_task_becomes_its_one_end(bench, error, kind, delay, plain):
     outcome = await bench.outcome(raiser(bench, error, plain=plain))
     assert (outcome.kind, outcome.delay) == (kind, delay)
     if kind is OutcomeKind.CRASHED:
@@ -281,7 +281,7 @@ async def test_the_report_of_an_error_begins_in_the_user_s_own_code(bench):
     assert "runner/execute.py" not in crash.traceback
 
 
-async def test_an_error_without_words_has_a_report(bench):
+async def test_an_error_without_a_message_has_a_report(bench):
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -340,7 +340,7 @@ async def test_arounds_are_entered_in_their_order_the_first_outermost(bench):
 
 
 async def test_for_a_plain_function_sync_arounds_are_entered_in_its_own_thread(bench):
-    """And so inside of the async ones: a Flask context belongs to its thread."""
+    """And so inside the async ones: a Flask context belongs to its thread."""
     seen: list[str] = []
     trace(bench, seen)
 
@@ -365,7 +365,7 @@ async def test_an_around_that_fails_is_an_error_of_the_attempt(bench, plain):
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
-async def test_an_around_sees_the_error_and_is_left(bench, plain):
+async def test_an_around_sees_the_error_and_exits(bench, plain):
     seen: list[BaseException] = []
 
     @bench.app.around
@@ -397,7 +397,7 @@ async def test_what_the_lifespan_yields_are_the_resources(bench):
     assert seen == ["in", "out"]
 
 
-async def test_a_plain_lifespan_and_none_at_all_are_fine(bench):
+async def test_a_plain_lifespan_and_no_lifespan_are_accepted(bench):
     async with contextlib.AsyncExitStack() as stack:
         assert await enter_lifespan(bench.app, stack) is None
 
@@ -423,7 +423,7 @@ async def test_an_attempt_that_completed_itself_says_so_and_its_return_is_not_st
     assert (end.outcome.kind, end.outcome.result) == (OutcomeKind.COMPLETED, None)
 
 
-async def test_nothing_of_an_ended_attempt_is_kept(bench):
+async def test_an_ended_attempt_is_garbage_collected(bench):
     await bench.outcome(raiser(bench, ValueError("boom"), plain=False))
     assert bench.executor._tasks == {}
     assert bench.executor._attempts == {}

@@ -1,4 +1,4 @@
-"""Attempts that do what no attempt should: each has its one end all the same."""
+"""Attempts that misbehave: each still has its one end."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class Worded(outlast.Snooze):
 
 
 @pytest.mark.parametrize("error", [Unmade("a"), Untimed("b"), Unsayable(), Worded()])
-async def test_a_verdict_that_breaks_when_looked_at_is_an_error_and_not_silence(bench, error):
-    """Its job would be held for ever by a live worker: running, with nothing that runs."""
+async def test_a_verdict_with_broken_attributes_ends_as_an_error(bench, error):
+    """Else its job would count as running for ever, held by a live worker."""
     assert kind_of(await bench.outcome(raiser(bench, error, plain=False))) is CrashKind.ERROR
 
 
-async def test_an_attempt_that_cannot_be_prepared_ends_and_holds_nobody_up(bench):
+async def test_an_attempt_that_cannot_be_prepared_ends_without_delaying_others(bench):
     @bench.app.task
     async def works() -> None:
-        """Nothing goes wrong here."""
+        """Return normally."""
 
     outcome = await bench.outcome(works, policy=Policy(timeout=1e15))  # no date is that far away
     assert kind_of(outcome) is CrashKind.ERROR
@@ -60,7 +60,7 @@ async def test_an_attempt_that_cannot_be_prepared_ends_and_holds_nobody_up(bench
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_what_goes_wrong_behind_an_attempt_keeps_its_end_from_nobody(bench, plain):
+async def test_an_error_after_an_attempt_does_not_lose_its_end(bench, plain):
     def fails(_: object) -> None:
         raise RuntimeError("nothing could be set back")
 
@@ -71,7 +71,7 @@ async def test_what_goes_wrong_behind_an_attempt_keeps_its_end_from_nobody(bench
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_an_attempt_that_is_told_twice_runs_once(bench, begun):
+async def test_an_attempt_that_is_sent_twice_runs_once(bench, begun):
     runs: list[int] = []
     go = asyncio.Event()
 
@@ -96,8 +96,8 @@ async def test_an_attempt_that_is_told_twice_runs_once(bench, begun):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("code", [0, 7, None])
-async def test_a_child_that_a_task_forks_ends_where_it_comes_back(bench, code, plain):
-    """It must not tell the end of an attempt that its parent goes on with."""
+async def test_a_forked_child_ends_where_it_would_return_from_the_task(bench, code, plain):
+    """It must not report the end of an attempt that its parent goes on with."""
 
     def fork() -> int:
         child = os.fork()

@@ -1,4 +1,4 @@
-"""What a task changes of its process is set back: tried in processes of their own."""
+"""Changes that a task makes to its process are undone: tried in real processes."""
 
 from __future__ import annotations
 
@@ -77,27 +77,25 @@ def run(code: str, folder: Path) -> tuple[list[str], bool]:
 
 
 @pytest.mark.parametrize("task", CASES)
-def test_what_a_task_has_changed_is_set_back_and_named_without_its_value(
-    task: str, tmp_path: Path
-) -> None:
+def test_changes_by_a_task_are_undone_and_named_without_values(task: str, tmp_path: Path) -> None:
     assert run(HEAD + task + TAIL, tmp_path) == (CASES[task], True)
 
 
-def test_a_folder_that_a_task_has_renamed_is_gone_back_to(tmp_path: Path) -> None:
+def test_a_renamed_working_directory_is_restored(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     task = "os.rename('../a', '../b'); os.chdir('/')"
     tail = TAIL.replace("seen() == before", "os.getcwd().endswith('/b')")
     assert run(HEAD + task + tail, tmp_path / "a") == (["working directory"], True)
 
 
-def test_a_folder_that_is_gone_for_good_is_told_once(tmp_path: Path) -> None:
+def test_a_deleted_working_directory_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     tail = TAIL.replace("seen() == before", "True")
     assert run(HEAD + "os.rmdir('../a')" + tail, tmp_path / "a")[0] == ["working directory"]
 
 
-def test_what_was_so_before_the_first_task_is_left_alone(tmp_path: Path) -> None:
-    """A lifespan that has a timer, and another handler, wants them."""
+def test_the_state_before_the_first_task_is_kept(tmp_path: Path) -> None:
+    """A lifespan that sets a timer and a handler needs them."""
     wanted = "signal.signal(signal.SIGALRM, print); signal.setitimer(signal.ITIMER_REAL, 999, 9)"
     code = HEAD.replace("report = os", f"{wanted}\nreport = os").replace("before, state", "state")
     code = code.replace("seen(), ", "")

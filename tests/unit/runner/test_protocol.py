@@ -104,14 +104,14 @@ def test_half_a_frame_gives_nothing_until_the_rest_is_there():
     assert list(unpacker.feed(b"")) == []
 
 
-def test_what_was_read_is_not_kept():
+def test_read_frames_are_not_kept():
     unpacker = Unpacker(TO_RUNNER)
     for _ in range(100):
         list(unpacker.feed(pack(Stop(1, "x" * 1000))))
     assert len(unpacker._buffer) == 0
 
 
-def test_a_reader_that_stops_half_way_finds_the_rest_at_its_next_look():
+def test_a_reader_that_stops_early_reads_the_rest_next_time():
     unpacker = Unpacker(TO_RUNNER)
     first = unpacker.feed(pack(Stop(1, "a")) + pack(Stop(2, "b")))
     assert next(first) == Stop(1, "a")
@@ -142,7 +142,7 @@ def test_a_malformed_frame_is_a_frame_error(body):
         list(Unpacker(TO_RUNNER).feed(raw(body)))
 
 
-def test_the_frames_before_a_bad_one_are_still_heard():
+def test_the_frames_before_a_bad_one_are_still_read():
     frames = Unpacker(TO_RUNNER).feed(pack(Quit()) + raw(b"\xc1"))
     assert next(frames) == Quit()
     with pytest.raises(FrameError):
@@ -159,7 +159,7 @@ def test_a_frame_of_just_the_limit_is_read():
     assert list(Unpacker(TO_RUNNER, limit=len(data) - 4).feed(data)) == [Stop(1, "x" * 50)]
 
 
-def test_what_is_above_the_limit_is_not_sent(monkeypatch):
+def test_a_frame_above_the_limit_is_not_sent(monkeypatch):
     monkeypatch.setattr(protocol, "FRAME_MAX", 100)
     with pytest.raises(FrameError, match="above the limit of 100"):
         pack(Stop(1, "x" * 100))

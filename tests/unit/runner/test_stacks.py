@@ -1,4 +1,4 @@
-"""Stacks that say whose they are, as ``faulthandler`` prints them."""
+"""Stacks that name their attempt, as ``faulthandler`` prints them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_users_line_counts_though_the_loop_still_starts_its_thread() -> None
     assert "line 50 in hangs" in (line_of(f"{held}\n{loop}", 7) or "")
 
 
-def test_stacks_without_a_mark_name_nobody() -> None:
+def test_stacks_without_a_mark_name_no_attempt() -> None:
     stacks = stacks_now()
     assert current_attempt(stacks) is None
     assert line_of(stacks, 1) is None
@@ -117,8 +117,8 @@ def test_a_process_that_dies_of_a_null_pointer_names_its_culprit() -> None:
     assert "string_at" in line
 
 
-def test_a_name_that_no_attempt_can_have_names_none() -> None:
-    """A task may write to where its stacks go; its worker must not end of it."""
+def test_an_invalid_mark_names_no_attempt() -> None:
+    """A task may write into the file of its stacks; this must not end its worker."""
     stacks = 'Current thread 0x1\n  File "x", line 1 in outlast_attempt_'
     assert current_attempt(f"{stacks}{'9' * 5_000}\n") is None
     assert line_of(f"{stacks}{'9' * 5_000}\n", 9) is None

@@ -1,4 +1,4 @@
-"""Work that was asked to stop and returns is not finished, unless it says so."""
+"""A task that returns after it was asked to stop is not finished, unless it calls ``finish``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_coroutine_is_cancelled_and_ends_by_the_reason(bench, reason, ki
     outcome = (await bench.end()).outcome
     assert (outcome.kind, kind_of(outcome)) == (kind, crash)
     shown = [line_of(stack, token) for token, stack in bench.link.stacks]
-    assert len(shown) == (reason in LIMITS)  # at a limit it says where it stands
+    assert len(shown) == (reason in LIMITS)  # at a limit the report has its stack
     assert all(line is not None and line.endswith(" in waits") for line in shown)
 
 
@@ -71,7 +71,7 @@ async def test_an_attempt_that_is_stopped_before_its_first_step_ends_as_well(
 
 
 @pytest.mark.parametrize(("reason", "kind", "crash"), STOPS)
-async def test_a_plain_function_can_look_and_obey(bench, reason, kind, crash):
+async def test_a_plain_function_can_check_and_stop(bench, reason, kind, crash):
     started, stopped = threading.Event(), threading.Event()
 
     @bench.app.task
@@ -89,11 +89,11 @@ async def test_a_plain_function_can_look_and_obey(bench, reason, kind, crash):
     assert (outcome.kind, kind_of(outcome)) == (kind, crash)
 
 
-async def test_stopping_what_does_not_run_is_fine(bench):
+async def test_stopping_an_unknown_attempt_does_nothing(bench):
     bench.executor.stop(99, "cancel")
 
 
-# ------------------------------------------------------------------- returns once it was asked
+# ------------------------------------------------------------------- returns after a request
 
 Body = Callable[[outlast.Attempt], Any]
 
@@ -164,7 +164,7 @@ async def test_a_coroutine_that_swallows_its_cancellation_is_not_finished(
 
 @pytest.mark.parametrize("stopped", [stopped_plain, stopped_async], ids=["plain", "async"])
 @pytest.mark.parametrize("reason", [each[0] for each in STOPS])
-async def test_it_is_finished_if_it_says_so(bench, stopped, reason):
+async def test_finish_marks_a_stopped_task_as_finished(bench, stopped, reason):
     def body(attempt: outlast.Attempt) -> str:
         assert attempt.stopping
         return attempt.finish("all of it")
@@ -174,7 +174,7 @@ async def test_it_is_finished_if_it_says_so(bench, stopped, reason):
 
 
 @pytest.mark.parametrize("reason", [each[0] for each in STOPS])
-async def test_work_that_has_not_seen_the_stop_is_whole(bench, reason):
+async def test_a_task_that_has_not_seen_the_stop_is_finished(bench, reason):
     outcome = await stopped_plain(bench, lambda _: "all of it", reason)
     assert (outcome.kind, outcome.result) == (OutcomeKind.COMPLETED, '"all of it"')
 
@@ -189,12 +189,12 @@ async def test_a_coroutine_that_never_waits_again_has_not_seen_the_stop(bench):
     assert (await bench.end()).outcome.result == '"all of it"'
 
 
-async def test_the_release_of_what_returned_says_how_to_finish(bench):
+async def test_the_release_of_a_returned_task_explains_finish(bench):
     outcome = await stopped_async(bench, lambda _: "a part", "drain")
     assert "attempt.finish" in outcome.message
 
 
-async def test_what_completed_itself_in_a_transaction_has_said_so(bench):
+async def test_a_task_that_completed_in_a_transaction_is_finished(bench):
     def body(attempt: outlast.Attempt) -> None:
         assert attempt.stopping
         attempt.completed_in = True
@@ -208,10 +208,10 @@ async def test_only_a_cancelled_job_is_cancelled(bench, reason):
     outcome = await stopped_plain(bench, lambda attempt: seen.append(attempt.cancelled), reason)
     assert seen == [reason == "cancel"]
     obeyed = OutcomeKind.CANCELLED if seen[0] else OutcomeKind.COMPLETED
-    assert outcome.kind is obeyed, "to see that the job is not cancelled is to see no stop"
+    assert outcome.kind is obeyed, "reading `cancelled` as False does not count as seeing the stop"
 
 
-async def test_check_passes_by_those_who_catch_exceptions(bench):
+async def test_check_is_not_caught_by_except_exception(bench):
     def body(attempt: outlast.Attempt) -> str:
         with contextlib.suppress(Exception):
             attempt.check()
@@ -221,7 +221,7 @@ async def test_check_passes_by_those_who_catch_exceptions(bench):
     assert (outcome.kind, outcome.message) == (OutcomeKind.RELEASED, "the worker is stopping")
 
 
-async def test_check_does_nothing_while_all_is_well_and_stopped_out_of_nowhere_is_an_error(bench):
+async def test_check_does_nothing_without_a_request_and_a_raised_stopped_is_an_error(bench):
     @bench.app.task
     async def works() -> str:
         outlast.current().check()
@@ -235,7 +235,7 @@ async def test_check_does_nothing_while_all_is_well_and_stopped_out_of_nowhere_i
     assert kind_of(await bench.outcome(odd)) is CrashKind.ERROR
 
 
-# ------------------------------------------------------------------ decides once it was asked
+# ----------------------------------------------------------------- verdicts after a request
 
 
 def raising(error: BaseException) -> Body:
@@ -251,7 +251,7 @@ VERDICTS = [outlast.Cancel("why"), outlast.Dead("why"), outlast.Retry(after=7.0)
 
 @pytest.mark.parametrize("stopped", [stopped_plain, stopped_async], ids=["plain", "async"])
 @pytest.mark.parametrize("error", VERDICTS, ids=lambda each: type(each).__name__)
-async def test_a_deploy_neither_ends_nor_charges_a_job_by_what_its_task_then_raises(
+async def test_exceptions_after_a_deploys_request_neither_end_nor_charge_a_job(
     bench, stopped, error
 ):
     outcome = await stopped(bench, raising(error), "drain")
@@ -260,7 +260,7 @@ async def test_a_deploy_neither_ends_nor_charges_a_job_by_what_its_task_then_rai
 
 
 @pytest.mark.parametrize("error", VERDICTS, ids=lambda each: type(each).__name__)
-async def test_nor_does_a_lost_lease(bench, error):
+async def test_exceptions_after_a_lost_lease_neither_end_nor_charge_a_job(bench, error):
     outcome = await stopped_plain(bench, raising(error), "lease_lost")
     assert kind_of(outcome) is CrashKind.LOST_LEASE
 
@@ -283,6 +283,6 @@ async def test_a_verdict_of_a_task_that_has_seen_no_stop_stands(bench):
 
 
 @pytest.mark.parametrize("stopped", [stopped_plain, stopped_async], ids=["plain", "async"])
-async def test_a_snooze_stands_whatever_was_asked(bench, stopped):
+async def test_a_snooze_stands_for_every_stop_reason(bench, stopped):
     outcome = await stopped(bench, raising(outlast.Snooze(5)), "drain")
     assert (outcome.kind, outcome.delay) == (OutcomeKind.SNOOZED, 5.0)

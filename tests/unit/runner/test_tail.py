@@ -1,4 +1,4 @@
-"""The last lines of a stream, whatever its chunks."""
+"""The last lines of a stream, for any chunks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tail_of(*chunks: bytes) -> list[str]:
         ([b"\xff\xfeodd\n"], ["\ufffd\ufffdodd"]),
     ],
 )
-def test_lines_come_in_any_pieces(chunks, lines):
+def test_lines_are_joined_from_any_pieces(chunks, lines):
     assert tail_of(*chunks) == lines
 
 
@@ -38,7 +38,7 @@ def test_the_last_lines_are_kept_of_many_in_one_chunk_or_in_several():
     assert tail_of(text, b"more") == [*last[1:], "more"]
 
 
-def test_of_a_line_without_an_end_only_so_much_is_kept():
+def test_an_endless_line_is_kept_up_to_a_limit():
     tail = Tail()
     for _ in range(100):
         tail.add(b"x" * LINE_BYTES_MAX)

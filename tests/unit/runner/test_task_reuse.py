@@ -1,4 +1,4 @@
-"""Attempts share an asyncio task one after the other, as long as none of them can tell."""
+"""Attempts share an asyncio task one after the other, as long as none of them can notice."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ LEFTOVERS: dict[str, Callable[[], object]] = {
     "a callback": lambda: me().add_done_callback(kept.append),
     "a wish to cancel": lambda: me().cancel(),
     "a wish taken back": lambda: (me().cancel(), me().uncancel()),
-    "an attribute": lambda: setattr(me(), "session", "of somebody else"),
+    "an attribute": lambda: setattr(me(), "session", "of other code"),
     "a variable": lambda: BOUND.set("something"),
 }
 
 
 @pytest.mark.parametrize("what", LEFTOVERS)
-async def test_what_an_attempt_leaves_at_its_task_or_context_no_other_one_finds(bench, what):
+async def test_no_attempt_sees_what_another_left_on_its_task_or_context(bench, what):
     """A session that is keyed by the task, for one, would be committed by the next job."""
     found: list[Any] = []
 
@@ -99,7 +99,7 @@ async def test_what_an_attempt_leaves_at_its_task_or_context_no_other_one_finds(
 
     @bench.app.task
     async def looks() -> None:
-        await asyncio.sleep(0)  # a wish to cancel would end it here
+        await asyncio.sleep(0)  # a pending cancellation would end it here
         found.append((me() in kept, [ref() is me() for ref in kept if callable(ref)]))
         assert not hasattr(me(), "session")
         found.append(BOUND.get())
@@ -116,11 +116,11 @@ async def test_what_an_attempt_leaves_at_its_task_or_context_no_other_one_finds(
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_attempts_find_the_context_in_which_the_executor_was_made(plain):
-    """Not that of whoever happens to start them: in process, of an attempt that has just ended."""
+    """Not the context of their starter: in process that is an attempt that has just ended."""
     found: list[str] = []
     BOUND.set("by the lifespan")
     bench = Bench()
-    BOUND.set("by somebody else")
+    BOUND.set("by other code")
 
     @bench.app.task
     def looks() -> None:
@@ -136,7 +136,7 @@ async def test_attempts_find_the_context_in_which_the_executor_was_made(plain):
     bench.executor.close()
 
 
-async def test_a_value_that_equals_the_former_one_is_not_the_former_one():
+async def test_an_equal_context_value_still_counts_as_changed():
     former: list[str] = []
     found: list[bool] = []
     LIST.set(former)
@@ -172,7 +172,7 @@ async def test_a_task_factory_of_the_application_need_not_know_of_contexts(bench
 
 
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python 3.12 has them")
-async def test_lanes_that_begin_at_once_are_let_go_of_and_tell_whose_they_are(bench):
+async def test_lanes_begun_together_are_released_and_name_their_attempts(bench):
     loop = asyncio.get_running_loop()
     found: list[bool] = []
 
@@ -197,8 +197,8 @@ async def test_lanes_that_begin_at_once_are_let_go_of_and_tell_whose_they_are(be
             await asyncio.sleep(0)
 
 
-async def test_a_lane_that_is_closed_takes_nobody_along(bench):
-    """As a loop's end does with what it finds: nothing may begin in there."""
+async def test_closing_a_lane_ends_no_other_attempt(bench):
+    """As a closing loop does with its tasks: no attempt may begin then."""
     ran_in: list[asyncio.Task[Any]] = []
 
     @bench.app.task
@@ -219,8 +219,8 @@ async def test_a_lane_that_is_closed_takes_nobody_along(bench):
     assert ran_in != [me()]
 
 
-async def test_whoever_waits_holds_up_nobody(bench):
-    """Some wait for others that come behind them in the line."""
+async def test_a_waiting_attempt_does_not_delay_others(bench):
+    """Some wait for others that are behind them in the line."""
     begun: list[int] = []
     everybody = asyncio.Event()
     many = 3 * TURN_MAX
@@ -237,7 +237,7 @@ async def test_whoever_waits_holds_up_nobody(bench):
     assert begun == sorted(begun)
 
 
-async def test_a_lane_leaves_the_loop_to_others_now_and_then(bench):
+async def test_a_lane_yields_to_the_loop_regularly(bench):
     turns: list[int] = []
 
     @bench.app.task
@@ -252,7 +252,7 @@ async def test_a_lane_leaves_the_loop_to_others_now_and_then(bench):
     assert max(turns.count(each) for each in turns) == TURN_MAX
 
 
-async def test_what_is_in_line_runs_and_may_be_stopped_before_it_has_begun(bench):
+async def test_queued_attempts_run_and_can_be_stopped_before_they_begin(bench):
     @bench.app.task
     async def waits() -> None:
         await asyncio.Event().wait()

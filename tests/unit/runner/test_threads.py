@@ -23,7 +23,7 @@ async def threads():
 
 
 async def values(threads: Threads, *works: Callable[[], Any]) -> list[Any]:
-    """Have all called; return what they gave, in the order in which the loop heard of it."""
+    """Call all; return their results in the order in which the loop received them."""
     came: list[Any] = []
     all_came = asyncio.Event()
     here = threading.get_ident()
@@ -41,18 +41,18 @@ async def values(threads: Threads, *works: Callable[[], Any]) -> list[Any]:
     return came
 
 
-async def test_short_ones_follow_each_other_in_few_threads(threads):
+async def test_short_functions_share_few_threads(threads):
     names = await values(threads, *[lambda: threading.current_thread().name] * 200)
     assert len(set(names)) <= MOST
     assert all(name.startswith("outlast-task") for name in names)
 
 
-async def test_those_that_wait_for_each_other_all_have_a_thread(threads):
+async def test_functions_that_wait_for_each_other_all_get_a_thread(threads):
     everybody = threading.Barrier(MOST)
     await values(threads, *[lambda: everybody.wait(30)] * MOST)
 
 
-async def test_no_more_run_at_a_time_than_there_may_be_and_all_get_their_turn(threads):
+async def test_concurrency_is_bounded_and_all_functions_run(threads):
     lock, gate = threading.Lock(), threading.Event()
     running = most = 0
 
@@ -71,7 +71,7 @@ async def test_no_more_run_at_a_time_than_there_may_be_and_all_get_their_turn(th
     assert most == MOST
 
 
-async def test_where_all_threads_are_stuck_nothing_piles_up(threads):
+async def test_stuck_threads_do_not_accumulate(threads):
     all_stuck, go_on = threading.Barrier(MOST + 1), threading.Event()
 
     def stuck() -> bool:
@@ -87,12 +87,12 @@ async def test_where_all_threads_are_stuck_nothing_piles_up(threads):
     assert await works == [True] * (MOST + 1)
 
 
-async def test_threads_come_again_after_a_rest(threads):
+async def test_idle_threads_end_and_new_ones_start(threads):
     for round_ in range(20):
         assert await values(threads, partial(int, round_)) == [round_]
 
 
-async def test_one_that_comes_behind_a_blocked_one_is_called(threads):
+async def test_a_function_behind_a_blocked_one_is_called(threads):
     go_on = threading.Event()
     first = asyncio.ensure_future(values(threads, lambda: go_on.wait(30)))
     await asyncio.sleep(0)
@@ -101,7 +101,7 @@ async def test_one_that_comes_behind_a_blocked_one_is_called(threads):
     assert await first == [True]
 
 
-async def test_what_waits_when_it_is_closed_is_not_called():
+async def test_waiting_functions_are_not_called_after_close():
     threads = Threads(1)
     begun, go_on, called = threading.Event(), threading.Event(), []
 
@@ -120,8 +120,8 @@ async def test_what_waits_when_it_is_closed_is_not_called():
     assert called == []
 
 
-async def test_where_the_system_has_no_thread_functions_wait_for_one(threads, monkeypatch):
-    """As in a container at its limit of processes: nobody would call them any more."""
+async def test_functions_wait_when_no_thread_can_be_started(threads, monkeypatch):
+    """As in a container at its limit of processes: no thread would call them any more."""
     start, refused = threading.Thread.start, threading.Event()
 
     def refuses_once(thread: threading.Thread) -> None:
@@ -135,7 +135,7 @@ async def test_where_the_system_has_no_thread_functions_wait_for_one(threads, mo
     assert refused.is_set()
 
 
-async def test_a_thread_that_is_ended_from_outside_leaves_its_place():
+async def test_a_thread_ended_from_outside_frees_its_slot():
     threads = Threads(1)
 
     def ends_its_thread() -> None:

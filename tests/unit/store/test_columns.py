@@ -1,4 +1,4 @@
-"""A row that another program has written stops nobody who reads it."""
+"""A row that another program has written fails no reader."""
 
 from __future__ import annotations
 

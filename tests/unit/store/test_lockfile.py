@@ -1,4 +1,4 @@
-"""What a worker's lock file says of its attempts, and who may remove the file, when."""
+"""What a worker's lock file tells about its attempts, and when it may be removed."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def named(lock: LockFile) -> tuple[Path, int, int]:
     return lock.path, lock.device, lock.inode
 
 
-# --------------------------------------------------------------------- what has begun
+# ------------------------------------------------------------------- begun attempts
 
 
-def test_what_has_begun_is_not_known_before_the_first_does(lock: LockFile):
+def test_a_new_lock_file_knows_no_begun_attempt(lock: LockFile):
     assert lockfile.read_begun(*named(lock)) is None
     lock.begin(7)
     assert lockfile.read_begun(*named(lock)) == 7
 
 
-def test_the_newest_token_that_has_begun_stays_and_the_beat_is_beside_it(lock: LockFile):
+def test_a_lock_file_holds_the_newest_begun_token_and_the_beat(lock: LockFile):
     for token in (7, 9, 8):
         lock.begin(token)
         lock.beat()
@@ -44,13 +44,13 @@ def test_the_newest_token_that_has_begun_stays_and_the_beat_is_beside_it(lock: L
     assert lockfile.read_beat(*named(lock)) == 3
 
 
-def test_a_worker_that_has_ended_all_its_attempts_has_none_that_has_begun(lock: LockFile):
+def test_after_all_attempts_ended_none_counts_as_begun(lock: LockFile):
     lock.begin(7)
     lock.end_all()
     assert lockfile.read_begun(*named(lock)) == 0
 
 
-def test_a_file_that_cannot_be_written_is_withdrawn_before_the_attempt_begins(lock: LockFile):
+def test_a_lock_file_that_cannot_be_written_is_removed_before_the_attempt_begins(lock: LockFile):
     lock.begin(7)
     with mock.patch("os.pwrite", side_effect=OSError(errno.ENOSPC, "no space")):
         lock.begin(8)
@@ -72,18 +72,18 @@ def test_a_file_that_cannot_be_written_is_withdrawn_before_the_attempt_begins(lo
     ],
     ids=repr,
 )
-def test_a_note_that_is_not_whole_says_nothing(lock: LockFile, text: bytes):
+def test_an_incomplete_note_is_ignored(lock: LockFile, text: bytes):
     os.pwrite(lock.fd, text, 21)
     assert lockfile.read_begun(*named(lock)) is None
 
 
-def test_without_the_very_file_nothing_is_known(lock: LockFile):
+def test_another_file_under_the_name_tells_nothing(lock: LockFile):
     lock.begin(7)
     assert lockfile.read_begun(None, None, None) is None
     assert lockfile.read_begun(lock.path, lock.device, lock.inode + 1) is None
 
 
-# ------------------------------------------------------------------- who may unlock it
+# ----------------------------------------------------------------------------- unlocking
 
 
 def test_a_task_in_a_runner_can_unlock_nothing_but_the_lock_of_runners(lock: LockFile):
@@ -101,7 +101,7 @@ def test_the_lock_of_runners_holds_after_that_of_their_worker_is_gone(lock: Lock
 
 
 @pytest.mark.parametrize("how", [fcntl.LOCK_UN, fcntl.LOCK_EX], ids=["unlocks", "locks alone"])
-def test_what_a_task_has_done_to_the_lock_is_undone(lock: LockFile, how: int):
+def test_a_lock_changed_by_a_task_is_restored(lock: LockFile, how: int):
     for fd in (lock.fd, lock.runners_fd):
         fcntl.flock(fd, fcntl.LOCK_UN)
     fcntl.flock(lock.fd, how)
@@ -120,13 +120,13 @@ def test_a_descriptor_that_is_another_files_by_now_is_not_locked(lock: LockFile,
     os.close(own)
 
 
-def test_a_lock_that_was_let_go_of_is_not_taken_again(lock: LockFile):
+def test_a_released_lock_is_not_taken_again(lock: LockFile):
     lock.release(unlink=False)
     lock.hold()
     assert lockfile.probe(*named(lock)) is Probe.FREE
 
 
-# ------------------------------------------------------------------------- who removes it
+# ------------------------------------------------------------------------------ removal
 
 
 def test_a_free_file_is_removed_and_one_that_is_held_is_not(lock: LockFile):
@@ -148,7 +148,7 @@ def test_a_new_file_under_the_old_name_is_left_alone(lock: LockFile):
     assert lock.path.exists()
 
 
-def test_a_worker_that_starts_removes_what_has_been_free_for_a_day(lock: LockFile):
+def test_a_starting_worker_removes_files_that_are_free_for_a_day(lock: LockFile):
     folder = lock.path.parent
     old, fresh = LockFile.create(folder, "old"), LockFile.create(folder, "fresh")
     for one, released in ((old, True), (fresh, True), (lock, False)):
@@ -167,7 +167,7 @@ def test_a_worker_that_starts_removes_what_has_been_free_for_a_day(lock: LockFil
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "directory", "link"])
-def test_what_is_no_regular_file_is_never_opened(tmp_path: Path, kind: str):
+def test_only_regular_files_are_opened(tmp_path: Path, kind: str):
     path = Path("/dev/null") if kind == "device" else tmp_path / "it"
     if kind == "fifo":
         os.mkfifo(path)

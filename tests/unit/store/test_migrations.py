@@ -84,7 +84,7 @@ def test_version_ten_is_later_than_version_two(monkeypatch: pytest.MonkeyPatch) 
     check_usable([step], [applied(step, compatible_from="0.2")])
 
 
-def test_line_ends_do_not_change_the_checksum() -> None:
+def test_line_endings_do_not_change_the_checksum() -> None:
     unix = step_of("migration_0001_a.sql", HEAD + "SELECT 1;\n")
     dos = step_of("migration_0001_a.sql", (HEAD + "SELECT 1;\n").replace("\n", "\r\n"))
     assert unix == dos
@@ -93,7 +93,7 @@ def test_line_ends_do_not_change_the_checksum() -> None:
 @pytest.mark.parametrize(
     ("name", "text"), [("0001.sql", HEAD), ("migration_0001_a.sql", "SELECT 1;")]
 )
-def test_a_file_that_is_no_migration_is_a_fault_of_the_program(name: str, text: str) -> None:
+def test_an_invalid_migration_file_is_an_internal_error(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"compatible_from"):
         step_of(name, text)
 

@@ -1,4 +1,4 @@
-"""The inbox between a messenger and the exchange: which of the named jobs were passed over."""
+"""The inbox between a messenger and the exchange: which of the named jobs were not claimed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.worker.worker_kit import claimed
 ROOM = [ClaimRequest(tasks=["work"], limit=10)]
 
 
-async def test_what_was_named_and_not_claimed_is_told_once():
+async def test_named_jobs_that_were_not_claimed_are_returned_once():
     inbox = Inbox()
     answer = inbox.put([7, 8, 9])
     (room,) = inbox.named(ROOM)
@@ -24,7 +24,7 @@ async def test_what_was_named_and_not_claimed_is_told_once():
     assert inbox.passed_over() == []
 
 
-async def test_of_an_exchange_that_broke_off_nothing_is_known():
+async def test_a_failed_exchange_marks_no_job_as_passed_over():
     inbox = Inbox()
     answer = inbox.put([7])
     inbox.named(ROOM)
@@ -33,7 +33,7 @@ async def test_of_an_exchange_that_broke_off_nothing_is_known():
     assert inbox.passed_over() == []
 
 
-async def test_only_so_many_are_remembered():
+async def test_remembered_jobs_are_bounded():
     inbox = Inbox()
     for first in range(0, 1_000, 50):
         inbox.put(list(range(first, first + 50)))
@@ -49,7 +49,7 @@ class Elsewhere:
         return [(job_id, job_id, "other", 2) for job_id in job_ids]
 
 
-async def test_an_attempt_is_told_once_however_often_its_job_is_named(
+async def test_a_running_attempt_is_reported_once_for_many_messages(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(sweeper, "TOLD_MAX", 3)

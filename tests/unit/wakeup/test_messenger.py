@@ -1,5 +1,5 @@
-"""A messenger that brings what it should not, answers late or never, and drivers that swallow the
-request to end: nothing of it holds up the loop that receives, floods a log, or keeps a worker."""
+"""Messengers that send bad input or answer late or never, and drivers that swallow a cancellation:
+none of it blocks the receiving loop, floods the log, or delays the end of a worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOM = 20
 
 
 class Message:
-    """A delivery that notes what became of it."""
+    """A delivery that records how it was settled."""
 
     def __init__(self, body: bytes, times: int = 1) -> None:
         self.body, self.times = body, times
@@ -45,7 +45,7 @@ def about(task: str, *, job_id: int = 1, times: int = 1) -> Message:
 
 
 class Line:
-    """A broker in memory: what is put in is pulled out."""
+    """A broker in memory."""
 
     def __init__(self) -> None:
         self.here: asyncio.Queue[list[Message]] = asyncio.Queue()
@@ -81,6 +81,7 @@ class Stage:
         self.inbox = Inbox()
         self.inbox.offer(ROOM)
         self.messenger = Messenger(lambda: broker, "amqp", inbox=self.inbox, clock=clock)
+        self.messenger.knows = lambda task: task == "known"
         self.wakes = 0
         self.told: list[dict[str, Any]] = []
 
@@ -99,10 +100,6 @@ class Stage:
                 await asyncio.sleep(0)
 
 
-def knows(task: str) -> bool:
-    return task == "known"
-
-
 async def turns() -> None:
     for _ in range(30):
         await asyncio.sleep(0)
@@ -114,7 +111,7 @@ async def started(broker: Any) -> AsyncIterator[Stage]:
     unsubscribe = subscribe(
         lambda name, fields: stage.told.append(fields) if name == "notice_rejected" else None
     )
-    await stage.messenger.start(stage.wake, knows)
+    await stage.messenger.start(stage.wake)
     try:
         await stage.until(lambda: stage.messenger.health.known)
         yield stage
@@ -123,7 +120,7 @@ async def started(broker: Any) -> AsyncIterator[Stage]:
         await stage.messenger.close()
 
 
-async def test_a_notice_for_this_worker_does_not_wait_for_strangers_that_rest() -> None:
+async def test_a_notice_for_this_worker_does_not_wait_for_held_foreign_ones() -> None:
     async with started(Line()) as stage:
         strangers = [about("strange", times=2) for _ in range(5 * ROOM)]
         await stage.brings(*strangers)
@@ -142,7 +139,7 @@ async def test_a_notice_for_this_worker_does_not_wait_for_strangers_that_rest() 
         assert [each.fate for each in resting] == [["back"]] * len(resting)
 
 
-async def test_a_stranger_goes_on_at_once_then_rests_and_is_settled_in_the_end() -> None:
+async def test_a_foreign_notice_is_returned_then_held_then_settled() -> None:
     async with started(Line()) as stage:
         first, *others = (about("strange", times=times) for times in range(1, DELIVERIES_MAX + 1))
         await stage.brings(first, *others)
@@ -155,7 +152,7 @@ async def test_a_stranger_goes_on_at_once_then_rests_and_is_settled_in_the_end()
 
 
 @pytest.mark.parametrize("message", [about("strange"), Message(b"forged")])
-async def test_while_others_messages_are_in_the_way_the_store_is_looked_at_as_by_polling(
+async def test_foreign_messages_make_the_worker_poll(
     message: Message,
 ) -> None:
     async with started(Line()) as stage:
@@ -169,7 +166,7 @@ async def test_while_others_messages_are_in_the_way_the_store_is_looked_at_as_by
         assert stage.wakes == before + 2
 
 
-async def test_a_flood_of_forged_messages_is_told_once_a_minute_with_their_number() -> None:
+async def test_forged_messages_are_reported_once_a_minute_with_their_number() -> None:
     async with started(Line()) as stage:
         for _ in range(50):
             await stage.brings(Message(b"forged"), Message(b"\xff"))
@@ -216,7 +213,7 @@ class Deaf(Line):
 
 
 @pytest.mark.parametrize("verb", ["open", "pull", "lost", "close"])
-async def test_a_driver_that_swallows_a_cancellation_keeps_no_worker(
+async def test_a_driver_that_swallows_a_cancellation_does_not_block_the_end(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeup, "END_SECONDS", 0.5)
@@ -224,7 +221,7 @@ async def test_a_driver_that_swallows_a_cancellation_keeps_no_worker(
     broker = Deaf(verb)
     stage = Stage(broker, ManualClock())
     before = asyncio.all_tasks()
-    await stage.messenger.start(stage.wake, knows)
+    await stage.messenger.start(stage.wake)
     if verb == "close":
         await stage.until(lambda: stage.messenger.health.good)
     else:
@@ -240,7 +237,7 @@ async def test_close_within_any_turn_of_the_start_ends_it(moment: int) -> None:
     broker = Line()
     stage = Stage(broker, ManualClock())
     before = asyncio.all_tasks()
-    await stage.messenger.start(stage.wake, knows)
+    await stage.messenger.start(stage.wake)
     for _ in range(moment):
         await asyncio.sleep(0)
     await asyncio.wait_for(stage.messenger.close(), 30)
@@ -250,7 +247,7 @@ async def test_close_within_any_turn_of_the_start_ends_it(moment: int) -> None:
 
 
 class Silent(Line):
-    """Answers one call never: it is there, and stuck."""
+    """Never answers one call: connected, but stuck."""
 
     def __init__(self, verb: str) -> None:
         super().__init__()
@@ -261,7 +258,7 @@ class Silent(Line):
 
 
 @pytest.mark.parametrize("verb", ["open", "rest", "pull", "tell"])
-async def test_a_broker_that_stops_answering_is_left_and_workers_poll(
+async def test_a_broker_that_stops_answering_is_dropped_and_workers_poll(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(messenger, "ANSWER_SECONDS", 0.01)
@@ -282,7 +279,7 @@ class Dropping(Line):
     async def lost(self) -> None: ...
 
 
-async def test_a_server_that_drops_what_it_takes_is_asked_more_and_more_rarely() -> None:
+async def test_a_server_that_drops_connections_is_retried_ever_more_rarely() -> None:
     async with started(Dropping()) as stage:
         opened = []
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""Which duty is told of, and when its failing is the end of the worker."""
+"""Which failing duty is reported, and when its failure ends the worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def beating(clock: ManualClock, condition: Condition, seconds: float) -> None:
         condition.heard()
 
 
-def test_a_duty_that_fails_for_a_moment_is_not_told_of():
+def test_a_brief_failure_of_a_duty_is_not_reported():
     clock, condition = judged()
     duty = Duty("reaper", REFUSED)
     clock.advance(TELL_SECONDS - 0.1)
@@ -43,7 +43,7 @@ def test_a_duty_that_fails_for_a_moment_is_not_told_of():
     assert told.error == f"NotPermitted: {REFUSED}"
 
 
-def test_what_makes_a_worker_useless_is_told_before_what_has_failed_for_longer():
+def test_a_failure_that_makes_a_worker_useless_comes_first():
     clock, condition = judged()
     clock.advance(100.0)
     both = [Duty("reaper", REFUSED), Duty("pool"), Duty("exchange", StoreUnavailable("x"), 50.0)]
@@ -77,7 +77,7 @@ def test_a_worker_leaves_when_the_store_refuses_it_for_minutes():
     assert condition.end([Duty("reaper", REFUSED)]) is None
 
 
-def test_what_may_pass_is_no_reason_to_leave():
+def test_a_temporary_failure_is_no_reason_to_leave():
     clock, condition = judged()
     beating(clock, condition, 10 * GIVE_UP_SECONDS)
     assert condition.end([Duty("exchange", StoreUnavailable("it waits for a lock"))]) is None
@@ -106,10 +106,10 @@ def test_one_odd_answer_after_a_long_wait_for_a_lock_is_no_reason_to_leave():
     beating(clock, condition, GIVE_UP_SECONDS - 2.0)
     assert condition.end([duty]) is None
     beating(clock, condition, 2.0)
-    assert condition.end([duty]) == duty.failure, "what lasts is one all the same"
+    assert condition.end([duty]) == duty.failure, "a lasting failure still counts"
 
 
-def test_answers_between_which_calls_break_off_count_from_the_first():
+def test_refusals_with_broken_calls_between_count_from_the_first():
     clock, condition = judged()
     duty = Duty("exchange", REFUSED)
     assert condition.end([duty]) is None

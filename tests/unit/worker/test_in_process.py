@@ -1,4 +1,4 @@
-"""The pool of a worker in process: what was claimed begins while the next exchange is under way."""
+"""The pool of a worker in process: claimed attempts begin during the next exchange."""
 
 from __future__ import annotations
 
@@ -14,34 +14,13 @@ from outlast.runner.protocol import End
 from outlast.store.values import ClaimRequest
 from outlast.testing import ManualClock
 from outlast.worker.claims.checkpoints import CheckpointWriter
-from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.in_process import LocalLink, LocalPool
-from outlast.worker.service import Nudge
-from tests.unit.worker.worker_kit import COMPLETED, FakeOwner, claimed, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
 
 SLOTS = 4
 ENDS = 1_000  # in RATE_SECONDS
 AHEAD = int(ENDS / RATE_SECONDS * HORIZON_SECONDS)
-
-
-class Owner(FakeOwner):
-    """A worker with a ledger, and a list of what was noted and begun."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__()
-        self.ledger = ledger
-        self.checkpoints = None
-
-
-class Slots:
-    """Counts the slots that come free."""
-
-    def __init__(self) -> None:
-        self.freed = 0
-
-    def note_freed(self, slots: int) -> None:
-        self.freed += slots
 
 
 class Stage:
@@ -59,24 +38,24 @@ class Stage:
 
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
-        self.owner = Owner(self.ledger)
+        checkpoints: Any = None
+        link = LocalLink(self.ledger, checkpoints, "store")
         settings = worker_settings(concurrency=SLOTS)
-        worker: Any = self.owner
-        self.pool = LocalPool(app, None, "store", settings, self.clock, worker)
+        self.pool = LocalPool(app, self.ledger, link, None, settings, self.clock)
 
     def place(self, *tokens: int) -> None:
-        self.pool.starter.start(self.ledger.claim([claimed(token) for token in tokens]))
+        self.pool.place(self.ledger.claim([claimed(token) for token in tokens]))
 
     async def turns(self) -> None:
         for _ in range(5):
             await asyncio.sleep(0)
 
 
-async def test_what_was_claimed_begins_with_a_later_turn_of_the_loop() -> None:
+async def test_claimed_attempts_begin_in_a_later_turn_of_the_loop() -> None:
     stage = Stage()
     stage.place(1, 2)
-    assert stage.pool.control.has(1), "nobody takes it for lost meanwhile"
-    assert stage.pool.starter.linger() == 0.0, "there is a slot for each"
+    assert stage.pool.runs(1), "it is not taken for lost meanwhile"
+    assert stage.pool.linger() == 0.0, "there is a slot for each"
     assert stage.begun == []
     await stage.turns()
     assert stage.begun == [1, 2]
@@ -85,100 +64,97 @@ async def test_what_was_claimed_begins_with_a_later_turn_of_the_loop() -> None:
     assert [end.token for end in stage.ledger.take(10)] == [1, 2]
 
 
-async def test_that_an_attempt_begins_is_noted_before_it_does() -> None:
+async def test_the_start_of_an_attempt_is_noted_before_it_begins() -> None:
     stage = Stage()
-    stage.owner.note_begin = lambda token: stage.begun.append(-token)  # type: ignore[method-assign]
+    stage.pool.on_begin = lambda token: stage.begun.append(-token)
     stage.place(*range(1, SLOTS + 2))
     await stage.turns()
     assert stage.begun == [-SLOTS, *range(1, SLOTS + 1)], "the newest, once"
-    assert stage.pool.starter.count_waiting() == 1
+    assert stage.pool.waiting() == 1
     stage.gate.set()
     await stage.turns()
 
 
-async def test_no_more_begin_than_there_are_slots() -> None:
+async def test_no_more_attempts_begin_than_there_are_slots() -> None:
     stage = Stage()
     stage.place(*range(SLOTS + 2))
     await stage.turns()
     assert stage.begun == list(range(SLOTS))
-    assert stage.pool.starter.count_waiting() == 2
+    assert stage.pool.waiting() == 2
     stage.gate.set()
     await stage.turns()
     assert stage.begun == list(range(SLOTS + 2))
 
 
-async def test_what_has_not_begun_can_be_stopped_and_does_not_begin_without_trust() -> None:
+async def test_a_waiting_attempt_can_be_stopped_and_does_not_begin_without_trust() -> None:
     stage = Stage()
     stage.place(1, 2)
-    stage.pool.control.stop(1, "cancel")
-    stage.owner.trusted = False
+    stage.pool.stop(1, "cancel")
+    stage.pool.may_begin = lambda: False
     await stage.turns()
     assert stage.begun == []
     assert [end.state for end in stage.ledger.take(10)] == [State.CANCELLED, State.QUEUED]
 
 
-async def test_a_slot_is_asked_for_once_though_what_it_was_asked_for_has_not_begun() -> None:
-    """Else a full worker holds, for a while, what an idle one could run at once."""
+async def test_a_slot_is_requested_once_before_its_attempt_begins() -> None:
+    """Else a full worker would hold attempts that an idle one could run at once."""
     stage = Stage()
     stage.place(1)
-    assert _limits(stage.pool.starter.make_requests(0)) == [SLOTS - 1]
+    assert _limits(stage.pool.rooms(0)) == [SLOTS - 1]
     stage.place(*range(2, SLOTS + 1))
     assert stage.begun == []
-    assert stage.pool.starter.make_requests(0) == []
+    assert stage.pool.rooms(0) == []
     await stage.turns()
-    assert stage.pool.starter.make_requests(0) == []
+    assert stage.pool.rooms(0) == []
 
 
-async def test_what_has_a_slot_is_not_given_back_though_the_loop_stood_still() -> None:
+async def test_an_attempt_with_a_slot_is_kept_through_a_pause_of_the_loop() -> None:
     stage = Stage()
     stage.place(*range(SLOTS + 1))
     stage.clock.advance(WAIT_SECONDS_MAX)
-    stage.pool.starter.give_back_late()
-    assert [end.token for end in stage.ledger.take(10)] == [SLOTS], "it would wait on"
+    stage.pool.give_back_late()
+    assert [end.token for end in stage.ledger.take(10)] == [SLOTS], "it would go on waiting"
     await stage.turns()
     assert stage.begun == list(range(SLOTS))
 
 
 async def test_one_exchange_claims_half_of_what_may_be_held_while_attempts_end() -> None:
     stage = Stage()
-    assert _limits(stage.pool.starter.make_requests(0)) == [SLOTS], (
-        "an idle worker takes all that it can run"
-    )
-    stage.pool.starter.prefetch.note_freed(ENDS)
+    assert _limits(stage.pool.rooms(0)) == [SLOTS], "an idle worker takes all that it can run"
+    stage.pool._prefetch.freed(ENDS)
     stage.clock.advance(RATE_SECONDS)
-    assert _limits(stage.pool.starter.make_requests(0)) == [(SLOTS + AHEAD) // 2]
+    assert _limits(stage.pool.rooms(0)) == [(SLOTS + AHEAD) // 2]
 
 
-def _limits(requests: list[ClaimRequest]) -> list[int]:
-    return [request.limit for request in requests]
+def _limits(rooms: list[ClaimRequest]) -> list[int]:
+    return [room.limit for room in rooms]
 
 
-async def test_what_has_ended_is_held_until_the_ledger_knows() -> None:
-    """Else the watchdog would give back, as run by nobody, what has completed."""
+async def test_an_ended_attempt_is_held_until_the_ledger_has_its_end() -> None:
+    """Else the watchdog would give back, as not run, what has completed."""
     stage = Stage()
     stage.gate.set()
     stage.place(1)
-    while not stage.pool.starter.link.has_ended(1):
+    while not stage.pool._link.has_ended(1):
         await asyncio.sleep(0)
     assert 1 in stage.ledger.running
-    assert stage.pool.control.has(1)
-    stage.pool.control.end_all("the worker stopped")
+    assert stage.pool.runs(1)
+    stage.pool.kill_all("the worker stopped")
     assert [end.state for end in stage.ledger.take(10)] == [State.COMPLETED]
     await stage.turns()
     assert stage.ledger.take(10) == []
 
 
-async def test_what_was_reported_in_the_turn_of_an_end_comes_before_that_end() -> None:
-    """The turn that tells of ends is asked for by the first end, before the second one's report."""
+async def test_a_report_just_before_an_end_is_handled_before_it() -> None:
+    """The first end schedules the callback that reports ends, before the second one's report."""
     clock = ManualClock()
     ledger = new_ledger(clock)
-    checkpoints: Any = CheckpointWriter(mock.Mock(), ledger, Nudge())
-    link = LocalLink(ledger, checkpoints, slots := Slots(), "store")
+    checkpoints: Any = CheckpointWriter(mock.Mock(), ledger, on_pending=lambda: None)
+    link = LocalLink(ledger, checkpoints, "store")
     first, second = ledger.claim([claimed(1), claimed(2)])
     link.ended(End(first.token, COMPLETED))
     link.report(second.token, Progress(1.0))
     link.ended(End(second.token, COMPLETED))
     await asyncio.sleep(0)
     assert second.progress == Progress(1.0)
-    assert slots.freed == 2
     assert len(ledger.take(10)) == 2

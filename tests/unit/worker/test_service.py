@@ -1,4 +1,4 @@
-"""The one loop of all duties: nudges, pauses, errors, the end."""
+"""The common loop of all duties: nudges, pauses, errors, the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.testing import ManualClock
-from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, CALM_SECONDS, Nudge, Service
+from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, CALM_SECONDS, Service
 from tests.unit.worker.worker_kit import heard
 
 OUTAGE = StoreUnavailable("away")
@@ -43,8 +43,7 @@ class Stage:
         self.clock = ManualClock(boot=0.0)
         self.duty = Duty(self.clock, *script)
         self.failures: list[BaseException] = []
-        self.nudge = Nudge()
-        self.service = Service(self.duty, self.clock, self.failures.append, self.nudge)
+        self.service = Service(self.duty, self.clock, self.failures.append)
 
     async def __aenter__(self) -> Self:
         self.service.start()
@@ -60,15 +59,15 @@ async def test_a_duty_runs_at_once_and_then_when_it_is_nudged():
         assert stage.duty.runs == 1
         await stage.clock.run_for(1000)
         assert stage.duty.runs == 1
-        stage.nudge.give()
+        stage.service.nudge()
         await stage.clock.run_for(0)
         assert stage.duty.runs == 2
 
 
-async def test_many_nudges_are_one_run():
+async def test_several_nudges_cause_one_run():
     async with Stage() as stage:
         for _ in range(100):
-            stage.nudge.give()
+            stage.service.nudge()
         await stage.clock.run_for(0)
         assert stage.duty.runs == 2
 
@@ -83,13 +82,13 @@ async def test_a_nudge_during_a_run_is_not_lost():
 
     stage.duty.run_once = waits  # type: ignore[method-assign]
     async with stage:
-        stage.nudge.give()
+        stage.service.nudge()
         gate.set()
         await stage.clock.run_for(0)
         assert stage.duty.runs == 2
 
 
-async def test_a_duty_that_goes_on_at_once_does_so_before_what_it_has_started():
+async def test_a_duty_that_repeats_at_once_runs_before_tasks_it_started():
     stage = Stage(0.0, 0.0)
     runs: list[int] = []
     script = stage.duty.run_once
@@ -105,7 +104,7 @@ async def test_a_duty_that_goes_on_at_once_does_so_before_what_it_has_started():
         assert stage.duty.runs == 3
 
 
-async def test_an_error_is_survived_with_a_growing_pause_and_told():
+async def test_errors_are_reported_and_retried_with_growing_pauses():
     with heard() as names:
         async with Stage(*[OUTAGE] * 8) as stage:
             await stage.clock.run_for(60)
@@ -117,14 +116,14 @@ async def test_an_error_is_survived_with_a_growing_pause_and_told():
 
 async def test_a_nudge_does_not_shorten_a_back_off():
     async with Stage(OUTAGE) as stage:
-        stage.nudge.give()
+        stage.service.nudge()
         await stage.clock.run_for(BACKOFF_FIRST / 2)
         assert stage.duty.runs == 1
         await stage.clock.run_for(BACKOFF_FIRST / 2)
         assert stage.duty.runs == 2
 
 
-async def test_an_unexpected_error_is_told_and_tried_again():
+async def test_an_unexpected_error_is_reported_and_retried():
     with heard() as names:
         async with Stage(ValueError("a bug")) as stage:
             await stage.clock.run_for(BACKOFF_FIRST)
@@ -133,7 +132,7 @@ async def test_an_unexpected_error_is_told_and_tried_again():
     assert stage.failures == []
 
 
-async def test_what_is_no_error_but_an_end_ends_the_worker():
+async def test_a_base_exception_ends_the_worker():
     class TheEnd(BaseException):
         pass
 
@@ -143,14 +142,14 @@ async def test_what_is_no_error_but_an_end_ends_the_worker():
     assert stage.failures == [error]
 
 
-async def test_a_duty_that_somebody_else_has_cancelled_ends_the_worker():
-    """Otherwise a worker would go on without it, and nobody would know."""
+async def test_a_duty_cancelled_from_outside_ends_the_worker():
+    """Otherwise a worker would go on without it, unnoticed."""
     async with Stage(asyncio.CancelledError()) as stage:
         await stage.clock.run_for(1)
         assert len(stage.failures) == 1
 
 
-async def test_stopping_cancels_the_duty_where_it_stands_and_is_no_failure():
+async def test_stopping_cancels_a_duty_and_is_no_failure():
     stage = Stage()
     cancelled = []
 
@@ -170,7 +169,7 @@ async def test_stopping_cancels_the_duty_where_it_stands_and_is_no_failure():
 
 
 @pytest.mark.parametrize("error", [OUTAGE, None], ids=["raises", "returns"])
-async def test_a_duty_that_answers_its_cancellation_with_something_else_ends_all_the_same(
+async def test_a_duty_that_raises_on_cancellation_still_ends(
     error: Exception | None,
 ) -> None:
     stage = Stage()
@@ -188,7 +187,7 @@ async def test_a_duty_that_answers_its_cancellation_with_something_else_ends_all
     assert stage.failures == []
 
 
-async def test_a_failing_duty_says_since_when_and_by_what_it_fails():
+async def test_a_failing_duty_knows_its_error_and_since_when():
     other = RuntimeError("another")
     async with Stage(OUTAGE, OUTAGE, other, 5.0, None) as stage:
         failure = stage.service.failing()
@@ -202,11 +201,11 @@ async def test_a_failing_duty_says_since_when_and_by_what_it_fails():
         assert stage.service.failing() is None
 
 
-async def test_a_duty_that_fails_every_other_time_is_failing_all_along():
+async def test_a_duty_that_fails_every_other_time_counts_as_failing():
     async with Stage(*[OUTAGE, None] * 5) as stage:
         for _ in range(4):
             await stage.clock.run_for(CALM_SECONDS / 2)
-            stage.nudge.give()
+            stage.service.nudge()
             await stage.clock.run_for(0)
         failure = stage.service.failing()
         assert failure is not None

@@ -1,4 +1,4 @@
-"""A worker's lease: lost, stopped, killed, and taken up again under a new registration."""
+"""A worker's lease: lost, attempts stopped and killed, and a new registration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEW = NewWorker(name="w", host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.
 
 
 class Rows(FakeStore):
-    """Registrations; away when it is told."""
+    """A store for registrations; unavailable when set so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,17 +83,14 @@ class Stage:
         self.worker = Worker(
             msgspec.structs.replace(NEW, queues=list(queues)),
             WorkerSettings(),
-            lambda worker: FakePool(worker.ledger),
             store=self.store,  # type: ignore[arg-type]
             open_beating_store=None,  # type: ignore[arg-type]
             wakeup=None,
             clock=self.clock,
             hold_until=self.holds.append,
         )
-
-    @property
-    def pool(self) -> FakePool:
-        return self.worker.pool  # type: ignore[return-value]
+        self.pool = FakePool(self.ledger)
+        self.worker.attach(self.pool)
 
     @property
     def ledger(self) -> Ledger:
@@ -101,7 +98,7 @@ class Stage:
 
     def beat(self, asked_at: float, *, renewed: bool = True, worker_id: int | None = None) -> None:
         me = self.worker.me if worker_id is None else WorkerRef(worker_id, 1)
-        self.worker._take_beat(asked_at, me, Beat(renewed=renewed))
+        self.worker._on_beat(asked_at, me, Beat(renewed=renewed))
 
     def loses(self) -> None:
         self.worker.registration.lose("for a test")
@@ -118,7 +115,7 @@ async def stage():
 
 
 async def test_only_the_first_registration_takes_over_from_an_earlier_worker(stage):
-    """One that comes back after its lease was lost may have a successor itself."""
+    """A worker that registers again after a lost lease may itself have a successor."""
     stage.loses()
     await stage.worker.registration._reviving
     assert [new.succeeds for new in stage.store.registered] == [True, False]
@@ -133,7 +130,7 @@ async def test_a_registration_without_an_answer_is_tried_again_as_the_first():
     assert [new.succeeds for new in stage.store.registered] == [True]
 
 
-async def test_a_registration_is_asked_for_under_one_key_until_it_is_answered(stage):
+async def test_a_registration_is_repeated_under_one_key_until_it_is_answered(stage):
     """Else each lost reply would leave a row that looks alive, for the lock file is the same."""
     stage.store.replies_lost = 2
     stage.loses()
@@ -169,26 +166,26 @@ async def test_a_reconnect_is_no_beat_and_renews_nothing(stage):
 async def test_a_beat_asked_after_the_lapse_renews_nothing(stage):
     stage.clock.advance(53.0)
     stage.beat(52.0)
-    assert not stage.worker.registration.is_trusted()
+    assert not stage.worker.registration.trusted()
     assert stage.holds == [54.0]
 
 
 async def test_a_beat_of_an_earlier_registration_says_nothing(stage):
-    stage.worker.registration._take_row(WorkerRef(2, 1))
+    stage.worker.registration._stands(WorkerRef(2, 1))
     stage.beat(10.0, renewed=False, worker_id=1)
-    assert stage.worker.registration.is_trusted()
+    assert stage.worker.registration.trusted()
 
 
-async def test_nor_does_one_whose_id_was_given_out_again(stage):
+async def test_a_beat_for_a_reused_id_says_nothing(stage):
     """As in a file that was replaced, whose ids begin anew."""
-    stage.worker.registration._take_row(WorkerRef(1, 1, "anew"))
+    stage.worker.registration._stands(WorkerRef(1, 1, "anew"))
     stage.beat(10.0, renewed=False, worker_id=1)
-    assert stage.worker.registration.is_trusted()
+    assert stage.worker.registration.trusted()
 
 
-async def test_a_drain_that_each_beat_asks_for_is_no_second_call_which_ends_at_once(stage):
+async def test_a_drain_request_repeated_by_beats_is_not_a_second_signal(stage):
     for _ in range(2):
-        stage.worker._take_beat(stage.clock.boot(), stage.worker.me, Beat(True, drain=True))
+        stage.worker._on_beat(stage.clock.boot(), stage.worker.me, Beat(True, drain=True))
     assert stage.worker._stop_asked.is_set()
     assert not stage.worker._stop_now.is_set()
 
@@ -201,102 +198,89 @@ async def test_rows_of_workers_that_are_gone_are_kept_for_a_week(stage, monkeypa
         return 0
 
     monkeypatch.setattr(stage.store, "prune", prune, raising=False)
-    await stage.worker._services["pruner"].duty.run_once()
+    pruner = next(duty for duty in stage.worker._duties() if duty.name == "pruner")
+    await pruner.run_once()
     assert asked["workers_older_than"] == 7 * 24 * 3600
 
 
 @pytest.mark.parametrize("draining", [False, True])
 async def test_claims_need_trust_and_no_drain(stage, draining):
-    if draining:
-        stage.worker.registration.drain()
+    stage.worker.registration.draining = draining
     assert stage.worker.registration.may_claim() is not draining
     stage.clock.advance(51.0)
     assert not stage.worker.registration.may_claim()
-
-
-async def test_a_lapsed_lease_is_found_and_one_that_is_renewed_is_not(stage):
-    stage.clock.advance(50.0)
-    stage.worker.registration.trust.renewed(50.0)
-    stage.clock.advance(1.0)
-    with heard() as names:
-        stage.worker.check_lease()
-        assert names == []
-        stage.clock.advance(50.0)
-        stage.worker.check_lease()
-    assert names == ["lease_lost"]
 
 
 def shown(**fields: Any) -> Snapshot:
     return Snapshot(workers=[], orphans=False, overdue=False, now=0.0, **fields)
 
 
-async def test_a_look_that_shows_work_wakes_the_exchange(stage):
-    stage.worker.take_look(shown())
-    assert not stage.worker.nudges.exchange.is_given
-    stage.worker.take_look(shown(drawn=7))
-    assert stage.worker.nudges.exchange.is_given
+async def test_a_look_that_shows_work_wakes_the_exchange(stage, monkeypatch):
+    nudges: list[str] = []
+    monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
+    stage.worker._on_look(shown())
+    assert nudges == []
+    stage.worker._on_look(shown(drawn=7))
+    assert nudges == ["exchange"]
 
 
 @pytest.mark.parametrize(
     ("queues", "payload", "nudged"),
     [
-        ([], "queue:mail", True),
-        (["mail", "slow"], "queue:slow", True),
-        (["mail", "slow"], "", True),
-        (["mail", "slow"], "queue:analysis", False),
-        (["mail", "slow"], "queue:mai", False),
-        (["mail"], "cancel:7", False),
-        (["cancel:7", "drain:7", "queue:a"], "queue:cancel:7", True),
-        (["cancel:7", "drain:7", "queue:a"], "queue:drain:7", True),
-        (["cancel:7", "drain:7", "queue:a"], "queue:queue:a", True),
-        (["cancel:7", "drain:7", "queue:a"], "cancel:7", False),
-        (["mail"], "mail", False),
-        ([], "reload:7", False),
+        ([], "queue:mail", ["exchange"]),
+        (["mail", "slow"], "queue:slow", ["exchange"]),
+        (["mail", "slow"], "", ["exchange"]),
+        (["mail", "slow"], "queue:analysis", []),
+        (["mail", "slow"], "queue:mai", []),
+        (["mail"], "cancel:7", []),
+        (["cancel:7", "drain:7", "queue:a"], "queue:cancel:7", ["exchange"]),
+        (["cancel:7", "drain:7", "queue:a"], "queue:drain:7", ["exchange"]),
+        (["cancel:7", "drain:7", "queue:a"], "queue:queue:a", ["exchange"]),
+        (["cancel:7", "drain:7", "queue:a"], "cancel:7", []),
+        (["mail"], "mail", []),
+        ([], "reload:7", []),
     ],
 )
-async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(queues, payload, nudged):
+async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(
+    monkeypatch, queues, payload, nudged
+):
     stage = Stage(*queues)
-    stage.worker._take_wakeup(payload)
-    assert stage.worker.nudges.exchange.is_given is nudged
+    nudges: list[str] = []
+    monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
+    stage.worker._on_wake(payload)
+    assert nudges == nudged
 
 
 @pytest.mark.parametrize(
     "payload", ["cancel:1", "drain:1", "cancel:", "drain:x", "\x1b[2J", "x" * 8000]
 )
-async def test_a_word_from_a_channel_ends_nothing(stage, payload):
-    """Anyone who may connect to the database can say it: what is asked is in the store alone."""
+async def test_a_notification_cannot_end_a_worker(stage, payload):
+    """Any client of the database can send it: requests are in the store only."""
     stage.ledger.claim([claimed(1)])
-    stage.worker._take_wakeup(payload)
+    stage.worker._on_wake(payload)
     assert (stage.pool.stopped, list(stage.ledger.running)) == ([], [1])
     assert not stage.worker._stop_asked.is_set()
 
 
-@pytest.mark.parametrize(("worker_id", "nudged"), [(1, True), (2, False)])
-async def test_a_look_that_does_not_show_the_own_presence_has_it_taken_back(
-    stage, worker_id, nudged
+@pytest.mark.parametrize(("worker_id", "nudged"), [(1, ["presence"]), (2, [])])
+async def test_a_look_without_the_own_presence_makes_the_worker_retake_it(
+    stage, monkeypatch, worker_id, nudged
 ):
-    nudge = stage.worker.nudges.presence
-    stage.worker._keeper = PresenceKeeper(
-        NoPresence(),
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        nudge,
-        LeaseTerms(),
-        clock=stage.clock,
-    )
-    nudge.take()
+    nudges: list[str] = []
+    monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
+    stage.worker._keeper = PresenceKeeper(NoPresence(), None, None, LeaseTerms(), clock=stage.clock)  # type: ignore[arg-type]
     stage.worker._keeper._held, stage.worker._keeper._worker_id = True, 1
     own = WorkerSeen(
         worker_id=worker_id, name="w", host="h", boot_id="b", beat=1, heartbeat=2.0, lease=60.0
     )
-    stage.worker.take_look(msgspec.structs.replace(shown(), workers=[own]))
-    assert nudge.is_given is nudged
+    stage.worker._on_look(msgspec.structs.replace(shown(), workers=[own]))
+    assert nudges == nudged
 
 
 # -------------------------------------------------------------------------------- the loss
 
 
-async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(stage):
+async def test_a_lost_lease_stops_then_kills_every_attempt_then_registers_again(stage):
     for token in (1, 2):
         stage.ledger.claim([claimed(token)])
     with heard() as names:
@@ -307,10 +291,10 @@ async def test_a_lost_lease_stops_every_attempt_then_kills_then_registers_anew(s
     assert not stage.worker.registration.may_claim()
     stage.ledger.end(1, COMPLETED)
     await stage.clock.run_for(53.0)
-    assert stage.pool.killed_all == [], "it may stop until its tether ends"
+    assert stage.pool.killed_all == [], "they may go on until the tether ends"
     await stage.clock.run_for(1.1)
     assert stage.pool.killed_all == ["lease_lost"]
-    assert stage.store.verbs() == ["register"], "the ends are handed in first, for a while"
+    assert stage.store.verbs() == ["register"], "the ends are handed in first, for a limited time"
     await stage.clock.run_for(LEAVE_SECONDS)
     assert stage.store.calls == [
         ("register", 0),
@@ -337,8 +321,8 @@ async def test_a_worker_comes_back_although_a_runner_cannot_be_killed(stage):
     assert 1 in stage.ledger.held(), "until it is gone"
 
 
-async def test_a_lease_that_the_store_calls_lost_is_not_ridden_to_its_end(stage):
-    """Whoever took the jobs over may run them already."""
+async def test_a_lease_that_the_store_calls_lost_ends_at_once(stage):
+    """The worker that took the jobs over may run them already."""
     stage.ledger.claim([claimed(1)])
     stage.beat(1.0, renewed=False)
     await stage.clock.run_for(STOP_GRACE_SECONDS - 0.1)
@@ -347,7 +331,7 @@ async def test_a_lease_that_the_store_calls_lost_is_not_ridden_to_its_end(stage)
     assert stage.pool.killed_all == ["lease_lost"]
 
 
-async def test_it_registers_anew_at_once_when_nothing_runs(stage):
+async def test_a_worker_without_attempts_registers_again_at_once(stage):
     stage.loses()
     await stage.clock.run_for(0.1)
     assert stage.worker.me == WorkerRef(2, 1)
@@ -367,7 +351,7 @@ async def test_during_an_outage_the_old_row_is_never_left_alive_beside_a_new_one
     assert stage.worker.registration.may_claim()
 
 
-async def test_no_error_keeps_a_worker_fenced_for_ever(stage):
+async def test_any_error_while_fenced_is_retried(stage):
     stage.store.errors = [RuntimeError("a driver's own fault"), OSError("no more descriptors")]
     with heard() as names:
         stage.loses()
@@ -376,9 +360,9 @@ async def test_no_error_keeps_a_worker_fenced_for_ever(stage):
     assert stage.worker.registration.may_claim()
 
 
-async def test_while_nothing_runs_and_the_store_is_away_idle_runners_are_let_live(stage):
-    """The tether is for attempts. Without it, each new runner would be killed at its start, and
-    the back-off of starts would outlast the outage."""
+async def test_idle_runners_survive_an_outage_of_the_store(stage):
+    """The tether is for attempts. Otherwise each new runner would be killed at its start, and
+    the back-off of births would outlast the outage."""
     stage.ledger.claim([claimed(1)])
     stage.store.away = True
     stage.loses()
@@ -399,17 +383,17 @@ async def test_a_reconnect_that_finds_the_lease_lost_says_so_once(stage):
     assert names == ["lease_lost"]
 
 
-async def test_a_beat_while_fenced_puts_nothing_off(stage):
+async def test_a_beat_while_fenced_postpones_nothing(stage):
     stage.ledger.claim([claimed(1)])
     stage.loses()
     stage.clock.advance(20.0)
     stage.beat(20.0)
-    assert not stage.worker.registration.is_trusted()
+    assert not stage.worker.registration.trusted()
     await stage.clock.run_for(34.1)
     assert stage.pool.killed_all == ["lease_lost"]
 
 
-async def test_what_was_claimed_ahead_is_given_back_before_anything_else_is_waited_for(stage):
+async def test_prefetched_attempts_are_released_before_any_wait(stage):
     stage.loses()
     assert stage.pool.given_back == ["lease_lost"]
     stage.worker.request_stop()
@@ -423,7 +407,7 @@ def fails(stage: Stage, duty: str, error: Exception) -> None:
     stage.worker._services[duty]._failures = 1
 
 
-async def test_a_worker_that_the_store_refuses_though_it_beats_leaves_and_says_why(stage):
+async def test_a_beating_worker_that_the_store_refuses_leaves_with_the_reason(stage):
     refused = NotPermitted("no UPDATE")
     fails(stage, "exchange", refused)
     with heard() as names:
@@ -439,11 +423,11 @@ async def test_a_worker_that_the_store_refuses_though_it_beats_leaves_and_says_w
     assert names == ["worker_gave_up"]
 
 
-async def test_the_heartbeat_is_told_of_what_fails(stage):
+async def test_the_heartbeat_gets_the_failing_duty(stage):
     fails(stage, "pruner", RuntimeError("x"))
     stage.clock.advance(6.0)
     stage.beat(6.0)
-    assert stage.worker._heartbeat._trouble == ("pruner", "RuntimeError: x", 0.0)
+    assert stage.worker._heartbeat.trouble == ("pruner", "RuntimeError: x", 0.0)
 
 
 async def test_a_worker_whose_new_row_is_refused_for_minutes_leaves(stage):

@@ -15,12 +15,11 @@ from itertools import accumulate
 
 from outlast.errors import BadData, text_of
 from outlast.events import emit
-from outlast.runner.protocol import Reported
+from outlast.runner.protocol import Reported, Saved, SaveRequest
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Answer, Report, Save
-from outlast.worker.claims.ledger import Ledger
-from outlast.worker.running import Running
-from outlast.worker.service import Nudge
+from outlast.worker.claims.ledger import Ledger, Running
+from outlast.worker.runners.process import RunnerProcess
 
 SAVES_MAX = 200
 FLUSH_SECONDS = 0.5  # between two writes of progress
@@ -36,14 +35,19 @@ class CheckpointWriter:
 
     name = "checkpoints"
 
-    def __init__(self, store: Store, ledger: Ledger, nudge: Nudge) -> None:
+    def __init__(self, store: Store, ledger: Ledger, *, on_pending: Callable[[], None]) -> None:
         self._store = store
         self._ledger = ledger
-        self._nudge = nudge
+        self._on_pending = on_pending
         self._saves: list[tuple[Save, Reply]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
         self._closed = False
+
+    def save(self, runner: RunnerProcess, running: Running, frame: SaveRequest) -> None:
+        """Save a runner's checkpoint; the runner is answered with the frame's number."""
+        save = Save(running.claimed.job_id, frame.token, frame.number, frame.value)
+        self.add(save, lambda answer: runner.send(Saved(frame.seq, answer)))
 
     def report(self, running: Running, frame: Reported) -> None:
         """Note progress, to be written soon."""
@@ -57,7 +61,7 @@ class CheckpointWriter:
             reply(str(Answer.REFUSED))
             return
         self._saves.append((save, reply))
-        self._nudge.give()
+        self._on_pending()
 
     def close(self) -> None:
         """Refuse what waits and what comes: it is not written any more. In process, attempts that

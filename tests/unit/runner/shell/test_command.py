@@ -1,4 +1,4 @@
-"""Commands of all kinds, in this process: what they write, how they end, what they leave."""
+"""Commands of all kinds, in this process: their output, their ends, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sh(script: str) -> tuple[str, str, str]:
     return ("sh", "-c", script)
 
 
-async def test_its_output_goes_to_the_log_to_its_file_and_into_memory(tmp_path, capfd):
+async def test_output_goes_to_the_log_the_file_and_into_memory(tmp_path, capfd):
     log = tmp_path / "log"
     log.write_bytes(b"before\n")
     assert await run(*sh("echo one; echo two >&2"), output=str(log)) == (0, ["one", "two"])
@@ -46,14 +46,14 @@ async def test_its_output_goes_to_the_log_to_its_file_and_into_memory(tmp_path, 
     assert capfd.readouterr().out == "one\ntwo\n"
 
 
-async def test_it_has_its_arguments_its_folder_and_its_environment_and_nothing_to_read(tmp_path):
+async def test_a_command_gets_arguments_folder_environment_and_empty_stdin(tmp_path):
     script = 'pwd; echo "$WORD|$1"; read line || echo nothing'
     code, lines = await run("sh", "-c", script, "x", "a b; *", cwd=str(tmp_path), WORD="word")
     assert (code, lines) == (0, [str(tmp_path), "word|a b; *", "nothing"])
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", -9), ("true", 0)])
-async def test_its_end_is_told_as_it_was(script, code):
+async def test_the_exit_code_or_signal_is_returned(script, code):
     assert (await run(*sh(script)))[0] == code
 
 
@@ -70,13 +70,13 @@ async def test_its_end_is_told_as_it_was(script, code):
         (["true"], None, "a\0b", None, "null byte"),
     ],
 )
-async def test_what_cannot_be_started_says_why(argv, cwd, output, code, word):
+async def test_a_command_that_cannot_start_says_why(argv, cwd, output, code, word):
     with pytest.raises(CommandFailed, match=word) as failed:
         await run(*argv, cwd=cwd, output=output)
     assert failed.value.exit_code == code
 
 
-async def test_output_that_is_no_utf8_is_kept_as_it_is_and_shown_as_well_as_can_be(tmp_path):
+async def test_output_that_is_not_utf8_is_kept_raw_and_shown_with_replacements(tmp_path):
     odd = b"\xff\xfe\x00odd\x80"
     log = tmp_path / "log"
     script = "import sys; sys.stdout.buffer.write(bytes.fromhex(sys.argv[1]))"
@@ -85,7 +85,7 @@ async def test_output_that_is_no_utf8_is_kept_as_it_is_and_shown_as_well_as_can_
     assert log.read_bytes() == odd
 
 
-async def test_output_without_end_takes_no_more_memory(monkeypatch):
+async def test_endless_output_takes_bounded_memory(monkeypatch):
     monkeypatch.setattr(module, "_write", lambda fd, data: None)
     tracemalloc.start()
     try:
@@ -101,8 +101,8 @@ async def test_output_without_end_takes_no_more_memory(monkeypatch):
     assert peak < 10_000_000
 
 
-async def test_who_reads_slowly_slows_the_command_down(monkeypatch):
-    """Nothing piles up in between: it waits in its write, and one chunk is under way at most."""
+async def test_a_slow_reader_slows_the_command_down(monkeypatch):
+    """Nothing is buffered in between: the command blocks in its write, with one chunk under way."""
     goes_on, under_way, most = threading.Event(), [0], [0]
 
     def write(fd: int, data: bytes) -> None:
@@ -138,8 +138,8 @@ async def test_a_child_that_keeps_the_output_open_is_killed_with_its_group():
             await asyncio.sleep(0.01)
 
 
-async def test_a_child_that_has_left_the_session_keeps_nobody_waiting():
-    """It goes on, and holds the output open; what it still writes is not the command's."""
+async def test_a_child_that_left_the_session_does_not_delay_the_end():
+    """It goes on and holds the output open; its further output is not the command's."""
     script = (
         "import subprocess;print(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"
     )
@@ -165,6 +165,6 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_a_command_may_ask_for_another_time_again_and_again():
+def test_a_command_may_ask_for_a_retry_repeatedly():
     pauses = [task._pause(number) for number in (1, 2, 3, 10, 1_025, 100_000)]
     assert pauses == [2.0, 4.0, 8.0, 600.0, 600.0, 600.0]

@@ -1,4 +1,4 @@
-"""The door between a command and its runner: who may come in, and what is said to them."""
+"""The control socket between a command and its runner: which callers are served, and how."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ async def test_a_checkpoint_is_saved_and_a_report_is_passed_on(door, link):
     assert link.reports == [Progress(fraction=0.5, message="half", stage="render")]
 
 
-async def test_who_names_another_token_is_too_late(door, link):
+async def test_a_request_with_another_token_is_too_late(door, link):
     for request in (CheckpointRequest(TOKEN - 1, "x"), ReportRequest(TOKEN - 1, 0.5)):
         with pytest.raises(LostLease, match="not the current one"):
             await say(door, request)
     assert (link.saves, link.reports) == ([], [])
 
 
-async def test_what_the_store_refuses_is_said(door, link):
+async def test_a_refusal_of_the_store_is_answered(door, link):
     link.answer = Answer.REFUSED
     with pytest.raises(LostLease, match="token 70"):
         await say(door, CheckpointRequest(TOKEN, "x"))
@@ -68,18 +68,18 @@ async def test_what_the_store_refuses_is_said(door, link):
         await say(door, CheckpointRequest(TOKEN, "x" * 2000))
 
 
-async def test_nobody_is_there_any_more(link):
+async def test_connecting_to_a_closed_socket_says_that_the_runner_is_gone(link):
     async with ControlSocket(attempt_of(link)) as door:
         address = door.address
     with pytest.raises(StoreUnavailable, match="is gone"):
         await asyncio.to_thread(ask, address, CheckpointRequest(TOKEN, "x"))
 
 
-async def test_a_file_goes_with_its_door(link, monkeypatch):
+async def test_a_socket_file_is_removed_with_its_socket(link, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     async with ControlSocket(attempt_of(link)) as door:
         folder = Path(door.address).parent
-        assert folder.stat().st_mode & 0o077 == 0, "others cannot even look for it"
+        assert folder.stat().st_mode & 0o077 == 0, "others cannot even list it"
     assert not folder.exists()
 
 
@@ -89,13 +89,13 @@ DEEP = b'{"type":"Report","token":70,"x":' + b"[" * 5_000 + b"\n"
 @pytest.mark.parametrize(
     "line", [b"nonsense\n", b"[]\n", b'{"type":"Drop"}\n', b"\xff\n", b"\n", DEEP]
 )
-async def test_what_is_not_understood_is_said_and_the_next_one_is_served(door, link, line):
+async def test_a_malformed_request_is_answered_and_the_next_one_served(door, link, line):
     assert b"not understood" in await asyncio.to_thread(exchange, door.address, line)
     await say(door, ReportRequest(TOKEN, 1.0))
     assert len(link.reports) == 1
 
 
-async def test_a_line_without_end_is_cut_off(door, link):
+async def test_an_endless_line_is_cut_off(door, link):
     assert await asyncio.to_thread(exchange, door.address, b"x" * (module.REQUEST_MAX * 2)) == b""
     await say(door, ReportRequest(TOKEN, 1.0))
 
@@ -122,7 +122,7 @@ def exchange(address: str, line: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("answer", [b"nonsense\n", b"[]\n", b"[" * 5_000 + b"\n", b"\xff\n"])
-async def test_an_answer_that_is_none_is_an_error_of_the_store(answer, tmp_path):
+async def test_a_malformed_answer_is_a_store_error(answer, tmp_path):
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(answer)
@@ -134,19 +134,19 @@ async def test_an_answer_that_is_none_is_an_error_of_the_store(answer, tmp_path)
             await asyncio.to_thread(ask, address, ReportRequest(TOKEN, 1.0))
 
 
-async def test_an_error_that_nobody_foresaw_is_told_as_one_of_the_store(door, link, monkeypatch):
+async def test_an_unexpected_error_is_answered_as_a_store_error(door, link, monkeypatch):
     monkeypatch.setattr(link, "save", lambda *_: 1 / 0)
     with pytest.raises(StoreUnavailable, match="division"):
         await say(door, CheckpointRequest(TOKEN, "x"))
 
 
-def test_errors_have_the_names_under_which_they_travel():
+def test_errors_map_to_their_names_on_the_wire():
     assert set(module._ERRORS) == {"LostLease", "UsageError", "BadArguments", "StoreUnavailable"}
     assert module._ERRORS["UsageError"] is UsageError
 
 
 def heard_at(address: str, sent: bytes = b"") -> bytes:
-    """Return what is said to a caller that has sent no whole line."""
+    """Return the answer to a caller that has sent no whole line."""
     with socket.socket(socket.AF_UNIX) as door:
         door.settimeout(SECONDS)
         door.connect(module._path(address))
@@ -156,8 +156,8 @@ def heard_at(address: str, sent: bytes = b"") -> bytes:
             return answer.readline()
 
 
-async def test_of_another_user_not_a_byte_is_read(door, monkeypatch):
-    """Their connections, of two megabytes each, would end the runner for want of memory."""
+async def test_no_byte_of_another_user_is_read(door, monkeypatch):
+    """Their connections, of two megabytes each, would exhaust the runner's memory."""
     monkeypatch.setattr(module, "_same_user", lambda peer: False)
     read: list[bytes] = []
     monkeypatch.setattr(module._Caller, "data_received", lambda self, data: read.append(data))
@@ -166,13 +166,13 @@ async def test_of_another_user_not_a_byte_is_read(door, monkeypatch):
     assert read == []
 
 
-async def test_who_sends_nothing_is_cut_off(door, link, monkeypatch):
+async def test_a_silent_caller_is_disconnected(door, link, monkeypatch):
     monkeypatch.setattr(module, "REQUEST_SECONDS", 0.05)
     assert await asyncio.to_thread(heard_at, door.address, b"half a li") == b""
     await say(door, ReportRequest(TOKEN, 1.0))
 
 
-async def test_callers_at_once_are_bounded_and_the_next_is_told(door, link, monkeypatch):
+async def test_concurrent_callers_are_bounded_and_the_next_is_refused(door, link, monkeypatch):
     monkeypatch.setattr(module, "CALLERS_MAX", 2)
     waiting = [socket.socket(socket.AF_UNIX) for _ in range(2)]
     for each in waiting:

@@ -1,4 +1,4 @@
-"""The task that runs commands: what it tells them, and how it judges their ends."""
+"""The task that runs commands: their environment, and how it judges their exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def run(script: str, **options):
     return await task.command(["sh", "-c", script])
 
 
-def test_a_command_is_told_of_its_own_attempt_and_not_of_an_outer_one(monkeypatch):
+def test_a_commands_environment_is_of_its_own_attempt_not_an_outer_one(monkeypatch):
     monkeypatch.setenv("OUTLAST_CHECKPOINT", "of an outer job")
     monkeypatch.setenv("OUTLAST_TOKEN", "1")
     told = task.environment(attempt_of(FakeLink()), "@door")
@@ -38,12 +38,12 @@ def test_a_command_is_told_of_its_own_attempt_and_not_of_an_outer_one(monkeypatc
     ("checkpoint", "text"),
     [('"page 4"', "page 4"), ('{"page":4}', '{"page": 4}'), ("7", "7"), ('""', "")],
 )
-def test_a_checkpoint_is_handed_over_as_its_text(checkpoint, text):
+def test_a_checkpoint_is_passed_as_text(checkpoint, text):
     told = task.environment(attempt_of(FakeLink(), checkpoint), "@door")
     assert told["OUTLAST_CHECKPOINT"] == text
 
 
-async def test_an_end_is_judged_by_its_code():
+async def test_an_exit_code_decides_the_end():
     assert await run("echo a; echo b") == {"exit_code": 0, "output": ["a", "b"]}
     with pytest.raises(CommandFailed, match="exited with 3") as failed:
         await run("echo a; exit 3")
@@ -53,7 +53,7 @@ async def test_an_end_is_judged_by_its_code():
     assert (failed.value.exit_code, failed.value.signal) == (None, "SIGSEGV")
 
 
-async def test_a_command_that_says_not_now_waits_longer_each_time():
+async def test_exit_code_75_waits_longer_each_time():
     with pytest.raises(Snooze, match="exited with 75") as again:
         await run("exit 75")  # at its third attempt
     assert again.value.seconds == 8.0

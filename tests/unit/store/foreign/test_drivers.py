@@ -1,6 +1,6 @@
-"""What is particular to one kind of the caller's connections.
+"""Behaviour of single kinds of the caller's connections.
 
-What all kinds have in common is in tests/conformance/test_connections.py.
+Common behaviour is tested in tests/conformance/test_connections.py.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def jobs_in(path: str) -> int:
 
 @pytest.fixture
 def lite(sqlite_url):
-    """An application, and a connection of one's own to its file."""
+    """An application, and a separate connection to its file."""
     app = application(sqlite_url)
     app.tasks["mail"].enqueue_sync("first")
     path = sqlite_url.removeprefix("sqlite:///")
@@ -116,7 +116,7 @@ def test_a_statement_for_psycopg_keeps_its_percent_signs_and_may_name_a_value_tw
 
 @pytest.fixture
 async def pg(pg_url):
-    """An application, and a pool of one's own to its database."""
+    """An application, and a separate pool to its database."""
     app = application(pg_url)
     await app.tasks["mail"].enqueue("first")
     async with asyncpg.create_pool(pg_url, min_size=1, max_size=2) as pool:

@@ -1,4 +1,4 @@
-"""The thread of a SQLite connection: in turn, for any loop, to its end."""
+"""The thread of a SQLite connection: calls in turn, from any loop, until its end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_call_that_is_cancelled_before_its_turn_does_not_run(thread: One
     assert seen == [3]
 
 
-def test_it_outlives_loops(thread: OneThread) -> None:
+def test_the_thread_outlives_event_loops(thread: OneThread) -> None:
     async def ask(job: object) -> object:
         return await asyncio.get_running_loop().run_in_executor(thread, lambda: job)
 
@@ -76,7 +76,7 @@ def test_it_outlives_loops(thread: OneThread) -> None:
     assert asyncio.run(ask(2)) == 2
 
 
-async def test_it_ends_when_nobody_has_it_any_more() -> None:
+async def test_the_thread_ends_with_the_last_reference_to_it() -> None:
     thread = OneThread("test-collected")
     await asyncio.get_running_loop().run_in_executor(thread, lambda: None)
     del thread
@@ -84,7 +84,7 @@ async def test_it_ends_when_nobody_has_it_any_more() -> None:
     assert all(each.name != "test-collected" for each in threading.enumerate())
 
 
-async def test_between_calls_it_keeps_nothing_alive(thread: OneThread) -> None:
+async def test_between_calls_the_thread_keeps_nothing_alive(thread: OneThread) -> None:
     class Thing: ...
 
     thing = Thing()
@@ -96,21 +96,21 @@ async def test_between_calls_it_keeps_nothing_alive(thread: OneThread) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_after_its_end_it_takes_nothing(thread: OneThread) -> None:
+async def test_an_ended_thread_refuses_calls(thread: OneThread) -> None:
     thread.shutdown()
     thread.shutdown()
     with pytest.raises(RuntimeError, match="has ended"):
         asyncio.get_running_loop().run_in_executor(thread, lambda: None)
 
 
-def test_what_was_begun_is_finished_before_the_interpreter_ends() -> None:
+def test_a_running_call_is_finished_before_the_interpreter_exits() -> None:
     command = [sys.executable, "-W", "error", "-c", LEAVES_IT_BUSY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 class SeenIdle:
-    """A thread that two callers look at together, before either of them starts it."""
+    """A thread that two callers see as not started at the same time."""
 
     def __init__(self, thread: threading.Thread) -> None:
         self._thread = thread

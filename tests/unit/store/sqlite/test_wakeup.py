@@ -1,4 +1,4 @@
-"""How often a SQLite file is looked at, by what the kernel tells and what the looks find."""
+"""How often a SQLite file is polled, depending on inotify events and on what the looks find."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def at_rest() -> Pace:
     return pace
 
 
-def test_without_any_word_looks_become_rare() -> None:
+def test_without_events_looks_become_rare() -> None:
     assert (at_rest().pause, at_rest().deaf) == (REST_SECONDS, False)
 
 
-def test_after_a_word_looks_follow_until_its_commit_must_be_there() -> None:
+def test_after_an_event_looks_follow_until_its_commit_must_be_visible() -> None:
     pace = at_rest()
     pace.looked(told=True, changed=False)
     pauses = []
@@ -42,7 +42,7 @@ def test_after_a_word_looks_follow_until_its_commit_must_be_there() -> None:
 
 
 @pytest.mark.parametrize(("told", "changed"), [(True, True), (False, True), (True, False)])
-def test_a_storm_is_looked_at_no_more_often_than_without_inotify(told: bool, changed: bool) -> None:
+def test_many_events_cause_no_more_looks_than_without_inotify(told: bool, changed: bool) -> None:
     pace = at_rest()
     for _ in range(10):
         pace.looked(told=told, changed=changed)
@@ -52,7 +52,7 @@ def test_a_storm_is_looked_at_no_more_often_than_without_inotify(told: bool, cha
         assert pace.pause >= POLL_SECONDS
 
 
-def test_a_job_that_comes_alone_leaves_no_deaf_ear_behind() -> None:
+def test_a_single_job_does_not_make_the_pace_ignore_events() -> None:
     pace = at_rest()
     pace.looked(told=True, changed=False)
     pace.looked(told=False, changed=True)  # it was enqueued

@@ -7,7 +7,6 @@ from outlast.testing import ManualClock
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
-from outlast.worker.service import Nudge
 from tests.unit.worker.worker_kit import COMPLETED, FakePool, FakeStore, claimed, new_ledger
 
 POLL, LOOK, RECONCILE = 1.0, 2.0, 30.0
@@ -38,11 +37,10 @@ class Bench:
     def __init__(self, slots: int = 10, inbox: Inbox | None = None) -> None:
         self.clock = ManualClock(boot=0.0)
         self.store = FakeStore()
-        self.nudge = Nudge()
-        self.ledger = new_ledger(self.clock, self.nudge)
+        self.ledger = new_ledger(self.clock)
         self.pool = FakePool(self.ledger, slots)
         self.holder = Holder(self.store)
-        self.checkpoints = CheckpointWriter(self.store, self.ledger, Nudge())  # type: ignore[arg-type]
+        self.checkpoints = CheckpointWriter(self.store, self.ledger, on_pending=lambda: None)  # type: ignore[arg-type]
         self.exchange = Exchange(
             self.store,  # type: ignore[arg-type]
             self.ledger,
@@ -65,8 +63,8 @@ class Bench:
     def handed_in(self) -> list[list[int]]:
         return [tokens for verb, (tokens, _) in self._exchanges() if tokens]
 
-    def requests(self) -> list[list[ClaimRequest]]:
-        return [requests for _, (_, requests) in self._exchanges()]
+    def rooms(self) -> list[list[ClaimRequest]]:
+        return [rooms for _, (_, rooms) in self._exchanges()]
 
     def _exchanges(self):
         return [call for call in self.store.calls if call[0] == "exchange"]

@@ -1,4 +1,4 @@
-"""Checkpoints are answered when the store has them; progress is only the latest word."""
+"""Checkpoints are answered when the store has them; of progress only the latest is written."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ import pytest
 
 from outlast.errors import BadData, StoreUnavailable
 from outlast.model.crash import CrashKind, Progress, hiding
-from outlast.runner.protocol import Reported
+from outlast.runner.protocol import Reported, Saved, SaveRequest
 from outlast.store.values import Answer, Save
 from outlast.testing import ManualClock
 from outlast.worker.claims import checkpoints as module
 from outlast.worker.claims.checkpoints import CheckpointWriter
-from outlast.worker.service import Nudge
 from tests.unit.worker.worker_kit import COMPLETED, FakeStore, claimed, crash, heard, new_ledger
 
 
 class Desk:
-    """A ledger with three running attempts, their savings, and what was answered to whom."""
+    """A ledger with three running attempts, their checkpoint writer, and its answers."""
 
     def __init__(self) -> None:
         self.store = FakeStore()
         self.ledger = new_ledger(ManualClock())
-        self.nudge = Nudge()
-        self.checkpoints = CheckpointWriter(self.store, self.ledger, self.nudge)  # type: ignore[arg-type]
+        self.pending = 0
+        self.checkpoints = CheckpointWriter(self.store, self.ledger, on_pending=self._on_pending)  # type: ignore[arg-type]
         self.answers: list[tuple[int, str]] = []
         for token in (1, 2, 3):
             self.ledger.claim([claimed(token, losses=9)])
+
+    def _on_pending(self) -> None:
+        self.pending += 1
 
     def save(self, token: int, number: int = 1, value: str = '{"n":1}') -> None:
         self.checkpoints.add(
@@ -48,15 +50,28 @@ def desk():
     return Desk()
 
 
-async def test_saves_that_wait_go_together_and_each_is_answered(desk):
+async def test_waiting_saves_are_written_together_and_each_is_answered(desk):
     for token in (1, 2, 3):
         desk.save(token)
-    assert desk.nudge.is_given
+    assert desk.pending == 3
     await desk.checkpoints.run_once()
     assert desk.store.calls == [("checkpoint", [(1, 1), (2, 1), (3, 1)])]
     assert desk.answers == [(1, "accepted"), (2, "accepted"), (3, "accepted")]
     await desk.checkpoints.run_once()
     assert len(desk.store.calls) == 1
+
+
+async def test_a_runner_is_answered_with_the_number_of_its_frame(desk):
+    class Runner:
+        sent: list = []
+
+        def send(self, frame):
+            self.sent.append(frame)
+
+    running = desk.ledger.running[2]
+    desk.checkpoints.save(Runner(), running, SaveRequest(seq=77, token=2, number=5, value="1"))
+    await desk.checkpoints.run_once()
+    assert Runner.sent == [Saved(77, "accepted")]
 
 
 async def test_batches_are_bounded(desk, monkeypatch):
@@ -109,7 +124,7 @@ async def test_a_save_whose_first_answer_was_lost_forgives_losses_as_well(desk):
     assert desk.losses(1) == 1
 
 
-async def test_a_checkpoint_that_the_store_cannot_take_spoils_no_other(desk):
+async def test_a_checkpoint_that_the_store_refuses_fails_alone(desk):
     for token in (1, 2, 3):
         desk.save(token)
     bad = BadData("a NUL byte")
@@ -118,7 +133,7 @@ async def test_a_checkpoint_that_the_store_cannot_take_spoils_no_other(desk):
     assert desk.answers == [(1, "accepted"), (2, "rejected"), (3, "accepted")]
 
 
-async def test_a_locked_row_is_asked_again_and_holds_nobody_else_up(desk):
+async def test_a_save_to_a_locked_row_is_retried_without_delaying_others(desk):
     desk.save(1)
     desk.save(2)
     desk.report(3, 0.5)
@@ -133,7 +148,7 @@ async def test_a_locked_row_is_asked_again_and_holds_nobody_else_up(desk):
     assert desk.answers == [(2, "accepted"), (1, "accepted")]
 
 
-async def test_a_save_of_an_attempt_that_has_ended_is_answered_so_that_nobody_waits_for_it(desk):
+async def test_a_save_of_an_ended_attempt_is_answered_at_once(desk):
     desk.save(1)
     desk.save(2)
     desk.ledger.end(1, COMPLETED)
@@ -162,20 +177,20 @@ async def test_the_report_of_an_attempt_that_has_ended_is_left_to_its_end(desk):
     assert [report.token for report in desk.store.reports] == [3]
     await desk.checkpoints.report_last([2])
     assert [report.token for report in desk.store.reports] == [3, 2]
-    assert desk.checkpoints._reports == {}, "that of the first came too late"
+    assert desk.checkpoints._reports == {}, "that of the first was too late"
 
 
-async def test_the_last_words_of_attempts_that_end_are_written_at_once_and_alone(desk):
+async def test_only_the_last_reports_of_ending_attempts_are_written_at_once(desk):
     desk.report(1, 1.0)
     desk.report(2, 0.5)
     await desk.checkpoints.report_last([1, 3])
     assert [(r.token, r.progress.fraction) for r in desk.store.reports] == [(1, 1.0)]
     await desk.checkpoints.report_last([1, 3])
-    assert desk.store.verbs() == ["progress"], "what has said nothing costs no trip"
+    assert desk.store.verbs() == ["progress"], "an attempt without a report costs no trip"
 
 
-async def test_the_last_words_wait_for_those_that_are_under_way(desk):
-    """Else the end would come first, and the words that went before it would be refused."""
+async def test_the_last_reports_wait_for_those_under_way(desk):
+    """Else the end would come first, and the report before it would be refused."""
     gate, working = asyncio.Event(), desk.store.progress
 
     async def slow(reports):
@@ -197,7 +212,7 @@ async def test_the_last_words_wait_for_those_that_are_under_way(desk):
 @pytest.mark.parametrize(
     "error", [StoreUnavailable("broke off"), BadData("a NUL byte"), RuntimeError("a fault of ours")]
 )
-async def test_last_words_that_cannot_be_written_hold_no_end_up(desk, error):
+async def test_last_reports_that_cannot_be_written_delay_no_end(desk, error):
     async def breaks(reports):
         raise error
 
@@ -206,7 +221,7 @@ async def test_last_words_that_cannot_be_written_hold_no_end_up(desk, error):
     await desk.checkpoints.report_last([1])
 
 
-async def test_last_words_that_take_long_hold_no_end_up(desk, monkeypatch):
+async def test_slow_last_reports_delay_no_end(desk, monkeypatch):
     async def hangs(reports):
         await asyncio.Event().wait()
 
@@ -257,7 +272,7 @@ async def test_no_save_waits_for_a_worker_that_has_left(desk):
     assert desk.store.calls == []
 
 
-async def test_what_is_to_be_hidden_is_hidden_before_progress_is_written(desk):
+async def test_progress_is_redacted_before_it_is_written(desk):
     desk.ledger._hide_patterns = hiding(["s3cret"])
     desk.checkpoints.report(desk.ledger.running[1], Reported(1, Progress(0.5, "a s3cret")))
     assert desk.checkpoints._reports[1].progress == Progress(0.5, "a [redacted]")

@@ -1,4 +1,4 @@
-"""A job that dies is told of once, by the worker whose word on it the store has taken."""
+"""A dead job is reported once, by the worker whose end of it the store has accepted."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def hand_in(ledger: Ledger, *answers: Answer) -> None:
         ledger.answered(ledger.take(1), [answer])
 
 
-def test_it_is_told_once_the_store_has_taken_it(ledger):
+def test_a_death_is_reported_after_the_store_accepted_it(ledger):
     with heard_fields() as events:
         ledger.claim([claimed(7, policy=LAST, number=4, queue="mail")])
         ledger.end(7, RAISED)
-        assert told(events) == [], "it may be refused"
+        assert told(events) == [], "the end may still be refused"
         hand_in(ledger, Answer.BUSY, Answer.ACCEPTED)
     assert told(events) == [
         {
@@ -69,7 +69,7 @@ def test_it_is_told_once_the_store_has_taken_it(ledger):
         (RELEASED, Answer.ACCEPTED, 0),
     ],
 )
-def test_of_other_ends_nothing_is_told(ledger, outcome, answer, deaths):
+def test_only_accepted_deaths_are_reported(ledger, outcome, answer, deaths):
     with heard_fields() as events:
         ledger.claim([claimed(7, policy=LAST)])
         ledger.end(7, outcome)
@@ -101,7 +101,7 @@ def test_a_completion_in_its_own_transaction_is_no_death_if_it_was_committed(
     assert len(told(events)) == len(told(events, "attempt_failed")) == deaths
 
 
-def test_a_result_that_the_store_refuses_can_be_what_a_job_dies_of(ledger):
+def test_a_job_can_die_of_a_result_that_the_store_refuses(ledger):
     with heard_fields() as events:
         ledger.claim([claimed(7, policy=LAST)])
         ledger.end(7, COMPLETED)
@@ -113,7 +113,7 @@ def test_a_result_that_the_store_refuses_can_be_what_a_job_dies_of(ledger):
 
 
 class Rows:
-    """A store with two orphans, one of which changes hands before it is closed."""
+    """A store with two orphans, one of which another worker closes first."""
 
     async def reclaim(self, decide, limit=0, only=None) -> list[Transition]:
         decided = [decide(each) for each in (orphan(1, LAST), orphan(2, LAST), orphan(3, Policy()))]
@@ -125,7 +125,7 @@ def orphan(job_id: int, policy: Policy) -> Orphan:
     return Orphan(facts=facts, worker_id=3, task="mail", queue="q", attempts=2)
 
 
-async def test_what_a_reaper_closes_is_told_by_the_reaper():
+async def test_a_reaper_reports_the_deaths_that_it_closes():
     def lost(each: Orphan) -> Transition:
         crash = each.crash(CrashKind.LOST_WORKER, "worker w is gone: silence")
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash)

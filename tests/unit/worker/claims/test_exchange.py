@@ -1,4 +1,4 @@
-"""The hot path, step by step, with a store that answers from a script."""
+"""The exchange, step by step, with a store that answers from a script."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bench():
 # ------------------------------------------------------------------------------- one trip
 
 
-async def test_what_ended_goes_in_and_what_can_run_comes_out_in_one_trip(bench):
+async def test_ends_and_claims_go_in_one_trip(bench):
     bench.ends(1, 2)
     bench.store.script = [accepted(2, claimed=[claimed(3), claimed(4)])]
     await bench.exchange.run_once()
@@ -43,7 +43,7 @@ async def test_what_ended_goes_in_and_what_can_run_comes_out_in_one_trip(bench):
     assert bench.ledger.held() == {3, 4}
 
 
-async def test_what_was_claimed_begins_before_anybody_is_told_of_it(bench):
+async def test_claimed_attempts_begin_before_events_are_emitted(bench):
     bench.store.script = [accepted(0, claimed=[claimed(3)])]
     placed_by_then = []
     end = subscribe(lambda name, fields: placed_by_then.append((name, [*bench.pool.placed])))
@@ -52,15 +52,15 @@ async def test_what_was_claimed_begins_before_anybody_is_told_of_it(bench):
     assert placed_by_then == [("attempt_started", [3])]
 
 
-async def test_ends_that_were_not_taken_along_take_their_slots(bench):
+async def test_ends_left_for_the_next_trip_keep_their_slots(bench):
     bench.pool.slots = OUTCOMES_MAX + 10
     bench.ends(*range(OUTCOMES_MAX + 3))
-    assert await bench.exchange.run_once() == 0.0, "more ends wait: at once again"
+    assert await bench.exchange.run_once() == 0.0, "more ends wait: again at once"
     assert len(bench.handed_in()[0]) == OUTCOMES_MAX
-    assert bench.requests()[0][0].limit == OUTCOMES_MAX + 10 - 3
+    assert bench.rooms()[0][0].limit == OUTCOMES_MAX + 10 - 3
 
 
-async def test_with_nothing_to_hand_in_and_no_room_the_store_is_left_alone(bench):
+async def test_without_ends_and_free_slots_there_is_no_trip(bench):
     bench.pool.slots = 0
     assert await bench.exchange.run_once() == POLL
     assert bench.store.calls == []
@@ -136,7 +136,7 @@ async def test_after_a_trip_broke_off_its_ends_are_handed_in_again_once(bench):
     assert bench.ledger.held() == {3}
 
 
-async def test_a_claim_that_was_never_heard_of_is_given_back_and_looked_for_at_once(bench):
+async def test_a_claim_with_a_lost_reply_is_released_and_looked_for_at_once(bench):
     bench.store.script = [StoreUnavailable("the reply was cut")]
     bench.store.unknown = [(8, 80)]
     with pytest.raises(StoreUnavailable):
@@ -152,7 +152,7 @@ async def test_a_store_that_does_not_answer_in_time_counts_as_broken_off():
     bench.ends(1)
     never = asyncio.get_running_loop().create_future()
 
-    async def hangs(me, ended, requests):
+    async def hangs(me, ended, rooms):
         await never
 
     bench.store.exchange = hangs  # type: ignore[method-assign]
@@ -192,7 +192,7 @@ async def test_a_reconnect_that_breaks_off_is_tried_again_before_any_trip(bench)
 
 
 async def test_ends_are_handed_in_though_the_lease_is_lost_and_nothing_is_claimed(bench):
-    """They are judged by their own tokens: whoever was faster is not robbed."""
+    """They are judged by their own tokens: a claim that was faster is kept."""
     bench.ends(1)
     bench.store.script = [StoreUnavailable("broke")]
     with pytest.raises(StoreUnavailable):
@@ -200,18 +200,18 @@ async def test_ends_are_handed_in_though_the_lease_is_lost_and_nothing_is_claime
     bench.holder.lost, bench.holder.claims = True, False
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["exchange", "drop_connections", "reconnect", "exchange"]
-    assert bench.requests()[-1] == []
+    assert bench.rooms()[-1] == []
     assert bench.ledger.is_empty()
 
 
-async def test_a_registration_that_does_not_stand_any_more_is_raised_anew(bench):
+async def test_a_refused_epoch_is_raised_again(bench):
     bench.store.script = [Exchanged(valid=False, answers=[])]
     assert await bench.exchange.run_once() == 0.0
     await bench.exchange.run_once()
     assert bench.store.verbs()[1:4] == ["drop_connections", "reconnect", "reconcile"]
 
 
-# ---------------------------------------------------------------------- who may not claim
+# ------------------------------------------------------------------------- no claims
 
 
 async def test_nothing_is_claimed_while_draining_or_fenced_but_ends_go_in(bench):
@@ -223,8 +223,8 @@ async def test_nothing_is_claimed_while_draining_or_fenced_but_ends_go_in(bench)
     assert bench.store.calls == [("exchange", ([1], []))]
 
 
-async def test_what_was_claimed_while_the_lease_was_being_lost_is_not_started(bench):
-    """The reply came late: the worker must not run what others may run by now."""
+async def test_claims_received_after_the_lease_was_lost_are_not_started(bench):
+    """The reply came late: other workers may run these jobs by now."""
 
     def lost_meanwhile() -> Exchanged:
         bench.holder.claims = False
@@ -245,8 +245,8 @@ async def test_what_was_claimed_while_the_lease_was_being_lost_is_not_started(be
     [(20.0, [1, 2]), (20.1, [2])],
     ids=["as long as its patience", "longer, as in a process that was stopped"],
 )
-async def test_what_has_a_timeout_begins_within_the_patience_or_is_given_back(bench, took, begun):
-    """Its deadline on the row counts from the claim, the worker's own limit from its begin."""
+async def test_an_attempt_with_a_timeout_begins_in_time_or_is_released(bench, took, begun):
+    """Its deadline on the row counts from the claim, the worker's own limit from its start."""
 
     def late() -> Exchanged:
         bench.clock.advance(took)
@@ -259,7 +259,7 @@ async def test_what_has_a_timeout_begins_within_the_patience_or_is_given_back(be
     assert given_back == ([] if 1 in begun else [(1, "released", "none")])
 
 
-async def test_what_was_claimed_under_an_earlier_registration_is_not_started(bench):
+async def test_claims_of_an_earlier_registration_are_not_started(bench):
     def registered_anew() -> Exchanged:
         bench.holder.me = WorkerRef(2, 1)
         return accepted(0, claimed=[claimed(5)])
@@ -277,26 +277,26 @@ def look(**fields):
     return Snapshot(workers=[], orphans=False, overdue=False, now=0.0, **fields)
 
 
-async def test_an_idle_worker_makes_few_trips_where_looks_tell_what_is_new(bench):
+async def test_an_idle_worker_makes_few_trips_where_looks_show_new_jobs(bench):
     assert await bench.exchange.run_once() == POLL
-    bench.exchange.take_look(look())
+    bench.exchange.shown(look())
     assert await bench.exchange.run_once() == POLL, "this store does not say"
-    bench.exchange.take_look(look(drawn=7))
+    bench.exchange.shown(look(drawn=7))
     assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WITH_REAPER
     bench.store.script = [accepted(0, next_due=0.3)]
     assert await bench.exchange.run_once() == 0.3
 
 
-async def test_who_runs_something_looks_in_time_whether_it_was_superseded(bench):
-    bench.exchange.take_look(look(drawn=7))
+async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(bench):
+    bench.exchange.shown(look(drawn=7))
     bench.ledger.claim([claimed(3)])
     assert await bench.exchange.run_once() == LOOK
 
 
-async def test_what_has_joined_a_line_is_looked_for_though_nobody_was_notified(bench):
+async def test_new_jobs_are_looked_for_without_a_notification(bench):
     told = []
     for drawn in (7, 7, 8, 8):
-        told.append(bench.exchange.take_look(look(drawn=drawn)))
+        told.append(bench.exchange.shown(look(drawn=drawn)))
         await bench.exchange.run_once()
     assert told == [True, False, True, False]
 
@@ -305,33 +305,33 @@ async def test_what_has_joined_a_line_is_looked_for_though_nobody_was_notified(b
     ("next_due", "told"),
     [(None, False), (LOOK_SECONDS + 0.1, False), (LOOK_SECONDS, True), (-3.0, True)],
 )
-async def test_what_falls_due_before_the_next_look_is_looked_for_now(bench, next_due, told):
-    bench.exchange.take_look(look(drawn=7))
+async def test_a_job_due_before_the_next_look_shortens_the_pause(bench, next_due, told):
+    bench.exchange.shown(look(drawn=7))
     await bench.exchange.run_once()
-    assert bench.exchange.take_look(look(drawn=7, next_due=next_due)) == told
+    assert bench.exchange.shown(look(drawn=7, next_due=next_due)) == told
 
 
-async def test_after_a_trip_without_room_it_looks_as_soon_as_there_is_some_for_all_messengers():
-    """They were offered none, so they cannot tell."""
+async def test_after_a_full_worker_frees_a_slot_it_looks_despite_messengers():
+    """They were offered no free slots, so they cannot wake the worker."""
     inbox = Inbox()
     inbox.healthy = True
     bench = Bench(slots=0, inbox=inbox)
     bench.ends(1)
     await bench.exchange.run_once()
-    assert bench.requests() == [[]]
+    assert bench.rooms() == [[]]
     assert not inbox.has_room()
     bench.pool.slots = 10
     await bench.exchange.run_once()
-    assert bench.requests()[1:] == [[ClaimRequest(["t"], 10)]]
+    assert bench.rooms()[1:] == [[ClaimRequest(["t"], 10)]]
     assert inbox.has_room()
     await bench.exchange.run_once()
-    assert len(bench.requests()) == 2, "from now on it would be told"
+    assert len(bench.rooms()) == 2, "from now on messengers wake it"
 
 
 # ---------------------------------------------------------------------------- reconciling
 
 
-async def test_a_reply_that_was_not_taken_in_to_its_end_is_reconciled(bench, monkeypatch):
+async def test_a_reply_that_was_processed_only_in_part_is_reconciled(bench, monkeypatch):
     bench.store.script = [Exchanged(valid=True, answers=[], claimed=[claimed(3)])]
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
         patch.setattr(bench.ledger, "claim", mock.Mock(side_effect=RuntimeError("a fault")))
@@ -368,7 +368,7 @@ def left_open(bench, token, *, completed_in):
 
 async def test_a_runner_that_leaves_its_transaction_open_is_ended(bench):
     left_open(bench, 1, completed_in=True)
-    left_open(bench, 2, completed_in=False)  # somebody else has locked its row
+    left_open(bench, 2, completed_in=False)  # another session has locked its row
     busy = Exchanged(valid=True, answers=[Answer.BUSY, Answer.BUSY])
     bench.store.script = [busy] * 5
     with heard() as names:
@@ -392,14 +392,14 @@ async def test_a_runner_that_leaves_its_transaction_open_is_ended(bench):
 # ------------------------------------------------------------------------------ bad data
 
 
-async def test_one_poison_end_is_found_and_ended_and_the_others_are_written(bench):
+async def test_one_refused_end_is_found_and_replaced_and_the_others_are_written(bench):
     bench.ends(*range(1, 8))
     bench.store.poison = {5}
     accepted_ends: list[Transition] = []
     working = bench.store.exchange
 
-    async def noting(me, ended, requests):
-        reply = await working(me, ended, requests)
+    async def noting(me, ended, rooms):
+        reply = await working(me, ended, rooms)
         accepted_ends.extend(ended)
         return reply
 
@@ -410,18 +410,18 @@ async def test_one_poison_end_is_found_and_ended_and_the_others_are_written(benc
     assert sorted(end.token for end in accepted_ends) == [1, 2, 3, 4, 5, 6, 7]
     assert [end.token for end in accepted_ends if end.outcome == "rejected_result"] == [5]
     assert bench.ledger.is_empty()
-    assert bench.requests()[-1] == [ClaimRequest(["t"], 10)], "and what can run next is taken"
+    assert bench.rooms()[-1] == [ClaimRequest(["t"], 10)], "and the next jobs are claimed"
 
 
-async def test_every_end_may_be_poison(bench):
+async def test_every_end_may_be_refused(bench):
     bench.ends(1, 2, 3)
     bench.store.poison = {1, 2, 3}
     await bench.exchange.run_once()
     assert bench.ledger.is_empty()
 
 
-async def test_rooms_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench):
-    bench.store.script = [BadData("odd requests")]
+async def test_requests_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench):
+    bench.store.script = [BadData("odd rooms")]
     with pytest.raises(BadData):
         await bench.exchange.run_once()
     bench.ends(1)
@@ -431,29 +431,29 @@ async def test_rooms_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench
 
 async def test_a_full_worker_looks_for_suspects_at_each_poll_and_not_at_each_hint():
     bench = Bench()
-    bench.pool.make_requests = lambda unanswered: [ClaimRequest(["t"], 3, solo=1)]  # type: ignore[method-assign]
+    bench.pool.rooms = lambda unanswered: [ClaimRequest(["t"], 3, solo=1)]  # type: ignore[method-assign]
     await bench.exchange.run_once()
-    assert len(bench.requests()) == 1
+    assert len(bench.rooms()) == 1
     bench.exchange.hint()
     await bench.exchange.run_once()
-    assert len(bench.requests()) == 1
+    assert len(bench.rooms()) == 1
     bench.clock.advance(POLL)
     await bench.exchange.run_once()
-    assert len(bench.requests()) == 2
+    assert len(bench.rooms()) == 2
 
 
-async def test_an_empty_worker_goes_on_at_once_to_the_job_that_needs_it_alone():
+async def test_an_empty_worker_claims_an_exclusive_job_at_once():
     bench = Bench()
     bench.store.script = [accepted(0, solo_waiting=2)]
     assert await bench.exchange.run_once() == 0.0
     await bench.exchange.run_once()
-    assert bench.requests()[-1] == [ClaimRequest(["t"], 1, solo=2)]
+    assert bench.rooms()[-1] == [ClaimRequest(["t"], 1, solo=2)]
 
 
 # ---------------------------------------------------------------------------- the loser stops
 
 
-async def test_an_attempt_that_somebody_else_has_closed_is_asked_to_stop_and_then_killed(bench):
+async def test_an_attempt_closed_by_another_worker_is_asked_to_stop_and_then_killed(bench):
     bench.ledger.claim([claimed(3)])
     bench.ledger.claim([claimed(4)])
     bench.store.lost = {4}
@@ -468,23 +468,22 @@ async def test_an_attempt_that_somebody_else_has_closed_is_asked_to_stop_and_the
     assert names.count("attempt_superseded") == 1
 
 
-async def test_ends_gather_for_a_trip_while_enough_waits_for_slots():
+async def test_ends_are_collected_while_enough_attempts_are_prefetched():
     bench = Bench(slots=1)
     bench.pool.lingers = 0.004
     bench.store.script = [accepted(0, claimed=[claimed(1)])]
-    assert await bench.exchange.run_once() == 0.004, "all that was asked for came: go on, later"
+    assert await bench.exchange.run_once() == 0.004, "the request was filled: go on, later"
+    assert bench.exchange.gathering
     bench.ledger.end(1, COMPLETED)
-    assert not bench.nudge.is_given
     await bench.exchange.run_once()
     assert bench.handed_in() == [[1]]
-    bench.ends(2)
-    assert bench.nudge.is_given
+    assert not bench.exchange.gathering
 
 
-# ------------------------------------------------------------------------------ last words
+# ---------------------------------------------------------------------------- last reports
 
 
-async def test_what_an_attempt_has_said_last_goes_before_its_end(bench):
+async def test_the_last_report_of_an_attempt_goes_before_its_end(bench):
     (running,) = bench.ledger.claim([claimed(1)])
     bench.checkpoints.report(running, Reported(1, Progress(1.0)))
     bench.ledger.end(1, COMPLETED)
@@ -492,7 +491,7 @@ async def test_what_an_attempt_has_said_last_goes_before_its_end(bench):
     assert bench.store.verbs() == ["progress", "exchange"]
 
 
-async def test_where_nothing_was_said_an_end_takes_one_trip(bench):
+async def test_an_end_without_a_report_takes_one_trip(bench):
     bench.ends(1, 2)
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["exchange"]

@@ -1,4 +1,4 @@
-"""A worker becomes empty for a job that must have it to itself, and starves nobody for it."""
+"""A worker empties itself for an exclusive job, and starves no other job for it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Bench:
         self.ledger = new_ledger(self.clock)
         self.alone = ExclusiveClaim(self.ledger, self.clock, least)
 
-    def requests(self) -> list[ClaimRequest]:
-        return self.alone.choose(lambda: USUAL, lambda solo: ClaimRequest(["t"], 1, solo=solo))
+    def rooms(self) -> list[ClaimRequest]:
+        return self.alone.rooms(lambda: USUAL, lambda solo: ClaimRequest(["t"], 1, solo=solo))
 
     def trip(self, reply) -> bool:
-        """Ask for what there is room for, and take the reply."""
-        return self.alone.take_reply(self.requests(), reply)
+        """Ask for what fits, and take the reply."""
+        return self.alone.heard(self.rooms(), reply)
 
     def runs(self, token: int, **fields) -> None:
         self.ledger.claim([claimed(token, **fields)])
@@ -47,86 +47,86 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_while_nothing_waits_the_usual_is_asked_for(bench):
-    assert bench.requests() == USUAL
+def test_without_waiting_exclusive_jobs_requests_are_ordinary(bench):
+    assert bench.rooms() == USUAL
     assert bench.trip(accepted(0)) is False
-    assert bench.requests() == USUAL
+    assert bench.rooms() == USUAL
 
 
 def test_an_empty_worker_takes_the_job_at_once_and_nothing_beside_it(bench):
     assert bench.trip(WAITS) is True, "without waiting for the next poll"
-    assert bench.requests() == [ALONE]
-    bench.alone.take_reply([ALONE], accepted(0, claimed=[claimed(1, solo=2)]))
+    assert bench.rooms() == [ALONE]
+    bench.alone.heard([ALONE], accepted(0, claimed=[claimed(1, solo=2)]))
     bench.runs(1, solo=2)
-    assert bench.requests() == []
+    assert bench.rooms() == []
     bench.ends(1)
-    assert bench.requests() == USUAL
+    assert bench.rooms() == USUAL
 
 
-def test_a_job_that_another_worker_took_keeps_nobody_from_the_usual(bench):
+def test_an_exclusive_job_taken_elsewhere_lets_ordinary_claims_go_on(bench):
     bench.trip(WAITS)
-    assert bench.requests() == [ALONE]
-    assert bench.alone.take_reply([ALONE], accepted(0)) is True
-    assert bench.requests() == USUAL
+    assert bench.rooms() == [ALONE]
+    assert bench.alone.heard([ALONE], accepted(0)) is True
+    assert bench.rooms() == USUAL
     assert bench.trip(WAITS) is False, "not in a tight loop"
-    assert bench.requests() == USUAL
+    assert bench.rooms() == USUAL
     bench.clock.advance(VAIN_SECONDS)
-    assert bench.requests() == [ALONE]
+    assert bench.rooms() == [ALONE]
 
 
-def test_a_busy_worker_takes_nothing_for_a_moment_to_become_empty(bench):
+def test_a_busy_worker_claims_nothing_for_a_moment_to_become_empty(bench):
     bench.runs(1)
     bench.trip(WAITS)
-    assert bench.requests() == []
+    assert bench.rooms() == []
     bench.clock.advance(TURN_SECONDS / 2)
-    assert bench.requests() == []
+    assert bench.rooms() == []
     bench.ends(1)
-    assert bench.requests() == [ALONE]
+    assert bench.rooms() == [ALONE]
 
 
-def test_the_moment_ends_and_does_not_come_again_for_a_while(bench):
+def test_emptying_is_bounded_in_time_and_not_repeated_soon(bench):
     bench.runs(1)
     bench.trip(WAITS)
     bench.clock.advance(TURN_SECONDS)
-    assert bench.requests() == USUAL
+    assert bench.rooms() == USUAL
     bench.runs(2)
     bench.ends(1)
     bench.trip(WAITS)
-    assert bench.requests() == USUAL, "it had its turn"
+    assert bench.rooms() == USUAL, "it had its turn"
     bench.clock.advance(TURN_EVERY_SECONDS)
     bench.runs(3)
     bench.ends(2)
     bench.trip(WAITS)
-    assert bench.requests() == []
+    assert bench.rooms() == []
 
 
-def test_where_something_has_run_for_long_the_worker_is_not_idle_for_nothing(bench):
+def test_a_worker_with_long_jobs_does_not_empty_itself_in_vain(bench):
     bench.runs(1)
     bench.clock.advance(TURN_SECONDS)
     bench.trip(WAITS)
-    assert bench.requests() == USUAL
+    assert bench.rooms() == USUAL
     bench.ends(1)
-    assert bench.requests() == [ALONE], "and it takes the first quiet moment"
+    assert bench.rooms() == [ALONE], "and it takes the first quiet moment"
 
 
-def test_a_job_that_does_not_wait_any_more_ends_the_turn(bench):
+def test_emptying_ends_when_the_exclusive_job_is_gone(bench):
     bench.runs(1)
     bench.trip(WAITS)
-    bench.alone.take_reply(USUAL, accepted(0))
-    assert bench.requests() == USUAL
+    bench.alone.heard(USUAL, accepted(0))
+    assert bench.rooms() == USUAL
 
 
-def test_a_trip_without_rooms_has_nothing_to_tell(bench):
+def test_a_trip_without_requests_changes_nothing(bench):
     bench.runs(1)
     bench.trip(WAITS)
-    bench.alone.take_reply([], accepted(1))
-    assert bench.requests() == []
+    bench.alone.heard([], accepted(1))
+    assert bench.rooms() == []
 
 
-def test_a_suspect_of_a_runner_is_no_business_of_the_whole_worker_unless_it_is_in_process():
+def test_suspects_of_runners_do_not_empty_the_worker_unless_in_process():
     assert Bench().trip(accepted(0, solo_waiting=1)) is False
     local = Bench(ALONE_IN_RUNNER)
     assert local.trip(accepted(0, solo_waiting=1)) is True
-    assert local.requests() == [ClaimRequest(["t"], 1, solo=1)]
+    assert local.rooms() == [ClaimRequest(["t"], 1, solo=1)]
     local.runs(1, solo=1)
-    assert local.requests() == []
+    assert local.rooms() == []

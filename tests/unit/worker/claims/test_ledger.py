@@ -10,11 +10,9 @@ import pytest
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer
 from outlast.testing import ManualClock
 from outlast.worker.claims.ledger import Ledger
-from outlast.worker.service import Nudge
 from tests.unit.worker.worker_kit import (
     COMPLETED,
     RELEASED,
@@ -51,17 +49,17 @@ def test_a_token_is_held_from_its_claim_to_the_answer_about_its_end(ledger):
     assert (ledger.held(), ledger.is_empty()) == (set(), True)
 
 
-def test_a_beginning_is_told_once_and_before_the_end(ledger):
+def test_a_start_is_reported_once_and_before_the_end(ledger):
     with heard() as names:
         ledger.claim([claimed(7), claimed(8)])
-        assert names == [], "they are to begin first"
+        assert names == [], "they have to begin first"
         ledger.end(7, COMPLETED)
         ledger.tell_begun()
     assert names == ["attempt_started", "attempt_started", "attempt_ended"]
 
 
 @pytest.mark.parametrize("answer", [Answer.ACCEPTED, Answer.ALREADY, Answer.REFUSED])
-def test_any_answer_but_busy_lets_go_of_the_token(ledger, answer):
+def test_any_answer_but_busy_releases_the_token(ledger, answer):
     ledger.claim([claimed(7)])
     ledger.end(7, COMPLETED)
     (end,) = ledger.take(10)
@@ -112,28 +110,15 @@ def test_an_end_that_was_answered_is_not_given_back(ledger):
     assert [end.token for end in ledger.take(10)] == [1]
 
 
-def test_the_second_word_about_an_end_is_dropped(clock):
-    nudge = Nudge()
-    ledger = new_ledger(clock, nudge)
+def test_a_second_end_of_an_attempt_is_dropped(clock):
+    ends = []
+    ledger = new_ledger(clock, on_end=lambda: ends.append(1))
     ledger.claim([claimed(7)])
     ledger.end(7, COMPLETED)
-    assert nudge.is_given
-    nudge.take()
     ledger.end(7, crash())
     ledger.end(8, COMPLETED)
-    assert not nudge.is_given
     assert [end.state for end in ledger.take(10)] == [State.COMPLETED]
-
-
-def test_ends_that_gather_ask_for_a_trip_when_they_fill_one(clock):
-    nudge = Nudge()
-    ledger = new_ledger(clock, nudge)
-    ledger.claim([claimed(token) for token in range(OUTCOMES_MAX)])
-    ledger.gather(wanted=True)
-    for token in range(OUTCOMES_MAX):
-        assert not nudge.is_given
-        ledger.end(token, COMPLETED)
-    assert nudge.is_given
+    assert ends == [1]
 
 
 def test_the_highest_token_ever_seen_is_remembered(ledger):
@@ -184,7 +169,7 @@ def test_saves_and_reports_are_signs_of_life(ledger, clock):
 # ------------------------------------------------------------------------------ the evidence
 
 
-def test_a_crash_gets_the_evidence_that_the_worker_has(ledger, clock):
+def test_a_crash_report_gets_the_workers_evidence(ledger, clock):
     (running,) = ledger.claim([claimed(7)])
     running.pid = 4242
     ledger.noted_save(7, '{"n":1}')
@@ -211,8 +196,8 @@ def test_a_completion_is_not_a_crash_and_its_message_is_bounded(ledger):
 # ---------------------------------------------------------------------------------- rejects
 
 
-def test_a_result_that_does_not_fit_is_told_without_what_is_secret():
-    ledger = Ledger(ManualClock(), Nudge(), redact=["s3cret"])
+def test_a_result_that_does_not_fit_is_reported_without_secrets():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
     ledger.claim([claimed(1)])
     with heard_fields() as told:
         ledger.end(1, Outcome(kind=OutcomeKind.COMPLETED, result="1", message="no s3cret"))
@@ -267,9 +252,7 @@ def test_a_return_after_complete_in_becomes_a_check(ledger):
         (Answer.REFUSED, ("completion_not_committed", "queued")),
     ],
 )
-def test_what_became_of_a_complete_in_is_told_once_the_store_has_said_it(
-    ledger, clock, answer, told
-):
+def test_the_end_of_a_complete_in_is_reported_after_the_stores_answer(ledger, clock, answer, told):
     with heard_fields() as events:
         ledger.claim([claimed(1)])
         clock.advance(2.0)
@@ -293,9 +276,7 @@ def test_what_became_of_a_complete_in_is_told_once_the_store_has_said_it(
     ],
     ids=lambda outcome: outcome.kind.value,
 )
-def test_what_a_task_raised_after_complete_in_stands_since_its_transaction_rolled_back(
-    ledger, outcome
-):
+def test_an_exception_after_complete_in_counts_since_the_transaction_rolled_back(ledger, outcome):
     """A drain, for example, must not charge it, and an error must keep its traceback."""
     ledger.claim([claimed(1)])
     ledger.end(1, outcome, completed_in=True)
@@ -310,7 +291,7 @@ def test_what_a_task_raised_after_complete_in_stands_since_its_transaction_rolle
     )
 
 
-def test_a_crash_report_of_a_runner_that_lies_is_bounded(ledger):
+def test_a_forged_crash_report_is_bounded(ledger):
     ledger.claim([claimed(1)])
     report = Crash(kind=CrashKind.ERROR, output=["x" * 100_000] * 100, stacks="\x00" * 100_000)
     ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report))
@@ -320,8 +301,8 @@ def test_a_crash_report_of_a_runner_that_lies_is_bounded(ledger):
     assert len(end.crash.stacks or "") <= 16_384
 
 
-def test_what_matches_a_pattern_is_in_no_text_of_the_report():
-    ledger = Ledger(ManualClock(), Nudge(), redact=[r"s3cr\w+", r"(?i)TOKEN=\S+"])
+def test_a_redact_pattern_applies_to_every_text_of_a_report():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=[r"s3cr\w+", r"(?i)TOKEN=\S+"])
     ledger.claim([claimed(1)])
     text = "the s3cret and token=abc"
     report = Crash(
@@ -342,8 +323,8 @@ def test_what_matches_a_pattern_is_in_no_text_of_the_report():
 
 
 def test_a_text_is_redacted_before_it_is_cut():
-    """What is cut in its middle would match no more."""
-    ledger = Ledger(ManualClock(), Nudge(), redact=["BEGINk*END"])
+    """A secret that is cut in the middle would no longer match."""
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["BEGINk*END"])
     ledger.claim([claimed(1)])
     report = Crash(kind=CrashKind.ERROR, stacks="x" * 8187 + "BEGIN" + "k" * 20_000 + "END")
     ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report))
@@ -353,14 +334,14 @@ def test_a_text_is_redacted_before_it_is_cut():
 
 
 def test_the_message_of_an_end_without_a_report_is_redacted_too():
-    ledger = Ledger(ManualClock(), Nudge(), redact=["s3cret"])
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
     ledger.claim([claimed(1)])
     ledger.end(1, Outcome(kind=OutcomeKind.CANCELLED, message="Cancel('s3cret')"))
     assert ledger.take(1)[0].message == "Cancel('[redacted]')"
 
 
 def test_the_report_has_the_release_of_the_runner_else_that_of_the_worker():
-    ledger = Ledger(ManualClock(), Nudge(), release="worker-7")
+    ledger = Ledger(ManualClock(), on_end=lambda: None, release="worker-7")
     (running,) = ledger.claim([claimed(1)])
     running.release, running.python = "runner-8", "3.99"
     ledger.claim([claimed(2)])
@@ -374,8 +355,8 @@ def test_the_report_has_the_release_of_the_runner_else_that_of_the_worker():
     assert first.outlast == metadata.version("outlast")
 
 
-def test_what_matches_a_pattern_is_not_in_progress_either():
-    ledger = Ledger(ManualClock(), Nudge(), redact=["s3cret"])
+def test_a_redact_pattern_applies_to_progress():
+    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
     ledger.claim([claimed(1)])
     told = Progress(0.5, "with s3cret", "and s3cret", waits_for=7)
     hidden = Progress(0.5, "with [redacted]", "and [redacted]", waits_for=7)

@@ -1,4 +1,4 @@
-"""What is claimed ahead of a slot: as much as will start in a moment, and it has not begun."""
+"""Prefetch: attempts claimed before there is a slot, as many as will start in a moment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def busy(**tasks: bool) -> Bench:
     """A pool whose attempts have lately ended at ``RATE``, with every slot taken."""
     bench = await Bench().ready(**tasks)
     for ahead in bench.pool._prefetches:
-        ahead.note_freed(100)
+        ahead.freed(100)
     bench.clock.advance(RATE_SECONDS)
     return bench
 
@@ -38,21 +38,21 @@ async def busy(**tasks: bool) -> Bench:
 async def full_of_shared() -> Bench:
     bench = await busy(shared=False)
     half = (SLOTS + AHEAD) // 2
-    assert bench.requests(0) == [ClaimRequest([SHARED], half, [])], "the other half runs meanwhile"
+    assert bench.rooms(0) == [ClaimRequest([SHARED], half, [])], "the other half runs meanwhile"
     bench.place(*(shared(n) for n in range(SLOTS + AHEAD)))
-    assert bench.pool.starter.count_waiting() == AHEAD
+    assert bench.pool.waiting() == AHEAD
     assert bench.ends() == []
     return bench
 
 
 def ended(bench: Bench, *tokens: int) -> None:
     for token in tokens:
-        runner = bench.pool.control.runner_of(token)
+        runner = bench.pool.runner_of(token)
         assert runner is not None
         runner.says(AttemptsEnded([End(token, COMPLETED)]))  # type: ignore[attr-defined]
 
 
-async def test_what_has_a_timeout_does_not_begin_after_the_longest_wait() -> None:
+async def test_a_prefetched_attempt_with_a_timeout_does_not_begin_too_late() -> None:
     """As when its worker was stopped: the deadline on the row counts from the claim."""
     clock = ManualClock(boot=0.0)
     ledger = new_ledger(clock)
@@ -69,75 +69,73 @@ async def test_what_has_a_timeout_does_not_begin_after_the_longest_wait() -> Non
     assert (end.token, end.outcome, end.charge) == (1, "released", "none")
 
 
-async def test_that_an_attempt_begins_is_noted_and_of_one_that_waits_it_is_not() -> None:
+async def test_only_begun_attempts_are_noted_as_begun() -> None:
     bench = await full_of_shared()
-    assert max(bench.owner.begun) == SLOTS - 1
+    assert max(bench.begun) == SLOTS - 1
     ended(bench, 0)
-    assert bench.owner.begun[-1] == SLOTS
+    assert bench.begun[-1] == SLOTS
 
 
 async def test_an_idle_pool_asks_for_no_more_than_its_slots() -> None:
     bench = await Bench().ready(shared=False)
-    assert [request.limit for request in bench.requests(0)] == [SLOTS]
+    assert [room.limit for room in bench.rooms(0)] == [SLOTS]
     bench.place(*(shared(n) for n in range(SLOTS + 1)))
-    assert bench.outcomes() == ["released"], "what nobody asked for does not wait"
+    assert bench.outcomes() == ["released"], "what was not asked for does not wait"
 
 
-async def test_what_waits_starts_in_its_order_as_slots_come_free() -> None:
+async def test_prefetched_attempts_start_in_order_as_slots_become_free() -> None:
     bench = await full_of_shared()
-    assert bench.requests(0) == [], "no more than the rate allows"
+    assert bench.rooms(0) == [], "no more than the rate allows"
     bench.clock.advance(0.01)
     ended(bench, 0, 1)
     started = [token for runner in bench.runners for token in runner.runs()]
     assert sorted(started) == list(range(SLOTS + 2))
-    assert bench.pool.starter.count_waiting() == AHEAD - 2
+    assert bench.pool.waiting() == AHEAD - 2
     assert bench.ledger.running[SLOTS].started_at == bench.clock.boot(), "it begins now"
 
 
 async def test_plain_functions_wait_for_an_idle_runner() -> None:
     bench = await busy(own=True)
-    assert [request.limit for request in bench.requests(0)] == [SIZE, AHEAD]
+    assert [room.limit for room in bench.rooms(0)] == [SIZE, AHEAD]
     bench.place(*(own(n) for n in range(SIZE + AHEAD)))
-    assert bench.pool.starter.count_waiting() == AHEAD
+    assert bench.pool.waiting() == AHEAD
     ended(bench, 0)
     assert sum(len(runner.tokens) for runner in bench.runners) == SIZE
-    assert bench.pool.control.has(SIZE)
-    assert bench.pool.starter.count_waiting() == AHEAD - 1
+    assert bench.pool.runs(SIZE)
+    assert bench.pool.waiting() == AHEAD - 1
 
 
-async def test_what_waits_to_share_takes_a_runner_that_has_become_idle_beside_plain_functions() -> (
-    None
-):
+async def test_prefetched_async_attempts_take_a_runner_that_became_idle() -> None:
     bench = await busy(own=True, shared=False)
-    bench.requests(0)
+    bench.rooms(0)
     bench.place(*(shared(n) for n in range(SLOTS + AHEAD)))
     runner = bench.runners[0]
     runner.says(AttemptsEnded([End(token, COMPLETED) for token in sorted(runner.tokens)]))
     assert len(runner.tokens) == CONCURRENCY, "though nothing ran in it any more"
-    assert bench.pool.starter.count_waiting() == AHEAD - CONCURRENCY
+    assert bench.pool.waiting() == AHEAD - CONCURRENCY
 
 
-async def test_what_waits_takes_the_slots_of_a_runner_that_has_died_at_the_next_look() -> None:
+async def test_prefetched_attempts_take_the_slots_of_a_dead_runner() -> None:
     bench = await full_of_shared()
     bench.runners[0].dies(signal="SIGKILL")
-    bench.pool.starter.give_back_late()
-    assert bench.pool.starter.count_waiting() == AHEAD - CONCURRENCY
+    bench.pool.give_back_late()
+    assert bench.pool.waiting() == AHEAD - CONCURRENCY
 
 
-async def test_what_waits_is_untouched_by_the_death_of_a_runner() -> None:
+async def test_prefetched_attempts_survive_the_death_of_a_runner() -> None:
     bench = await full_of_shared()
     for runner in list(bench.runners):
         runner.dies(signal="SIGKILL")
     assert len(bench.ends()) == SLOTS
-    assert bench.pool.starter.count_waiting() == AHEAD
-    assert all(bench.pool.control.has(token) for token in bench.ledger.running)
+    assert bench.pool.waiting() == AHEAD
+    assert all(bench.pool.runs(token) for token in bench.ledger.running)
 
 
-async def test_a_wish_to_stop_ends_what_waits_at_once_and_uncharged() -> None:
+async def test_stopping_a_prefetched_attempt_ends_it_at_once_uncharged() -> None:
     bench = await full_of_shared()
-    bench.pool.control.stop(SLOTS, "cancel")
-    bench.pool.control.stop(SLOTS + 1, "lease_lost")
-    bench.pool.control.kill(SLOTS + 2)
+    bench.pool.stop(SLOTS, "cancel")
+    bench.pool.stop(SLOTS + 1, "lease_lost")
+    bench.pool.kill(SLOTS + 2)
     first, second = bench.ends()
     assert (first.token, first.state) == (SLOTS, State.CANCELLED)
     assert (second.token, second.state, second.failures) == (SLOTS + 1, State.QUEUED, 0)
@@ -145,14 +143,14 @@ async def test_a_wish_to_stop_ends_what_waits_at_once_and_uncharged() -> None:
 
 
 @pytest.mark.parametrize("why", ["draining", "not trusted", "closing"])
-async def test_nothing_that_waits_begins_once_the_worker_takes_no_more(why: str) -> None:
+async def test_no_prefetched_attempt_begins_after_the_worker_stops_claiming(why: str) -> None:
     bench = await full_of_shared()
     if why == "draining":
-        bench.owner.draining = True
+        bench.draining = True
     elif why == "closing":
         bench.pool._supervisor.closing = True
     else:
-        bench.owner.trusted = False
+        bench.trusted = False
     ended(bench, 0)
     outcomes = bench.outcomes()
     assert outcomes.count("released") == AHEAD
@@ -160,50 +158,50 @@ async def test_nothing_that_waits_begins_once_the_worker_takes_no_more(why: str)
     assert sum(len(runner.tokens) for runner in bench.runners) == SLOTS - 1
 
 
-async def test_all_that_waits_is_given_back_when_everything_is_killed() -> None:
+async def test_prefetched_attempts_are_released_when_everything_is_killed() -> None:
     bench = await full_of_shared()
-    bench.pool.control.end_all("drain")
+    bench.pool.kill_all("drain")
     assert bench.outcomes() == ["released"] * AHEAD
 
 
-async def test_what_waits_for_slots_that_became_slow_is_given_back() -> None:
+async def test_prefetched_attempts_are_released_when_slots_become_slow() -> None:
     bench = await full_of_shared()
     bench.clock.advance(WAIT_SECONDS_MAX / 2)
-    bench.pool.starter.give_back_late()
+    bench.pool.give_back_late()
     assert bench.ends() == []
     bench.clock.advance(WAIT_SECONDS_MAX)
-    bench.pool.starter.give_back_late()
+    bench.pool.give_back_late()
     ends = bench.ends()
     assert [end.outcome for end in ends] == ["released"] * AHEAD
     assert all(end.delay > 0 for end in ends), "not to be claimed again in a tight loop"
-    assert bench.requests(0) == [], "the rate is no promise any more"
+    assert bench.rooms(0) == [], "the former rate no longer counts"
 
 
-async def test_what_waits_longer_on_a_slow_machine_is_kept_while_slots_come_free() -> None:
+async def test_prefetched_attempts_are_kept_while_slots_become_free() -> None:
     bench = await full_of_shared()
     bench.clock.advance(WAIT_SECONDS_MAX)
-    bench.pool._prefetches.shared.note_freed(1000)
+    bench.pool._prefetch_shared.freed(1000)
     bench.clock.advance(RATE_SECONDS * 1.5)
-    bench.pool.starter.give_back_late()
+    bench.pool.give_back_late()
     assert bench.ends() == []
 
 
-def test_ends_gather_only_while_enough_waits() -> None:
+def test_ends_are_collected_only_while_enough_is_prefetched() -> None:
     clock = ManualClock(boot=0.0)
     ledger = new_ledger(clock)
     ahead, idle = Prefetch(ledger, clock), Prefetch(ledger, clock)
     assert linger(ahead, idle) == 0.0, "an idle pool hands in at once"
-    ahead.note_freed(100)
+    ahead.freed(100)
     clock.advance(RATE_SECONDS)
-    assert linger(ahead, idle) == 0.0, "its slots would run dry"
-    assert ahead.grant() == AHEAD
+    assert linger(ahead, idle) == 0.0, "its slots would become empty"
+    assert ahead.room() == AHEAD
     for token in range(10):
         assert ahead.put(ledger.claim([claimed(token, OWN)])[0])
     assert linger(ahead, idle) == pytest.approx(10 / RATE / 2)
     for token in range(10, AHEAD):
         ahead.put(ledger.claim([claimed(token, OWN)])[0])
     assert linger(ahead, idle) == LINGER_SECONDS_MAX
-    assert not ahead.put(ledger.claim([claimed(99, OWN)])[0]), "none was granted for it"
+    assert not ahead.put(ledger.claim([claimed(99, OWN)])[0]), "there was no room for it"
 
 
 # ------------------------------------------------- plain functions beside a stream of async tasks
@@ -213,55 +211,53 @@ async def crowded() -> Bench:
     bench = await Bench().ready()
     bench.place(*(shared(n) for n in range(CONCURRENCY)))
     bench.place(*(shared(n) for n in range(CONCURRENCY, SLOTS)))
-    assert bench.requests(0) == [], "async tasks fill all runners"
+    assert bench.rooms(0) == [], "async tasks fill all runners"
     return bench
 
 
 async def test_async_tasks_that_fill_all_runners_leave_turns_to_plain_functions() -> None:
     bench = await crowded()
     bench.clock.advance(TURN_EVERY_SECONDS)
-    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])]
-    assert bench.requests(0) == [], "one at a time, and not at each look"
-    bench.requests(0)
+    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])]
+    assert bench.rooms(0) == [], "one at a time, and not at each look"
+    bench.rooms(0)
     bench.clock.advance(TURN_EVERY_SECONDS)
-    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])], (
-        "nothing came: no runner was kept from work"
-    )
+    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])], "nothing came: no runner was kept idle"
     bench.place(own(100))
     ended(bench, 0)
     (emptied,) = [each for each in bench.runners if len(each.tokens) == CONCURRENCY - 1]
-    assert [request for request in bench.requests(0) if SHARED in request.tasks] == []
+    assert [room for room in bench.rooms(0) if SHARED in room.tasks] == []
     for token in list(emptied.tokens):
         ended(bench, token)
     assert emptied.tokens == {100}
     assert emptied.exclusive
     ended(bench, 100)
-    assert ClaimRequest([OWN, SHARED], 1, []) in bench.requests(0), "its turn is over"
+    assert ClaimRequest([OWN, SHARED], 1, []) in bench.rooms(0), "its turn is over"
 
 
 async def test_a_plain_function_is_given_back_where_no_runner_can_be_emptied() -> None:
     bench = await crowded()
     bench.clock.advance(TURN_EVERY_SECONDS)
-    bench.requests(0)
+    bench.rooms(0)
     bench.place(own(100))
     bench.clock.advance(TURN_SECONDS / 2)
-    bench.pool.starter.give_back_late()
-    assert bench.pool.starter.count_waiting() == 1
+    bench.pool.give_back_late()
+    assert bench.pool.waiting() == 1
     bench.clock.advance(TURN_SECONDS)
-    bench.pool.starter.give_back_late()
+    bench.pool.give_back_late()
     assert bench.outcomes() == ["released"]
-    bench.pool.starter.give_back_late()
+    bench.pool.give_back_late()
     ended(bench, 0)
-    assert [request.limit for request in bench.requests(0) if request.tasks == [SHARED]] == [1]
+    assert [room.limit for room in bench.rooms(0) if room.tasks == [SHARED]] == [1]
 
 
 async def test_no_turn_is_tried_where_attempts_run_for_longer_than_one() -> None:
     bench = await crowded()
     bench.clock.advance(TURN_SECONDS)
-    assert bench.requests(0) == [], "it would be claimed and given back without end"
+    assert bench.rooms(0) == [], "it would be claimed and given back without end"
     ended(bench, 0)
     bench.place(shared(200))
     for token in range(1, CONCURRENCY):
         ended(bench, token)
         bench.place(shared(200 + token))
-    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])], "one runner has turned over meanwhile"
+    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])], "one runner has turned over meanwhile"

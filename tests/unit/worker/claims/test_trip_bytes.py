@@ -1,4 +1,4 @@
-"""How much one trip to the store carries: as many bytes as its link brings in time."""
+"""The size of one trip to the store: as many bytes as its link carries in time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def large_ends(bench: Bench, *tokens: int, size: int = LARGE) -> None:
 
 
 def bytes_asked(bench: Bench) -> list[int]:
-    return [request.bytes_max for requests in bench.requests() for request in requests]
+    return [room.bytes_max for rooms in bench.rooms() for room in rooms]
 
 
 async def breaks_off(bench: Bench, error: type[BaseException] = StoreUnavailable) -> None:
@@ -78,7 +78,7 @@ async def test_a_reply_that_was_cut_is_followed_at_once(bench):
     assert await bench.exchange.run_once() == 0.0
 
 
-async def test_a_result_that_never_arrives_alone_is_given_up_for_all_to_see(bench):
+async def test_a_result_that_is_too_large_for_the_link_is_given_up_with_an_event(bench):
     large_ends(bench, 1, size=2 * TRIP_BYTES)
     bench.ends(2)
     for _ in range(ALONE_TRIES):
@@ -87,11 +87,11 @@ async def test_a_result_that_never_arrives_alone_is_given_up_for_all_to_see(benc
     with heard() as names:
         await bench.exchange.run_once()
     assert bench.handed_in() == [[1]] * ALONE_TRIES + [[1, 2]]
-    assert "result_rejected" not in names, "it was told when it was given up"
+    assert "result_rejected" not in names, "it was reported when it was given up"
     assert bench.ledger.is_empty()
 
 
-async def test_an_outage_gives_no_result_up(bench):
+async def test_an_outage_gives_up_no_result(bench):
     large_ends(bench, 1, size=2 * TRIP_BYTES)
     with heard() as names:
         for _ in range(10 * ALONE_TRIES):

@@ -1,4 +1,5 @@
-"""The heartbeat, beat by beat: asked before sent, survived when missed, silent for a dead loop."""
+"""The heartbeat: its time is taken before sending, a missed beat is repeated, and none is sent for
+a main loop that stands still."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ TERMS = LeaseTerms(heartbeat=2.0, lease=60.0)
 
 
 class BeatingStore:
-    """A store that renews, or fails as it is told; each beat takes a while."""
+    """A store that renews, or fails as set; each beat takes a while."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -81,20 +82,20 @@ async def heart():
     return Heart()
 
 
-async def test_a_beat_is_told_with_the_time_before_it_was_sent(heart):
+async def test_a_beat_is_reported_with_the_time_before_it_was_sent(heart):
     heart.clock.advance(10.0)
     assert await heart.beat() == TERMS.heartbeat - heart.store.takes
     assert heart.told == [(10.0, ME, Beat(renewed=True))]
     assert heart.clock.boot() == 10.25
 
 
-async def test_one_connection_serves_all_beats(heart):
+async def test_all_beats_use_one_connection(heart):
     for _ in range(3):
         await heart.beat()
     assert heart.opened == 1
 
 
-async def test_a_beat_is_told_with_the_registration_that_it_was_for(heart):
+async def test_a_beat_is_reported_with_its_registration(heart):
     await heart.beat()
     heart.heartbeat.me = WorkerRef(2, 1)
     await heart.beat()
@@ -106,7 +107,7 @@ async def test_a_beat_is_told_with_the_registration_that_it_was_for(heart):
     [StoreUnavailable("away"), OSError("reset"), TimeoutError(), RuntimeError("a driver's bug")],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_missed_beat_is_told_once_and_tried_again_soon(heart, error):
+async def test_a_missed_beat_is_reported_once_and_retried_soon(heart, error):
     heart.store.fails = [error, error]
     with heard() as names:
         for pause in (RETRY_SECONDS_MAX, RETRY_SECONDS_MAX, TERMS.heartbeat):
@@ -122,8 +123,8 @@ async def test_after_a_beat_that_took_long_the_next_is_asked_at_once(heart, erro
     assert await heart.beat() == PAUSE_SECONDS_MIN
 
 
-async def test_the_shortest_lease_bears_a_beat_that_is_lost(heart):
-    """Of three heartbeats, with the whole patience spent on the lost one."""
+async def test_the_shortest_lease_survives_one_lost_beat(heart):
+    """A lease of three heartbeats, with the whole patience spent on the lost one."""
     terms = LeaseTerms(heartbeat=1.0, lease=3.0)
     heart.heartbeat._terms = terms
     trust = Trust(terms, asked_at=heart.clock.boot())
@@ -158,22 +159,22 @@ async def test_a_main_loop_that_has_stopped_turning_is_not_kept_alive(heart):
     assert len(heart.store.beats) == 2
 
 
-async def test_a_beat_tells_what_fails_once_and_again_when_it_has_changed(heart):
+async def test_a_beat_writes_the_failing_duty_once_and_on_change(heart):
     await heart.beat()
     assert heart.store.failing == []
-    heart.heartbeat.report(Trouble("exchange", "NotPermitted: no", 0.0))
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
     for _ in range(3):
         await heart.beat()
     assert heart.store.failing == [Failing("exchange", "NotPermitted: no", 0.5)]
-    heart.heartbeat.report(None)
+    heart.heartbeat.trouble = None
     for _ in range(3):
         await heart.beat()
     assert heart.store.failing[1:] == [None]
 
 
-async def test_what_could_not_be_told_is_told_with_the_next_beat_and_harms_none(heart):
+async def test_an_unwritten_failure_is_written_with_the_next_beat(heart):
     heart.store.refuses = 1
-    heart.heartbeat.report(Trouble("exchange", "NotPermitted: no", 0.0))
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
     with heard() as names:
         await heart.beat()
         await heart.beat()
@@ -181,9 +182,9 @@ async def test_what_could_not_be_told_is_told_with_the_next_beat_and_harms_none(
     assert (len(heart.told), heart.store.drops, names) == (2, 0, [])
 
 
-async def test_a_new_registration_is_told_of_what_fails_too(heart):
-    heart.heartbeat.report(Trouble("exchange", "NotPermitted: no", 0.0))
+async def test_a_new_registration_also_gets_the_failing_duty(heart):
+    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
     await heart.beat()
-    heart.heartbeat.note_registration(WorkerRef(2, 1))
+    heart.heartbeat.registered(WorkerRef(2, 1))
     await heart.beat()
     assert len(heart.store.failing) == 2

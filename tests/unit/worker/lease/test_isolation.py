@@ -1,4 +1,4 @@
-"""A worker that cannot renew its lease keeps what may be done twice, and nothing else."""
+"""A worker that cannot renew its lease keeps only attempts that may run twice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_ordinary_attempts_are_killed_before_the_tether_ends_which_then_ho
     await stage.clock.run_for(1.4)
     assert stage.pool.killed_all == []
     assert stage.holds == [54.0]
-    await stage.clock.run_for(0.2)  # 87.5 % of the lease: the tether spares nobody at 90 %
+    await stage.clock.run_for(0.2)  # 87.5 % of the lease: the tether kills all at 90 %
     assert stage.pool.killed_all == ["lease_lost"]
     assert list(stage.ledger.running) == [2]
     await stage.clock.run_for(1.0)
@@ -50,7 +50,7 @@ async def test_ordinary_attempts_are_killed_before_the_tether_ends_which_then_ho
     assert not stage.worker.registration.may_claim()
 
 
-async def test_a_lease_that_still_stands_is_gone_on_with_under_the_same_registration(stage):
+async def test_a_lease_that_is_still_valid_continues_under_the_same_registration(stage):
     await isolate(stage)
     with heard() as names:
         stage.beat(stage.clock.boot())
@@ -76,7 +76,7 @@ async def test_a_lost_lease_ends_what_was_kept_and_registers_anew(stage):
     assert stage.worker.me.worker_id == 2
 
 
-async def test_an_answer_to_a_beat_from_before_the_others_had_ended_is_too_old(stage):
+async def test_an_answer_to_a_beat_from_before_the_isolation_does_not_count(stage):
     await stage.clock.run_for(51.0)
     stage.worker.registration.lose("away", keep=True)
     stage.beat(47.0)
@@ -95,14 +95,14 @@ async def test_what_was_kept_may_end_meanwhile_and_its_end_waits_for_the_store(s
     assert [end.token for end in stage.ledger.take(10)] == [1, 2]
 
 
-async def test_where_the_store_says_that_it_is_lost_nobody_is_kept(stage):
+async def test_a_lease_that_the_store_calls_lost_ends_every_runner(stage):
     stage.beat(1.0, renewed=False)
     assert stage.pool.stopped == [(1, "lease_lost"), (2, "lease_lost")]
     await stage.clock.run_for(STOP_GRACE_SECONDS + 0.1)
     assert list(stage.ledger.running) == []
 
 
-async def test_without_attempts_to_keep_all_is_as_ever(stage):
+async def test_without_attempts_to_keep_the_lease_is_lost_as_usual(stage):
     stage.ledger.end(2, COMPLETED)
     await stage.clock.run_for(51.0)
     stage.worker.registration.lose("away", keep=True)

@@ -1,8 +1,8 @@
-"""Presence: who is gone by it, and how a worker keeps its own."""
+"""Presence: which workers are gone by it, and how a worker keeps its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,6 @@ from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.testing import ManualClock
 from outlast.worker.assemble import presence_for
 from outlast.worker.lease.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, PresenceKeeper
-from outlast.worker.service import Nudge
 from tests.unit.worker.worker_kit import heard_fields
 
 
@@ -58,10 +57,10 @@ def looks():
     return Looks()
 
 
-# ------------------------------------------------------------------------- who is gone
+# ------------------------------------------------------------------------ gone workers
 
 
-def test_absent_and_without_a_beat_for_longer_than_one_is_due_is_gone(looks):
+def test_an_absent_worker_without_a_due_beat_is_gone(looks):
     assert not looks.seconds(sign(), 4.0), "0 to 3.5 s"
     assert looks.look(sign())
 
@@ -99,13 +98,13 @@ def test_a_pause_between_looks_starts_the_observing_anew(looks):
 
 
 def test_a_slow_answer_proves_nothing_about_the_time_it_took(looks):
-    """The rows were perhaps read right after the asking."""
+    """The rows were perhaps read right after the request."""
     assert not looks.seconds(sign(), 3.5)
     assert not looks.look(sign(), takes=1.0), "asked for at 3.5 s, after the first look's answer"
     assert looks.look(sign())
 
 
-def test_while_somebody_is_absent_the_next_look_is_wanted_soon(looks):
+def test_an_absent_worker_makes_the_next_look_soon(looks):
     looks.look(sign(Seen.HELD))
     assert looks.observer.pause is None
     looks.look(sign())
@@ -122,8 +121,8 @@ def test_two_looks_alone_never_find_a_worker_gone(heartbeat, pause):
 
 
 @given(st.floats(0.1, 30), st.floats(0, 1), st.data())
-def test_a_worker_that_beats_whenever_the_store_is_there_is_never_gone(heartbeat, phase, data):
-    """It never gets its presence back, and the store stalls for any time, for both of them."""
+def test_a_worker_that_beats_while_the_store_is_up_is_never_gone(heartbeat, phase, data):
+    """It never regains its presence, and the store stalls for any time, for both of them."""
     observer, now, beat, last_beat = PresenceObserver(), 0.0, 0, -phase * heartbeat
     for _ in range(60):
         stall = data.draw(st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0, 1.75, 3.5])) * heartbeat
@@ -147,14 +146,15 @@ def test_a_dead_worker_is_found_within_two_beats_and_a_quarter(heartbeat):
 
 
 class Lock:
-    """A lock that does as it is told: None is held, a text is why not, an error is raised."""
+    """A lock that answers as set: None is held, a text is why not, an error is raised."""
 
     def __init__(self) -> None:
         self.answer: str | Exception | None = None
         self.asked: list[int] = []
         self.released = 0
+        self.on_lost: Any = None
 
-    async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
+    async def hold(self, me: WorkerRef) -> str | None:
         self.asked.append(me.worker_id)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -185,7 +185,6 @@ class Scene:
             self.lock,
             self.row,  # type: ignore[arg-type]
             lambda: self.me,
-            Nudge(),
             LeaseTerms(),
             clock=self.clock,
         )
@@ -204,7 +203,7 @@ def scene():
     return Scene()
 
 
-async def test_it_is_taken_and_then_proved_now_and_then(scene):
+async def test_presence_is_taken_and_then_proved_at_intervals(scene):
     with heard_fields() as events:
         assert await scene.runs(60.0) == [20.0, 20.0, 20.0]
     assert scene.lock.asked == [1, 1, 1]
@@ -212,7 +211,7 @@ async def test_it_is_taken_and_then_proved_now_and_then(scene):
     assert scene.row.off == []
 
 
-async def test_when_it_is_lost_it_is_tried_again_at_once_and_then_every_quarter_second(scene):
+async def test_lost_presence_is_retried_at_once_and_then_every_quarter_second(scene):
     await scene.duty.run_once()
     scene.lock.answer = StoreUnavailable("terminated")
     with heard_fields() as events:
@@ -220,11 +219,11 @@ async def test_when_it_is_lost_it_is_tried_again_at_once_and_then_every_quarter_
         scene.lock.answer = None
         await scene.duty.run_once()
     assert events == [("presence_taken", {"worker_id": 1})]
-    assert scene.row.off == [], "nobody had to know"
+    assert scene.row.off == [], "no other worker had to know"
 
 
 @pytest.mark.parametrize("answer", ["a pooler", StoreUnavailable("a pooler")], ids=str)
-async def test_what_cannot_be_held_is_said_on_the_row_once_and_tried_again(scene, answer):
+async def test_presence_that_cannot_be_held_is_noted_on_the_row_once_and_retried(scene, answer):
     scene.lock.answer = answer
     with heard_fields() as events:
         pauses = await scene.runs(20.0)
@@ -238,7 +237,7 @@ async def test_what_cannot_be_held_is_said_on_the_row_once_and_tried_again(scene
     assert events == [("presence_taken", {"worker_id": 1})]
 
 
-async def test_while_the_store_is_away_nothing_is_said(scene):
+async def test_during_an_outage_presence_notes_nothing(scene):
     scene.lock.answer, scene.row.away = StoreUnavailable("away"), True
     with heard_fields() as events:
         assert set(await scene.runs(20.0)) == {RETRY_SECONDS}
@@ -249,9 +248,7 @@ async def test_while_the_store_is_away_nothing_is_said(scene):
 
 
 @pytest.mark.parametrize("shown", sorted(Seen), ids=str)
-async def test_a_look_that_does_not_show_the_lock_contradicts_only_who_believes_to_have_it(
-    scene, shown
-):
+async def test_a_look_without_the_lock_contradicts_only_a_worker_that_holds_it(scene, shown):
     own = WorkerSeen(
         worker_id=1, name="w", host="h", boot_id="b", beat=1, heartbeat=2.0, lease=60.0,
         presence=shown,
@@ -274,13 +271,13 @@ async def test_a_new_registration_has_a_lock_of_its_own(scene):
     assert (scene.lock.asked, scene.lock.released) == ([1, 1, 5], 2)
 
 
-async def test_switched_off_it_says_so_on_the_row(scene):
+async def test_presence_switched_off_is_noted_on_the_row(scene):
     scene.duty._lock = NoPresence()
     await scene.runs(2.0)
     assert scene.row.off == [(1, SWITCHED_OFF)]
 
 
-def test_a_file_knows_no_presence():
+def test_sqlite_has_no_presence():
     assert presence_for("sqlite:///x.db", WorkerSettings()) is None
     assert presence_for("sqlite:///x.db", WorkerSettings(presence=False)) is None
 

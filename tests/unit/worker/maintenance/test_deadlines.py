@@ -1,4 +1,4 @@
-"""Whoever looks ends what is far above its timeout, and no step of a clock ends anything."""
+"""Any worker ends attempts far above their timeout, and a clock step ends none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from outlast.testing import ManualClock
 from outlast.worker.claims.prefetch import TURN_SECONDS
 from outlast.worker.maintenance.deadlines import SLACK_BEATS, SLACK_SECONDS, Deadlines
 from outlast.worker.maintenance.reaper import Reaper
-from tests.unit.worker.worker_kit import FakeOwner, heard
+from tests.unit.worker.worker_kit import heard
 
 HOUR = 3600.0
 HEARTBEAT, LEASE = 2.0, 60.0
@@ -46,15 +46,19 @@ class Shop:
         self.deadline: float | None = None
         self.broken = False
         self.closed: list[Transition] = []
+        self.told = 0
         self.looked_closer = 0
-        self.owner = FakeOwner()
+        deadlines = Deadlines(self, self._on_reclaimed, clock=self.clock)  # type: ignore[arg-type]
         self.duty = Reaper(
-            self.owner,
             self,  # type: ignore[arg-type]
             lambda: 1,
+            lambda applied: None,
             clock=self.clock,
-            deadlines=Deadlines(self, self.clock),  # type: ignore[arg-type]
+            deadlines=deadlines,
         )
+
+    def _on_reclaimed(self) -> None:
+        self.told += 1
 
     @property
     def now(self) -> float:
@@ -90,7 +94,7 @@ class Shop:
         self.paused, self._beats_at = False, self.clock.boot()
 
     async def reap(self, gone: WorkerSeen, cause: object) -> bool:
-        """Leave the worker: its lease is not what is tested here."""
+        """Do nothing: the lease is not tested here."""
         return False
 
     async def overdue(self, slack: float) -> list[OverdueAttempt]:
@@ -123,11 +127,11 @@ def shop():
     return Shop()
 
 
-async def test_what_is_far_above_its_timeout_is_closed_once(shop):
+async def test_an_attempt_far_above_its_timeout_is_closed_once(shop):
     await shop.after(100)
     shop.claim(timeout=10.0, cancel_grace=5.0)
     await shop.after(10 + SLACK_SECONDS)
-    assert (shop.closed, shop.looked_closer) == ([], 0), "the look has told that nobody is"
+    assert (shop.closed, shop.looked_closer) == ([], 0), "the look has shown that none is"
     await shop.after(5 + SLACK - SLACK_SECONDS - 1)
     assert shop.closed == []
     with heard() as names:
@@ -136,10 +140,10 @@ async def test_what_is_far_above_its_timeout_is_closed_once(shop):
     assert (closed.outcome, closed.token) == ("timeout", 7)
     assert "far above its limit of 10 s" in closed.message
     assert names == ["attempt_overdue"]
-    assert shop.owner.looks_for_work == 1
+    assert shop.told == 1
 
 
-async def test_who_has_just_begun_to_look_waits_for_as_long_as_the_attempt_may_run(shop):
+async def test_a_new_observer_waits_for_the_whole_timeout(shop):
     shop.claim(timeout=100.0)
     shop.clock.advance(1000)
     await shop.after(100)
@@ -148,15 +152,15 @@ async def test_who_has_just_begun_to_look_waits_for_as_long_as_the_attempt_may_r
     assert len(shop.closed) == 1
 
 
-async def test_a_worker_that_was_paused_past_the_limit_has_the_slack_to_hand_in_the_end(shop):
+async def test_a_resumed_worker_has_the_slack_to_hand_in_the_end(shop):
     await shop.after(100)
     shop.claim(timeout=3.0)
     shop.paused = True
     await shop.after(55)
-    assert shop.closed == [], "it does not beat: that is for the rules of the lease"
+    assert shop.closed == [], "it does not beat: the rules of the lease apply"
     shop.resume()
     await shop.after(SLACK_SECONDS)
-    assert shop.closed == [], "it beats at once, before it has handed in anything"
+    assert shop.closed == [], "it beats at once, before it hands in anything"
     shop.deadline = None
     await shop.after(100)
     assert shop.closed == []
@@ -187,7 +191,7 @@ async def test_a_worker_that_beats_rarely_has_some_of_its_beats(shop):
     assert len(shop.closed) == 1
 
 
-async def test_what_has_no_living_worker_is_left_to_the_reaper(shop):
+async def test_attempts_without_a_live_worker_are_left_to_the_reaper(shop):
     await shop.after(100)
     shop.claim(timeout=3.0)
     await shop.after(10)
@@ -217,7 +221,7 @@ async def test_a_claim_while_the_clock_was_wrong_is_not_late_when_it_is_right_ag
     assert shop.closed == []
 
 
-async def test_a_clock_that_creeps_is_not_in_step(shop):
+async def test_a_slowly_drifting_clock_counts_as_stepped(shop):
     shop.claim(timeout=100.0)
     for _ in range(100):
         shop.ahead += 1.5  # less than a step, again and again
@@ -233,7 +237,7 @@ async def test_after_a_step_the_attempt_is_closed_all_the_same_only_later(shop):
     assert len(shop.closed) == 1
 
 
-async def test_an_outage_and_a_gap_between_looks_start_anew(shop):
+async def test_an_outage_or_a_gap_restarts_the_observation(shop):
     await shop.after(200)
     shop.claim(timeout=50.0)
     shop.clock.advance(STEADY_GAP_SECONDS + 100)
@@ -279,7 +283,7 @@ def test_beating_counts_from_the_first_beat_that_was_seen_to_the_last():
     assert beating.last_beat(3, 0.0) == NEVER
 
 
-def test_a_pause_between_two_beats_or_between_two_looks_starts_anew():
+def test_a_pause_between_beats_or_looks_restarts_the_observation():
     beating = Beating()
     longest = HEARTBEAT * PAUSE_BEATS + PAUSE_SECONDS
     for now, beat in ((0.0, 5), (1.0, 6), (1.0 + longest, 7)):
@@ -289,7 +293,7 @@ def test_a_pause_between_two_beats_or_between_two_looks_starts_anew():
     assert beating.last_beat(3, 0.1) == NEVER
 
 
-def test_who_is_not_in_a_look_is_forgotten():
+def test_a_worker_missing_from_a_look_is_forgotten():
     beating = Beating()
     for beat in (1, 2, 3):
         beating.look(float(beat), [sign(beat)])

@@ -1,4 +1,4 @@
-"""Dead children that nobody has started here are buried; those of others are left to them."""
+"""Adopted dead children are reaped; children that other code started are left to it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ async def died() -> subprocess.Popen[bytes]:
     return child
 
 
-async def test_a_dead_child_is_buried_at_the_second_look():
-    known = dead_children()  # of whoever else runs in this process
+async def test_a_dead_child_is_reaped_at_the_second_look():
+    known = dead_children()  # of other code in this process
     pid1 = Pid1(lambda: known)
     child = await died()
     await pid1.run_once()
@@ -32,7 +32,7 @@ async def test_a_dead_child_is_buried_at_the_second_look():
     child.wait()
 
 
-async def test_a_known_child_is_left_to_who_started_it():
+async def test_a_known_child_is_left_to_its_starter():
     known = dead_children()
     pid1 = Pid1(lambda: known)
     child = await died()

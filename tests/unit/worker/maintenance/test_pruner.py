@@ -1,4 +1,4 @@
-"""The pruner: its batches suit the store, so that what shares its connection waits for little."""
+"""The pruner: its batches adapt to the store, so that other calls on its connection wait little."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ async def test_batches_of_large_rows_become_as_small_as_it_takes(scene: Scene) -
     assert scene.rows.batches[-1] == PRUNE_MAX
 
 
-async def test_a_single_row_that_takes_for_ever_is_pruned_all_the_same(scene: Scene) -> None:
+async def test_a_single_very_slow_row_is_still_pruned(scene: Scene) -> None:
     await scene.prunes(250, seconds=10.0)
     assert scene.rows.batches[-1] == 1

@@ -1,4 +1,4 @@
-"""The reaper: who is proven gone or silent for its own lease is reaped, and its jobs go on."""
+"""The reaper: a worker proven gone or silent for its lease is reaped, and its jobs go on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from outlast.errors import StoreUnavailable
 from outlast.model.crash import Charge, Progress
 from outlast.model.job import JobFacts, Policy, State
 from outlast.model.lease import LOOK_SECONDS, DeathCause, Presence
+from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.values import Orphan, Snapshot, WorkerSeen
 from outlast.testing import ManualClock
 from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.service import Service
-from tests.unit.worker.worker_kit import FakeOwner, heard, heard_fields
+from tests.unit.worker.worker_kit import heard, heard_fields
 
 OWN = 1
 
@@ -108,13 +109,16 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(boot=0.0)
         self.rows = Rows()
-        self.owner = FakeOwner()
+        self.woken = 0
         self.reaper = Reaper(
-            self.owner,
             self.rows,  # type: ignore[arg-type]
             lambda: OWN,
+            self._on_reclaimed,
             clock=self.clock,
         )
+
+    def _on_reclaimed(self, applied: list[Transition]) -> None:
+        self.woken += 1
 
     async def looks(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -144,20 +148,20 @@ def with_lock(lock: LockFile, **fields: Any) -> WorkerSeen:
     return seen(2, **values)
 
 
-# ------------------------------------------------------------------------------ who is gone
+# ----------------------------------------------------------------------------- gone workers
 
 
-async def test_a_look_that_shows_nothing_is_all_that_is_asked_of_the_store(scene):
+async def test_a_look_that_shows_nothing_is_the_only_call(scene):
     await scene.looks(1)
     scene.rows.reclaims = 0
     await scene.looks(10)
     assert scene.rows.reclaims == 0
     scene.rows.orphans = [orphan(1)]
     await scene.looks(1)
-    assert (scene.rows.reclaims, len(scene.owner.reclaimed)) == (1, 1)
+    assert (scene.rows.reclaims, scene.woken) == (1, 1)
 
 
-async def test_the_jobs_of_whom_it_has_reaped_are_reclaimed_in_the_same_look(scene, lock):
+async def test_jobs_of_reaped_workers_are_reclaimed_in_the_same_look(scene, lock):
     scene.rows.workers = [with_lock(lock)]
     await scene.looks(1)
     lock.release(unlink=False)
@@ -177,7 +181,7 @@ async def test_a_worker_that_was_not_seen_to_beat_for_its_lease_is_reaped(scene)
     assert scene.rows.causes == [DeathCause.SILENCE] * 2
 
 
-async def test_nobody_reaps_itself(scene):
+async def test_a_worker_does_not_reap_itself(scene):
     scene.rows.workers = [seen(OWN)]
     await scene.looks(200)
     assert scene.rows.reaped == []
@@ -193,7 +197,7 @@ async def test_a_free_lock_file_is_proof_at_the_first_look(scene, lock):
     assert scene.rows.causes == [DeathCause.LOCK_FILE]
 
 
-async def test_the_lock_file_of_a_dead_worker_tells_what_had_begun_and_is_removed(scene, lock):
+async def test_a_dead_workers_lock_file_tells_the_begun_attempts_and_is_removed(scene, lock):
     lock.begin(7)
     scene.rows.workers = [with_lock(lock)]
     lock.release(unlink=False)
@@ -206,7 +210,7 @@ async def test_the_lock_file_of_a_dead_worker_tells_what_had_begun_and_is_remove
     assert not lock.path.exists()
 
 
-async def test_the_file_of_a_worker_that_is_only_unheard_of_is_left_alone(scene, lock):
+async def test_the_lock_file_of_a_silent_worker_is_left_alone(scene, lock):
     scene.rows.workers = [with_lock(lock)]
     await scene.looks(100)
     assert scene.rows.causes[-1] is DeathCause.SILENCE
@@ -215,7 +219,7 @@ async def test_the_file_of_a_worker_that_is_only_unheard_of_is_left_alone(scene,
 
 
 @pytest.mark.parametrize("suspect", [{}, {"solo": 2, "losses": 2}], ids=["ordinary", "suspect"])
-async def test_what_had_not_begun_when_its_worker_died_is_released(scene, suspect):
+async def test_attempts_that_had_not_begun_are_released(scene, suspect):
     idle = orphan(1, cause=DeathCause.LOCK_FILE, **suspect)
     scene.rows.orphans = [msgspec.structs.replace(idle, began=False)]
     await scene.looks(1)
@@ -245,13 +249,13 @@ async def test_a_worker_whose_presence_is_gone_and_that_does_not_beat_is_reaped(
     assert (scene.rows.reaped, scene.rows.causes) == ([2], [DeathCause.PRESENCE])
 
 
-async def test_a_lock_file_that_is_held_here_overrules_the_want_of_presence(scene, lock):
+async def test_a_held_lock_file_overrules_missing_presence(scene, lock):
     scene.rows.workers = [with_lock(lock, presence=Presence.ABSENT, incarnation="a")]
     await steps(scene, 20.0)
     assert scene.rows.reaped == []
 
 
-async def test_an_outage_of_the_store_is_nobody_s_want_of_presence(scene):
+async def test_a_store_outage_does_not_count_as_absence(scene):
     scene.rows.workers = [absent()]
     await steps(scene, 3.5)
     scene.rows.fails = True
@@ -264,7 +268,7 @@ async def test_an_outage_of_the_store_is_nobody_s_want_of_presence(scene):
     assert scene.rows.reaped == [2]
 
 
-async def test_each_worker_that_is_reaped_is_told_of_and_then_their_number(scene, lock):
+async def test_each_reaped_worker_is_reported_and_then_their_number(scene, lock):
     lock.release(unlink=False)
     scene.rows.workers = [with_lock(lock, age=7.5), seen(3)]
     with heard_fields() as events:
@@ -280,7 +284,7 @@ async def test_each_worker_that_is_reaped_is_told_of_and_then_their_number(scene
     [{"boot_id": "another machine"}, {"lock_inode": 1}, {"lock_device": 1}, {"lock_path": "/nix"}],
     ids=lambda difference: next(iter(difference)),
 )
-async def test_a_lock_file_that_may_be_another_s_proves_nothing(scene, lock, difference):
+async def test_a_lock_file_that_may_be_another_workers_proves_nothing(scene, lock, difference):
     lock.release(unlink=False)
     scene.rows.workers = [with_lock(lock, **difference)]
     await scene.reaper.run_once()
@@ -296,7 +300,7 @@ async def test_a_worker_that_beats_in_the_last_instant_is_left_alone(scene):
     assert (scene.rows.reaped, names) == ([], [])
 
 
-async def test_an_outage_of_the_store_is_nobody_s_silence(scene):
+async def test_a_store_outage_does_not_count_as_silence(scene):
     scene.rows.workers = [seen(2)]
     await scene.looks(59)
     scene.rows.fails = True
@@ -315,13 +319,13 @@ async def test_a_worker_whose_row_stays_locked_delays_no_other_and_is_reaped_whe
     await scene.looks(61)
     assert scene.rows.reaped == [3]
     await scene.looks(30)
-    assert scene.rows.reaped == [3, 4], "what was observed was not forgotten"
+    assert scene.rows.reaped == [3, 4], "the observation was not forgotten"
     scene.rows.locked = set()
     await scene.looks(1)
     assert scene.rows.reaped == [3, 4, 2], "it was tried with each look"
 
 
-async def test_a_row_that_stays_locked_is_told_of_with_the_second_try_and_then_once_a_minute(scene):
+async def test_a_row_that_stays_locked_is_reported_at_the_second_try_and_then_once_a_minute(scene):
     scene.rows.workers = [seen(2)]
     scene.rows.locked = {2}
     with heard_fields() as events:
@@ -334,7 +338,7 @@ async def test_a_row_that_stays_locked_is_told_of_with_the_second_try_and_then_o
     assert events[1:] == [told] * 3
 
 
-async def test_a_reclaim_that_fails_forgets_nobody_s_silence(scene):
+async def test_a_failed_reclaim_keeps_the_observed_silence(scene):
     await scene.looks(1)
     scene.rows.workers = [seen(2)]
     scene.rows.orphans = [orphan(1, worker_id=9)]
@@ -347,7 +351,7 @@ async def test_a_reclaim_that_fails_forgets_nobody_s_silence(scene):
 
 
 async def test_another_incarnation_of_the_database_is_observed_anew(scene):
-    """A failover may have taken back the last beat that a worker was told of."""
+    """A failover may have lost the last beat that a worker was told of."""
     scene.rows.workers = [seen(2)]
     await scene.looks(59)
     scene.rows.incarnation = "b"
@@ -363,7 +367,7 @@ async def test_it_looks_often_enough_for_the_shortest_lease(scene):
     assert await scene.reaper.run_once() == pytest.approx(0.1)
 
 
-# --------------------------------------------------------------------- what becomes of jobs
+# --------------------------------------------------------------------------------- orphans
 
 
 async def test_an_orphan_goes_back_to_the_queue_as_a_loss_with_its_evidence(scene):
@@ -377,11 +381,11 @@ async def test_an_orphan_goes_back_to_the_queue_as_a_loss_with_its_evidence(scen
     assert end.crash.progress == Progress(0.5)
     assert end.crash.checkpoint_age_seconds == 3.0
     assert "w2 is gone: it was not seen to beat for its whole lease" in end.message
-    assert len(scene.owner.reclaimed) == 1
+    assert scene.woken == 1
 
 
 @pytest.mark.parametrize("cause", [None, *DeathCause], ids=str)
-async def test_people_are_told_why_the_worker_is_called_gone(scene, cause):
+async def test_events_name_the_cause_of_death(scene, cause):
     scene.rows.orphans = [orphan(7, cause=cause)]
     await scene.reaper.run_once()
     (end,) = scene.rows.decided
@@ -409,7 +413,7 @@ async def test_orphans_are_reclaimed_in_batches_until_there_are_none(scene):
     assert names.count("job_reenqueued") == 2 * ORPHANS_MAX + 1
 
 
-async def test_what_is_found_at_the_start_is_told_apart_from_what_becomes_stale_later(scene):
+async def test_orphans_found_at_the_start_are_reported_apart_from_later_ones(scene):
     scene.rows.orphans = [orphan(1)]
     with heard_fields() as events:
         await scene.looks(2)
@@ -434,10 +438,10 @@ async def test_a_start_without_the_store_is_reconciled_when_it_is_back(scene):
     assert names == ["reconciliation_complete"]
 
 
-async def test_with_no_orphans_nobody_is_woken(scene):
+async def test_without_orphans_no_worker_is_woken(scene):
     with heard() as names:
         await scene.looks(3)
-    assert (len(scene.owner.reclaimed), names) == (0, ["reconciliation_complete"])
+    assert (scene.woken, names) == (0, ["reconciliation_complete"])
 
 
 @pytest.mark.parametrize(
@@ -445,7 +449,7 @@ async def test_with_no_orphans_nobody_is_woken(scene):
     [(StoreUnavailable("away"), "store_unavailable"), (ValueError("a bug"), "duty_failed")],
     ids=["outage", "bug"],
 )
-async def test_a_look_that_fails_is_told_and_the_next_one_is_made(scene, lock, error, event):
+async def test_a_failed_look_is_reported_and_the_next_one_is_made(scene, lock, error, event):
     lock.release(unlink=False)
     scene.rows.workers = [with_lock(lock)]
     scene.rows.errors = [error]

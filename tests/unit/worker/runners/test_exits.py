@@ -1,4 +1,4 @@
-"""Who is blamed for the death of a runner."""
+"""Which attempts are charged for the death of a runner."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from outlast.model.crash import MemoryEvidence
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.model.suspects import Suspicion
+from outlast.worker.claims.ledger import Running, begun
 from outlast.worker.runners.exits import outcome_of, suspicions_of
-from outlast.worker.running import Running, begin
 from tests.unit.worker.worker_kit import claimed, death
 
 SEGFAULT = death(signal="SIGSEGV", stacks="File x, line 1", output=["last words"])
@@ -33,7 +33,7 @@ def end_of(
     trusted=True,
     draining=False,
 ) -> Outcome:
-    running = begin(claimed(1, policy=Policy(timeout=5.0, stall_timeout=6.0)), 0.0)
+    running = begun(claimed(1, policy=Policy(timeout=5.0, stall_timeout=6.0)), 0.0)
     running.stop_reason = stop
     return outcome_of(
         running,
@@ -56,34 +56,34 @@ def word(outcome: Outcome) -> str:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        # alone in its runner: it did it
+        # alone in its runner: it is to blame
         ({"how": SEGFAULT}, "signalled"),
         ({"how": EXIT}, "exited"),
         ({"how": BAD_FRAME, "killed_for": "bad_frame"}, "exited"),
-        # with others: nobody knows
+        # with others: it cannot be known
         ({"how": SEGFAULT, "neighbours": [2]}, "bystander"),
         ({"how": EXIT, "neighbours": [2]}, "bystander"),
         ({"how": BAD_FRAME, "killed_for": "bad_frame", "neighbours": [2]}, "bystander"),
-        # asked to end from outside: nobody did it, and it is bounded
+        # asked to end from outside: no attempt did it, and it is bounded
         ({"how": death(signal="SIGTERM")}, "bystander"),
         ({"how": death(signal="SIGINT")}, "bystander"),
         ({"how": death(signal="SIGHUP")}, "bystander"),
         ({"how": death(signal="SIGTERM"), "draining": True}, "released"),
         ({"how": KILLED}, "signalled"),
-        # memory ran out: alone it did it, also during a drain; with others nobody knows
+        # memory ran out: alone it did it, also during a drain; with others it cannot be known
         ({"how": STARVED}, "out_of_memory"),
         ({"how": STARVED, "draining": True}, "out_of_memory"),
         ({"how": STARVED, "neighbours": [2]}, "bystander"),
         ({"how": BLOATED, "killed_for": "max_rss"}, "out_of_memory"),
         ({"how": BLOATED, "killed_for": "max_rss", "neighbours": [2]}, "bystander"),
         ({"how": STARVED, "trusted": False}, "lost_lease"),
-        # ended by the worker for what this one did
+        # killed by the worker because of this attempt
         ({"stop": "timeout", "killed_for": "timeout"}, "timeout"),
         ({"stop": "stalled", "killed_for": "stalled"}, "stalled"),
         ({"stop": "unresponsive", "killed_for": "unresponsive"}, "unresponsive"),
         ({"stop": "cancel", "killed_for": "cancel"}, "cancelled"),
         ({"stop": "drain", "killed_for": "drain"}, "released"),
-        # ended by the worker for what a neighbour did
+        # killed by the worker because of a neighbour
         ({"killed_for": "timeout", "neighbours": [2]}, "released"),
         ({"killed_for": "cancel", "neighbours": [2]}, "released"),
         ({"killed_for": "drain"}, "released"),
@@ -92,28 +92,28 @@ def word(outcome: Outcome) -> str:
         ({"stop": "cancel", "killed_for": "timeout", "neighbours": [2]}, "cancelled"),
         # it died of itself before the worker's kill
         ({"how": SEGFAULT, "stop": "timeout"}, "signalled"),
-        # somebody else has closed one of them
+        # another worker has closed one of them
         ({"stop": "lease_lost", "killed_for": "superseded"}, "lost_lease"),
         ({"killed_for": "superseded", "neighbours": [2]}, "released"),
         ({"killed_for": "superseded", "neighbours": [2], "trusted": False}, "lost_lease"),
-        # it did not answer, and nobody could be named
+        # it did not answer, and no attempt could be named
         ({"killed_for": "unanswered", "neighbours": [2]}, "bystander"),
         ({"killed_for": "unresponsive", "neighbours": [2]}, "released"),
-        # the lease is gone: nothing is charged to anybody's retries
+        # the lease is lost: no retry is charged
         ({"killed_for": "lease_lost"}, "lost_lease"),
         ({"how": SEGFAULT, "trusted": False}, "lost_lease"),
         ({"stop": "timeout", "killed_for": "timeout", "trusted": False}, "lost_lease"),
-        # a signal from outside during a drain is an interruption; an exit is its own doing
+        # a signal from outside during a drain is an interruption; an exit is its own fault
         ({"draining": True}, "released"),
         ({"how": SEGFAULT, "draining": True, "neighbours": [2]}, "released"),
         ({"how": EXIT, "draining": True}, "exited"),
     ],
 )
-def test_the_blame_follows_the_facts(facts, said):
+def test_the_charge_follows_the_facts(facts, said):
     assert word(end_of(**facts)) == said
 
 
-# ------------------------------------------------------------------------ who is suspected
+# ------------------------------------------------------------------------------ suspects
 
 NAMED = """Fatal Python error: Segmentation fault
 
@@ -124,7 +124,7 @@ Current thread 0x0000 (most recent call first):
 
 
 def attempts(**fields) -> list[Running]:
-    return [begin(claimed(token, **fields), 0.0) for token in (1, 2, 3)]
+    return [begun(claimed(token, **fields), 0.0) for token in (1, 2, 3)]
 
 
 def test_the_stack_of_a_fault_names_the_one_suspect():
@@ -132,7 +132,7 @@ def test_the_stack_of_a_fault_names_the_one_suspect():
     assert suspicions_of(attempts(), named) == {2: Suspicion(2, 2)}
 
 
-def test_without_a_fault_a_stack_says_nothing_and_all_are_suspects():
+def test_a_stack_without_a_fault_is_no_evidence_and_all_are_suspects():
     for how in (death(signal="SIGKILL", stacks=NAMED), death(exit_code=1, stacks=NAMED)):
         assert set(suspicions_of(attempts(), how)) == {1, 2, 3}
 
@@ -144,7 +144,7 @@ def test_a_runner_that_was_asked_to_end_makes_no_new_suspects_and_clears_none():
     assert suspicions_of(before, asked) == dict.fromkeys([1, 2, 3], Suspicion(5, 7))
 
 
-def test_only_a_bystander_is_told_the_suspicion():
+def test_only_a_bystander_gets_the_suspicion():
     told = Suspicion(1, 1)
     assert end_of(EXIT, [2], suspicion=told).suspicion == told
     assert end_of(EXIT, suspicion=told).suspicion is None
@@ -161,7 +161,7 @@ def test_the_report_has_the_evidence_of_the_death():
     assert crash.message == "its runner died of SIGSEGV"
 
 
-def test_the_report_has_the_evidence_of_memory_and_its_message_the_figures():
+def test_the_report_has_the_evidence_of_memory_and_the_message_its_numbers():
     crash = end_of(STARVED).crash
     assert crash is not None
     assert crash.memory == STARVED.memory

@@ -1,4 +1,4 @@
-"""A runner that says what no runner should: its worker goes on, and others are not hit."""
+"""A runner that sends what no runner should: its worker and the other runners go on."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def busy(bench: Bench) -> FakeRunner:
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(frames, max_size=6))
-def test_whatever_it_says_each_attempt_keeps_its_one_end(said):
+def test_any_sequence_of_frames_leaves_each_attempt_one_end(said):
     async def tell() -> None:
         bench = await Bench().ready()
         bench.place(shared(1), shared(2), shared(3), shared(4))
@@ -88,8 +88,8 @@ def test_whatever_it_says_each_attempt_keeps_its_one_end(said):
         for frame in said:
             with contextlib.suppress(FrameError):
                 runner.says(*Unpacker(TO_WORKER).feed(pack(frame)))
-            bench.pool.starter.make_requests(0)
-            bench.pool.control.look_at_loops()
+            bench.pool.rooms(0)
+            bench.pool.listen()
         assert bench.ledger.held() == held
         assert others <= set(bench.ledger.running), "of another runner"
         runner.dies(signal="SIGKILL")
@@ -99,8 +99,8 @@ def test_whatever_it_says_each_attempt_keeps_its_one_end(said):
     asyncio.run(tell())
 
 
-async def test_a_frame_with_an_end_that_is_none_is_refused_as_a_whole():
-    """What is out of the runner's books must not be lost on its way into the ledger's."""
+async def test_a_frame_with_an_invalid_end_is_refused_as_a_whole():
+    """An end that the runner has dropped must not be lost on its way into the ledger."""
     bench = await Bench().ready()
     bench.place(shared(1), shared(2))
     runner = busy(bench)
@@ -112,22 +112,22 @@ async def test_a_frame_with_an_end_that_is_none_is_refused_as_a_whole():
     assert bench.outcomes() == ["bystander", "bystander"]
 
 
-async def test_a_name_that_no_store_can_hold_is_asked_for_by_nobody():
+async def test_a_task_name_that_no_store_can_hold_is_never_claimed():
     """PostgreSQL would refuse each exchange of the worker as a whole."""
     bench = await Bench().ready()
-    before = bench.pool.starter.tasks()
+    before = bench.pool.tasks()
     with pytest.raises(FrameError):
         bench.runners[0].greets(**{"t": False, "a\x00b": False})
-    assert bench.pool.starter.tasks() == before
+    assert bench.pool.tasks() == before
 
 
-async def test_ends_that_are_not_its_own_make_no_runner_look_fast():
+async def test_foreign_ends_do_not_raise_the_rate_of_a_runner():
     """More would be claimed ahead than can be started."""
     bench = await Bench().ready()
     bench.place(shared(1))
     busy(bench).says(AttemptsEnded([End(token, COMPLETED) for token in range(100, 100_000)]))
     bench.clock.advance(1.0)
-    assert bench.pool._prefetches.shared.most() == 0
+    assert bench.pool._prefetch_shared.most() == 0
 
 
 NO_JSON = ["", "no json", "{", '{"n": 1} 2', '"a\x00b"', "NaN", "[" * 101 + "]" * 101]

@@ -1,4 +1,4 @@
-"""What the kernel says of memory, read from small trees of files such as it shows.
+"""The kernel's memory counters, read from small trees of files in its format.
 
 The real counters of version 1 are in tests/crash/test_memory.py; those of version 2 are here only.
 """
@@ -66,7 +66,7 @@ def in_version_2(machine: Machine, kills: int = 0) -> Cgroup:
     return found
 
 
-# ----------------------------------------------------------------------------- where it is
+# ------------------------------------------------------------------------------- location
 
 
 def test_version_2_counts_its_own_kills_and_has_the_tightest_limit_above(machine):
@@ -124,7 +124,7 @@ def test_a_container_whose_names_are_not_those_of_the_mount(machine):
     [("", ()), ("0::/\n", (V2,)), ("4:memory:/elsewhere\n", (V1,)), ("1:cpu:/\n", (V1,))],
     ids=["nothing", "no counters", "no folder", "no controller"],
 )
-def test_where_nothing_counts_there_is_no_cgroup(machine, cgroup, mounts):
+def test_without_counters_there_is_no_cgroup(machine, cgroup, mounts):
     machine.says(cgroup, *mounts)
     assert find_cgroup(machine.proc) is None
 
@@ -133,7 +133,7 @@ def test_without_proc_there_is_no_cgroup(tmp_path):
     assert find_cgroup(tmp_path) is None
 
 
-# ------------------------------------------------------------------------- what it explains
+# ---------------------------------------------------------------------------- explanations
 
 
 class Watched:
@@ -184,13 +184,13 @@ def test_one_kill_by_the_kernel_explains_one_death(watched):
     assert watched.watch.explain(KILLED) is None
 
 
-def test_a_death_that_is_told_late_is_explained_though_the_counter_was_looked_at_since(watched):
+def test_a_death_reported_late_is_explained_by_the_earlier_count(watched):
     watched.count(1)
     watched.pass_(WINDOW_SECONDS - 1)
     assert watched.watch.explain(KILLED) is not None
 
 
-def test_an_old_kill_of_somebody_else_explains_nothing(watched):
+def test_an_older_kill_of_another_process_explains_no_death(watched):
     watched.count(1)
     watched.pass_(WINDOW_SECONDS + 2)
     assert watched.watch.explain(KILLED) is None
@@ -208,7 +208,7 @@ def test_without_a_cgroup_nothing_is_explained():
     assert OomWatch(None, ManualClock()).explain(KILLED) is None
 
 
-# -------------------------------------------------------------------------- who takes how much
+# ----------------------------------------------------------------------------- resident memory
 
 
 def stat(folder: Path, pid: int, session: int, pages: int) -> None:
@@ -232,8 +232,8 @@ def test_resident_memory_is_summed_by_session(tmp_path):
     assert memory.resident_of(13, tmp_path) == 0
 
 
-def test_of_this_process_the_kernel_says_the_same_in_another_file():
-    """A look of its own at VmRSS, within a wide margin, since memory moves meanwhile."""
+def test_the_memory_of_this_process_matches_another_file_of_the_kernel():
+    """Compared with VmRSS, within a wide margin, since memory changes meanwhile."""
     status = Path("/proc/self/status")
     if not status.exists():
         pytest.skip("no /proc here")
@@ -243,7 +243,7 @@ def test_of_this_process_the_kernel_says_the_same_in_another_file():
     assert resident()[os.getsid(0)] > told / 2
 
 
-def test_a_mount_of_a_stranger_s_with_an_odd_name_hides_no_cgroup(machine) -> None:
+def test_a_mount_with_an_odd_name_hides_no_cgroup(machine) -> None:
     cgroup = in_version_2(machine, kills=3)
     assert cgroup.kills() == 3
     mounts = machine.proc / "self/mountinfo"

@@ -1,17 +1,13 @@
-"""What runners write, cut into lines: each runner's own, whole, and none without bound."""
+"""The output of runners, cut into lines: separate for each runner, whole, and bounded."""
 
 from __future__ import annotations
 
 from outlast.worker.runners.output import LINE_BYTES_MAX, JobName, Lines
 
 
-def find_no_job(token: int) -> None:
-    """No token is known."""
-
-
-def test_each_runner_s_lines_are_put_together_apart():
+def test_lines_are_assembled_for_each_runner_separately():
     told: list[tuple[int, str]] = []
-    lines = Lines(lambda pid, text, _: told.append((pid, text)), find_no_job)
+    lines = Lines(lambda pid, text, _: told.append((pid, text)))
     lines.write(1, b"one half")
     lines.write(2, b"other\nrest of ")
     lines.write(1, b", other half\n\n\xff")
@@ -23,21 +19,22 @@ def test_each_runner_s_lines_are_put_together_apart():
 
 def test_a_line_without_an_end_comes_in_pieces():
     told: list[str] = []
-    lines = Lines(lambda _pid, text, _job: told.append(text), find_no_job)
+    lines = Lines(lambda _pid, text, _job: told.append(text))
     for _ in range(3):
         lines.write(1, b"x" * LINE_BYTES_MAX)
     assert told == ["x" * LINE_BYTES_MAX * 2]
 
 
-def test_a_line_comes_with_the_job_whose_it_is_where_that_is_known():
+def test_a_line_has_its_job_where_that_is_known():
     told: list[tuple[str, JobName | None]] = []
-    lines = Lines(lambda _pid, text, job: told.append((text, job)), {7: (70, "mail")}.get)
+    lines = Lines(lambda _pid, text, job: told.append((text, job)))
+    lines.job_of = {7: (70, "mail")}.get
     lines.write(1, b"half of ", 7)
-    lines.write(1, b"nobody's\n")
+    lines.write(1, b"unattributed\n")
     lines.write(1, b"its line\n", 7)
     lines.write(1, b"of an attempt that has ended\n", 8)
     assert told == [
-        ("nobody's", None),
+        ("unattributed", None),
         ("half of its line", (70, "mail")),
         ("of an attempt that has ended", None),
     ]

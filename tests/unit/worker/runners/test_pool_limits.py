@@ -1,4 +1,4 @@
-"""At a limit the pool takes the stacks first, and the report says where the attempt stood."""
+"""At a limit the pool asks for stacks first, and the report shows where the attempt stood."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def dump_of(token: int) -> str:
 async def test_at_a_limit_the_stacks_are_asked_for_and_otherwise_at_the_kill():
     bench = await Bench().ready()
     bench.place(own(1), own(2))
-    bench.pool.control.stop(1, "timeout")
-    bench.pool.control.stop(2, "cancel")
+    bench.pool.stop(1, "timeout")
+    bench.pool.stop(2, "cancel")
     first, second = (runner_of(bench, token) for token in (1, 2))
     assert (first.dumps, second.dumps) == (1, 0)
-    bench.pool.control.kill(1)
+    bench.pool.kill(1)
     assert first.kills == [None]  # at once: what it could show is here
 
 
-async def test_who_obeys_at_a_limit_has_the_stacks_in_its_report_and_others_have_not():
+async def test_only_an_attempt_that_stops_at_a_limit_has_the_stacks_in_its_report():
     bench = await Bench().ready()
     bench.place(own(1), own(2))
     for token, reason in ((1, "timeout"), (2, "cancel")):
         runner = runner_of(bench, token)
         runner.dump = dump_of(token)
-        bench.pool.control.stop(token, reason)
+        bench.pool.stop(token, reason)
         kind = CrashKind.TIMEOUT if token == 1 else CrashKind.ERROR
         runner.says(AttemptsEnded([End(token, crash(kind))]))
     timeout, error = reports(bench)
@@ -51,12 +51,12 @@ async def test_who_obeys_at_a_limit_has_the_stacks_in_its_report_and_others_have
     assert (error.stacks, error.message) == (None, "boom")
 
 
-async def test_what_a_task_has_left_changed_is_told_with_its_name():
+async def test_process_changes_left_by_a_task_are_reported_with_its_name():
     bench = await Bench().ready()
     bench.place(own(1))
     runner = runner_of(bench, 1)
     with heard_fields() as told:
-        runner.says(Restored(2, 0, ["of nobody"]))
+        runner.says(Restored(2, 0, ["of no attempt"]))
         runner.says(Restored(1, 3, ["umask"]))
     assert told == [
         (
@@ -73,13 +73,13 @@ async def test_what_a_task_has_left_changed_is_told_with_its_name():
     ]
 
 
-async def test_where_a_coroutine_stood_comes_first_also_when_it_is_killed():
+async def test_the_stack_of_the_coroutine_comes_first_also_after_a_kill():
     bench = await Bench().ready()
     bench.place(shared(1))
     runner = runner_of(bench, 1)
-    runner.says(StackAtLimit(2, "of nobody"))
+    runner.says(StackAtLimit(2, "of no attempt"))
     runner.says(StackAtLimit(1, dump_of(1).replace("hangs", "awaits")))
-    bench.pool.control.stop(1, "timeout")
+    bench.pool.stop(1, "timeout")
     runner.kill_reason = "timeout"
     runner.dies(signal="SIGKILL", stacks="Thread 0x2 (most recent call first):\n")
     (report,) = reports(bench)

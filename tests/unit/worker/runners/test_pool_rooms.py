@@ -1,4 +1,4 @@
-"""Whatever the mix of tasks, ends and deaths: the pool asks for what fits, and never for more."""
+"""For every mix of tasks, ends and deaths the pool asks for what fits, and never for more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(bench: Bench, size: int, concurrency: int) -> None:
     kinds = [{bench.ledger.running[token].claimed.solo for token in r.tokens} for r in working]
     assert kinds.count({0}) <= size
     assert kinds.count({1}) <= 1, "one cohort at a time"
-    assert {0, 1} not in kinds, "suspects have nobody beside them"
+    assert {0, 1} not in kinds, "suspects have no neighbour"
     for runner, kind in zip(working, kinds, strict=True):
         names = [bench.ledger.running[token].claimed.task for token in runner.tokens]
         assert len(names) <= concurrency
@@ -39,14 +39,14 @@ def check(bench: Bench, size: int, concurrency: int) -> None:
 def claim(bench: Bench, tokens, pick: int) -> None:
     """Fill the requests as a store might: each up to its limit, with any mix of their tasks."""
     attempts = []
-    for request in bench.pool.starter.make_requests(len(bench.ledger.ended)):
-        count = pick % (request.limit + 1) if pick < 5 else request.limit
+    for room in bench.pool.rooms(len(bench.ledger.ended)):
+        count = pick % (room.limit + 1) if pick < 5 else room.limit
         for _ in range(count):
             token = next(tokens)
-            task = request.tasks[(token + pick) % len(request.tasks)]
-            attempts.append(claimed(token, task, solo=request.solo))
+            task = room.tasks[(token + pick) % len(room.tasks)]
+            attempts.append(claimed(token, task, solo=room.solo))
     bench.place(*attempts)
-    assert bench.ends() == [], "whatever was asked for fits"
+    assert bench.ends() == [], "all that was asked for fits"
 
 
 async def step(bench: Bench, knows, tokens, verb: str, pick: int) -> None:
@@ -62,7 +62,7 @@ async def step(bench: Bench, knows, tokens, verb: str, pick: int) -> None:
     elif verb == "k" and busy:
         busy[pick % len(busy)].kill("timeout")
     elif verb == "g":
-        await bench.pool.keeper.run_once()
+        await bench.pool.run_once()
         late = [runner for runner in runners if not runner.ready]
         if late:
             late[pick % len(late)].greets(**knows)
@@ -75,7 +75,7 @@ async def test_no_mix_of_tasks_ends_and_deaths_overcommits_the_runners(history):
     size, concurrency, knows, steps = history
     bench = Bench(size, concurrency)
     tokens = iter(range(1, 10_000))
-    await bench.pool.keeper.run_once()
+    await bench.pool.run_once()
     for verb, pick in steps:
         await step(bench, knows, tokens, verb, pick)
         check(bench, size, concurrency)
@@ -83,10 +83,10 @@ async def test_no_mix_of_tasks_ends_and_deaths_overcommits_the_runners(history):
 
 async def test_async_tasks_alone_fill_every_slot():
     bench = await Bench().ready(shared=False)
-    assert bench.requests(0) == [ClaimRequest([SHARED], SIZE * CONCURRENCY, [])]
+    assert bench.rooms(0) == [ClaimRequest([SHARED], SIZE * CONCURRENCY, [])]
     bench.place(*(shared(n) for n in range(SIZE * CONCURRENCY)))
     assert [len(runner.tokens) for runner in bench.runners] == [CONCURRENCY, CONCURRENCY, 0]
-    assert bench.requests(0) == []
+    assert bench.rooms(0) == []
 
 
 async def test_async_tasks_leave_idle_runners_to_plain_functions():
@@ -95,32 +95,32 @@ async def test_async_tasks_leave_idle_runners_to_plain_functions():
     assert sorted(len(runner.tokens) for runner in bench.runners) == [0, 0, 2]
     bench.place(own(3))
     assert bench.outcomes() == []
-    assert bench.requests(0) == [ClaimRequest([SHARED], CONCURRENCY - 2, [])]
+    assert bench.rooms(0) == [ClaimRequest([SHARED], CONCURRENCY - 2, [])]
 
 
-async def test_ends_that_are_not_answered_take_their_slots():
+async def test_unanswered_ends_keep_their_slots():
     bench = await Bench().ready(own=True)
-    assert [request.limit for request in bench.requests(1)] == [SIZE - 1]
-    assert bench.requests(SIZE) == []
+    assert [room.limit for room in bench.rooms(1)] == [SIZE - 1]
+    assert bench.rooms(SIZE) == []
 
 
-async def test_no_more_is_asked_for_than_one_exchange_may_claim():
+async def test_requests_are_bounded_by_the_claims_of_one_exchange():
     bench = await Bench(size=2, concurrency=CLAIMS_MAX).ready(shared=False)
-    assert [request.limit for request in bench.requests(0)] == [CLAIMS_MAX]
+    assert [room.limit for room in bench.rooms(0)] == [CLAIMS_MAX]
 
 
-async def test_an_alias_nobody_knows_any_more_is_handed_back():
+async def test_a_job_under_a_dropped_alias_is_handed_back():
     bench = await Bench().ready()
     bench.place(claimed(1, "unheard of"))
     assert bench.outcomes() == ["released"]
 
 
-async def test_what_only_a_busy_runner_knows_is_handed_back_for_a_while_not_in_a_tight_loop():
-    """A runner that was born after a deploy knows more than its elders."""
+async def test_a_task_known_only_to_a_busy_runner_is_released_with_a_pause():
+    """A runner started after a deploy knows more tasks than older ones."""
     bench = await Bench().ready(own=True)
     bench.runners[0].greets(own=True, new=True)
     bench.place(own(1))
-    busy = bench.pool.control.runner_of(1)
+    busy = bench.pool.runner_of(1)
     assert busy is not None
     assert "new" in busy.tasks
     bench.place(claimed(2, "new"))
@@ -138,12 +138,12 @@ async def test_a_claim_too_large_for_a_frame_is_ended_and_the_runner_goes_on(mon
     assert not any(runner.tokens or runner.exclusive for runner in bench.runners)
 
 
-async def test_a_runner_whose_death_is_not_told_yet_takes_nothing_more():
-    """What it never read would be charged with its death."""
+async def test_a_dead_runner_takes_no_attempts_before_its_death_is_handled():
+    """Attempts that it never read would be charged with its death."""
     bench = await Bench(size=1).ready()
     dying, spare = bench.runners
     dying.gone = True
     bench.place(own(1))
     assert (dying.runs(), spare.runs()) == ([], [1])
     spare.gone = True
-    assert bench.requests(0) == []
+    assert bench.rooms(0) == []

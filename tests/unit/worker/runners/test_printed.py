@@ -1,4 +1,4 @@
-"""Whose a line is that a runner has written: by the token that it carries, or by being alone."""
+"""The attempt of a line of output: by the token in the line, or because it was alone."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ def test_lines_of_attempts_that_share_a_runner_are_told_apart(pipe, printed):
     assert printed.lines_of(8, since=0.0) == ["one of 8"]
 
 
-def test_what_is_written_past_python_is_of_the_attempt_that_is_alone(printed, tokens):
+def test_output_that_bypasses_python_is_of_the_only_attempt(printed, tokens):
     tokens.discard(8)
     assert taken(printed, b"raw\n") == [(7, b"raw\n")]
     assert printed.lines_of(7, since=0.0) == ["raw"]
 
 
-def test_in_company_nobody_knows_whose_it_is_and_the_report_says_so(pipe, printed):
+def test_output_beside_other_attempts_is_reported_as_unattributed(pipe, printed):
     pipe.say(7, b"its own\n")
     taken(printed, pipe.came())
     assert taken(printed, b"raw\n") == [(None, b"raw\n")]
     assert printed.lines_of(7, since=0.0) == ["its own", NOT_KNOWN, "raw"]
     assert printed.lines_of(8, since=0.0) == [NOT_KNOWN, "raw"]
-    assert printed.lines_of(8, since=101.0) == [], "it was written before that attempt began"
+    assert printed.lines_of(8, since=101.0) == [], "the line is older than that attempt"
 
 
 def test_a_report_keeps_lines_of_both_kinds_within_its_limit(pipe, printed):
@@ -96,14 +96,14 @@ def test_a_report_keeps_lines_of_both_kinds_within_its_limit(pipe, printed):
     assert at == OUTPUT_LINES_MAX // 2
 
 
-def test_what_a_thread_of_an_ended_attempt_writes_is_not_another_s(pipe, printed, tokens):
+def test_output_of_an_ended_attempts_thread_is_no_other_attempts(pipe, printed, tokens):
     tokens -= {8}
     pipe.say(8, b"late\n")
     assert taken(printed, pipe.came()) == [(None, b"late\n")]
     assert printed.lines_of(7, since=0.0) == []
 
 
-def test_who_has_ended_is_forgotten_and_its_last_line_is_ended(pipe, printed):
+def test_an_ended_attempt_is_forgotten_and_its_last_line_terminated(pipe, printed):
     pipe.say(7, b"no end")
     pipe.say(8, b"an end\n")
     pipe.stream.flush()
@@ -112,7 +112,7 @@ def test_who_has_ended_is_forgotten_and_its_last_line_is_ended(pipe, printed):
     assert printed.lines_of(7, since=0.0) == []
 
 
-def test_a_long_line_goes_in_pieces_that_a_pipe_takes_whole(pipe, printed):
+def test_a_long_line_is_written_in_atomic_pieces(pipe, printed):
     line = b"x" * (3 * PIECE_MAX) + b"\n"
     pipe.say(7, line)
     data = pipe.came()
@@ -121,12 +121,12 @@ def test_a_long_line_goes_in_pieces_that_a_pipe_takes_whole(pipe, printed):
     assert b"".join(text for _, text in taken(printed, data)) == line
 
 
-def test_without_an_attempt_bytes_go_as_they_are(pipe):
+def test_without_an_attempt_bytes_are_written_unchanged(pipe):
     pipe.say(None, b"of the application")
     assert pipe.came() == b"of the application"
 
 
-def test_where_user_code_has_pointed_the_descriptor_elsewhere_no_head_goes(tmp_path, pipe):
+def test_no_head_is_written_to_a_redirected_descriptor(tmp_path, pipe):
     file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
     os.dup2(file, pipe.write)
     os.close(file)
@@ -134,7 +134,7 @@ def test_where_user_code_has_pointed_the_descriptor_elsewhere_no_head_goes(tmp_p
     assert (tmp_path / "file").read_bytes() == b"line\n"
 
 
-def test_a_task_that_closes_the_stream_takes_it_from_no_other(pipe, printed):
+def test_a_task_that_closes_the_stream_does_not_close_it_for_others(pipe, printed):
     text = io.TextIOWrapper(pipe.stream, "utf-8", write_through=True)
     pipe.token = 7
     text.write("no end")
@@ -148,8 +148,8 @@ def test_a_task_that_closes_the_stream_takes_it_from_no_other(pipe, printed):
     st.lists(st.tuples(st.sampled_from([None, 7, 8]), st.binary(max_size=300)), max_size=20),
     st.integers(1, 50),
 )
-def test_however_the_pipe_cuts_it_nothing_is_lost_and_nothing_is_another_s(said, size):
-    """Bytes that look like a head are no exception: of these, none may be lost."""
+def test_output_split_anywhere_is_complete_and_attributed(said, size):
+    """Also of bytes that look like a head none is lost."""
     wire = b"".join(
         data if token is None else HEAD % (token, len(data)) + data for token, data in said
     )

@@ -42,8 +42,8 @@ SETTINGS = RunnerSettings(app="", stacks=-1, concurrency=1, store_id="", url="")
 class Child(RunnerProcess):
     """Runs a few lines of Python instead of a runner."""
 
-    def __init__(self, code: str, stage: Stage) -> None:
-        super().__init__(SETTINGS, stage, clock=SYSTEM, output=stage)
+    def __init__(self, code: str, **hooks: Any) -> None:
+        super().__init__(SETTINGS, clock=SYSTEM, **hooks)
         self._code = HEAD + code
 
     def _spawn(self, sock: int, stacks: int, output: int) -> None:
@@ -59,7 +59,7 @@ class Child(RunnerProcess):
 
 
 class Stage:
-    """Starts children, and notes what they say and how they die."""
+    """Starts children, and records their frames and exits."""
 
     def __init__(self) -> None:
         self.frames: list[Any] = []
@@ -70,22 +70,22 @@ class Stage:
         self.heard = asyncio.Event()
         self.at_death: list[bool] = []
 
-    def take_frame(self, runner: RunnerProcess, frame: Any) -> None:
+    def _on_frame(self, runner: RunnerProcess, frame: Any) -> None:
         self.frames.append(frame)
         self.heard.set()
 
-    def take_death(self, runner: RunnerProcess, death: Death) -> None:
+    def _on_death(self, runner: RunnerProcess, death: Death) -> None:
         self.at_death.append(not groups_of({runner.pid}))
         self.died.put_nowait(death)
 
-    def fail(self, error: BaseException) -> None:
-        self.failures.append(error)
-
-    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        self.output.extend(data)
-
     async def start(self, code: str) -> Child:
-        child = Child(code, self)
+        child = Child(
+            code,
+            on_frame=self._on_frame,
+            on_death=self._on_death,
+            on_output=lambda _pid, data, _token: self.output.extend(data),
+            on_failure=self.failures.append,
+        )
         await child.start()
         self.children.append(child)
         return child
@@ -110,7 +110,7 @@ async def stage() -> AsyncIterator[Stage]:
     assert made.failures == []
 
 
-async def test_an_exit_is_told_with_its_code_and_its_last_words(stage):
+async def test_an_exit_is_reported_with_its_code_and_last_output(stage):
     await stage.start("print('last'); print('words', end=''); sys.stdout.flush(); sys.exit(3)")
     death = await stage.death()
     assert (death.exit_code, death.signal, death.complaint) == (3, None, None)
@@ -120,7 +120,7 @@ async def test_an_exit_is_told_with_its_code_and_its_last_words(stage):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's choice is Linux's")
-async def test_when_memory_ends_a_runner_goes_before_its_worker_even_before_it_runs(stage):
+async def test_the_oom_killer_prefers_a_runner_to_its_worker_from_its_start(stage):
     child = await stage.start("sock.recv(1)")
     own, its = (
         int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (os.getpid(), child.pid)
@@ -129,7 +129,7 @@ async def test_when_memory_ends_a_runner_goes_before_its_worker_even_before_it_r
 
 
 async def test_a_few_attempts_are_sent_before_the_loop_turns(stage, tmp_path):
-    """Everybody else has to wait for that turn, in which other things are told and done."""
+    """Other frames wait for that turn, in which other callbacks run, too."""
     os.mkfifo(path := tmp_path / "heard")
     heard_at_once = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     child = await stage.start(f"sock.recv(1); open({str(path)!r}, 'w').write('yes')")
@@ -139,7 +139,7 @@ async def test_a_few_attempts_are_sent_before_the_loop_turns(stage, tmp_path):
     assert readable
 
 
-async def test_a_signal_is_told_by_its_name_with_the_stacks(stage):
+async def test_a_signal_is_reported_by_name_with_the_stacks(stage):
     await stage.start("os.write(stacks, b'where it was'); os.kill(os.getpid(), signal.SIGSEGV)")
     death = await stage.death()
     assert (death.exit_code, death.signal, death.stacks) == (None, "SIGSEGV", "where it was")
@@ -150,13 +150,13 @@ async def test_a_real_time_signal_has_a_name_too(stage):
     assert (await stage.death()).signal == f"signal {signal.SIGRTMIN + 3}"
 
 
-async def test_what_was_said_before_the_death_is_heard_before_it(stage):
+async def test_frames_sent_before_the_death_are_handled_before_it(stage):
     await stage.start("frame(HELLO); os._exit(1)")
     await stage.death()
     assert stage.frames == [Hello([], None, "3")]
 
 
-async def test_what_is_still_in_the_pipes_is_read_before_the_death_is_told(stage, monkeypatch):
+async def test_output_in_the_pipes_is_read_before_the_death_is_reported(stage, monkeypatch):
     """Here a child that left the group writes once its parent is gone."""
     monkeypatch.setattr(module, "DRAIN_PIPES_SECONDS", SECONDS)
     await stage.start(
@@ -169,7 +169,7 @@ async def test_what_is_still_in_the_pipes_is_read_before_the_death_is_told(stage
 
 
 @pytest.mark.parametrize("group", ["", ", process_group=0"], ids=["its group", "another"])
-async def test_a_death_is_told_only_when_the_session_is_empty(stage, group):
+async def test_a_death_is_reported_only_when_the_session_is_empty(stage, group):
     await stage.start(
         "subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']"
         f"{group}); os._exit(1)"
@@ -191,8 +191,8 @@ async def test_a_kill_takes_the_whole_group_and_its_first_reason_stays(stage):
     assert stage.at_death == [True]
 
 
-async def test_a_reason_to_kill_that_comes_after_the_death_explains_nothing(stage):
-    """What died by its own hand must not pass for what its worker has ended."""
+async def test_a_kill_after_the_death_is_not_its_reason(stage):
+    """A runner that died by itself must not count as killed by its worker."""
     child = await stage.start("signal.pause()")
     empty_session = child._empty_session
 
@@ -216,7 +216,7 @@ async def test_a_reason_to_kill_that_comes_after_the_death_explains_nothing(stag
     ],
     ids=["malformed", "empty", "oversized", "unknown"],
 )
-async def test_a_bad_frame_ends_the_runner_and_nothing_after_it_is_heard(stage, send):
+async def test_a_bad_frame_ends_the_runner_and_later_frames_are_ignored(stage, send):
     child = await stage.start(f"frame(HELLO); {send}; frame(HELLO); signal.pause()")
     death = await stage.death()
     assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")
@@ -232,13 +232,13 @@ async def test_after_a_bad_frame_nothing_can_be_trusted(stage):
     assert stage.frames == []
 
 
-async def test_a_frame_that_cannot_be_obeyed_ends_the_runner_whatever_it_was(stage, monkeypatch):
-    """One that is deaf to the end of its socket would hold its attempts."""
+async def test_any_frame_that_cannot_be_handled_ends_the_runner(stage, monkeypatch):
+    """A runner that ignores the end of its socket would hold its attempts."""
 
     def fails(runner: RunnerProcess, frame: Any) -> None:
         raise ValueError("no such thing")
 
-    monkeypatch.setattr(Stage, "take_frame", staticmethod(fails))
+    monkeypatch.setattr(Stage, "_on_frame", staticmethod(fails))
     child = await stage.start("frame(HELLO); signal.pause()")
     death = await stage.death()
     assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")
@@ -257,8 +257,8 @@ async def test_a_runner_that_may_not_be_signalled_is_killed_all_the_same(stage, 
     assert (await stage.death()).signal == "SIGKILL"
 
 
-async def test_where_no_thread_can_be_had_nothing_is_left_of_the_runner(monkeypatch):
-    """At a limit of processes each try would leave one more that nobody knows of."""
+async def test_without_a_thread_no_process_of_the_runner_is_left(monkeypatch):
+    """At a limit of processes each try would leave one more process that is not tracked."""
     before = os.listdir("/proc/self/fd")
     stage, spawned = Stage(), []
     spawn = Child._spawn
@@ -280,9 +280,7 @@ async def test_where_no_thread_can_be_had_nothing_is_left_of_the_runner(monkeypa
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
-async def test_a_death_that_cannot_be_looked_at_yet_is_told_later_and_ends_no_worker(
-    stage, monkeypatch
-):
+async def test_a_death_that_cannot_be_inspected_yet_is_reported_later(stage, monkeypatch):
     looks = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
 
     def groups(sids: Any) -> set[int]:
@@ -306,7 +304,7 @@ async def test_output_without_end_is_bounded_and_odd_bytes_can_be_shown(stage):
     assert death.output[-2:] == ["line", "\x00\ufffd"]
 
 
-async def test_an_escaped_child_that_holds_the_pipes_does_not_hold_the_death_up(stage):
+async def test_an_escaped_child_that_holds_the_pipes_does_not_delay_the_report(stage):
     await stage.start(
         "child = subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()'],"
         " start_new_session=True); print(child.pid, flush=True); os._exit(0)"
@@ -316,7 +314,7 @@ async def test_an_escaped_child_that_holds_the_pipes_does_not_hold_the_death_up(
     assert death.exit_code == 0
 
 
-async def test_frames_to_the_dead_go_nowhere(stage):
+async def test_frames_to_a_dead_runner_are_dropped(stage):
     child = await stage.start("os._exit(0)")
     await stage.death()
     child.send(Stop(1, "cancel"))
@@ -337,7 +335,7 @@ async def test_a_kill_with_stacks_asks_for_them_first(stage):
     assert "most recent call first" in death.stacks
 
 
-async def test_a_group_that_cannot_be_killed_is_told_and_waited_for_no_longer(stage, monkeypatch):
+async def test_a_group_that_cannot_be_killed_is_reported_and_not_waited_for(stage, monkeypatch):
     monkeypatch.setattr(module, "GROUP_EMPTY_SECONDS", 0.1)
     child = await stage.start(
         "left = subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()'])\n"
@@ -361,14 +359,14 @@ async def test_what_was_written_before_a_frame_is_read_before_it(stage):
     )
     child.send(Stop(1, "drain"))
     child._flush()
-    assert select.select([child._output._fd], [], [], SECONDS)[0], "and the loop has not turned"
+    assert select.select([child._output._fd], [], [], SECONDS)[0], "before the loop turns"
     assert not stage.output
     child._on_data(pack(Hello([], None, "3")))
     assert bytes(stage.output) == b"before\n"
 
 
 class Taker:
-    """Another thread, as it were, that takes each number of a descriptor as soon as it is free."""
+    """Takes each number of a descriptor as soon as it is free, as another thread might."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._close, self._fdopen = os.close, os.fdopen
@@ -397,7 +395,7 @@ class Taker:
         return File(fd, "rb") if options == {"buffering": 0} else self._fdopen(fd, *more, **options)
 
     def robbed(self) -> list[int]:
-        """Give back all numbers; return those that somebody else has closed."""
+        """Give back all numbers; return those that other code has closed."""
         robbed = [fd for fd in self.taken if not is_open(fd)]
         for fd in self.taken.difference(robbed) | {self._null}:
             self._close(fd)
@@ -413,7 +411,7 @@ def is_open(fd: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
-def test_no_descriptor_is_closed_that_is_another_s_by_then(kind, monkeypatch):
+def test_no_reused_descriptor_is_closed(kind, monkeypatch):
     loops = pytest.importorskip(kind)
     trouble: list[Any] = []
 
@@ -431,8 +429,8 @@ def test_no_descriptor_is_closed_that_is_another_s_by_then(kind, monkeypatch):
     assert (taker.robbed(), trouble) == ([], [])
 
 
-async def test_a_runner_that_something_else_has_waited_for_is_dead_all_the_same(stage, monkeypatch):
-    """Its attempts would be running for ever, with nobody who runs them."""
+async def test_a_runner_reaped_by_other_code_still_counts_as_dead(stage, monkeypatch):
+    """Its attempts would be running for ever, without a process."""
 
     def stolen(pid: int, options: int) -> Any:
         os.waitid(os.P_PID, pid, os.WEXITED)

@@ -1,4 +1,4 @@
-"""Worn runners: replaced without a gap, and killed where they take far too much."""
+"""Recycled runners: replaced without a gap, and killed when far above their memory limit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from outlast.worker.runners.recycling import FAR_ABOVE, LOOK_SECONDS, RETIRING_P
 from tests.unit.worker.runners.pool_kit import OWN, SIZE, Bench, FakeRunner, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, heard
 
-LIMIT = 1000  # bytes; nothing real is weighed here
+LIMIT = 1000  # bytes; no real memory is measured here
 
 
 class Scales:
-    """What each process group weighs, as the test says."""
+    """The memory of each process group, as set by the test."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
@@ -35,7 +35,7 @@ class Worn(Bench):
         super().__init__(size, read=self.scales, max_rss=max_rss, **limits)
 
     def runner(self, token: int) -> FakeRunner:
-        found = self.pool.control.runner_of(token)
+        found = self.pool.runner_of(token)
         assert isinstance(found, FakeRunner)
         return found
 
@@ -45,15 +45,15 @@ class Worn(Bench):
     async def weighs(self, runner: FakeRunner, size: float) -> None:
         self.scales.sizes[runner.pid] = int(size)
         self.clock.advance(LOOK_SECONDS)
-        await self.pool.keeper.run_once()
+        await self.pool.run_once()
 
     def first(self) -> FakeRunner:
-        found = self.pool.starter._active()[0]
+        found = self.pool._active()[0]
         assert isinstance(found, FakeRunner)
         return found
 
     def at_work(self) -> set[int]:
-        return {runner.pid for runner in self.pool.starter._active()}
+        return {runner.pid for runner in self.pool._active()}
 
 
 # --------------------------------------------------------------------------- after so many
@@ -66,14 +66,14 @@ async def test_after_its_attempts_a_runner_is_replaced_by_the_spare_at_once():
     assert first.retiring == "max_jobs_per_runner"
     spare = next(runner for runner in bench.runners if runner is not first)
     assert bench.at_work() == {spare.pid}
-    assert sum(request.limit for request in bench.pool.starter.make_requests(0)) > 0
-    assert await bench.pool.keeper.run_once() is not None
+    assert sum(room.limit for room in bench.pool.rooms(0)) > 0
+    assert await bench.pool.run_once() is not None
     assert len(bench.runners) == 3, "the old one, the one at work and a new spare"
 
 
-async def test_while_no_spare_is_ready_a_worn_runner_goes_on():
+async def test_a_worn_runner_goes_on_until_a_spare_is_ready():
     bench = Worn(size=1, max_jobs=1)
-    await bench.pool.keeper.run_once()
+    await bench.pool.run_once()
     bench.runners[0].greets(own=True, shared=False)
     await bench.when_spare_is_due()
     first, late = bench.runners
@@ -99,7 +99,7 @@ async def test_a_retiring_runner_leaves_when_its_last_attempt_has_ended():
     assert bench.outcomes() == ["completed", "completed"]
 
 
-async def test_one_that_does_not_leave_is_killed():
+async def test_a_retiring_runner_that_does_not_end_is_killed():
     bench = await Worn(size=1, max_jobs=1).ready()
     bench.place(shared(1))
     old = bench.runner(1)
@@ -108,16 +108,16 @@ async def test_one_that_does_not_leave_is_killed():
     while bench.clock.boot() < asked_at + QUIT_SECONDS:
         assert old.kills == []
         bench.clock.advance(LOOK_SECONDS)
-        await bench.pool.keeper.run_once()
+        await bench.pool.run_once()
     assert old.kills == ["recycled"]
     assert old.quits == 1
 
 
-async def test_long_jobs_hold_no_replacement_up_but_the_retiring_are_bounded():
+async def test_long_jobs_delay_no_replacement_and_retiring_runners_are_bounded():
     bench = await Worn(size=1, max_jobs=1).ready()
     for token in range(1, 6):
         bench.place(own(token))
-        await bench.pool.keeper.run_once()
+        await bench.pool.run_once()
         for runner in bench.runners:
             if not runner.ready:
                 runner.greets(own=True, shared=False)
@@ -125,10 +125,10 @@ async def test_long_jobs_hold_no_replacement_up_but_the_retiring_are_bounded():
     assert len(retiring) == RETIRING_PER_RUNNER
     assert all(runner.tokens for runner in retiring)
     assert len(bench.runners) == RETIRING_PER_RUNNER + 2
-    assert bench.outcomes() == ["released"] * 2, "no request: as many as the bound allows are kept"
+    assert bench.outcomes() == ["released"] * 2, "the bound on retiring runners is reached"
 
 
-async def test_the_recycling_is_told():
+async def test_recycling_is_reported():
     said: list[dict[str, object]] = []
     end = events.subscribe(lambda name, f: said.append(f) if name == "runner_recycled" else None)
     bench = await Worn(size=1, max_jobs=1).ready()
@@ -152,7 +152,7 @@ async def test_a_dying_spare_does_not_count_as_ready():
 # ------------------------------------------------------------------------------ above so much
 
 
-async def test_above_its_limit_a_runner_gets_no_more_attempts():
+async def test_a_runner_above_its_limit_gets_no_more_attempts():
     bench = await Worn(size=1, max_rss=LIMIT).ready()
     bench.place(shared(1))
     old = bench.runner(1)
@@ -167,14 +167,14 @@ async def test_above_its_limit_a_runner_gets_no_more_attempts():
     assert old.quits == 1
 
 
-async def test_one_that_has_run_nothing_is_not_worn_however_large_it_is():
-    """A limit below what the application needs must not have runners replaced for ever."""
+async def test_an_unused_runner_is_not_recycled_at_any_size():
+    """A limit below what the application needs must not replace runners for ever."""
     bench = await Worn(size=1, max_rss=LIMIT).ready()
     await bench.weighs(bench.first(), LIMIT * 9)
     assert [(runner.retiring, runner.kill_reason) for runner in bench.runners] == [(None, None)] * 2
 
 
-async def test_far_above_its_limit_a_runner_is_killed_for_the_memory_that_it_took():
+async def test_a_runner_far_above_its_limit_is_killed():
     bench = await Worn(size=1, max_rss=LIMIT).ready()
     bench.place(own(1))
     runner = bench.runner(1)
@@ -189,7 +189,7 @@ async def test_far_above_its_limit_a_runner_is_killed_for_the_memory_that_it_too
     assert (end.crash.memory.rss_bytes, end.crash.memory.limit_bytes) == (1501, 1500)
 
 
-async def test_with_neighbours_nobody_knows_who_took_the_memory():
+async def test_memory_taken_beside_other_attempts_is_blamed_on_none():
     bench = await Worn(size=1, max_rss=LIMIT).ready()
     bench.place(shared(1), shared(2))
     runner = bench.runner(1)
@@ -200,18 +200,18 @@ async def test_with_neighbours_nobody_knows_who_took_the_memory():
     assert [end.failures for end in ends] == [0, 0]
 
 
-async def test_a_worker_whose_limit_is_below_what_its_application_needs_ends_with_a_word():
+async def test_a_limit_below_the_applications_own_size_ends_the_worker_with_an_error():
     bench = Worn(size=1, max_rss=LIMIT)
-    await bench.pool.keeper.run_once()
+    await bench.pool.run_once()
     bench.runners[0].pid = os.getpid()
     bench.runners[0].greets(**{OWN: True})
-    assert "set --max-rss well above that" in str(bench.owner.failures[0])
+    assert "set --max-rss well above that" in str(bench.broken[0])
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_rss": LIMIT}, {"max_jobs": 1}], ids=str)
-async def test_only_a_pool_that_has_something_to_look_at_looks(limits):
+async def test_memory_is_measured_only_with_a_limit(limits):
     bench = await Worn(**limits).ready()
-    assert await bench.pool.keeper.run_once() == (LOOK_SECONDS if limits else None)
+    assert await bench.pool.run_once() == (LOOK_SECONDS if limits else None)
 
 
 # --------------------------------------------------------------------- what the kernel has done
@@ -235,7 +235,7 @@ class Counter:
         return LIMIT
 
 
-async def test_a_kill_by_the_kernel_is_told_from_one_by_hand():
+async def test_a_kill_by_the_kernel_is_distinguished_from_one_by_hand():
     counter = Counter()
     bench = await Worn(cgroup=counter).ready()
     bench.place(own(1), own(2))
@@ -245,12 +245,12 @@ async def test_a_kill_by_the_kernel_is_told_from_one_by_hand():
     assert bench.outcomes() == ["out_of_memory", "signalled"]
 
 
-async def test_a_kill_by_the_worker_itself_is_not_the_kernel_s():
+async def test_a_kill_by_the_worker_does_not_count_as_the_kernels():
     counter = Counter()
     bench = await Worn(cgroup=counter).ready()
     bench.place(own(1), own(2))
-    bench.pool.control.stop(1, "timeout")
-    bench.pool.control.kill(1)
+    bench.pool.stop(1, "timeout")
+    bench.pool.kill(1)
     counter.count = 1
     bench.runner(1).dies(signal="SIGKILL")
     bench.runner(2).dies(signal="SIGKILL")

@@ -1,4 +1,4 @@
-"""A loop that stands is told, and its time passes only for the attempt that holds it."""
+"""A blocked loop is reported, and its time counts only for the attempt that blocks it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import pytest
 
 from outlast import events
 from outlast.model.job import Policy
+from outlast.model.lease import LeaseTerms, Trust
 from outlast.runner.protocol import Ping, Pong, Stop
 from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, CREDIT_SECONDS_MAX
-from outlast.worker.runners.watchdog import PATIENCE_SECONDS
+from outlast.worker.runners.watchdog import PATIENCE_SECONDS, Watchdog
 from tests.unit.worker.runners.pool_kit import SHARED, Bench, FakeRunner
 from tests.unit.worker.worker_kit import claimed
 
@@ -31,7 +32,13 @@ class Watch:
         self.clock = self.bench.clock
         self.blocked = False
         self.heard: list[tuple[str, dict]] = []
-        self.dog = self.bench.pool.watchdog
+        self.dog = Watchdog(
+            self.bench.ledger,
+            self.bench.pool,
+            trust=lambda: Trust(LeaseTerms(lease=1e6), 0.0),
+            on_lapse=lambda: None,
+            clock=self.clock,
+        )
 
     @property
     def runner(self) -> FakeRunner:
@@ -84,7 +91,7 @@ def watch():
 FREE = Policy()
 
 
-async def test_a_loop_that_turns_is_asked_about_once_a_second_and_nothing_is_said(watch):
+async def test_a_responsive_loop_is_probed_once_a_second_without_events(watch):
     await watch.run(a=FREE)
     await watch.after(60)
     assert 55 <= sum(isinstance(frame, Ping) for frame in watch.runner.sent) <= 61
@@ -98,7 +105,7 @@ async def test_a_runner_without_work_is_not_asked(watch):
     assert not any(runner.sent for runner in watch.bench.runners)
 
 
-async def test_a_blocked_loop_is_told_once_with_the_line_and_its_end_too(watch):
+async def test_a_blocked_loop_and_its_end_are_each_reported_once_with_the_line(watch):
     await watch.run(a=FREE, b=FREE)
     await watch.after(2)
     watch.blocked, watch.runner.dump = True, dump_of(2)
@@ -119,7 +126,7 @@ async def test_a_blocked_loop_is_told_once_with_the_line_and_its_end_too(watch):
     assert len(watch.events("loop_blocked")) == 2
 
 
-async def test_a_worker_that_slept_has_heard_no_answer_and_blames_nobody(watch):
+async def test_a_worker_that_slept_blames_no_attempt_for_missing_answers(watch):
     await watch.run(a=Policy(unresponsive_timeout=10.0))
     watch.blocked = True
     watch.runner.dump = dump_of(1)
@@ -131,7 +138,7 @@ async def test_a_worker_that_slept_has_heard_no_answer_and_blames_nobody(watch):
     assert watch.stops() == []
 
 
-async def test_who_blocks_longer_than_it_may_is_unresponsive_and_gets_a_second_at_most(watch):
+async def test_an_attempt_that_blocks_too_long_is_unresponsive_and_gets_a_second_at_most(watch):
     await watch.run(a=FREE, b=Policy(unresponsive_timeout=8.0, cancel_grace=60.0))
     await watch.after(2)
     watch.blocked, watch.runner.dump = True, dump_of(2)
@@ -148,7 +155,7 @@ async def test_who_blocks_longer_than_it_may_is_unresponsive_and_gets_a_second_a
     assert "blocks" in culprit.message
 
 
-async def test_who_waits_behind_a_blocked_loop_is_not_unresponsive(watch):
+async def test_attempts_behind_a_blocked_loop_are_not_unresponsive(watch):
     policy = Policy(unresponsive_timeout=8.0)
     await watch.run(a=policy, b=policy)
     await watch.after(2)
@@ -157,7 +164,7 @@ async def test_who_waits_behind_a_blocked_loop_is_not_unresponsive(watch):
     assert watch.stops() == [(2, "unresponsive")]
 
 
-async def test_of_a_runner_that_is_being_killed_nothing_more_is_asked(watch):
+async def test_a_runner_that_is_being_killed_is_not_probed(watch):
     await watch.run(a=Policy(timeout=3.0), b=FREE)
     await watch.after(1)
     watch.blocked, watch.runner.dump = True, dump_of(2)
@@ -168,7 +175,7 @@ async def test_of_a_runner_that_is_being_killed_nothing_more_is_asked(watch):
     assert (len(watch.runner.sent), watch.runner.dumps) == (sent, dumps)
 
 
-async def test_a_limit_of_who_blocks_ends_it_soon(watch):
+async def test_a_blocking_attempt_past_its_limit_is_ended_soon(watch):
     await watch.run(a=FREE, b=Policy(timeout=3.0))
     await watch.after(1)
     watch.blocked, watch.runner.dump = True, dump_of(2)
@@ -179,7 +186,7 @@ async def test_a_limit_of_who_blocks_ends_it_soon(watch):
     ]
 
 
-async def test_who_waits_behind_a_blocked_loop_is_not_stopped_at_its_limit(watch):
+async def test_attempts_behind_a_blocked_loop_are_not_stopped_at_their_limit(watch):
     await watch.run(a=Policy(timeout=3.0), b=Policy(timeout=7.0))
     await watch.after(1)
     watch.blocked, watch.runner.dump = True, dump_of(2)
@@ -192,7 +199,7 @@ async def test_who_waits_behind_a_blocked_loop_is_not_stopped_at_its_limit(watch
     assert watch.bench.outcomes() == ["released", "timeout"]
 
 
-async def test_a_blocker_without_a_limit_has_its_neighbours(watch):
+async def test_neighbours_limits_end_a_blocker_without_one(watch):
     await watch.run(a=Policy(timeout=3.0), b=FREE)
     await watch.after(1)
     watch.blocked, watch.runner.dump = True, dump_of(2)
@@ -205,7 +212,7 @@ async def test_a_blocker_without_a_limit_has_its_neighbours(watch):
     assert (culprit.outcome, culprit.charge) == ("unresponsive", "failure")
 
 
-async def test_a_blocker_with_a_far_limit_lets_others_wait_for_a_while_only(watch):
+async def test_a_blocker_with_a_long_limit_is_ended_earlier_for_its_neighbours(watch):
     await watch.run(a=Policy(timeout=3.0), b=Policy(timeout=3600.0))
     await watch.after(1)
     watch.blocked, watch.runner.dump = True, dump_of(2)
@@ -215,7 +222,7 @@ async def test_a_blocker_with_a_far_limit_lets_others_wait_for_a_while_only(watc
     assert watch.stops() == [(2, "unresponsive")]
 
 
-async def test_if_nobody_can_be_named_all_are_bystanders(watch):
+async def test_without_a_known_blocker_all_are_bystanders(watch):
     await watch.run(a=Policy(timeout=3.0), b=FREE)
     await watch.after(1)
     watch.blocked = True  # and it shows no stacks, as a stopped process
@@ -234,7 +241,7 @@ async def test_alone_in_its_runner_an_attempt_needs_no_mark_to_be_named(watch):
     assert watch.stops() == [(1, "timeout")]
 
 
-async def test_a_neighbour_gets_back_the_time_for_which_it_was_blocked_within_bounds(watch):
+async def test_a_neighbour_regains_the_blocked_time_within_bounds(watch):
     await watch.run(a=Policy(timeout=10.0), b=FREE)
     await watch.after(2)
     watch.blocked, watch.runner.dump = True, dump_of(2)
@@ -250,8 +257,8 @@ async def test_a_neighbour_gets_back_the_time_for_which_it_was_blocked_within_bo
     assert watch.stops() == [(1, "timeout")]
 
 
-async def test_a_slow_answer_delays_a_stop_and_blames_nobody(watch):
-    """As on a machine that is starved of processor time."""
+async def test_a_slow_answer_delays_a_stop_and_blames_no_attempt(watch):
+    """As on a machine short of processor time."""
     await watch.run(a=Policy(timeout=3.0), b=FREE)
     await watch.after(2.5)
     watch.blocked, watch.runner.dump = True, dump_of(2)
@@ -259,7 +266,7 @@ async def test_a_slow_answer_delays_a_stop_and_blames_nobody(watch):
     assert watch.stops() == []
     watch.blocked = False
     await watch.after(4)
-    assert watch.stops() == [(1, "timeout")]  # its own, and later than it would have been
+    assert watch.stops() == [(1, "timeout")]  # its own limit, later than usual
 
 
 async def test_an_answer_to_another_question_counts_for_nothing(watch):

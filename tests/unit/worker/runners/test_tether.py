@@ -20,9 +20,9 @@ from outlast.worker.runners import tether as parent
 from outlast.worker.runners.tether import Tether
 from tests.unit.worker.worker_kit import heard
 
-SECONDS = 10.0  # for what has to happen
+SECONDS = 10.0  # for events that have to happen
 
-# Deaf to every signal that can be ignored; has a child of its own; says when both are there.
+# Ignores every signal that can be ignored; has a child of its own; prints when both are up.
 PARENT = """
 import os, signal, subprocess, sys
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -80,7 +80,7 @@ def tether() -> Iterator[Tether]:
 # ------------------------------------------------------------------------------ three ends
 
 
-def test_when_the_pipe_ends_every_group_is_killed_grandchildren_too(tether, groups):
+def test_every_group_is_killed_when_the_pipe_ends(tether, groups):
     for group in groups:
         tether.add(group.pgid)
     tether.stop()
@@ -109,7 +109,7 @@ def test_a_child_in_a_group_of_its_own_is_killed_with_its_session(tether, groups
     assert groups[1].lives()
 
 
-def test_when_the_time_is_up_every_group_is_killed_though_the_worker_still_lives(tether, groups):
+def test_every_group_is_killed_when_the_time_is_over_though_the_worker_lives(tether, groups):
     for group in groups:
         tether.add(group.pgid)
     tether.hold_until(SYSTEM.boot() + 0.3)
@@ -117,19 +117,19 @@ def test_when_the_time_is_up_every_group_is_killed_though_the_worker_still_lives
         group.wait_until_killed()
 
 
-def test_a_time_that_has_passed_already_ends_a_newcomer_at_once(tether, groups):
+def test_a_group_added_after_the_time_is_killed_at_once(tether, groups):
     tether.hold_until(SYSTEM.boot() - 1.0)
     tether.add(groups[0].pgid)
     groups[0].wait_until_killed()
     assert groups[1].lives()
 
 
-def test_a_renewal_puts_the_end_off(tether, groups):
+def test_a_renewal_postpones_the_kill(tether, groups):
     until = SYSTEM.boot() + 0.3
     tether.add(groups[0].pgid)
     tether.hold_until(until)
     tether.hold_until(SYSTEM.boot() + 3600.0)
-    other = Tether()  # shows that the time is up
+    other = Tether()  # shows that the time has passed
     other.start()
     other.add(groups[1].pgid)
     other.hold_until(until + 0.1)
@@ -138,7 +138,7 @@ def test_a_renewal_puts_the_end_off(tether, groups):
     assert groups[0].lives()
 
 
-def test_a_group_that_was_let_go_lives_on(tether, groups):
+def test_a_released_group_lives_on(tether, groups):
     for group in groups:
         tether.add(group.pgid)
     tether.drop(groups[0].pgid)
@@ -150,7 +150,7 @@ def test_a_group_that_was_let_go_lives_on(tether, groups):
 # ------------------------------------------------------------------------ the tether itself
 
 
-def test_the_tether_is_deaf_to_what_a_terminal_or_a_manager_sends(tether, groups):
+def test_the_tether_ignores_signals_of_terminals_and_service_managers(tether, groups):
     tether.add(groups[0].pgid)
     tether.hold_until(0.0)
     groups[0].wait_until_killed()  # so it is up and obeys
@@ -184,7 +184,7 @@ def test_a_restarted_tether_knows_the_time(tether, groups):
     groups[0].wait_until_killed()
 
 
-def test_before_the_start_and_after_the_stop_words_go_nowhere():
+def test_messages_before_the_start_and_after_the_stop_are_dropped():
     tether = Tether()
     tether.add(12345678)
     tether.drop(12345678)
@@ -249,7 +249,7 @@ def test_a_group_is_killed_again_and_again_until_it_is_empty(monkeypatch):
     assert named == set()
 
 
-def test_words_come_in_any_pieces(groups):
+def test_messages_may_be_split_anywhere(groups):
     read, write = os.pipe()
     for piece in (b"ad", f"d {groups[0].pgid}\nun".encode(), b"til inf\n", b"nonsense\n"):
         os.write(write, piece)
@@ -267,10 +267,10 @@ def fails(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("what", ["pipe", "process"])
-def test_a_tether_that_cannot_be_started_again_is_tried_with_the_next_word(
+def test_a_failed_restart_of_the_tether_is_retried_with_the_next_message(
     tether, groups, monkeypatch, what
 ):
-    """And closes no descriptor that is another's by then."""
+    """And closes no descriptor that has been reused."""
     tether.add(groups[0].pgid)
     os.kill(tether.pid, signal.SIGKILL)
     tether._process.wait(SECONDS)
@@ -291,7 +291,7 @@ def test_a_tether_that_cannot_be_started_again_is_tried_with_the_next_word(
         os.close(fd)
 
 
-def test_a_tether_that_was_stopped_does_not_hold_its_worker_up(tether, groups):
+def test_a_stopped_tether_does_not_block_its_worker(tether, groups):
     tether.add(groups[0].pgid)
     os.kill(tether.pid, signal.SIGSTOP)
     with heard() as names:
@@ -302,7 +302,7 @@ def test_a_tether_that_was_stopped_does_not_hold_its_worker_up(tether, groups):
     groups[0].wait_until_killed()
 
 
-def test_the_end_of_a_worker_does_not_wait_for_a_tether_that_was_stopped(groups, monkeypatch):
+def test_the_end_of_a_worker_does_not_wait_for_a_stopped_tether(groups, monkeypatch):
     monkeypatch.setattr(parent, "STOP_SECONDS", 0.0)
     tether = Tether()
     tether.start()
@@ -316,7 +316,7 @@ def test_the_end_of_a_worker_does_not_wait_for_a_tether_that_was_stopped(groups,
         os.kill(pid, 0)
 
 
-def test_without_a_descriptor_to_look_with_a_process_is_not_taken_for_gone(groups, monkeypatch):
+def test_out_of_descriptors_a_process_does_not_count_as_gone(groups, monkeypatch):
     def full(path: str, mode: str) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 

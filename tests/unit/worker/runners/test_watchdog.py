@@ -1,4 +1,4 @@
-"""The watchdog: asks first, kills after the grace, and says when the lease has lapsed."""
+"""The watchdog: asks first, kills after the grace, and reports a lapsed lease."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ import pytest
 
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
+from outlast.model.lease import LeaseTerms, Trust
 from outlast.testing import ManualClock
 from outlast.worker.runners.waits import HELD_SECONDS
 from outlast.worker.runners.watchdog import LOOK_SECONDS, UNHELD_SECONDS, Watchdog
-from tests.unit.worker.worker_kit import (
-    FakeOwner,
-    FakePool,
-    claimed,
-    heard,
-    heard_fields,
-    new_ledger,
-)
+from tests.unit.worker.worker_kit import FakePool, claimed, heard, heard_fields, new_ledger
 
 
 class Watch:
@@ -26,8 +20,18 @@ class Watch:
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
         self.pool = FakePool(self.ledger)
-        self.owner = FakeOwner()
-        self.dog = Watchdog(self.owner, self.ledger, self.pool, self.pool, self.pool, self.clock)
+        self.trust = Trust(LeaseTerms(), asked_at=0.0)
+        self.lapses = 0
+        self.dog = Watchdog(
+            self.ledger,
+            self.pool,
+            trust=lambda: self.trust,
+            on_lapse=self._on_lapse,
+            clock=self.clock,
+        )
+
+    def _on_lapse(self) -> None:
+        self.lapses += 1
 
     def run(self, token: int = 1, **policy) -> None:
         self.ledger.claim([claimed(token, policy=Policy(**policy))])
@@ -49,7 +53,7 @@ async def test_without_limits_nothing_is_stopped(watch):
     assert watch.pool.stopped == watch.pool.killed == []
 
 
-async def test_an_attempt_that_nothing_runs_is_given_back(watch):
+async def test_an_attempt_without_a_runner_is_released(watch):
     watch.run()
     watch.pool.forgotten.add(1)
     with heard() as names:
@@ -72,7 +76,7 @@ async def test_an_attempt_past_its_timeout_is_asked_to_stop_once(watch):
     assert names == ["attempt_stopping"]
 
 
-async def test_signs_of_life_put_off_the_stall_but_not_the_timeout(watch):
+async def test_progress_postpones_the_stall_limit_but_not_the_timeout(watch):
     watch.run(timeout=30.0, stall_timeout=10.0)
     for _ in range(2):
         await watch.after(9.0)
@@ -84,13 +88,13 @@ async def test_signs_of_life_put_off_the_stall_but_not_the_timeout(watch):
     assert watch.pool.stopped == [(1, "timeout")]
 
 
-async def test_an_attempt_that_gives_no_sign_is_stalled(watch):
+async def test_an_attempt_without_progress_is_stalled(watch):
     watch.run(stall_timeout=10.0)
     await watch.after(10.0)
     assert watch.pool.stopped == [(1, "stalled")]
 
 
-async def test_what_does_not_stop_is_killed_after_the_grace(watch):
+async def test_an_attempt_that_does_not_stop_is_killed_after_the_grace(watch):
     watch.run(timeout=10.0, cancel_grace=3.0)
     await watch.after(10.0)
     await watch.after(2.9)
@@ -99,7 +103,7 @@ async def test_what_does_not_stop_is_killed_after_the_grace(watch):
     assert watch.pool.killed == [1]
 
 
-async def test_a_wish_of_another_to_stop_gets_the_same_grace(watch):
+async def test_every_request_to_stop_has_the_same_grace(watch):
     watch.run()
     watch.pool.stop(1, "cancel")
     await watch.after(Policy().cancel_grace)
@@ -120,13 +124,16 @@ async def test_an_attempt_that_has_ended_is_left_alone(watch):
     assert watch.pool.stopped == []
 
 
-async def test_the_lease_is_checked_with_each_look(watch):
-    for _ in range(3):
-        await watch.after(1.0)
-    assert watch.owner.lease_checks == 3
+async def test_a_lapsed_lease_is_reported_and_a_renewed_one_is_not(watch):
+    await watch.after(50.0)
+    watch.trust.renewed(50.0)
+    await watch.after(1.0)
+    assert watch.lapses == 0
+    await watch.after(50.0)
+    assert watch.lapses == 1
 
 
-async def test_slots_that_are_all_held_by_waiting_are_told_of_once(watch):
+async def test_slots_all_held_by_waiting_tasks_are_reported_once(watch):
     watch.pool.slots = 2
     watch.run(1)
     watch.run(2)
@@ -149,7 +156,7 @@ async def test_slots_that_are_all_held_by_waiting_are_told_of_once(watch):
     assert len(told) == 1
 
 
-async def test_waiting_beside_a_free_slot_is_nothing_to_tell_of(watch):
+async def test_waiting_beside_a_free_slot_is_not_reported(watch):
     watch.pool.slots = 2
     watch.run(1)
     watch.ledger.noted_progress(1, Progress(waits_for=11))
