@@ -102,6 +102,10 @@ dist: $(DEV) ## build the sdist and the wheel
 	$(BIN)/python -m uv --no-config --quiet --offline --no-cache build --no-build-isolation \
 		--python $(BIN)/python --clear --out-dir $(DIST)
 
+.PHONY: docs
+docs: $(DEV) ## build the pages as a site with search, into build/site
+	$(BIN)/python -m tools.site
+
 .PHONY: bench
 bench: $(DEV) ## measure everything; a part: make bench ARGS="rates --quick"
 	$(BIN)/python -m bench $(ARGS)

@@ -17,7 +17,7 @@ from outlast.cli.program import build
 from outlast.config import WorkerSettings
 from outlast.events import Event
 from outlast.store.backend import Backend
-from tools import reference
+from tools import reference, site
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -78,11 +78,65 @@ def test_every_public_name_in_the_docs_exists(page: Path) -> None:
         assert hasattr(outlast, name), name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_between_pages_has_a_target(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
+# ------------------------------------------------------------------------ the site
+
+SHOWN = {ROOT / page for page in site.pages(ROOT)}  # what `make docs` shows
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+SWALLOWED = re.compile(r"^(?![-*] |\d+\. |[#|>\s])\S.*\n(?:- |\d+\. |\|)", re.MULTILINE)
+
+
+def prose_of(text: str) -> str:
+    """Return a page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors_in(text: str) -> set[str]:
+    """Return what a link into a page may name."""
+    return {reference.anchor(one) for one in re.findall(r"^#+ (.+)$", prose_of(text), re.MULTILINE)}
+
+
+def is_dead(link: str, page: Path, text: str) -> bool:
+    """Whether a link on a page of this text has no target, here or on the site."""
+    if link.startswith("http"):
+        return False
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if path and target not in SHOWN:
+        return True
+    return bool(anchor) and anchor not in anchors_in(target.read_text() if path else text)
+
+
+def dead_links(page: Path, text: str) -> list[str]:
+    return [link for link in LINK.findall(prose_of(text)) if is_dead(link, page, text)]
+
+
+@pytest.mark.parametrize("page", sorted(SHOWN), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_looks_as_it_should_on_the_site(page: Path) -> None:
+    if page.suffix == ".md":
+        assert dead_links(page, page.read_text()) == []
+        assert SWALLOWED.findall(prose_of(page.read_text())) == [], "put an empty line between"
+
+
+@pytest.mark.parametrize(
+    ("text", "dead"),
+    [
+        ("[a](docs/concepts.md#suspects) [b](https://example.org) [c](#here)\n\n## Here\n", []),
+        ("[a](docs/none.md)", ["docs/none.md"]),
+        ("[a](docs/concepts.md#none) [b](#none)", ["docs/concepts.md#none", "#none"]),
+        ("[a](src/outlast/app.py)", ["src/outlast/app.py"]),
+        ("[a](/docs/concepts.md)", ["/docs/concepts.md"]),
+    ],
+)
+def test_a_link_without_a_target_is_found(text: str, dead: list[str]) -> None:
+    assert dead_links(ROOT / "README.md", text) == dead
+
+
+@pytest.mark.parametrize(
+    ("text", "is_swallowed"),
+    [("So:\n- one\n", True), ("**So.**\n1. one\n", True), ("So:\n\n- one\n  more\n- two\n", False)],
+)
+def test_a_list_that_the_site_would_show_as_prose_is_found(text: str, is_swallowed: bool) -> None:
+    assert bool(SWALLOWED.search(text)) is is_swallowed
 
 
 def test_every_page_is_in_the_index() -> None:
