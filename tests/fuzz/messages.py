@@ -7,6 +7,7 @@ server can also write to a worker's inbox, without a reply or with one of any ki
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -143,6 +144,9 @@ sent = st.builds(
     st.integers(-9, 9) | json_values,
 )
 
+# an acknowledgement names a domain and an account where the server has a domain
+OURS = re.compile(r"\$JS\.(API\.CONSUMER\.MSG\.NEXT|ACK(\.[^.]+\.[^.]+)?)\.S\.q-default(\.|$)")
+
 
 class Wire:
     """The connection of a broker: keeps what is published, and passes on what arrives."""
@@ -161,7 +165,7 @@ class Wire:
 
     async def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
         """Keep it, unless a stranger chose the destination."""
-        assert subject.startswith(("$JS.ACK.S.q-default.", "$JS.API.CONSUMER.MSG.NEXT.S.q-default"))
+        assert OURS.match(subject), f"{subject} is not of this consumer"
         self.published.append((subject, payload))
 
 
