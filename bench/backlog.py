@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.contenders import EVERYBODY, Entry, chosen
+from bench.contenders import ALL_ENTRIES, Entry, chosen
 from bench.environment import Ground, ground, make_environments
 from bench.harness import Stand, stand
 from bench.kit import tell
@@ -35,7 +35,7 @@ def first(one: Stand, jobs: int) -> float:
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     series = Series("backlog", f"rate of the first {FIRST:,} jobs")
-    entries = chosen(options.only or NAMES, EVERYBODY)
+    entries = chosen(options.only or NAMES, ALL_ENTRIES)
     entries = [entry for entry in entries if entry.bulk and not entry.batch]
     entries = [entry for entry in entries if options.only or "plain" not in entry.name]
     scale = 100 if options.quick else 1

@@ -247,10 +247,10 @@ PEERS = [
         bulk=False,
     ),
 ]
-EVERYBODY = [*OUTLAST, *FLOOR, *PEERS]
+ALL_ENTRIES = [*OUTLAST, *FLOOR, *PEERS]
 
 
-def chosen(only: Sequence[str], among: Sequence[Entry] = EVERYBODY) -> list[Entry]:
+def chosen(only: Sequence[str], among: Sequence[Entry] = ALL_ENTRIES) -> list[Entry]:
     """Return those with one of these texts in the name; all if there are none."""
     texts = [text.lower() for text in only]
     return [each for each in among if not texts or any(text in each.name.lower() for text in texts)]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bench.contenders import EVERYBODY, POSTGRES, Entry, chosen
+from bench.contenders import ALL_ENTRIES, POSTGRES, Entry, chosen
 from bench.environment import Ground, ground, make_environments
 from bench.harness import Stand, stand
 from bench.kit import tell
@@ -63,7 +63,7 @@ def logging_statements(place: Ground) -> Iterator[None]:
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     series = Series("idle", "a worker without work; Outlast's with 4 runners")
-    entries = [with_variables(e, RUNNERS) for e in chosen(options.only or NAMES, EVERYBODY)]
+    entries = [with_variables(e, RUNNERS) for e in chosen(options.only or NAMES, ALL_ENTRIES)]
     entries = [entry for entry in entries if "plain" not in entry.name and not entry.batch]
     seconds = 3.0 if options.quick else SECONDS
     make_environments(entries)

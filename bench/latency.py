@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from bench.contenders import EVERYBODY, Entry, chosen
+from bench.contenders import ALL_ENTRIES, Entry, chosen
 from bench.environment import Ground, Missing, ground, make_environments
 from bench.harness import Mark, Stand, stand
 from bench.kit import keep, screen, tell, why
@@ -117,7 +117,7 @@ def play(place: Ground, entry: Entry, line: Line, quick: bool) -> None:
 
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
-    entries = [e for e in chosen(options.only, EVERYBODY) if is_measured(e)]
+    entries = [e for e in chosen(options.only, ALL_ENTRIES) if is_measured(e)]
     todo = [
         (entry, Line(name=entry.name, what=what, store=entry.store))
         for what in (IDLE, HALF)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from bench.contenders import EVERYBODY, Entry, chosen
+from bench.contenders import ALL_ENTRIES, Entry, chosen
 from bench.environment import Ground, Missing, ground, make_environments
 from bench.harness import Stand, stand
 from bench.kit import clock, keep, screen, why
@@ -236,7 +236,7 @@ def show(lines: Sequence[Line]) -> None:
 
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
-    entries = chosen(options.only, EVERYBODY)
+    entries = chosen(options.only, ALL_ENTRIES)
     if options.quick and not options.only:
         entries = [each for each in entries if not each.environment and each.batch in {0, 100}]
     make_environments(entries)

@@ -21,7 +21,7 @@ import msgspec
 import psutil
 import psycopg
 
-from bench.contenders import EVERYBODY, POSTGRES, Entry, chosen
+from bench.contenders import ALL_ENTRIES, POSTGRES, Entry, chosen
 from bench.environment import Missing, ground, make_environments
 from bench.harness import Stand, stand
 from bench.kit import clock, keep, tell, why
@@ -187,5 +187,7 @@ def held(options: Any) -> int:
 
 
 def _entries(only: Sequence[str]) -> list[Entry]:
-    among = [each for each in EVERYBODY if each.store == POSTGRES and each.bulk and not each.batch]
+    among = [
+        each for each in ALL_ENTRIES if each.store == POSTGRES and each.bulk and not each.batch
+    ]
     return [each for each in chosen(only, among) if "plain" not in each.name]

@@ -33,7 +33,7 @@ _marks: dict[int, int] = {}  # the open file, by process: adapters fork
 
 
 def mark(sent_at: float = 0.0) -> None:
-    """Note that a handler has begun: one append to a file in memory, the same for everybody."""
+    """Note that a handler has begun: one append to a file in memory, the same for each queue."""
     now = time.monotonic()
     pid = os.getpid()
     if pid not in _marks:

@@ -84,7 +84,7 @@ async def main() -> None:
         jobs, seconds = numbers()
         await app.enqueue_many([sleeper.call(seconds)] * int(jobs))
     else:
-        await app.stores.store()  # like everybody's: a client that is timed is connected
+        await app.stores.store()  # as for the others: a client that is timed is connected
         await client(lambda: noop.enqueue(1), many, send_timed)
     await app.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench import kit, page, steady, targets
 from bench.__main__ import PERFORMANCE
-from bench.contenders import EVERYBODY
+from bench.contenders import ALL_ENTRIES
 from bench.environment import ADAPTERS, REQUIREMENTS
 from bench.rates import Line, Round, steps
 
@@ -95,8 +95,8 @@ def test_the_page_has_a_place_for_each_section() -> None:
 
 
 def test_each_contender_has_an_adapter_and_pinned_requirements() -> None:
-    assert len({entry.name for entry in EVERYBODY}) == len(EVERYBODY)
-    for entry in EVERYBODY:
+    assert len({entry.name for entry in ALL_ENTRIES}) == len(ALL_ENTRIES)
+    for entry in ALL_ENTRIES:
         assert (ADAPTERS / entry.program).exists()
         if entry.environment:
             pins = (REQUIREMENTS / f"{entry.environment}.txt").read_text().split()
@@ -104,7 +104,7 @@ def test_each_contender_has_an_adapter_and_pinned_requirements() -> None:
 
 
 def test_slow_contenders_get_fewer_jobs_and_each_gets_some() -> None:
-    todo = list(steps(EVERYBODY, 20_000, ["drain"]))
+    todo = list(steps(ALL_ENTRIES, 20_000, ["drain"]))
     jobs = [step.jobs for step in todo]
     assert (min(jobs) >= 300, max(jobs)) == (True, 20_000)
     slow = [step.jobs for step in todo if step.entry.speed < 1000]
