@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 import outlast
-import outlast.testing
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 WIDTH = 96  # characters of a signature on one line
@@ -27,7 +26,7 @@ flags are in [Operating](operating.md), the events in [Events](events.md).
 
 `make reference` writes this page from the docstrings of the code.
 
-Import all names from `outlast` itself, and those of the last part from `outlast.testing`.
+Import all names from `outlast` itself.
 `NAME_sync` is `NAME` for plain code: it blocks until it is done, and raises
 [`SyncInLoop`](#syncinloop) where an event loop is running. Times are in seconds unless said
 otherwise; `Seconds` is a number of them or a `timedelta`. `Context` is what `with` or `async with`
@@ -65,8 +64,6 @@ GROUPS = {
         "LostLease",
     ],
 }
-TESTING = "For tests"
-
 MADE_BY_CALLS = {  # a program constructs none of these
     outlast.AsyncTask,
     outlast.Attempt,
@@ -90,18 +87,15 @@ def page() -> str:
     parts = [INTRO, _contents()]
     for heading, names in GROUPS.items():
         parts += [f"## {heading}\n", *(entry(name, getattr(outlast, name)) for name in names)]
-    parts += [f"## {TESTING}\n", f"{markdown(outlast.testing.__doc__)}\n"]
-    parts += [entry(name, getattr(outlast.testing, name)) for name in outlast.testing.__all__]
     return "\n".join(parts)
 
 
 def _contents() -> str:
-    listed = {**GROUPS, TESTING: outlast.testing.__all__}
     return "".join(
         f"- [{heading}](#{anchor(heading)}): "
         + ", ".join(f"[`{name}`](#{anchor(name)})" for name in names)
         + "\n"
-        for heading, names in listed.items()
+        for heading, names in GROUPS.items()
     )
 
 

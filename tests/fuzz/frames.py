@@ -32,10 +32,10 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.runner.settings import RunnerSettings
-from outlast.testing import ManualClock
 from outlast.worker.runners.pipes import Pipe
 from outlast.worker.runners.process import RunnerProcess
 from tests.fuzz.kit import SECONDS, Fuzzer, json_values, quiet
+from tests.manual_clock import ManualClock
 from tests.unit.worker.runners.pool_kit import Bench, shared
 from tests.unit.worker.runners.test_hostile_runner import busy, frames, numbers, texts
 from tests.unit.worker.worker_kit import claimed

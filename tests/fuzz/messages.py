@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from nats.aio.msg import Msg
 
 from outlast.store.values import ClaimRequest
-from outlast.testing import ManualClock
 from outlast.wakeup.amqp import AmqpDelivery
 from outlast.wakeup.inbox import PASSED_MAX, Inbox
 from outlast.wakeup.messenger import Messenger
@@ -25,6 +24,7 @@ from outlast.wakeup.nats import _Pull
 from outlast.wakeup.notice import BODY_MAX, Notice, read
 from outlast.wakeup.unwanted import Delivery
 from tests.fuzz.kit import BOMBS, INT64, SECONDS, Fuzzer, damaged, json_values
+from tests.manual_clock import ManualClock
 from tests.unit.worker.test_worker import Stage
 from tests.unit.worker.worker_kit import heard
 

@@ -26,7 +26,7 @@ from outlast.store.postgres.claim_floors import (
 )
 from outlast.store.postgres.store import PostgresStore, enqueue_on
 from outlast.store.values import Claimed, ClaimRequest, NewJob, NewWorker, WorkerRef
-from outlast.testing import ManualClock
+from tests.manual_clock import ManualClock
 from tests.postgres.entries_kit import entries_read
 
 LANE = "outlast_jobs_lane"

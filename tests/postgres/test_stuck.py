@@ -19,9 +19,9 @@ from outlast.model.job import Policy, State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import ORPHANS_MAX, Store
 from outlast.store.values import Cancelled
-from outlast.testing import ManualClock
 from outlast.worker.maintenance.reaper import Reaper
 from tests.conformance.kit import Hands, enqueued, eventually, job, lost_worker, reap
+from tests.manual_clock import ManualClock
 from tests.postgres.kit import blocked
 
 LARGE = 30  # jobs with large arguments: more than all buffers between the two hold

@@ -8,7 +8,7 @@ import threading
 from structlog.testing import capture_logs
 
 from outlast.cli.logs import ROUTINE_MAX, LogWriter, Thinned
-from outlast.testing import ManualClock
+from tests.manual_clock import ManualClock
 
 
 def rendered(entry: object) -> str:

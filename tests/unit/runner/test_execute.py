@@ -18,7 +18,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.protocol import End
 from outlast.store.values import Answer
-from outlast.testing import ManualClock
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import claimed
 
 

@@ -16,12 +16,12 @@ from outlast.store import wakeup
 from outlast.store.unannounced import Unannounced
 from outlast.store.values import ClaimRequest
 from outlast.store.wakeup import BACKOFF_MAX_SECONDS
-from outlast.testing import ManualClock
 from outlast.wakeup import messenger
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import LOOK_SECONDS, Messenger
 from outlast.wakeup.notice import NAME_MAX, Notice, can_carry
 from outlast.wakeup.unwanted import DELIVERIES_MAX, REST_SECONDS, RESTING_SHARE, TELL_SECONDS
+from tests.manual_clock import ManualClock
 
 ROOM = 20
 

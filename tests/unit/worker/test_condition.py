@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from outlast.errors import NotPermitted, StoreUnavailable
 from outlast.model.crash import hiding
-from outlast.testing import ManualClock
 from outlast.worker.condition import GIVE_UP_SECONDS, TELL_SECONDS, Condition, Failure
+from tests.manual_clock import ManualClock
 
 REFUSED = NotPermitted("permission denied for sequence outlast_token_seq")
 GAP = 30.0

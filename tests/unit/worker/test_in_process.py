@@ -12,10 +12,10 @@ from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.runner.protocol import End
 from outlast.store.values import ClaimRequest
-from outlast.testing import ManualClock
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.in_process import LocalLink, LocalPool
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
 
 SLOTS = 4

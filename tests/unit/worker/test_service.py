@@ -9,8 +9,8 @@ from typing import Self
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.testing import ManualClock
 from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, CALM_SECONDS, Service
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard
 
 OUTAGE = StoreUnavailable("away")

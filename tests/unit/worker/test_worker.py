@@ -16,13 +16,13 @@ from outlast.model.lease import LeaseTerms
 from outlast.store.presence import NoPresence
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, Registered, Snapshot, WorkerRef, WorkerSeen
-from outlast.testing import ManualClock
 from outlast.worker.base import KILL_SECONDS
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.condition import GIVE_UP_SECONDS, Failure
 from outlast.worker.lease.presence import PresenceKeeper
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS
 from outlast.worker.worker import Worker
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakePool, FakeStore, claimed, heard
 
 NEW = NewWorker(name="w", host="h", pid=1, boot_id="b", heartbeat=2.0, lease=60.0)

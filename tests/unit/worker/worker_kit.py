@@ -12,10 +12,10 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, Report, Save, WorkerRef
-from outlast.testing import ManualClock
 from outlast.worker.claims.ledger import Ledger, Running
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.responsiveness import Responsiveness
+from tests.manual_clock import ManualClock
 
 COMPLETED = Outcome(kind=OutcomeKind.COMPLETED, result="null")
 RELEASED = Outcome(kind=OutcomeKind.RELEASED)

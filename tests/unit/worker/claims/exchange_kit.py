@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from outlast.store.values import ClaimRequest, WorkerRef
-from outlast.testing import ManualClock
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakePool, FakeStore, claimed, new_ledger
 
 POLL, LOOK, RECONCILE = 1.0, 2.0, 30.0

@@ -10,9 +10,9 @@ from outlast.errors import BadData, StoreUnavailable
 from outlast.model.crash import CrashKind, Progress, hiding
 from outlast.runner.protocol import Reported, Saved, SaveRequest
 from outlast.store.values import Answer, Save
-from outlast.testing import ManualClock
 from outlast.worker.claims import checkpoints as module
 from outlast.worker.claims.checkpoints import CheckpointWriter
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakeStore, claimed, crash, heard, new_ledger
 
 

@@ -11,9 +11,9 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Answer, Orphan
-from outlast.testing import ManualClock
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.ledger import Ledger
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, heard_fields, new_ledger
 
 LAST = Policy(retries=0, max_losses=0)

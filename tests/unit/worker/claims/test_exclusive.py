@@ -6,13 +6,13 @@ import pytest
 
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.store.values import ClaimRequest
-from outlast.testing import ManualClock
 from outlast.worker.claims.exclusive import (
     TURN_EVERY_SECONDS,
     TURN_SECONDS,
     VAIN_SECONDS,
     ExclusiveClaim,
 )
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, new_ledger
 
 USUAL = [ClaimRequest(["t"], 5)]

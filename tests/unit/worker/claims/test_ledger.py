@@ -11,8 +11,8 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Answer
-from outlast.testing import ManualClock
 from outlast.worker.claims.ledger import Ledger
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
     COMPLETED,
     RELEASED,

@@ -7,7 +7,6 @@ import pytest
 from outlast.model.job import Policy, State
 from outlast.runner.protocol import AttemptsEnded, End, Stop
 from outlast.store.values import ClaimRequest
-from outlast.testing import ManualClock
 from outlast.worker.claims.prefetch import (
     HORIZON_SECONDS,
     LINGER_SECONDS_MAX,
@@ -18,6 +17,7 @@ from outlast.worker.claims.prefetch import (
     Prefetch,
     linger,
 )
+from tests.manual_clock import ManualClock
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
 

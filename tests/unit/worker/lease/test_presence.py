@@ -20,9 +20,9 @@ from outlast.model.lease import (
 from outlast.model.lease import Presence as Seen
 from outlast.store.presence import SWITCHED_OFF, NoPresence
 from outlast.store.values import WorkerRef, WorkerSeen
-from outlast.testing import ManualClock
 from outlast.worker.assemble import presence_for
 from outlast.worker.lease.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, PresenceKeeper
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard_fields
 
 

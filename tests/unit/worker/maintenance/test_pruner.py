@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from outlast.store.protocol import PRUNE_MAX
-from outlast.testing import ManualClock
 from outlast.worker.maintenance.pruner import BATCH_SECONDS, PRUNE_FIRST, PRUNE_SECONDS, Pruner
+from tests.manual_clock import ManualClock
 
 
 class Rows:

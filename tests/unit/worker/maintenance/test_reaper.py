@@ -16,9 +16,9 @@ from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.values import Orphan, Snapshot, WorkerSeen
-from outlast.testing import ManualClock
 from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.service import Service
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard, heard_fields
 
 OWN = 1

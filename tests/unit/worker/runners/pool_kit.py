@@ -10,10 +10,10 @@ from outlast.model.lifecycle import Transition
 from outlast.runner import protocol
 from outlast.runner.protocol import Hello, Run, TaskInfo
 from outlast.store.values import Claimed, ClaimRequest
-from outlast.testing import ManualClock
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.supervisor import SPARE_AFTER_SECONDS
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import claimed, death, new_ledger
 
 OWN, SHARED = "own", "shared"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from outlast.testing import ManualClock
 from outlast.worker.runners import memory
 from outlast.worker.runners.memory import WINDOW_SECONDS, Cgroup, OomWatch, find_cgroup, resident
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import death
 
 MIB = 1024 * 1024

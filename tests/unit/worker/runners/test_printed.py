@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.runner.printing import HEAD, PIECE_MAX, Tagged
-from outlast.testing import ManualClock
 from outlast.worker.runners.printed import NOT_KNOWN, Printed
+from tests.manual_clock import ManualClock
 
 
 class Pipe:

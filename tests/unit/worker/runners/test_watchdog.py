@@ -7,9 +7,9 @@ import pytest
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.model.lease import LeaseTerms, Trust
-from outlast.testing import ManualClock
 from outlast.worker.runners.waits import HELD_SECONDS
 from outlast.worker.runners.watchdog import LOOK_SECONDS, UNHELD_SECONDS, Watchdog
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import FakePool, claimed, heard, heard_fields, new_ledger
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from outlast.testing import ManualClock
+from tests.manual_clock import ManualClock
 
 
 async def test_a_sleeper_wakes_when_the_clock_has_gone_on_far_enough():

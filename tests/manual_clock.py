@@ -1,6 +1,6 @@
 """For tests of code that waits: a clock that advances only on request.
 
-Hand it in wherever a ``Clock`` is taken, and no test has to wait for real time:
+It is handed in wherever a ``Clock`` is taken, so that no test waits for real time:
 
     clock = ManualClock()
     task = asyncio.create_task(clock.sleep(60))
@@ -14,8 +14,6 @@ import heapq
 import itertools
 
 from outlast.clock import seeded
-
-__all__ = ["ManualClock"]
 
 TURNS = 10  # turns of the loop that woken tasks get before time goes on
 
