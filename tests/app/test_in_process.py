@@ -452,7 +452,7 @@ async def test_a_worker_that_cannot_start_does_not_beat_on(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = AsyncMock(return_value=DeafWakeup())
-    monkeypatch.setattr("outlast.worker.in_process.wakeup_for", opened)
+    monkeypatch.setattr("outlast.worker.assemble.wakeup_for", opened)
     app = outlast.App(sqlite_url)
     with pytest.raises(RuntimeError, match="no socket"):
         async with app.worker():

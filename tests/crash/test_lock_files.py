@@ -15,6 +15,7 @@ from outlast.model.lease import DeathCause
 from outlast.store.rows import WorkerStatus
 from outlast.worker.maintenance.reaper import Reaper
 from tests.crash import tasks
+from tests.unit.worker.worker_kit import FakeOwner
 
 JOBS = 3_000
 
@@ -93,7 +94,7 @@ async def test_a_task_that_unlocks_the_lock_file_does_not_make_its_worker_look_d
 
     await stage.until(unlocked, "the task")
     assert len(stage.entries("unlocked")[0]["fds"]) == 1, "its runner has inherited it"
-    await Reaper(stage.store, lambda: 0, lambda _: None, clock=SYSTEM).run_once()
+    await Reaper(FakeOwner(), stage.store, lambda: 0, clock=SYSTEM).run_once()
     flag.touch()
     assert (await stage.ended(job)).attempt_count == 1
     assert [row.status for row in await stage.worker_rows()] == [WorkerStatus.ACTIVE]

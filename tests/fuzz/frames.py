@@ -33,7 +33,7 @@ from outlast.runner.protocol import (
 )
 from outlast.runner.settings import RunnerSettings
 from outlast.worker.runners.pipes import Pipe
-from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.process import Death, RunnerProcess
 from tests.fuzz.kit import SECONDS, Fuzzer, json_values, quiet
 from tests.manual_clock import ManualClock
 from tests.unit.worker.runners.pool_kit import Bench, shared
@@ -135,16 +135,32 @@ def _damaged(draw: st.DrawFn, piece: bytes) -> bytes:
 
 
 class Reader(RunnerProcess):
-    """The worker's end of a runner that has no process."""
+    """The worker's end of a runner that has no process; what it says is said by ``fake``."""
 
-    def __init__(self, **hooks: Any) -> None:
-        super().__init__(SETTINGS, clock=ManualClock(boot=0.0), **hooks)
+    def __init__(self, fake: Any) -> None:
+        self.heard: list[ToWorker] = []
+        self._fake = fake
+        super().__init__(SETTINGS, self, clock=ManualClock(boot=0.0), output=self)
         read, self._write = os.pipe()
         self._output = Pipe(read, lambda data: None)
 
+    def take_frame(self, _: RunnerProcess, frame: ToWorker) -> None:
+        """Have the fake runner say it."""
+        self.heard.append(frame)
+        self._fake.says(frame)
+
+    def take_death(self, runner: RunnerProcess, death: Death) -> None:
+        """It has no process, so it does not die."""
+
+    def fail(self, error: BaseException) -> None:
+        """Nor can this happen."""
+
+    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
+        """Drop what it writes."""
+
     def kill(self, reason: str | None = None) -> None:
         """Note why."""
-        self.kill_reason = self.kill_reason or reason
+        self.doom(reason)
 
     def close(self) -> None:
         """Close its pipe."""
@@ -162,24 +178,13 @@ async def _a_worker_reads(chunks: list[bytes]) -> None:
     bench.place(shared(1), shared(2), shared(3), shared(4))
     fake = busy(bench)
     held, others = bench.ledger.held(), bench.ledger.held() - fake.tokens
-    heard: list[ToWorker] = []
-
-    def obey(_: RunnerProcess, frame: ToWorker) -> None:
-        heard.append(frame)
-        fake.says(frame)
-
-    reader = Reader(
-        on_frame=obey,
-        on_death=lambda *_: None,
-        on_output=lambda *_: None,
-        on_failure=lambda error: None,
-    )
+    reader = Reader(fake)
     for chunk in chunks:
         reader._on_data(chunk)
         assert len(reader._unpacker._buffer) <= sum(map(len, chunks))
-        bench.pool.rooms(0)
-        bench.pool.listen()
-    _is_as_told(reader, heard)
+        bench.pool.starter.make_requests(0)
+        bench.pool.control.look_at_loops()
+    _is_as_told(reader, reader.heard)
     reader.close()
     assert bench.ledger.held() == held
     assert others <= set(bench.ledger.running), "of another runner"

@@ -99,11 +99,11 @@ def a_worker_is_notified(told: list[str]) -> None:
 async def _a_worker_is_notified(told: list[str]) -> None:
     stage = Stage("default", "mail")
     for each in told:
-        stage.worker._on_wake(each)
+        stage.worker._take_wakeup(each)
     hints = []
     stage.worker._exchange.hint = lambda: hints.append(1)  # type: ignore[method-assign]
-    stage.worker._on_wake("queue:mail")
-    stage.worker._on_wake("queue:elsewhere")
+    stage.worker._take_wakeup("queue:mail")
+    stage.worker._take_wakeup("queue:elsewhere")
     assert hints == [1]
 
 
@@ -263,11 +263,10 @@ async def _a_messenger_receives(said: list[Sent]) -> None:
         return made[-1]
 
     messenger = Messenger(make, "nats", inbox=inbox, clock=ManualClock())
-    messenger.knows = lambda task: task == "known"
     woken = asyncio.Event()
     inbox.offer(1_000)
     with heard() as events:
-        await messenger.start(lambda _: woken.set())
+        await messenger.start(lambda _: woken.set(), lambda task: task == "known")
         async with asyncio.timeout(SECONDS):
             rooms = await _asked(inbox, messenger)
             inbox.settle(answered=True)

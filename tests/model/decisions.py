@@ -9,9 +9,10 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
-from outlast.worker.claims.ledger import _to_be_checked, begun
+from outlast.worker.claims.ledger import _to_be_checked
 from outlast.worker.runners import exits
 from outlast.worker.runners.process import Death
+from outlast.worker.running import begin
 from tests.model.state import LOST, End, Held, Job
 
 Facts = tuple[int, int, int, int, int, int, int, bool]  # token, job, failures, … cohort, cancel
@@ -44,7 +45,7 @@ class Decisions:
 
     def _died_together(self, attempts: tuple[Held, ...]) -> tuple[End, ...]:
         """The ends of those that were in a runner that has died, with the production's blame."""
-        running = [begun(self._claimed(each), 0.0) for each in attempts]
+        running = [begin(self._claimed(each), 0.0) for each in attempts]
         suspects = exits.suspicions_of(running, DEATH)
         tokens = [each.token for each in attempts]
         return tuple(

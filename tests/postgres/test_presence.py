@@ -114,8 +114,7 @@ async def test_a_terminated_session_is_noticed_and_the_lock_is_retaken(
     hands: Hands, make: Make, session: Any
 ) -> None:
     lock, lost = make(), asyncio.Event()
-    lock.on_lost = lost.set
-    await lock.hold(hands.me)
+    await lock.hold(hands.me, lost.set)
     await end_session(session)
     await asyncio.wait_for(lost.wait(), 10.0)
     await absent(hands)

@@ -19,6 +19,7 @@ from outlast.store.postgres.statements import sql
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import WorkerRef
 from outlast.worker.lease import presence as duty
+from outlast.worker.service import Nudge
 from tests.conformance.kit import Hands, enqueued, eventually, job
 from tests.postgres.kit import blocked
 from tests.unit.worker.worker_kit import heard_fields
@@ -112,7 +113,9 @@ async def test_a_worker_whose_key_is_taken_names_the_holder_and_is_judged_by_its
 ) -> None:
     await robbed(hands, lock, stranger)
     seen = await hands.seen()
-    keeper = duty.PresenceKeeper(lock, hands.store, lambda: hands.me, LeaseTerms(), clock=SYSTEM)
+    keeper = duty.PresenceKeeper(
+        lock, hands.store, lambda: hands.me, Nudge(), LeaseTerms(), clock=SYSTEM
+    )
     with heard_fields() as events:
         async with asyncio.timeout(20.0):
             while not events:

@@ -23,6 +23,7 @@ from outlast.worker.maintenance.reaper import Reaper
 from tests.conformance.kit import Hands, enqueued, eventually, job, lost_worker, reap
 from tests.manual_clock import ManualClock
 from tests.postgres.kit import blocked
+from tests.unit.worker.worker_kit import FakeOwner
 
 LARGE = 30  # jobs with large arguments: more than all buffers between the two hold
 WAITS = """SELECT count(*) FROM pg_stat_activity
@@ -90,7 +91,7 @@ async def test_other_gone_workers_are_reaped_in_the_same_look(store: Store, sess
     """Also while the session that locks a row may not be ended."""
     gone = [await Hands.on(store, name) for name in ("a", "b", "c")]
     clock = ManualClock(boot=0.0)
-    reaper = Reaper(store, lambda: 0, lambda applied: None, clock=clock)
+    reaper = Reaper(FakeOwner(), store, lambda: 0, clock=clock)
     async with session.transaction():
         await session.execute(
             "SELECT FROM outlast_workers WHERE id = $1 FOR KEY SHARE", gone[0].me.worker_id

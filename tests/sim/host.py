@@ -19,6 +19,8 @@ from outlast.store.lockfile import LockFile
 from outlast.store.values import NewWorker
 from outlast.worker import assemble
 from outlast.worker.lease.heartbeat import Heartbeat
+from outlast.worker.runners.pool import RunnerPool
+from outlast.worker.runners.process import RunnerOwner
 from outlast.worker.worker import Worker
 from tests.sim.loop import PROCESS, Process
 from tests.sim.presence import SimPresence
@@ -253,14 +255,17 @@ class SimWorker:
                 await asyncio.sleep(0.5)
 
     def _assembled(self, settings: WorkerSettings, store: Any, wakeup: SimWakeup) -> Worker:
-        worker = Worker(
-            self._registration(settings), settings, store=store, wakeup=wakeup, clock=self.clock,
+        def make_pool(worker: Worker) -> RunnerPool:
+            return assemble.make_runner_pool(
+                worker, self._make_runner, settings, self.tether, self.clock
+            )
+
+        return Worker(
+            self._registration(settings), settings, make_pool, store=store, wakeup=wakeup,
             open_beating_store=lambda: self.world.open_store(self.host, self.lock),
             hold_until=self.tether.hold_until, presence=self.presence, lock=self.lock,
+            clock=self.clock,
         )  # fmt: skip
-        tether: Any = self.tether
-        worker.attach(assemble._pool(worker, self._make_runner, settings, tether, self.clock))
-        return worker
 
     def _registration(self, settings: WorkerSettings) -> NewWorker:
         new = assemble.new_worker(self.name, settings, self.lock)
@@ -274,8 +279,8 @@ class SimWorker:
         self._end_presence(0.0)
         self.world.loop.kill(self.process)
 
-    def _make_runner(self, **handlers: Any) -> Any:
-        return SimRunner(self, **handlers)
+    def _make_runner(self, pool: RunnerOwner) -> SimRunner:
+        return SimRunner(self, pool)
 
     def drain(self) -> None:
         """SIGTERM."""
@@ -344,10 +349,6 @@ class SimWorker:
         self.is_unwell("woken")
         if tree:
             self.world.witness.forgive(self.name, RESUMED_SECONDS)
-
-    def failed(self, error: BaseException) -> None:
-        """Something went wrong that never should."""
-        self.world.witness.wrong("no stray exception", repr(error))
 
     def runner_died(self, runner: SimRunner) -> None:
         """Forget a runner whose process is gone."""

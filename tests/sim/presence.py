@@ -21,12 +21,17 @@ class SimPresence:
     """The ``PresenceLock`` of one worker: its session, while there is one."""
 
     def __init__(self, owner: Any) -> None:
-        self.on_lost: Callable[[], None] = lambda: None
+        self._on_lost: Callable[[], None] = lambda: None
         self.owner = owner
         self.connected = False
 
-    async def hold(self, me: WorkerRef) -> str | None:
+    def tell_lost(self) -> None:
+        """Tell the owner, in whose process this is called, that the session has ended."""
+        self._on_lost()
+
+    async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
         """Take the lock or prove that this session has it; say so on the row."""
+        self._on_lost = on_lost
         run = self.owner.world.database.incarnation
         try:
             reason: str | None = await self.owner.world.faults.call(
@@ -79,7 +84,7 @@ class Database:
         """Let go of what the session held; with ``tell`` its owner's process hears of it."""
         self._holders = {key: each for key, each in self._holders.items() if each is not lock}
         if lock.connected and tell:
-            self._world.loop.call_soon(lock.on_lost, context=lock.owner.context())
+            self._world.loop.call_soon(lock.tell_lost, context=lock.owner.context())
         lock.connected = False
 
     def end_session_later(self, lock: SimPresence, after: float) -> None:

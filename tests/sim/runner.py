@@ -10,7 +10,7 @@ from typing import Any
 from outlast.runner.main import Channel, Runner
 from outlast.runner.protocol import TO_RUNNER, TO_WORKER, Unpacker, pack
 from outlast.runner.settings import RunnerSettings
-from outlast.worker.runners.process import Death, RunnerProcess
+from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
 from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.tasks import RUNNER, app
 
@@ -41,14 +41,18 @@ class SimChannel(Channel):
         self._took(frame)
 
 
+class NoOutput:
+    """Where what simulated runners write goes: nowhere."""
+
+    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
+        """Drop it."""
+
+
 class SimRunner(RunnerProcess):
     """What the pool sees of a runner; its process can be stopped and killed."""
 
-    def __init__(self, owner: Any, *, on_frame: Any, on_death: Any) -> None:
-        super().__init__(
-            SETTINGS, clock=owner.clock, on_frame=on_frame, on_death=on_death,
-            on_output=lambda _pid, _data, _token: None, on_failure=owner.failed,
-        )  # fmt: skip
+    def __init__(self, owner: Any, pool: RunnerOwner) -> None:
+        super().__init__(SETTINGS, pool, clock=owner.clock, output=NoOutput())
         self.owner = owner
         self._world = owner.world
         self._to_worker = Unpacker(TO_WORKER)
@@ -95,7 +99,7 @@ class SimRunner(RunnerProcess):
         if self.dead:
             return
         for copy in self._to_worker.feed(pack(frame)):
-            self.loop.call_soon(self._on_frame, self, copy, context=self._worker_context)
+            self.loop.call_soon(self._owner.take_frame, self, copy, context=self._worker_context)
         self._dies_at_a_frame()
 
     def _dies_at_a_frame(self) -> bool:
@@ -106,7 +110,7 @@ class SimRunner(RunnerProcess):
 
     def kill(self, reason: str | None = None) -> None:
         if not self.dead:
-            self.kill_reason = self.kill_reason or reason
+            self.doom(reason)
             self.die(exit_code=None, signal="SIGKILL")
 
     def ask_stacks(self) -> None:
@@ -129,7 +133,7 @@ class SimRunner(RunnerProcess):
         )  # fmt: skip
         self.loop.call_later(
             0.001 + 0.05 * self._world.chance(),
-            self._on_death, self, death,
+            self._owner.take_death, self, death,
             context=self._worker_context,
         )  # fmt: skip
         self.owner.runner_died(self)

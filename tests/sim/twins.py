@@ -26,7 +26,7 @@ from outlast.store.values import Answer
 from outlast.worker.claims import exchange, ledger, trip_bytes
 from outlast.worker.lease import registration
 from outlast.worker.maintenance import reaper
-from outlast.worker.runners import exits, pool
+from outlast.worker.runners import control, exits
 from tests.sim import host as host_room
 from tests.sim import world as world_room
 from tests.sim.disk import Disk
@@ -73,12 +73,12 @@ def _end() -> Iterable[Patch]:
 
 @twin("trust counts from after the reply")
 def _trust() -> Iterable[Patch]:
-    real = registration.Registration.heard
+    real = registration.Registration.take_beat
 
     def late(self: Any, asked_at: float, me: Any, beat: Any) -> bool:
         return real(self, self._clock.boot(), me, beat)
 
-    yield mock.patch.object(registration.Registration, "heard", late)
+    yield mock.patch.object(registration.Registration, "take_beat", late)
 
 
 @twin("no epoch check in the exchange")
@@ -193,7 +193,7 @@ def _tether() -> Iterable[Patch]:
 
 @twin("attempts go on after the lease")
 def _no_fence() -> Iterable[Patch]:
-    real = pool.RunnerPool.stop
+    real = control.RunnersControl.stop
 
     def stop(self: Any, token: int, reason: Any) -> None:
         if reason != "lease_lost":
@@ -203,7 +203,7 @@ def _no_fence() -> Iterable[Patch]:
         while self._isolation.others():
             await self._clock.sleep(0.01)
 
-    yield mock.patch.object(pool.RunnerPool, "stop", stop)
+    yield mock.patch.object(control.RunnersControl, "stop", stop)
     yield mock.patch.object(registration.Registration, "_end_all_but_kept", wait)
     yield mock.patch.object(host_room.SimTether, "hold_until")
 
@@ -255,7 +255,7 @@ def _monotonic() -> Iterable[Patch]:
 @twin("a claim is started though the lease was lost meanwhile")
 def _late_claim() -> Iterable[Patch]:
     def start(self: Any, claimed: Any, asked_as: Any) -> None:
-        self._pool.place(self._ledger.claim(claimed))
+        self._starter.start(self._ledger.claim(claimed))
 
     yield mock.patch.object(exchange.Exchange, "_start", start)
 

@@ -14,12 +14,11 @@ SWITCHED_OFF = "switched off (--no-presence)"
 
 
 class PresenceLock(Protocol):
-    """One worker's lock. ``on_lost`` is called, in the loop, when its session has ended."""
+    """One worker's lock."""
 
-    on_lost: Callable[[], None]
-
-    async def hold(self, me: WorkerRef) -> str | None:
+    async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
         """Take the lock, or prove that this session still has it, and say so on the worker's row.
+        ``on_lost`` is called, in the loop, when the session has ended.
 
         Return None, or why it cannot be held. Raises StoreError; the next call connects anew.
         """
@@ -33,10 +32,7 @@ class PresenceLock(Protocol):
 class NoPresence:
     """The lock of a worker that was told to do without."""
 
-    def __init__(self) -> None:
-        self.on_lost: Callable[[], None] = lambda: None
-
-    async def hold(self, me: WorkerRef) -> str | None:
+    async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
         """Return why not."""
         return SWITCHED_OFF
 

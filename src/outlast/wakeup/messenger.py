@@ -77,7 +77,7 @@ class Messenger(Listening):
     ) -> None:
         super().__init__(kind)
         self.inbox = inbox
-        self.knows: Callable[[str], bool] = lambda task: True
+        self._knows: Callable[[str], bool] = _any_task
         self._make = make
         self._clock = clock
         self._backoff = Backoff(clock)
@@ -89,6 +89,16 @@ class Messenger(Listening):
         self._to_tell: deque[tuple[str, bytes]] = deque(maxlen=TELL_MAX)
         self._telling = asyncio.Event()
         self._tried = asyncio.Event()  # set once the first connection stands or has failed
+
+    async def start(
+        self,
+        on_wake: Callable[[str], None] = lambda payload: None,
+        knows: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Begin to connect; a message whose task is one that ``knows`` denies goes on to other
+        workers."""
+        self._knows = knows or _any_task
+        await super().start(on_wake)
 
     async def announce(self, notices: Sequence[Notice]) -> bool:
         """Publish after a commit; return whether the messenger has them. Never raises: who is
@@ -235,10 +245,14 @@ class Messenger(Listening):
             self._rejections.add(error)
             await delivery.ack()
             return None
-        if notice.task and not self.knows(notice.task):
+        if notice.task and not self._knows(notice.task):
             await self._strangers.give_back(delivery, room)
             return None
         return notice
+
+
+def _any_task(task: str) -> bool:
+    return True
 
 
 async def _first_of(*coroutines: Coroutine[None, None, None]) -> None:

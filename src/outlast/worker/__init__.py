@@ -1,10 +1,11 @@
 """The worker: claims jobs, holds their lease, talks to the store. It runs no user code.
 
-worker.py      a worker's life: register, serve, drain, leave
-service.py     the one loop of all duties: pauses, wake-ups, errors, the end
+worker.py      a worker's life, and how its parts are connected
+service.py     the one loop of all duties: pauses, nudges, errors, the end
 condition.py   which duty fails, and when that is the end of the worker
-base.py        the protocols between the duties and what runs the attempts
-assemble.py    puts a worker together from its parts
+base.py        what the parts of a worker ask of each other
+running.py     an attempt that the worker runs
+assemble.py    opens what a worker stands on, and makes its pool of runners
 in_process.py  a worker in the caller's own process: `async with app.worker()`
 lease/         the registration, its lease, and the signs of life
 claims/        what is claimed, held, and handed in

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings
@@ -23,15 +24,18 @@ from outlast.store.protocol import Store
 from outlast.store.values import NewWorker
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup import open_messenger
+from outlast.worker.base import Pool
+from outlast.worker.claims.ledger import Ledger
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import Lines, OnLine, Output
 from outlast.worker.runners.pool import RunnerPool
-from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.process import OutputSink, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
+from outlast.worker.runners.supervisor import GroupTether
 from outlast.worker.runners.tether import Tether
 from outlast.worker.service import Duty
-from outlast.worker.worker import Worker
+from outlast.worker.worker import Worker, no_tether
 
 STATEMENT_SECONDS_MAX = 30.0
 PRESENCE_SECONDS_MIN = 1.0
@@ -122,6 +126,89 @@ def new_worker(
     )
 
 
+class WorkerParts:
+    """What is opened before a worker and closed after it: its store and its lock file."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        settings: WorkerSettings,
+        *,
+        store: Store,
+        wakeup: Wakeup,
+        lock: LockFile | None,
+        hide_secrets: Callable[[str], str],
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self.url = url
+        self.settings = settings
+        self.store = store
+        self.lock = lock
+        self.clock = clock
+        self._wakeup = wakeup
+        self._hide_secrets = hide_secrets
+        self._worker: Worker | None = None
+
+    def make_worker(
+        self,
+        make_pool: Callable[[Worker], Pool],
+        hold_until: Callable[[float], None] = no_tether,
+        duties: Sequence[Duty] = (),
+    ) -> Worker:
+        """Return the worker, not started. Once."""
+        lease, lock = self.settings.lease, self.lock
+        self._worker = Worker(
+            new_worker(self.name, self.settings, lock),
+            self.settings,
+            make_pool,
+            store=self.store,
+            open_beating_store=functools.partial(open_beating_store, self.url, lease, lock),
+            wakeup=self._wakeup,
+            clock=self.clock,
+            hold_until=hold_until,
+            presence=presence_for(self.url, self.settings),
+            lock=lock,
+            hide_secrets=self._hide_secrets,
+            duties=duties,
+        )
+        return self._worker
+
+    @property
+    def has_left(self) -> bool:
+        """Whether no row in the store says that the worker lives."""
+        return self._worker is None or self._worker.registration.has_left
+
+
+@contextlib.asynccontextmanager
+async def open_parts(
+    url: str, wakeup: str | None, settings: WorkerSettings, clock: Clock
+) -> AsyncIterator[WorkerParts]:
+    """Open what a worker stands on, with runners or in process, for the length of a block."""
+    name = settings.name or unique_name()
+    store = await open_main_store(url, settings.lease, wakeup)
+    lock = lock_for(url, name)
+    parts: WorkerParts | None = None
+    try:
+        parts = WorkerParts(
+            name,
+            url,
+            settings,
+            store=store,
+            wakeup=await wakeup_for(url, wakeup, store, settings, clock),
+            lock=lock,
+            hide_secrets=hiding_secrets(url, wakeup),
+            clock=clock,
+        )
+        yield parts
+    finally:
+        if lock is not None:
+            # while a row still says that this worker lives, its file is the proof that it does not
+            lock.release(unlink=parts is None or parts.has_left)
+        await store.close()
+
+
 async def run_worker(
     app: str,
     url: str,
@@ -138,95 +225,69 @@ async def run_worker(
     Raises ApplicationError when the application cannot be imported, and the store's errors
     when it cannot be opened.
     """
-    name = settings.name or unique_name()
-    store = await open_main_store(url, settings.lease, wakeup)
-    lock = lock_for(url, name)
-    tether = Tether(() if lock is None else (lock.fd,))
-    output = Output() if on_line is None else Lines(on_line)
-    worker: Worker | None = None
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        make_sink = _sink_maker(on_line, stack)
+        parts = await stack.enter_async_context(open_parts(url, wakeup, settings, clock))
+        tether = Tether(() if parts.lock is None else (parts.lock.fd,))
+        stack.callback(tether.stop)
         tether.start()
-        worker = await _assembled(
-            app, url, wakeup, name, settings, store, lock, tether, output, clock
-        )
+        configured = await _configure_runner(app, wakeup, parts)
+        fds = () if parts.lock is None else (parts.lock.runners_fd,)
+
+        def make_pool(worker: Worker) -> RunnerPool:
+            sink = make_sink(worker.ledger)
+            make = functools.partial(
+                RunnerProcess, configured, clock=clock, output=sink, shared_fds=fds
+            )
+            return make_runner_pool(worker, make, settings, tether, clock)
+
+        worker = parts.make_worker(make_pool, tether.hold_until, _duties_of_process_1(tether))
         _obey_signals(worker)
         keep_what_is_loaded()
         await worker.run()
-    finally:
-        tether.stop()
-        if lock is not None:
-            # while a row still says that this worker lives, its file is the proof that it does not
-            lock.release(unlink=worker is None or worker.registration.has_left)
-        await store.close()
-        output.close()
 
 
-async def _assembled(
-    app: str,
-    url: str,
-    wakeup: str | None,
-    name: str,
-    settings: WorkerSettings,
-    store: Store,
-    lock: LockFile | None,
-    tether: Tether,
-    output: Output | Lines,
-    clock: Clock,
-) -> Worker:
-    worker = Worker(
-        new_worker(name, settings, lock),
-        settings,
-        store=store,
-        open_beating_store=functools.partial(open_beating_store, url, settings.lease, lock),
-        wakeup=await wakeup_for(url, wakeup, store, settings, clock),
-        clock=clock,
-        hold_until=tether.hold_until,
-        presence=presence_for(url, settings),
-        lock=lock,
-        hide_secrets=hiding_secrets(url, wakeup),
-    )
-    if isinstance(output, Lines):
-        output.job_of = worker.ledger.job_of
-    birth = RunnerSettings(
+def _sink_maker(
+    on_line: OnLine | None, stack: contextlib.AsyncExitStack
+) -> Callable[[Ledger], OutputSink]:
+    """Return what makes the sink of runners' output for a worker with this ledger."""
+    if on_line is not None:
+        return lambda ledger: Lines(on_line, ledger.job_of)
+    output = stack.enter_context(contextlib.closing(Output()))
+    return lambda ledger: output
+
+
+async def _configure_runner(app: str, wakeup: str | None, parts: WorkerParts) -> RunnerSettings:
+    return RunnerSettings(
         app=app,
         stacks=PLACEHOLDER_FD,
-        concurrency=settings.concurrency,
-        store_id=await store.store_id(),
-        url=url,
-        lock=None if lock is None else lock.runners_fd,
-        shell=settings.shell,
+        concurrency=parts.settings.concurrency,
+        store_id=await parts.store.store_id(),
+        url=parts.url,
+        lock=None if parts.lock is None else parts.lock.runners_fd,
+        shell=parts.settings.shell,
         wakeup=wakeup,
     )
-    make = functools.partial(
-        RunnerProcess,
-        birth,
-        clock=clock,
-        on_output=output.write,
-        on_failure=worker.fail,
-        shared_fds=() if lock is None else (lock.runners_fd,),
-    )
-    pool = _pool(worker, make, settings, tether, clock)
-    worker.attach(pool, *_duties_of_the_first_process(pool, tether))
-    return worker
 
 
-def _duties_of_the_first_process(pool: RunnerPool, tether: Tether) -> list[Duty]:
-    if os.getpid() != 1:
-        return []
-    return [Pid1(lambda: {tether.pid, *(runner.pid for runner in pool.runners)})]
+def _duties_of_process_1(tether: Tether) -> list[Duty]:
+    return [Pid1(tether.children)] if os.getpid() == 1 else []
 
 
-def _pool(
+def make_runner_pool(
     worker: Worker,
-    make: Callable[..., RunnerProcess],
+    make_runner: Callable[[RunnerOwner], RunnerProcess],
     settings: WorkerSettings,
-    tether: Tether,
+    tether: GroupTether,
     clock: Clock,
 ) -> RunnerPool:
+    """Return the pool of a worker with runners, none of them started."""
     return RunnerPool(
-        make,
+        worker,
+        make_runner,
         worker.ledger,
         worker.checkpoints,
+        tether,
         size=settings.runners,
         concurrency=settings.concurrency,
         queues=list(settings.queues),
@@ -239,12 +300,6 @@ def _pool(
             max_jobs=settings.max_jobs_per_runner,
             cgroup=find_cgroup(),
         ),
-        trusted=worker.registration.trusted,
-        draining=lambda: worker.registration.draining,
-        on_begin=worker.on_begin,
-        on_change=worker.on_change,
-        on_broken=worker.fail,
-        on_group=lambda pgid, born: tether.add(pgid) if born else tether.drop(pgid),
     )
 
 

@@ -1,31 +1,32 @@
-"""What the duties of a worker ask of the pool that runs its attempts, and the pool of them."""
+"""What the parts of a worker ask of each other.
+
+A worker owns its parts: it makes them, and it is what they tell (``PoolOwner``). A pool is asked by
+three: the exchange, which fills it (``AttemptStarter``); those who end attempts
+(``AttemptControl``); and, where attempts run in processes, those who end them by force
+(``RunnerControl``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
-from outlast.runner.protocol import Reported, SaveRequest
-from outlast.store.values import ClaimRequest
-from outlast.worker.claims.ledger import Running
-from outlast.worker.runners.process import RunnerProcess
-from outlast.worker.runners.responsiveness import Responsiveness
+from outlast.runner.protocol import Reported
+from outlast.store.values import ClaimRequest, Save
+from outlast.worker.running import Running
+from outlast.worker.service import Duty
 
 KILL_SECONDS = 15.0  # for a killed runner to be gone, its group and its pipes included
 
 
-class Pool(Protocol):
-    """Runs attempts, in processes or in this one. Ends go to the ledger.
+class AttemptStarter(Protocol):
+    """Says what can be started, and starts it.
 
-    ``alone_from`` is the smallest ``solo`` for which it cannot do with less than the whole worker.
+    ``exclusive_from`` is the smallest ``solo`` for which it cannot do with less than the whole
+    worker.
     """
 
-    name: str
-    alone_from: int
-
-    def registered(self, worker_id: int) -> None:
-        """Note the worker's present registration."""
-        ...
+    exclusive_from: int
 
     def tasks(self) -> list[str]:
         """Return the names under which jobs can be taken now."""
@@ -35,13 +36,25 @@ class Pool(Protocol):
         """Return the tasks that may not be served here -> the tags that they need on top."""
         ...
 
-    def rooms(self, unanswered: int) -> list[ClaimRequest]:
-        """Return what could be started now, or in a moment; ends that still wait take their
-        slots."""
+    def make_requests(self, unanswered: int) -> list[ClaimRequest]:
+        """Return what could be started now, or in a moment; ends that the store has not answered
+        still hold their slots."""
+        ...
+
+    def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
+        """Return the request for one suspect of this kind that must have this worker to itself."""
+        ...
+
+    def start(self, attempts: list[Running]) -> None:
+        """Start claimed attempts."""
         ...
 
     def linger(self) -> float:
         """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
+        ...
+
+    def count_waiting(self) -> int:
+        """Return how many attempts were claimed and have not begun."""
         ...
 
     def give_back(self, reason: str) -> None:
@@ -52,52 +65,69 @@ class Pool(Protocol):
         """Give back what has waited too long for a slot."""
         ...
 
-    def waiting(self) -> int:
-        """Return how many attempts were claimed and have not begun."""
-        ...
 
-    def room_alone(self, solo: int) -> ClaimRequest | None:
-        """Return the request for one suspect of this kind that must have this worker to itself."""
-        ...
+class AttemptControl(Protocol):
+    """Ends attempts. Unknown tokens are fine; ends go to the ledger."""
 
-    def place(self, attempts: list[Running]) -> None:
-        """Start claimed attempts."""
+    def has(self, token: int) -> bool:
+        """Whether anything runs this attempt, or it waits for a slot."""
         ...
 
     def stop(self, token: int, reason: str) -> None:
-        """Ask an attempt to stop; unknown tokens are fine."""
+        """Ask an attempt to stop; the first reason stays."""
         ...
 
-    def kill(self, token: int) -> None:
-        """End an attempt that did not stop, by force where there is force."""
-        ...
-
-    def kill_process(self, pid: int, reason: str) -> None:
-        """End the runner with this pid, by force where there is force; unknown ones are fine."""
-        ...
-
-    def listen(self) -> None:
-        """Look whether the runners' event loops turn."""
-        ...
-
-    def runs(self, token: int) -> bool:
-        """Whether anything runs this attempt."""
-        ...
-
-    def responsiveness_of(self, token: int) -> Responsiveness | None:
-        """Return the responsiveness of the attempt's runner; None if there is none."""
-        ...
-
-    def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
+    def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """End every attempt now but these, by force where there is force."""
         ...
 
-    def give_up(self, tokens: Collection[int]) -> None:
-        """Wait no longer for processes that were killed, have these attempts and do not end."""
+
+class RunnerControl(Protocol):
+    """Ends attempts by force, with their runners."""
+
+    def kill(self, token: int) -> None:
+        """Kill the runner of an attempt that did not stop."""
         ...
 
-    async def run_once(self) -> float | None:
-        """Keep the pool at its size; the pool is a duty of its worker."""
+    def kill_process(self, pid: int, reason: str) -> None:
+        """Kill the runner with this pid; unknown ones are fine."""
+        ...
+
+    def give_up(self, tokens: Collection[int]) -> None:
+        """Wait no longer for runners that were killed, have these attempts and do not end."""
+        ...
+
+
+class Pool(Protocol):
+    """Runs attempts, in processes or in this one."""
+
+    @property
+    def starter(self) -> AttemptStarter:
+        """What starts attempts."""
+        ...
+
+    @property
+    def control(self) -> AttemptControl:
+        """What ends attempts."""
+        ...
+
+    @property
+    def runner_control(self) -> RunnerControl | None:
+        """What ends attempts by force; None where they run in the caller's own process."""
+        ...
+
+    @property
+    def keeper(self) -> Duty | None:
+        """The duty that keeps the number of processes, if there are any."""
+        ...
+
+    @property
+    def watchdog(self) -> Duty:
+        """The duty that holds attempts to their limits."""
+        ...
+
+    def note_registration(self, worker_id: int) -> None:
+        """Note the worker's present registration, whose id attempts show."""
         ...
 
     async def close(self) -> None:
@@ -105,11 +135,43 @@ class Pool(Protocol):
         ...
 
 
-class CheckpointSink(Protocol):
-    """Where the saves and reports of runners go."""
+class PoolOwner(Protocol):
+    """The worker of a pool, as the pool, its supervisor and its watchdog see it."""
 
-    def save(self, runner: RunnerProcess, running: Running, frame: SaveRequest) -> None:
-        """Save a checkpoint and answer the runner."""
+    def is_trusted(self) -> bool:
+        """Whether attempts may go on under the present lease."""
+        ...
+
+    def is_draining(self) -> bool:
+        """Whether the worker takes no more jobs because it is about to leave."""
+        ...
+
+    def may_begin(self) -> bool:
+        """Whether claimed attempts may begin: the lease is trusted, and the worker stays."""
+        ...
+
+    def check_lease(self) -> None:
+        """Stop all attempts if the lease is no longer trusted."""
+        ...
+
+    def note_begin(self, token: int) -> None:
+        """Note, before they begin, that attempts up to this token do."""
+        ...
+
+    def note_pool_change(self) -> None:
+        """Note that there is more or less to give work to, or that a runner is missing."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """End the worker at once: it cannot go on because of this error."""
+        ...
+
+
+class CheckpointSink(Protocol):
+    """Where the checkpoints and reports of attempts go."""
+
+    def add(self, save: Save, reply: Callable[[str], None]) -> None:
+        """Save a checkpoint; ``reply`` is called with the answer."""
         ...
 
     def report(self, running: Running, frame: Reported) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any
+from collections.abc import AsyncIterator, Collection
+from typing import Any, Protocol
 
 from outlast.app import App
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings, worker_settings
-from outlast.credentials import hiding_secrets
 from outlast.errors import StoreUnavailable
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
@@ -26,35 +25,43 @@ from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.values import Answer, ClaimRequest, Save
-from outlast.worker.assemble import (
-    lock_for,
-    new_worker,
-    open_beating_store,
-    open_main_store,
-    presence_for,
-    unique_name,
-    wakeup_for,
-)
-from outlast.worker.claims.checkpoints import CheckpointWriter
-from outlast.worker.claims.ledger import Ledger, Running
+from outlast.worker.assemble import open_parts
+from outlast.worker.base import CheckpointSink, PoolOwner
+from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import Prefetch, linger
 from outlast.worker.runners.exits import crashed
 from outlast.worker.runners.tags import split_by_tags
+from outlast.worker.runners.watchdog import Watchdog
+from outlast.worker.running import Running
 from outlast.worker.worker import Worker
+
+
+class SlotOwner(Protocol):
+    """Gives slots to attempts."""
+
+    def note_freed(self, slots: int) -> None:
+        """Note that so many attempts have ended."""
+        ...
 
 
 class LocalLink:
     """What attempts need of their worker, one call away."""
 
-    def __init__(self, ledger: Ledger, checkpoints: CheckpointWriter, store_id: str) -> None:
+    def __init__(
+        self, ledger: Ledger, checkpoints: CheckpointSink, slots: SlotOwner, store_id: str
+    ) -> None:
         self._ledger = ledger
         self._checkpoints = checkpoints
+        self._slots = slots
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
         self.worker_id = 0
         self._ends: dict[int, End] = {}  # of this turn of the loop
         self._reports: dict[int, Progress] = {}  # that the loop has not seen yet
-        self.on_free: Callable[[int], None] = lambda _: None
+
+    def note_registration(self, worker_id: int) -> None:
+        """Note the id that attempts show."""
+        self.worker_id = worker_id
 
     def report(self, token: int, progress: Progress) -> None:
         """Note progress, from any thread."""
@@ -99,7 +106,7 @@ class LocalLink:
         self._take_reports()
         ends, self._ends = self._ends, {}
         self._ledger.end_all(ends.values())
-        self.on_free(len(ends))
+        self._slots.note_freed(len(ends))
 
     def stood(self, token: int, stack: str) -> None:
         """Note where a coroutine stands at its limit."""
@@ -113,39 +120,39 @@ def _set(future: asyncio.Future[str], word: str) -> None:
         future.set_result(word)
 
 
-class LocalPool:
-    """Runs attempts in this process; plain functions in threads."""
+class LocalStarter:
+    """The ``AttemptStarter`` of a worker in process; its executor runs plain functions in threads.
 
-    name = "pool"
-    alone_from = ALONE_IN_RUNNER
+    An attempt that was placed has a slot from the loop's next turn on.
+    """
+
+    exclusive_from = ALONE_IN_RUNNER
 
     def __init__(
         self,
+        owner: PoolOwner,
         app: App,
         ledger: Ledger,
-        link: LocalLink,
+        checkpoints: CheckpointSink,
         resources: Any,
+        store_id: str,
         settings: WorkerSettings,
         clock: Clock,
     ) -> None:
+        self._owner = owner
         self._ledger = ledger
-        self._link = link
         self._settings = settings
         self._clock = clock
         serves, self._lacks = split_by_tags(announcement(app).tasks, settings.tags)
         self._tasks = sorted(serves)
-        self._executor = Executor(app, link, resources, clock=clock, threads=settings.concurrency)
-        self._prefetch = Prefetch(ledger, clock)
+        self.link = LocalLink(ledger, checkpoints, self, store_id)
+        self.executor = Executor(
+            app, self.link, resources, clock=clock, threads=settings.concurrency
+        )
+        self.prefetch = Prefetch(ledger, clock)
         self._loop = asyncio.get_running_loop()
         self._turning = False  # the loop's next turn fills the slots
         self._freed = 0
-        self.may_begin: Callable[[], bool] = lambda: True
-        self.on_begin: Callable[[int], None] = lambda token: None
-        link.on_free = self._on_free
-
-    def registered(self, worker_id: int) -> None:
-        """Note the id that attempts show."""
-        self._link.worker_id = worker_id
 
     def tasks(self) -> list[str]:
         """Return the application's tasks, less those in ``lacks``."""
@@ -155,49 +162,50 @@ class LocalPool:
         """Return the tasks that this worker's tags do not allow."""
         return self._lacks
 
-    def rooms(self, unanswered: int) -> list[ClaimRequest]:
+    def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         """Return the free slots. One that was given to an attempt which begins with the loop's
         next turn is not free: another worker could run at once what would wait here for it."""
         held = len(self._ledger.running) + unanswered
-        free = self._settings.concurrency + self._prefetch.most() - held
+        free = self._settings.concurrency + self.prefetch.most() - held
         if free <= 0 or not self._tasks:
             return []
-        limit = min(free, self._prefetch.part(self._settings.concurrency), CLAIMS_MAX)
+        limit = min(free, self.prefetch.part(self._settings.concurrency), CLAIMS_MAX)
         return [ClaimRequest(self._tasks, limit, list(self._settings.queues))]
 
-    def room_alone(self, solo: int) -> ClaimRequest | None:
+    def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
         """Return the request for one suspect: here it runs when it is the only attempt."""
         return ClaimRequest(self._tasks, 1, list(self._settings.queues), solo)
 
-    def place(self, attempts: list[Running]) -> None:
+    def start(self, attempts: list[Running]) -> None:
         """Start claimed attempts, as far as there are slots, with the loop's next turn: by then
         the next exchange is under way, and they run meanwhile."""
-        self._prefetch.line_up(attempts)
+        self.prefetch.line_up(attempts)
         self._fill_soon()
 
     def linger(self) -> float:
         """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
-        return linger(self._prefetch) if len(self._prefetch) > self._free() else 0.0
+        return linger(self.prefetch) if len(self.prefetch) > self._count_free() else 0.0
+
+    def count_waiting(self) -> int:
+        """Return how many attempts were claimed and have not begun."""
+        return len(self.prefetch)
 
     def give_back(self, reason: str) -> None:
         """Give back what was claimed and has not begun."""
-        self._prefetch.give_back(reason)
+        self.prefetch.give_back(reason)
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot and still has none."""
-        self._prefetch.give_back_late(free=self._free())
+        self.prefetch.give_back_late(free=self._count_free())
 
-    def waiting(self) -> int:
-        """Return how many attempts were claimed and have not begun."""
-        return len(self._prefetch)
-
-    def _free(self) -> int:
-        running = len(self._ledger.running) - len(self._prefetch)
-        return self._settings.concurrency - running
-
-    def _on_free(self, slots: int) -> None:
+    def note_freed(self, slots: int) -> None:
+        """Fill the slots of attempts that have ended, with the loop's next turn."""
         self._freed += slots
         self._fill_soon()
+
+    def _count_free(self) -> int:
+        running = len(self._ledger.running) - len(self.prefetch)
+        return self._settings.concurrency - running
 
     def _fill_soon(self) -> None:
         if not self._turning:
@@ -208,16 +216,32 @@ class LocalPool:
         """Give free slots to those that wait, while new attempts may begin at all."""
         self._turning = False
         freed, self._freed = self._freed, 0
-        self._prefetch.freed(freed)
-        if self._prefetch and not self.may_begin():
+        self.prefetch.note_freed(freed)
+        if self.prefetch and not self._owner.may_begin():
             self.give_back("the worker takes no more")
         now = self._clock.boot()
-        begins = self._prefetch.take(max(0, self._free()))
+        begins = self.prefetch.take(max(0, self._count_free()))
         if begins:
-            self.on_begin(max(running.token for running in begins))
+            self._owner.note_begin(max(running.token for running in begins))
         for running in begins:
             running.started_at = running.last_sign_at = now
-        self._executor.start([running.claimed for running in begins])
+        self.executor.start([running.claimed for running in begins])
+
+
+class LocalControl:
+    """The ``AttemptControl`` of a worker in process: nothing is ended by force."""
+
+    def __init__(self, ledger: Ledger, starter: LocalStarter, clock: Clock) -> None:
+        self._ledger = ledger
+        self._prefetch = starter.prefetch
+        self._executor = starter.executor
+        self._link = starter.link
+        self._clock = clock
+
+    def has(self, token: int) -> bool:
+        """Whether the executor has this attempt, or it waits for a slot."""
+        runs = self._executor.runs(token) or self._link.has_ended(token)
+        return runs or token in self._prefetch
 
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop."""
@@ -228,26 +252,9 @@ class LocalPool:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
             self._executor.stop(token, reason)
 
-    def kill(self, token: int) -> None:
-        """Nothing can be killed in process: the attempt goes on until it looks."""
-
-    def kill_process(self, pid: int, reason: str) -> None:
-        """Nothing can be killed in process: a transaction that was left open stays open."""
-
-    def listen(self) -> None:
-        """The loop is this worker's own: code that blocks it blocks this, too."""
-
-    def runs(self, token: int) -> bool:
-        """Whether the executor has this attempt, or it waits for a slot."""
-        runs = self._executor.runs(token) or self._link.has_ended(token)
-        return runs or token in self._prefetch
-
-    def responsiveness_of(self, token: int) -> None:
-        """There are no runners."""
-
-    def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
+    def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Hand back what still runs; it goes on, and what it writes is refused."""
-        self.give_back(reason)
+        self._prefetch.give_back(reason)
         self._link.flush()
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
         if reason == "lease_lost":
@@ -255,47 +262,50 @@ class LocalPool:
         for token in self._ledger.running.keys() - set(spare):
             self._ledger.end(token, outcome)
 
-    def give_up(self, tokens: Collection[int]) -> None:
-        """There are no processes."""
 
-    async def run_once(self) -> float | None:
-        """There is nothing to keep up."""
-        return None
+class LocalPool:
+    """The ``Pool`` of a worker in process: there are no processes to keep or to kill."""
+
+    def __init__(
+        self,
+        app: App,
+        resources: Any,
+        store_id: str,
+        settings: WorkerSettings,
+        clock: Clock,
+        worker: Worker,
+    ) -> None:
+        ledger = worker.ledger
+        self.starter = LocalStarter(
+            worker, app, ledger, worker.checkpoints, resources, store_id, settings, clock
+        )
+        self.control = LocalControl(ledger, self.starter, clock)
+        self.runner_control = None
+        self.keeper = None
+        self.watchdog = Watchdog(worker, ledger, self.starter, self.control, None, clock)
+
+    def note_registration(self, worker_id: int) -> None:
+        """Note the id that attempts show."""
+        self.starter.link.note_registration(worker_id)
 
     async def close(self) -> None:
         """Let go of threads."""
-        self.kill_all("the worker stopped")
-        self._executor.close()
+        self.control.end_all("the worker stopped")
+        self.starter.executor.close()
 
 
 @contextlib.asynccontextmanager
 async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIterator[Worker]:
     """Run a worker in this loop for the length of the block; leave it drained."""
     chosen = worker_settings(**settings)
-    name = chosen.name or unique_name()
-    async with contextlib.AsyncExitStack() as stack:
-        store = await open_main_store(app.url, chosen.lease, app.wakeup)
-        stack.push_async_callback(store.close)
-        lock = lock_for(app.url, name)
-        worker = Worker(
-            new_worker(name, chosen, lock),
-            chosen,
-            store=store,
-            open_beating_store=functools.partial(open_beating_store, app.url, chosen.lease, lock),
-            wakeup=await wakeup_for(app.url, app.wakeup, store, chosen, clock),
-            clock=clock,
-            presence=presence_for(app.url, chosen),
-            lock=lock,
-            hide_secrets=hiding_secrets(app.url, app.wakeup),
-        )
-        if lock is not None:
-            stack.callback(lambda: lock.release(unlink=worker.registration.has_left))
-        resources = await enter_lifespan(app, stack)
-        link = LocalLink(worker.ledger, worker.checkpoints, await store.store_id())
-        pool = LocalPool(app, worker.ledger, link, resources, chosen, clock)
-        pool.may_begin = worker.registration.may_claim
-        pool.on_begin = worker.on_begin
-        worker.attach(pool)
+    async with (
+        open_parts(app.url, app.wakeup, chosen, clock) as parts,
+        contextlib.AsyncExitStack() as lifespan,
+    ):
+        resources = await enter_lifespan(app, lifespan)
+        store_id = await parts.store.store_id()
+        make_pool = functools.partial(LocalPool, app, resources, store_id, chosen, clock)
+        worker = parts.make_worker(make_pool)
         running = asyncio.create_task(worker.run(), name="outlast-worker")
         try:
             yield worker

@@ -30,17 +30,70 @@ class Duty(Protocol):
         ...
 
 
+class Nudge:
+    """Lets one duty run before its time. From the loop's own thread only."""
+
+    def __init__(self) -> None:
+        self.is_given = False
+        self._waiter: asyncio.Future[None] | None = None  # of the rest between two runs
+
+    def give(self) -> None:
+        """Let the next run start now."""
+        self.is_given = True
+        self._wake()
+
+    def take(self) -> None:
+        """Begin the run that was asked for: what is given from now on is for the next one."""
+        self.is_given = False
+
+    async def wait(self, seconds: float | None) -> None:
+        """Wait until it is given, for so many seconds at most.
+
+        In fewer steps than an event under a timeout: what waits for a wake-up has been out of the
+        processor's caches for a while, and each step costs it dearly.
+        """
+        if self.is_given:
+            return
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_at(loop.time() + seconds, self._wake)
+        try:
+            await self._waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Nudges:
+    """The nudge of each duty that something else in the worker has reason to wake."""
+
+    def __init__(self) -> None:
+        self.pool = Nudge()
+        self.exchange = Nudge()
+        self.registration = Nudge()
+        self.checkpoints = Nudge()
+        self.presence = Nudge()
+        self.sweeper = Nudge()
+
+
 class Service:
     """Runs one duty until it is stopped; survives the duty's errors, with a growing pause."""
 
     def __init__(
-        self, duty: Duty, clock: Clock, on_failure: Callable[[BaseException], None]
+        self,
+        duty: Duty,
+        clock: Clock,
+        on_failure: Callable[[BaseException], None],
+        nudge: Nudge | None = None,
     ) -> None:
         self.duty = duty
+        self._nudge = nudge or Nudge()
         self._on_failure = on_failure
         self._clock = clock
-        self._nudged = False
-        self._waiter: asyncio.Future[None] | None = None  # of the rest between two runs
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
         self._failure: Failure | None = None
@@ -61,11 +114,6 @@ class Service:
         """Begin, in the running loop."""
         self._task = asyncio.create_task(self._loop(), name=f"outlast-{self.duty.name}")
         self._task.add_done_callback(self._ended)
-
-    def nudge(self) -> None:
-        """Let the next run start now. From the loop's own thread only."""
-        self._nudged = True
-        self._wake()
 
     async def stop(self) -> None:
         """Cancel the duty where it stands. Safe to call twice."""
@@ -91,7 +139,7 @@ class Service:
             await self._rest(pause)
 
     async def _attempt(self) -> float | None:
-        self._nudged = False
+        self._nudge.take()
         try:
             pause = await self.duty.run_once()
         except Exception as error:
@@ -123,21 +171,4 @@ class Service:
             return
         if seconds is not None and seconds <= 0:
             return  # before all that is ready by now: the duty itself waits for the store
-        if not self._nudged:
-            await self._wait(seconds)
-
-    async def _wait(self, seconds: float | None) -> None:
-        """Wait to be woken: in fewer steps than an event under a timeout. What waits for a wake-up
-        has been out of the processor's caches for a while, and pays dearly for each."""
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = None if seconds is None else loop.call_at(loop.time() + seconds, self._wake)
-        try:
-            await self._waiter
-        finally:
-            if timer is not None:
-                timer.cancel()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        await self._nudge.wait(seconds)

@@ -1,9 +1,9 @@
-"""A worker's life: register, serve, drain, leave."""
+"""A worker's life: register, serve, drain, leave. All its parts are made and connected here."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from outlast.clock import Clock
 from outlast.config import WorkerSettings, lease_terms
@@ -11,13 +11,13 @@ from outlast.credentials import hide_logins
 from outlast.errors import describe
 from outlast.events import emit
 from outlast.model.crash import hiding
-from outlast.model.lease import patience
+from outlast.model.lease import DeathCause, patience
 from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile
 from outlast.store.presence import PresenceLock
-from outlast.store.protocol import OUTCOMES_MAX, Store
+from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef
+from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
 from outlast.worker.base import Pool
 from outlast.worker.claims.checkpoints import CheckpointWriter
@@ -31,34 +31,40 @@ from outlast.worker.maintenance.announcer import Announcer
 from outlast.worker.maintenance.deadlines import Deadlines
 from outlast.worker.maintenance.pruner import Pruner
 from outlast.worker.maintenance.reaper import Reaper
-from outlast.worker.runners.watchdog import Watchdog
-from outlast.worker.service import Duty, Service
+from outlast.worker.service import Duty, Nudge, Nudges, Service
 
 _TO_WORKERS = ("cancel", "drain")  # kinds of wake-ups for one worker, with its id
 
 OpenStore = Callable[[], Awaitable[Store]]
 
 
-def _no_tether(boottime: float) -> None:
+def no_tether(boottime: float) -> None:
     """Do nothing: there are no processes to hold."""
 
 
 class Worker:
-    """One worker. ``attach`` a pool, then ``run`` it until ``request_stop``."""
+    """One worker: ``run`` it until ``request_stop``.
+
+    It makes its parts, and is the owner that they tell of what happens (``PoolOwner``,
+    ``RegistrationOwner``, ``ReaperOwner``). ``make_pool`` returns what runs the attempts of a
+    worker, which has its ledger and its checkpoints by then; ``duties``: more than a worker's own.
+    """
 
     def __init__(
         self,
         new: NewWorker,
         settings: WorkerSettings,
+        make_pool: Callable[[Worker], Pool],
         *,
         store: Store,
         open_beating_store: OpenStore,
         wakeup: Wakeup | None,
         clock: Clock,
-        hold_until: Callable[[float], None] = _no_tether,
+        hold_until: Callable[[float], None] = no_tether,
         presence: PresenceLock | None = None,
         lock: LockFile | None = None,
         hide_secrets: Callable[[str], str] = hide_logins,
+        duties: Sequence[Duty] = (),
     ) -> None:
         self._new = new
         self.settings = settings
@@ -67,67 +73,72 @@ class Worker:
         self._clock = clock
         self._presence = presence
         self._lock = lock
-        self._keeper: PresenceKeeper | None = None
+        self._stop_asked = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._failure: BaseException | None = None
+        self.nudges = Nudges()
         self.ledger = Ledger(
             clock,
-            on_end=self._on_end,
+            self.nudges.exchange,
             worker=new.name,
             host=new.host,
             release=new.release,
             redact=settings.redact,
             hide_secrets=hide_secrets,
         )
-        self.registration = Registration(
-            new,
-            lease_terms(settings),
-            store=store,
-            ledger=self.ledger,
-            clock=clock,
-            hold_until=hold_until,
-            on_stands=self._on_stands,
-            on_back=self._look_for_work,
-            hand_in=self._hand_in_the_rest,
-            on_refused=self.give_up,
-        )
+        self.checkpoints = CheckpointWriter(store, self.ledger, self.nudges.checkpoints)
+        self.pool = make_pool(self)
+        self.registration = self._make_registration(hold_until)
         self._heartbeat = Heartbeat(
             open_beating_store,
             self.me,
             self.registration.terms,
             clock=clock,
-            on_beat=self._on_beat,
+            on_beat=self._take_beat,
             lock=lock,
         )
-        self._announcer = Announcer(
-            wakeup, store, new, lambda: self.me, poll=settings.poll, clock=clock
-        )
-        self.checkpoints = CheckpointWriter(
-            store, self.ledger, on_pending=lambda: self._nudge("checkpoints")
-        )
+        self._announcer = self._make_announcer()
+        self._exchange = self._make_exchange()
+        self._keeper = self._make_presence_keeper()
         hide = hiding(settings.redact)
         self._condition = Condition(
             clock, self.registration.terms.lease / 2, lambda text: hide_secrets(hide(text))
         )
-        self._stop_asked = asyncio.Event()
-        self._stop_now = asyncio.Event()
-        self._failure: BaseException | None = None
-        self._services: dict[str, Service] = {}
+        self._services = {
+            each.name: each for each in (*self._make_services(), *map(self._serve, duties))
+        }
 
-    @property
-    def me(self) -> WorkerRef:
-        """The registration under which everything is asked of the store."""
-        return self.registration.me
+    # -- its parts -----------------------------------------------------------------------------
 
-    # -- the story -----------------------------------------------------------------------------
+    def _make_registration(self, hold_until: Callable[[float], None]) -> Registration:
+        return Registration(
+            self,
+            self._new,
+            lease_terms(self.settings),
+            store=self._store,
+            ledger=self.ledger,
+            pool=self.pool,
+            clock=self._clock,
+            hold_until=hold_until,
+        )
 
-    def attach(self, pool: Pool, *more: Duty) -> None:
-        """Give the worker what runs its attempts, and duties of its place. Once, before ``run``."""
-        self.pool = pool
-        self.registration.attach(pool)
+    def _make_announcer(self) -> Announcer:
+        return Announcer(
+            self._wakeup,
+            self._store,
+            self._new,
+            lambda: self.me,
+            self.pool.starter,
+            poll=self.settings.poll,
+            clock=self._clock,
+        )
+
+    def _make_exchange(self) -> Exchange:
         terms = self.registration.terms
-        self._exchange = Exchange(
+        return Exchange(
             self._store,
             self.ledger,
-            pool,
+            self.pool,
             self.registration,
             self.checkpoints,
             clock=self._clock,
@@ -137,10 +148,59 @@ class Worker:
             patience=patience(terms.lease),
             inbox=self._announcer.inbox,
         )
-        self._announcer.serve(pool.tasks)
-        self._services = {
-            duty.name: Service(duty, self._clock, self.fail) for duty in (*self._duties(), *more)
-        }
+
+    def _make_presence_keeper(self) -> PresenceKeeper | None:
+        if self._presence is None:
+            return None
+        return PresenceKeeper(
+            self._presence,
+            self._store,
+            lambda: self.me,
+            self.nudges.presence,
+            self.registration.terms,
+            clock=self._clock,
+        )
+
+    def _make_reaper(self) -> Reaper:
+        deadlines = Deadlines(self._store, self._clock)
+        return Reaper(
+            self, self._store, lambda: self.me.worker_id, clock=self._clock, deadlines=deadlines
+        )
+
+    def _make_pruner(self) -> Pruner:
+        return Pruner(
+            self._store,
+            keep_jobs=self.settings.keep_completed_seconds,
+            keep_workers=self.settings.keep_workers_seconds,
+            clock=self._clock,
+        )
+
+    def _make_services(self) -> Iterator[Service]:
+        """Yield the service of each duty, in the order of their start."""
+        if self.pool.keeper is not None:
+            yield self._serve(self.pool.keeper, self.nudges.pool)
+        yield self._serve(self._exchange, self.nudges.exchange)
+        yield self._serve(self.registration, self.nudges.registration)
+        yield self._serve(self.checkpoints, self.nudges.checkpoints)
+        yield self._serve(self.pool.watchdog)
+        if self._keeper is not None:
+            yield self._serve(self._keeper, self.nudges.presence)
+        yield self._serve(self._make_reaper())
+        for duty in self._announcer.duties():
+            yield self._serve(
+                duty, self.nudges.sweeper if duty is self._announcer.sweeper else None
+            )
+        yield self._serve(self._make_pruner())
+
+    def _serve(self, duty: Duty, nudge: Nudge | None = None) -> Service:
+        return Service(duty, self._clock, self.fail, nudge)
+
+    @property
+    def me(self) -> WorkerRef:
+        """The registration under which everything is asked of the store."""
+        return self.registration.me
+
+    # -- the story -----------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Live until a stop is asked for, and leave nothing behind.
@@ -161,17 +221,13 @@ class Worker:
         await self.registration.register()
         self._heartbeat.start()
         try:
-            await self._take_up_duties()
+            for service in self._services.values():
+                service.start()
+            await self._announcer.start(self._take_wakeup)
         except BaseException:  # cancelled, too: a beat that goes on would keep its jobs from others
             await self.leave()
             raise
         emit("worker_started", worker=self._new.name, worker_id=self.me.worker_id)
-
-    async def _take_up_duties(self) -> None:
-        for service in self._services.values():
-            service.start()
-        if self._wakeup is not None:
-            await self._wakeup.start(self._on_wake)
 
     def request_stop(self) -> None:
         """First call: drain. Second call: stop at once."""
@@ -207,9 +263,10 @@ class Worker:
         if self._wakeup is not None and self._announcer.inbox is None:
             await self._wakeup.close()
         self.registration.stop_coming_back()
-        await self._services["pool"].stop()
+        if self.pool.keeper is not None:
+            await self._services[self.pool.keeper.name].stop()
         await self.pool.close()
-        await self._hand_in_the_rest()
+        await self.hand_in_the_rest()
         for service in self._services.values():
             await service.stop()
         self.checkpoints.close()
@@ -222,128 +279,109 @@ class Worker:
         await self._announcer.leave()
         emit("worker_stopped", worker=self._new.name, worker_id=self.me.worker_id)
 
-    def _duties(self) -> Iterator[Duty]:
-        yield self.pool
-        yield self._exchange
-        yield self.registration
-        yield self.checkpoints
-        yield Watchdog(
-            self.ledger,
-            self.pool,
-            trust=lambda: self.registration.trust,
-            on_lapse=lambda: self.registration.lose("it could not be renewed in time", keep=True),
-            clock=self._clock,
-        )
-        if self._presence is not None:
-            self._presence.on_lost = lambda: self._nudge("presence")
-            terms = self.registration.terms
-            self._keeper = PresenceKeeper(
-                self._presence, self._store, lambda: self.me, terms, clock=self._clock
-            )
-            yield self._keeper
-        yield Reaper(
-            self._store,
-            lambda: self.me.worker_id,
-            self._on_reclaimed,
-            clock=self._clock,
-            on_reaped=self._announcer.reaped,
-            on_look=self._on_look,
-            deadlines=Deadlines(self._store, self._look_for_work, clock=self._clock),
-        )
-        yield from self._announcer.duties()
-        yield Pruner(
-            self._store,
-            keep_jobs=self.settings.keep_completed_seconds,
-            keep_workers=self.settings.keep_workers_seconds,
-            clock=self._clock,
-        )
+    # -- what its registration and its beats tell ----------------------------------------------
 
-    # -- what happens meanwhile ----------------------------------------------------------------
+    def note_registration(self) -> None:
+        """Let each beat, and the presence, be of the present row."""
+        self.nudges.presence.give()
+        self.nudges.registration.give()
+        self._heartbeat.note_registration(self.me)
 
-    def _on_stands(self) -> None:
-        self._nudge("presence")
-        self._nudge("registration")
-        self._heartbeat.registered(self.me)
-
-    def _on_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> None:
-        if not self.registration.heard(asked_at, me, beat):
+    def _take_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> None:
+        if not self.registration.take_beat(asked_at, me, beat):
             return
         status = WorkerStatus.DRAINING if self.registration.draining else WorkerStatus.ACTIVE
         self._announcer.tell("heartbeat", status=status.value, running=len(self.ledger.running))
         for _, token in beat.cancels:
-            self.pool.stop(token, "cancel")
+            self.pool.control.stop(token, "cancel")
         if beat.drain:
-            self.request_drain()  # said again with each beat
+            self.request_drain()  # asked for again with each beat
         self._look_at_duties()
 
     def _look_at_duties(self) -> None:
         """Let the next beat tell which duty fails; leave where that has lasted too long."""
         self._condition.heard()
-        self._heartbeat.trouble = self._condition.trouble(self._services.values())
+        self._heartbeat.report(self._condition.trouble(self._services.values()))
         end = self._condition.end(self._services.values())
         if end is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
 
-    def on_begin(self, token: int) -> None:
-        """The pool lets an attempt begin: note it where others look who find this worker dead."""
+    # -- what its pool asks and tells ----------------------------------------------------------
+
+    def is_trusted(self) -> bool:
+        """Whether attempts may go on under the present lease."""
+        return self.registration.is_trusted()
+
+    def is_draining(self) -> bool:
+        """Whether the worker takes no more jobs because it is about to leave."""
+        return self.registration.draining
+
+    def may_begin(self) -> bool:
+        """Whether claimed attempts may begin."""
+        return self.registration.may_claim()
+
+    def check_lease(self) -> None:
+        """Stop all attempts if the lease is no longer trusted."""
+        self.registration.check()
+
+    def note_begin(self, token: int) -> None:
+        """Note that attempts begin where others look who find this worker dead."""
         if self._lock is not None:
             self._lock.begin(token)
 
-    def on_change(self) -> None:
-        """The pool has changed: tell the store which tasks are known, and look for work."""
-        self._nudge("registration")
-        self._nudge("pool")
-        self._look_for_work()
+    def note_pool_change(self) -> None:
+        """Tell the store which tasks are known, have runners started, and look for work."""
+        self.nudges.registration.give()
+        self.nudges.pool.give()
+        self.look_for_work()
 
-    def _on_end(self) -> None:
-        if not self._exchange.gathering or len(self.ledger.ended) >= OUTCOMES_MAX:
-            self._nudge("exchange")
+    # -- where work comes from -----------------------------------------------------------------
 
-    def _on_wake(self, payload: str) -> None:
+    def look_for_work(self) -> None:
+        """Let the exchange look at the store."""
+        self._exchange.hint()
+        self.nudges.exchange.give()
+
+    def _take_wakeup(self, payload: str) -> None:
         kind, _, subject = payload.partition(":")
         if kind in _TO_WORKERS:
             if subject == str(self.me.worker_id):
                 self._heartbeat.nudge()  # its answer says what is asked
         elif not payload or (kind == "queue" and self._serves(subject)):
-            self._look_for_work()
+            self.look_for_work()
 
     def _serves(self, queue: str) -> bool:
         return not self._new.queues or queue in self._new.queues
 
-    def _look_for_work(self) -> None:
-        self._exchange.hint()
-        self._nudge("exchange")
-
-    def _on_look(self, look: Snapshot) -> None:
-        """Take up what a look at the store has shown: new work, or a presence that is not there."""
-        if self._exchange.shown(look):
-            self._nudge("exchange")
+    def take_look(self, look: Snapshot) -> None:
+        """Take up what the reaper has seen: new work, or a presence that is not there."""
+        if self._exchange.take_look(look):
+            self.nudges.exchange.give()
         if self._keeper is not None and self._keeper.is_lost(look.workers):
-            self._nudge("presence")
+            self.nudges.presence.give()
 
-    def _on_reclaimed(self, applied: list[Transition]) -> None:
+    def note_reclaimed(self, applied: list[Transition]) -> None:
         """Look for what was given back here, and tell other workers of it."""
-        self._look_for_work()
-        self._announcer.reclaimed(applied)
-        self._nudge("sweeper")
+        self.look_for_work()
+        self._announcer.announce_reclaimed(applied)
+        self.nudges.sweeper.give()
 
-    def _nudge(self, name: str) -> None:
-        service = self._services.get(name)
-        if service is not None:
-            service.nudge()
+    def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
+        """Tell watchers of a worker that was found gone."""
+        self._announcer.tell_reaped(gone, cause)
 
     # -- the end -------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        self.registration.draining = True
-        self.pool.give_back("the worker is stopping")
+        self.registration.drain()
+        self.pool.starter.give_back("the worker is stopping")
         emit("worker_draining", worker_id=self.me.worker_id, running=len(self.ledger.running))
         await self.registration.set_status(WorkerStatus.DRAINING)
         await self._until_empty(self.settings.drain_timeout)
         for token in list(self.ledger.running):
-            self.pool.stop(token, "drain")
+            self.pool.control.stop(token, "drain")
         await self._until_empty(STOP_GRACE_SECONDS)
-        self.pool.kill_all("drain")
+        self.pool.control.end_all("drain")
 
     async def _until_empty(self, seconds: float) -> None:
         deadline = self._clock.boot() + seconds
@@ -352,8 +390,9 @@ class Worker:
                 return
             await self._clock.sleep(0.02)
 
-    async def _hand_in_the_rest(self) -> None:
+    async def hand_in_the_rest(self) -> None:
+        """Hand the store what has ended, within LEAVE_SECONDS; the exchange does it."""
         deadline = self._clock.boot() + LEAVE_SECONDS
         while not self.ledger.is_empty() and self._clock.boot() < deadline:
-            self._nudge("exchange")
+            self.nudges.exchange.give()
             await self._clock.sleep(0.01)

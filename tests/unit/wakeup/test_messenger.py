@@ -81,7 +81,6 @@ class Stage:
         self.inbox = Inbox()
         self.inbox.offer(ROOM)
         self.messenger = Messenger(lambda: broker, "amqp", inbox=self.inbox, clock=clock)
-        self.messenger.knows = lambda task: task == "known"
         self.wakes = 0
         self.told: list[dict[str, Any]] = []
 
@@ -100,6 +99,10 @@ class Stage:
                 await asyncio.sleep(0)
 
 
+def knows(task: str) -> bool:
+    return task == "known"
+
+
 async def turns() -> None:
     for _ in range(30):
         await asyncio.sleep(0)
@@ -111,7 +114,7 @@ async def started(broker: Any) -> AsyncIterator[Stage]:
     unsubscribe = subscribe(
         lambda name, fields: stage.told.append(fields) if name == "notice_rejected" else None
     )
-    await stage.messenger.start(stage.wake)
+    await stage.messenger.start(stage.wake, knows)
     try:
         await stage.until(lambda: stage.messenger.health.known)
         yield stage
@@ -221,7 +224,7 @@ async def test_a_driver_that_swallows_a_cancellation_does_not_block_the_end(
     broker = Deaf(verb)
     stage = Stage(broker, ManualClock())
     before = asyncio.all_tasks()
-    await stage.messenger.start(stage.wake)
+    await stage.messenger.start(stage.wake, knows)
     if verb == "close":
         await stage.until(lambda: stage.messenger.health.good)
     else:
@@ -237,7 +240,7 @@ async def test_close_within_any_turn_of_the_start_ends_it(moment: int) -> None:
     broker = Line()
     stage = Stage(broker, ManualClock())
     before = asyncio.all_tasks()
-    await stage.messenger.start(stage.wake)
+    await stage.messenger.start(stage.wake, knows)
     for _ in range(moment):
         await asyncio.sleep(0)
     await asyncio.wait_for(stage.messenger.close(), 30)

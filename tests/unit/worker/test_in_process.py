@@ -13,14 +13,35 @@ from outlast.model.job import State
 from outlast.runner.protocol import End
 from outlast.store.values import ClaimRequest
 from outlast.worker.claims.checkpoints import CheckpointWriter
+from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.in_process import LocalLink, LocalPool
+from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, claimed, new_ledger
+from tests.unit.worker.worker_kit import COMPLETED, FakeOwner, claimed, new_ledger
 
 SLOTS = 4
 ENDS = 1_000  # in RATE_SECONDS
 AHEAD = int(ENDS / RATE_SECONDS * HORIZON_SECONDS)
+
+
+class Owner(FakeOwner):
+    """A worker with a ledger, and a list of what was noted and begun."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self.ledger = ledger
+        self.checkpoints = None
+
+
+class Slots:
+    """Counts the slots that come free."""
+
+    def __init__(self) -> None:
+        self.freed = 0
+
+    def note_freed(self, slots: int) -> None:
+        self.freed += slots
 
 
 class Stage:
@@ -38,13 +59,13 @@ class Stage:
 
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
-        checkpoints: Any = None
-        link = LocalLink(self.ledger, checkpoints, "store")
+        self.owner = Owner(self.ledger)
         settings = worker_settings(concurrency=SLOTS)
-        self.pool = LocalPool(app, self.ledger, link, None, settings, self.clock)
+        worker: Any = self.owner
+        self.pool = LocalPool(app, None, "store", settings, self.clock, worker)
 
     def place(self, *tokens: int) -> None:
-        self.pool.place(self.ledger.claim([claimed(token) for token in tokens]))
+        self.pool.starter.start(self.ledger.claim([claimed(token) for token in tokens]))
 
     async def turns(self) -> None:
         for _ in range(5):
@@ -54,8 +75,8 @@ class Stage:
 async def test_claimed_attempts_begin_in_a_later_turn_of_the_loop() -> None:
     stage = Stage()
     stage.place(1, 2)
-    assert stage.pool.runs(1), "it is not taken for lost meanwhile"
-    assert stage.pool.linger() == 0.0, "there is a slot for each"
+    assert stage.pool.control.has(1), "it is not taken for lost meanwhile"
+    assert stage.pool.starter.linger() == 0.0, "there is a slot for each"
     assert stage.begun == []
     await stage.turns()
     assert stage.begun == [1, 2]
@@ -66,11 +87,11 @@ async def test_claimed_attempts_begin_in_a_later_turn_of_the_loop() -> None:
 
 async def test_the_start_of_an_attempt_is_noted_before_it_begins() -> None:
     stage = Stage()
-    stage.pool.on_begin = lambda token: stage.begun.append(-token)
+    stage.owner.note_begin = lambda token: stage.begun.append(-token)  # type: ignore[method-assign]
     stage.place(*range(1, SLOTS + 2))
     await stage.turns()
     assert stage.begun == [-SLOTS, *range(1, SLOTS + 1)], "the newest, once"
-    assert stage.pool.waiting() == 1
+    assert stage.pool.starter.count_waiting() == 1
     stage.gate.set()
     await stage.turns()
 
@@ -80,7 +101,7 @@ async def test_no_more_attempts_begin_than_there_are_slots() -> None:
     stage.place(*range(SLOTS + 2))
     await stage.turns()
     assert stage.begun == list(range(SLOTS))
-    assert stage.pool.waiting() == 2
+    assert stage.pool.starter.count_waiting() == 2
     stage.gate.set()
     await stage.turns()
     assert stage.begun == list(range(SLOTS + 2))
@@ -89,8 +110,8 @@ async def test_no_more_attempts_begin_than_there_are_slots() -> None:
 async def test_a_waiting_attempt_can_be_stopped_and_does_not_begin_without_trust() -> None:
     stage = Stage()
     stage.place(1, 2)
-    stage.pool.stop(1, "cancel")
-    stage.pool.may_begin = lambda: False
+    stage.pool.control.stop(1, "cancel")
+    stage.owner.trusted = False
     await stage.turns()
     assert stage.begun == []
     assert [end.state for end in stage.ledger.take(10)] == [State.CANCELLED, State.QUEUED]
@@ -100,19 +121,19 @@ async def test_a_slot_is_requested_once_before_its_attempt_begins() -> None:
     """Else a full worker would hold attempts that an idle one could run at once."""
     stage = Stage()
     stage.place(1)
-    assert _limits(stage.pool.rooms(0)) == [SLOTS - 1]
+    assert _limits(stage.pool.starter.make_requests(0)) == [SLOTS - 1]
     stage.place(*range(2, SLOTS + 1))
     assert stage.begun == []
-    assert stage.pool.rooms(0) == []
+    assert stage.pool.starter.make_requests(0) == []
     await stage.turns()
-    assert stage.pool.rooms(0) == []
+    assert stage.pool.starter.make_requests(0) == []
 
 
 async def test_an_attempt_with_a_slot_is_kept_through_a_pause_of_the_loop() -> None:
     stage = Stage()
     stage.place(*range(SLOTS + 1))
     stage.clock.advance(WAIT_SECONDS_MAX)
-    stage.pool.give_back_late()
+    stage.pool.starter.give_back_late()
     assert [end.token for end in stage.ledger.take(10)] == [SLOTS], "it would go on waiting"
     await stage.turns()
     assert stage.begun == list(range(SLOTS))
@@ -120,14 +141,16 @@ async def test_an_attempt_with_a_slot_is_kept_through_a_pause_of_the_loop() -> N
 
 async def test_one_exchange_claims_half_of_what_may_be_held_while_attempts_end() -> None:
     stage = Stage()
-    assert _limits(stage.pool.rooms(0)) == [SLOTS], "an idle worker takes all that it can run"
-    stage.pool._prefetch.freed(ENDS)
+    assert _limits(stage.pool.starter.make_requests(0)) == [SLOTS], (
+        "an idle worker takes all that it can run"
+    )
+    stage.pool.starter.prefetch.note_freed(ENDS)
     stage.clock.advance(RATE_SECONDS)
-    assert _limits(stage.pool.rooms(0)) == [(SLOTS + AHEAD) // 2]
+    assert _limits(stage.pool.starter.make_requests(0)) == [(SLOTS + AHEAD) // 2]
 
 
-def _limits(rooms: list[ClaimRequest]) -> list[int]:
-    return [room.limit for room in rooms]
+def _limits(requests: list[ClaimRequest]) -> list[int]:
+    return [request.limit for request in requests]
 
 
 async def test_an_ended_attempt_is_held_until_the_ledger_has_its_end() -> None:
@@ -135,11 +158,11 @@ async def test_an_ended_attempt_is_held_until_the_ledger_has_its_end() -> None:
     stage = Stage()
     stage.gate.set()
     stage.place(1)
-    while not stage.pool._link.has_ended(1):
+    while not stage.pool.starter.link.has_ended(1):
         await asyncio.sleep(0)
     assert 1 in stage.ledger.running
-    assert stage.pool.runs(1)
-    stage.pool.kill_all("the worker stopped")
+    assert stage.pool.control.has(1)
+    stage.pool.control.end_all("the worker stopped")
     assert [end.state for end in stage.ledger.take(10)] == [State.COMPLETED]
     await stage.turns()
     assert stage.ledger.take(10) == []
@@ -149,12 +172,13 @@ async def test_a_report_just_before_an_end_is_handled_before_it() -> None:
     """The first end schedules the callback that reports ends, before the second one's report."""
     clock = ManualClock()
     ledger = new_ledger(clock)
-    checkpoints: Any = CheckpointWriter(mock.Mock(), ledger, on_pending=lambda: None)
-    link = LocalLink(ledger, checkpoints, "store")
+    checkpoints: Any = CheckpointWriter(mock.Mock(), ledger, Nudge())
+    link = LocalLink(ledger, checkpoints, slots := Slots(), "store")
     first, second = ledger.claim([claimed(1), claimed(2)])
     link.ended(End(first.token, COMPLETED))
     link.report(second.token, Progress(1.0))
     link.ended(End(second.token, COMPLETED))
     await asyncio.sleep(0)
     assert second.progress == Progress(1.0)
+    assert slots.freed == 2
     assert len(ledger.take(10)) == 2

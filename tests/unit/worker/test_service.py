@@ -9,7 +9,7 @@ from typing import Self
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, CALM_SECONDS, Service
+from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, CALM_SECONDS, Nudge, Service
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard
 
@@ -43,7 +43,8 @@ class Stage:
         self.clock = ManualClock(boot=0.0)
         self.duty = Duty(self.clock, *script)
         self.failures: list[BaseException] = []
-        self.service = Service(self.duty, self.clock, self.failures.append)
+        self.nudge = Nudge()
+        self.service = Service(self.duty, self.clock, self.failures.append, self.nudge)
 
     async def __aenter__(self) -> Self:
         self.service.start()
@@ -59,7 +60,7 @@ async def test_a_duty_runs_at_once_and_then_when_it_is_nudged():
         assert stage.duty.runs == 1
         await stage.clock.run_for(1000)
         assert stage.duty.runs == 1
-        stage.service.nudge()
+        stage.nudge.give()
         await stage.clock.run_for(0)
         assert stage.duty.runs == 2
 
@@ -67,7 +68,7 @@ async def test_a_duty_runs_at_once_and_then_when_it_is_nudged():
 async def test_several_nudges_cause_one_run():
     async with Stage() as stage:
         for _ in range(100):
-            stage.service.nudge()
+            stage.nudge.give()
         await stage.clock.run_for(0)
         assert stage.duty.runs == 2
 
@@ -82,7 +83,7 @@ async def test_a_nudge_during_a_run_is_not_lost():
 
     stage.duty.run_once = waits  # type: ignore[method-assign]
     async with stage:
-        stage.service.nudge()
+        stage.nudge.give()
         gate.set()
         await stage.clock.run_for(0)
         assert stage.duty.runs == 2
@@ -116,7 +117,7 @@ async def test_errors_are_reported_and_retried_with_growing_pauses():
 
 async def test_a_nudge_does_not_shorten_a_back_off():
     async with Stage(OUTAGE) as stage:
-        stage.service.nudge()
+        stage.nudge.give()
         await stage.clock.run_for(BACKOFF_FIRST / 2)
         assert stage.duty.runs == 1
         await stage.clock.run_for(BACKOFF_FIRST / 2)
@@ -205,7 +206,7 @@ async def test_a_duty_that_fails_every_other_time_counts_as_failing():
     async with Stage(*[OUTAGE, None] * 5) as stage:
         for _ in range(4):
             await stage.clock.run_for(CALM_SECONDS / 2)
-            stage.service.nudge()
+            stage.nudge.give()
             await stage.clock.run_for(0)
         failure = stage.service.failing()
         assert failure is not None

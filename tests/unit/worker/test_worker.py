@@ -83,14 +83,17 @@ class Stage:
         self.worker = Worker(
             msgspec.structs.replace(NEW, queues=list(queues)),
             WorkerSettings(),
+            lambda worker: FakePool(worker.ledger),
             store=self.store,  # type: ignore[arg-type]
             open_beating_store=None,  # type: ignore[arg-type]
             wakeup=None,
             clock=self.clock,
             hold_until=self.holds.append,
         )
-        self.pool = FakePool(self.ledger)
-        self.worker.attach(self.pool)
+
+    @property
+    def pool(self) -> FakePool:
+        return self.worker.pool  # type: ignore[return-value]
 
     @property
     def ledger(self) -> Ledger:
@@ -98,7 +101,7 @@ class Stage:
 
     def beat(self, asked_at: float, *, renewed: bool = True, worker_id: int | None = None) -> None:
         me = self.worker.me if worker_id is None else WorkerRef(worker_id, 1)
-        self.worker._on_beat(asked_at, me, Beat(renewed=renewed))
+        self.worker._take_beat(asked_at, me, Beat(renewed=renewed))
 
     def loses(self) -> None:
         self.worker.registration.lose("for a test")
@@ -166,26 +169,26 @@ async def test_a_reconnect_is_no_beat_and_renews_nothing(stage):
 async def test_a_beat_asked_after_the_lapse_renews_nothing(stage):
     stage.clock.advance(53.0)
     stage.beat(52.0)
-    assert not stage.worker.registration.trusted()
+    assert not stage.worker.registration.is_trusted()
     assert stage.holds == [54.0]
 
 
 async def test_a_beat_of_an_earlier_registration_says_nothing(stage):
-    stage.worker.registration._stands(WorkerRef(2, 1))
+    stage.worker.registration._take_row(WorkerRef(2, 1))
     stage.beat(10.0, renewed=False, worker_id=1)
-    assert stage.worker.registration.trusted()
+    assert stage.worker.registration.is_trusted()
 
 
 async def test_a_beat_for_a_reused_id_says_nothing(stage):
     """As in a file that was replaced, whose ids begin anew."""
-    stage.worker.registration._stands(WorkerRef(1, 1, "anew"))
+    stage.worker.registration._take_row(WorkerRef(1, 1, "anew"))
     stage.beat(10.0, renewed=False, worker_id=1)
-    assert stage.worker.registration.trusted()
+    assert stage.worker.registration.is_trusted()
 
 
 async def test_a_drain_request_repeated_by_beats_is_not_a_second_signal(stage):
     for _ in range(2):
-        stage.worker._on_beat(stage.clock.boot(), stage.worker.me, Beat(True, drain=True))
+        stage.worker._take_beat(stage.clock.boot(), stage.worker.me, Beat(True, drain=True))
     assert stage.worker._stop_asked.is_set()
     assert not stage.worker._stop_now.is_set()
 
@@ -198,57 +201,63 @@ async def test_rows_of_workers_that_are_gone_are_kept_for_a_week(stage, monkeypa
         return 0
 
     monkeypatch.setattr(stage.store, "prune", prune, raising=False)
-    pruner = next(duty for duty in stage.worker._duties() if duty.name == "pruner")
-    await pruner.run_once()
+    await stage.worker._services["pruner"].duty.run_once()
     assert asked["workers_older_than"] == 7 * 24 * 3600
 
 
 @pytest.mark.parametrize("draining", [False, True])
 async def test_claims_need_trust_and_no_drain(stage, draining):
-    stage.worker.registration.draining = draining
+    if draining:
+        stage.worker.registration.drain()
     assert stage.worker.registration.may_claim() is not draining
     stage.clock.advance(51.0)
     assert not stage.worker.registration.may_claim()
+
+
+async def test_a_lapsed_lease_is_found_and_one_that_is_renewed_is_not(stage):
+    stage.clock.advance(50.0)
+    stage.worker.registration.trust.renewed(50.0)
+    stage.clock.advance(1.0)
+    with heard() as names:
+        stage.worker.check_lease()
+        assert names == []
+        stage.clock.advance(50.0)
+        stage.worker.check_lease()
+    assert names == ["lease_lost"]
 
 
 def shown(**fields: Any) -> Snapshot:
     return Snapshot(workers=[], orphans=False, overdue=False, now=0.0, **fields)
 
 
-async def test_a_look_that_shows_work_wakes_the_exchange(stage, monkeypatch):
-    nudges: list[str] = []
-    monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
-    stage.worker._on_look(shown())
-    assert nudges == []
-    stage.worker._on_look(shown(drawn=7))
-    assert nudges == ["exchange"]
+async def test_a_look_that_shows_work_wakes_the_exchange(stage):
+    stage.worker.take_look(shown())
+    assert not stage.worker.nudges.exchange.is_given
+    stage.worker.take_look(shown(drawn=7))
+    assert stage.worker.nudges.exchange.is_given
 
 
 @pytest.mark.parametrize(
     ("queues", "payload", "nudged"),
     [
-        ([], "queue:mail", ["exchange"]),
-        (["mail", "slow"], "queue:slow", ["exchange"]),
-        (["mail", "slow"], "", ["exchange"]),
-        (["mail", "slow"], "queue:analysis", []),
-        (["mail", "slow"], "queue:mai", []),
-        (["mail"], "cancel:7", []),
-        (["cancel:7", "drain:7", "queue:a"], "queue:cancel:7", ["exchange"]),
-        (["cancel:7", "drain:7", "queue:a"], "queue:drain:7", ["exchange"]),
-        (["cancel:7", "drain:7", "queue:a"], "queue:queue:a", ["exchange"]),
-        (["cancel:7", "drain:7", "queue:a"], "cancel:7", []),
-        (["mail"], "mail", []),
-        ([], "reload:7", []),
+        ([], "queue:mail", True),
+        (["mail", "slow"], "queue:slow", True),
+        (["mail", "slow"], "", True),
+        (["mail", "slow"], "queue:analysis", False),
+        (["mail", "slow"], "queue:mai", False),
+        (["mail"], "cancel:7", False),
+        (["cancel:7", "drain:7", "queue:a"], "queue:cancel:7", True),
+        (["cancel:7", "drain:7", "queue:a"], "queue:drain:7", True),
+        (["cancel:7", "drain:7", "queue:a"], "queue:queue:a", True),
+        (["cancel:7", "drain:7", "queue:a"], "cancel:7", False),
+        (["mail"], "mail", False),
+        ([], "reload:7", False),
     ],
 )
-async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(
-    monkeypatch, queues, payload, nudged
-):
+async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(queues, payload, nudged):
     stage = Stage(*queues)
-    nudges: list[str] = []
-    monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
-    stage.worker._on_wake(payload)
-    assert nudges == nudged
+    stage.worker._take_wakeup(payload)
+    assert stage.worker.nudges.exchange.is_given is nudged
 
 
 @pytest.mark.parametrize(
@@ -257,24 +266,29 @@ async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(
 async def test_a_notification_cannot_end_a_worker(stage, payload):
     """Any client of the database can send it: requests are in the store only."""
     stage.ledger.claim([claimed(1)])
-    stage.worker._on_wake(payload)
+    stage.worker._take_wakeup(payload)
     assert (stage.pool.stopped, list(stage.ledger.running)) == ([], [1])
     assert not stage.worker._stop_asked.is_set()
 
 
-@pytest.mark.parametrize(("worker_id", "nudged"), [(1, ["presence"]), (2, [])])
-async def test_a_look_without_the_own_presence_makes_the_worker_retake_it(
-    stage, monkeypatch, worker_id, nudged
-):
-    nudges: list[str] = []
-    monkeypatch.setattr(stage.worker, "_nudge", nudges.append)
-    stage.worker._keeper = PresenceKeeper(NoPresence(), None, None, LeaseTerms(), clock=stage.clock)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("worker_id", "nudged"), [(1, True), (2, False)])
+async def test_a_look_without_the_own_presence_makes_the_worker_retake_it(stage, worker_id, nudged):
+    nudge = stage.worker.nudges.presence
+    stage.worker._keeper = PresenceKeeper(
+        NoPresence(),
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        nudge,
+        LeaseTerms(),
+        clock=stage.clock,
+    )
+    nudge.take()
     stage.worker._keeper._held, stage.worker._keeper._worker_id = True, 1
     own = WorkerSeen(
         worker_id=worker_id, name="w", host="h", boot_id="b", beat=1, heartbeat=2.0, lease=60.0
     )
-    stage.worker._on_look(msgspec.structs.replace(shown(), workers=[own]))
-    assert nudges == nudged
+    stage.worker.take_look(msgspec.structs.replace(shown(), workers=[own]))
+    assert nudge.is_given is nudged
 
 
 # -------------------------------------------------------------------------------- the loss
@@ -362,7 +376,7 @@ async def test_any_error_while_fenced_is_retried(stage):
 
 async def test_idle_runners_survive_an_outage_of_the_store(stage):
     """The tether is for attempts. Otherwise each new runner would be killed at its start, and
-    the back-off of births would outlast the outage."""
+    the back-off of starts would outlast the outage."""
     stage.ledger.claim([claimed(1)])
     stage.store.away = True
     stage.loses()
@@ -388,7 +402,7 @@ async def test_a_beat_while_fenced_postpones_nothing(stage):
     stage.loses()
     stage.clock.advance(20.0)
     stage.beat(20.0)
-    assert not stage.worker.registration.trusted()
+    assert not stage.worker.registration.is_trusted()
     await stage.clock.run_for(34.1)
     assert stage.pool.killed_all == ["lease_lost"]
 
@@ -427,7 +441,7 @@ async def test_the_heartbeat_gets_the_failing_duty(stage):
     fails(stage, "pruner", RuntimeError("x"))
     stage.clock.advance(6.0)
     stage.beat(6.0)
-    assert stage.worker._heartbeat.trouble == ("pruner", "RuntimeError: x", 0.0)
+    assert stage.worker._heartbeat._trouble == ("pruner", "RuntimeError: x", 0.0)
 
 
 async def test_a_worker_whose_new_row_is_refused_for_minutes_leaves(stage):

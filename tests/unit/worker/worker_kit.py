@@ -10,11 +10,24 @@ from outlast import events
 from outlast.errors import BadData
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
+from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, Report, Save, WorkerRef
-from outlast.worker.claims.ledger import Ledger, Running
+from outlast.store.values import (
+    Answer,
+    Claimed,
+    ClaimRequest,
+    Exchanged,
+    Report,
+    Save,
+    Snapshot,
+    WorkerRef,
+    WorkerSeen,
+)
+from outlast.worker.claims.ledger import Ledger
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.responsiveness import Responsiveness
+from outlast.worker.running import Running
+from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 
 COMPLETED = Outcome(kind=OutcomeKind.COMPLETED, result="null")
@@ -56,8 +69,66 @@ def death(**fields: Any) -> Death:
     return Death(**values)
 
 
-def new_ledger(clock: ManualClock, on_end: Callable[[], None] = lambda: None) -> Ledger:
-    return Ledger(clock, on_end=on_end, worker="w1", host="h1")
+def new_ledger(clock: ManualClock, nudge: Nudge | None = None) -> Ledger:
+    return Ledger(clock, nudge or Nudge(), worker="w1", host="h1")
+
+
+class Idle:
+    """A duty that has nothing to do."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def run_once(self) -> float | None:
+        return None
+
+
+class FakeOwner:
+    """A worker that its pool, its registration and its reaper may tell anything."""
+
+    def __init__(self) -> None:
+        self.trusted = True
+        self.draining = False
+        self.lease_checks = 0
+        self.begun: list[int] = []
+        self.changes = 0
+        self.failures: list[BaseException] = []
+        self.looks_for_work = 0
+        self.looks: list[Snapshot] = []
+        self.reclaimed: list[Transition] = []
+
+    def is_trusted(self) -> bool:
+        return self.trusted
+
+    def is_draining(self) -> bool:
+        return self.draining
+
+    def may_begin(self) -> bool:
+        return self.trusted and not self.draining
+
+    def check_lease(self) -> None:
+        self.lease_checks += 1
+
+    def note_begin(self, token: int) -> None:
+        self.begun.append(token)
+
+    def note_pool_change(self) -> None:
+        self.changes += 1
+
+    def fail(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def look_for_work(self) -> None:
+        self.looks_for_work += 1
+
+    def take_look(self, look: Snapshot) -> None:
+        self.looks.append(look)
+
+    def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
+        """Nothing watches."""
+
+    def note_reclaimed(self, applied: list[Transition]) -> None:
+        self.reclaimed += applied
 
 
 @contextmanager
@@ -85,10 +156,12 @@ def heard_fields() -> Iterator[list[tuple[str, dict[str, Any]]]]:
 class FakePool:
     """A pool without processes: its requests are set by the test, and it records its calls."""
 
-    name = "pool"
-    alone_from = 2
+    exclusive_from = 2
 
     def __init__(self, ledger: Ledger, slots: int = 10) -> None:
+        self.starter = self.control = self.runner_control = self
+        self.keeper = Idle("pool")
+        self.watchdog = Idle("watchdog")
         self.ledger = ledger
         self.slots = slots
         self.worker_id = 0
@@ -104,7 +177,7 @@ class FakePool:
         self.given_up: list[set[int]] = []
         self.forgotten: set[int] = set()  # attempts without a runner
 
-    def registered(self, worker_id: int) -> None:
+    def note_registration(self, worker_id: int) -> None:
         self.worker_id = worker_id
 
     def tasks(self) -> list[str]:
@@ -113,14 +186,14 @@ class FakePool:
     def lacks(self) -> dict[str, list[str]]:
         return {}
 
-    def rooms(self, unanswered: int) -> list[ClaimRequest]:
+    def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         free = self.slots - len(self.ledger.running) - unanswered
         return [ClaimRequest(["t"], free)] if free > 0 else []
 
-    def room_alone(self, solo: int) -> ClaimRequest | None:
+    def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
         return ClaimRequest(["t"], 1, solo=solo)
 
-    def place(self, attempts: list[Running]) -> None:
+    def start(self, attempts: list[Running]) -> None:
         self.placed += [running.token for running in attempts]
 
     def linger(self) -> float:
@@ -132,7 +205,7 @@ class FakePool:
     def give_back_late(self) -> None:
         """Return 0: nothing waits for a slot."""
 
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         return 0
 
     def stop(self, token: int, reason: str) -> None:
@@ -147,25 +220,22 @@ class FakePool:
     def kill_process(self, pid: int, reason: str) -> None:
         self.killed_processes.append((pid, reason))
 
-    def listen(self) -> None:
+    def look_at_loops(self) -> None:
         """Do nothing: there are no runners."""
 
-    def runs(self, token: int) -> bool:
+    def has(self, token: int) -> bool:
         return token not in self.forgotten
 
     def responsiveness_of(self, token: int) -> Responsiveness | None:
         return self.pulses.get(token)
 
-    def kill_all(self, reason: str, spare: Collection[int] = ()) -> None:
+    def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
         self.killed_all.append(reason)
         for token in self.ledger.running.keys() - set(spare) - self.unkillable:
             self.ledger.end(token, RELEASED)
 
     def give_up(self, tokens: Collection[int]) -> None:
         self.given_up.append(set(tokens))
-
-    async def run_once(self) -> float | None:
-        return None
 
     async def close(self) -> None:
         """Do nothing: there is nothing to end."""
@@ -194,9 +264,9 @@ class FakeStore:
         return [verb for verb, _ in self.calls]
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
+        self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        self.calls.append(("exchange", ([end.token for end in ended], list(rooms))))
+        self.calls.append(("exchange", ([end.token for end in ended], list(requests))))
         if any(end.token in self.poison and end.outcome != "rejected_result" for end in ended):
             raise BadData("a NUL byte")
         if self.script:

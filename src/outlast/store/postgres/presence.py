@@ -18,17 +18,22 @@ from outlast.store.postgres.statements import sql
 from outlast.store.values import WorkerRef
 
 
+def _do_nothing() -> None:
+    """The end of the session is told to nothing."""
+
+
 class PostgresPresence:
     """The ``PresenceLock`` of one worker; ``patience`` is in seconds, for connecting and asking."""
 
     def __init__(self, url: str, *, patience: float) -> None:
-        self.on_lost: Callable[[], None] = lambda: None
+        self._on_lost: Callable[[], None] = _do_nothing
         self._settings = Settings(url=check_url(url), connect_timeout=patience, pooler=True)
         self._patience = patience
         self._connection: Any = None
 
-    async def hold(self, me: WorkerRef) -> str | None:
+    async def hold(self, me: WorkerRef, on_lost: Callable[[], None] = _do_nothing) -> str | None:
         """Take the lock or prove that this session has it; return why it cannot be held."""
+        self._on_lost = on_lost
         try:
             async with asyncio.timeout(self._patience):
                 return await self._hold(me)
@@ -71,7 +76,7 @@ class PostgresPresence:
     def _ended(self, connection: Any) -> None:
         if connection is self._connection:  # and not one that was let go of here
             self._connection = None
-            self.on_lost()
+            self._on_lost()
 
     def _drop(self, *, keep_open: bool = False) -> Any:
         connection, self._connection = self._connection, None

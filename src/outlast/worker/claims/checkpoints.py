@@ -15,11 +15,12 @@ from itertools import accumulate
 
 from outlast.errors import BadData, text_of
 from outlast.events import emit
-from outlast.runner.protocol import Reported, Saved, SaveRequest
+from outlast.runner.protocol import Reported
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Answer, Report, Save
-from outlast.worker.claims.ledger import Ledger, Running
-from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.claims.ledger import Ledger
+from outlast.worker.running import Running
+from outlast.worker.service import Nudge
 
 SAVES_MAX = 200
 FLUSH_SECONDS = 0.5  # between two writes of progress
@@ -35,19 +36,14 @@ class CheckpointWriter:
 
     name = "checkpoints"
 
-    def __init__(self, store: Store, ledger: Ledger, *, on_pending: Callable[[], None]) -> None:
+    def __init__(self, store: Store, ledger: Ledger, nudge: Nudge) -> None:
         self._store = store
         self._ledger = ledger
-        self._on_pending = on_pending
+        self._nudge = nudge
         self._saves: list[tuple[Save, Reply]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
         self._closed = False
-
-    def save(self, runner: RunnerProcess, running: Running, frame: SaveRequest) -> None:
-        """Save a runner's checkpoint; the runner is answered with the frame's number."""
-        save = Save(running.claimed.job_id, frame.token, frame.number, frame.value)
-        self.add(save, lambda answer: runner.send(Saved(frame.seq, answer)))
 
     def report(self, running: Running, frame: Reported) -> None:
         """Note progress, to be written soon."""
@@ -61,7 +57,7 @@ class CheckpointWriter:
             reply(str(Answer.REFUSED))
             return
         self._saves.append((save, reply))
-        self._on_pending()
+        self._nudge.give()
 
     def close(self) -> None:
         """Refuse what waits and what comes: it is not written any more. In process, attempts that

@@ -35,9 +35,10 @@ from outlast.store.values import (
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool
 from outlast.worker.claims.exclusive import ExclusiveClaim
-from outlast.worker.claims.ledger import Ledger, Running
+from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
+from outlast.worker.running import Running
 
 T = TypeVar("T")
 
@@ -92,7 +93,9 @@ class Exchange:
     ) -> None:
         self._store = store
         self._ledger = ledger
-        self._pool = pool
+        self._starter = pool.starter
+        self._control = pool.control
+        self._runner_control = pool.runner_control
         self._holder = holder
         self._checkpoints = checkpoints
         self._clock = clock
@@ -109,15 +112,14 @@ class Exchange:
         self._reconciled_at = self._looked_at = clock.boot()
         self._superseded: set[int] = set()  # asked to stop, to be killed at the next look
         self._hint = False
-        self.gathering = False  # ends that come now wait for the next trip
         self._asked_at = clock.boot() - poll
-        self._exclusive = ExclusiveClaim(ledger, clock, pool.alone_from)
+        self._exclusive = ExclusiveClaim(ledger, clock, pool.starter.exclusive_from)
 
     def hint(self) -> None:
         """Note that new work may exist: the next run looks even if it is early."""
         self._hint = True
 
-    def shown(self, look: Snapshot) -> bool:
+    def take_look(self, look: Snapshot) -> bool:
         """Take in a look of the reaper's; return whether it shows work that is new, or falls due
         before the next one. Where a messenger tells of work, that is left to it."""
         if self._has_messenger or look.drawn is None:
@@ -129,10 +131,10 @@ class Exchange:
 
     async def run_once(self) -> float:
         """Do one trip if there is anything to report or a slot to fill."""
-        self.gathering = False
-        self._pool.give_back_late()
+        self._ledger.gather(wanted=False)
+        self._starter.give_back_late()
         pause = await self._look()
-        return min(pause, WAIT_SECONDS_MAX) if self._pool.waiting() else pause
+        return min(pause, WAIT_SECONDS_MAX) if self._starter.count_waiting() else pause
 
     async def _look(self) -> float:
         if self._broken:
@@ -140,38 +142,39 @@ class Exchange:
         await self._look_for_superseded()
         ended = [] if self._bytes.doubts else self._ledger.take(OUTCOMES_MAX, self._bytes.most)
         alone = self._bytes.is_alone(ended)
-        rooms = [] if alone else self._rooms(ended)
-        if not (ended or rooms or self._bytes.doubts):
+        requests = [] if alone else self._choose_requests(ended)
+        if not (ended or requests or self._bytes.doubts):
             if not self._is_at_ease():
                 self._inbox.refuse()
                 self._inbox.offer(0)
             await self._reconcile_when_due()
             return min(self._poll, self._look_every)
         asked_as = self._holder.me
-        reply = await self._trip(ended, rooms)
+        reply = await self._trip(ended, requests)
         self._hint = self._hint or alone  # nothing was asked for beside it
         try:
-            return await self._took(ended, rooms, reply, asked_as)
+            return await self._took(ended, requests, reply, asked_as)
         except BaseException:
             self._broken = True  # a reply that was not taken in to its end is as good as lost
             raise
 
     def _gather(self) -> float:
         """Return how long ends may gather before the next trip; they do not shorten that."""
-        pause = 0.0 if len(self._ledger.ended) >= OUTCOMES_MAX else self._pool.linger()
-        self.gathering = pause > 0
+        pause = 0.0 if len(self._ledger.ended) >= OUTCOMES_MAX else self._starter.linger()
+        self._ledger.gather(wanted=pause > 0)
         return pause
 
-    def _rooms(self, ended: list[Transition]) -> list[ClaimRequest]:
+    def _choose_requests(self, ended: list[Transition]) -> list[ClaimRequest]:
         if not self._holder.may_claim() or (self._is_at_ease() and not ended):
             return []
-        rooms = self._exclusive.rooms(
-            lambda: self._pool.rooms(len(self._ledger.ended)), self._pool.room_alone
-        )
-        only_suspects = all(room.solo == ALONE_IN_RUNNER for room in rooms)
+        requests = self._exclusive.choose(self._make_requests, self._starter.make_exclusive_request)
+        only_suspects = all(request.solo == ALONE_IN_RUNNER for request in requests)
         if only_suspects and not (ended or self._exclusive.asked or self._is_time_for_suspects()):
             return []  # a full worker does not follow each hint of ordinary work
-        return rooms
+        return requests
+
+    def _make_requests(self) -> list[ClaimRequest]:
+        return self._starter.make_requests(len(self._ledger.ended))
 
     def _is_at_ease(self) -> bool:
         """Whether a look can wait: the messenger would announce new jobs."""
@@ -180,15 +183,15 @@ class Exchange:
     def _is_time_for_suspects(self) -> bool:
         return self._clock.boot() - self._asked_at >= self._poll
 
-    async def _trip(self, ended: list[Transition], rooms: list[ClaimRequest]) -> Exchanged:
+    async def _trip(self, ended: list[Transition], requests: list[ClaimRequest]) -> Exchanged:
         self._hint = False
         self._asked_at = self._look_at = self._clock.boot()
-        rooms = [self._bounded(room) for room in self._inbox.named(rooms)]
+        requests = [self._bound(request) for request in self._inbox.named(requests)]
         try:
             await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
                 reply = await exchange_bisecting(
-                    self._store, self._holder.me, ended, rooms, self._ledger.reject
+                    self._store, self._holder.me, ended, requests, self._ledger.reject
                 )
         except TimeoutError:
             self._timed_out(ended)
@@ -200,9 +203,9 @@ class Exchange:
         self._bytes.went(carried, self._clock.boot() - self._asked_at)
         return reply
 
-    def _bounded(self, room: ClaimRequest) -> ClaimRequest:
+    def _bound(self, request: ClaimRequest) -> ClaimRequest:
         most = self._bytes.most
-        return room if most == TRIP_BYTES else msgspec.structs.replace(room, bytes_max=most)
+        return request if most == TRIP_BYTES else msgspec.structs.replace(request, bytes_max=most)
 
     def _timed_out(self, ended: list[Transition]) -> None:
         if self._bytes.timed_out(ended):
@@ -219,7 +222,7 @@ class Exchange:
     async def _took(
         self,
         ended: list[Transition],
-        rooms: list[ClaimRequest],
+        requests: list[ClaimRequest],
         reply: Exchanged,
         asked_as: WorkerRef,
     ) -> float:
@@ -228,14 +231,14 @@ class Exchange:
         self._close_what_was_left_open()
         self._start(reply.claimed, asked_as)
         for _, token in reply.cancels:
-            self._pool.stop(token, "cancel")
+            self._control.stop(token, "cancel")
         if not reply.valid and self._holder.may_claim():
             self._broken = True
             return 0.0
-        again = self._exclusive.heard(rooms, reply)
+        again = self._exclusive.take_reply(requests, reply)
         if not reply.claimed:
             await self._reconcile_when_due()
-        return 0.0 if again else self._pause(rooms, reply)
+        return 0.0 if again else self._pause(requests, reply)
 
     def _close_what_was_left_open(self) -> None:
         """End the runner whose attempt has ended with its own transaction open, which keeps the
@@ -248,14 +251,14 @@ class Exchange:
                 pid=transition.pid,
                 seconds=round(seconds, 3),
             )
-            if transition.pid is not None:
-                self._pool.kill_process(transition.pid, "transaction_left_open")
+            if transition.pid is not None and self._runner_control is not None:
+                self._runner_control.kill_process(transition.pid, "transaction_left_open")
 
     def _start(self, claimed: list[Claimed], asked_as: WorkerRef) -> None:
         """Start what was claimed; give back what may not begin any more."""
         attempts = self._ledger.claim(claimed)
         starts = _sound(self._still_to_start(attempts, asked_as))
-        self._pool.place(starts)
+        self._starter.start(starts)
         if len(starts) < len(attempts):
             for running in attempts:
                 if running not in starts:
@@ -273,17 +276,17 @@ class Exchange:
             return attempts
         return [each for each in attempts if each.claimed.policy.timeout is None]
 
-    def _pause(self, rooms: list[ClaimRequest], reply: Exchanged) -> float:
+    def _pause(self, requests: list[ClaimRequest], reply: Exchanged) -> float:
         if Answer.BUSY in reply.answers:
             return BUSY_PAUSE_SECONDS
-        asked = sum(room.limit for room in rooms if not room.solo)
+        asked = sum(request.limit for request in requests if not request.solo)
         ordinary = sum(not each.solo for each in reply.claimed)
         self._inbox.offer(asked - ordinary)
         if self._hint or self._ledger.ended or reply.cut or (asked and ordinary >= asked):
             return self._gather()
         poll = self._poll * self._ease()
         due = poll if reply.next_due is None else min(poll, reply.next_due)
-        if rooms:  # else there was no look, and the messenger was offered none
+        if requests:  # else there was no look, and the messenger was offered none
             self._look_at += due
         if self._ledger.running or self._inbox.healthy:  # superseded, or a messenger falls silent
             due = min(due, self._look_every)
@@ -320,10 +323,11 @@ class Exchange:
         for token in lost:
             running = self._ledger.running.get(token)
             if token in self._superseded:
-                self._pool.kill(token)
+                if self._runner_control is not None:
+                    self._runner_control.kill(token)
             elif running is not None:
                 emit("attempt_superseded", job_id=running.claimed.job_id, token=token)
-                self._pool.stop(token, "lease_lost")
+                self._control.stop(token, "lease_lost")
         self._superseded = set(lost)
 
     async def _reconnect(self) -> None:

@@ -30,38 +30,40 @@ class ExclusiveClaim:
         self.asked = False  # the last request was that for an exclusive job
         self._turn_until = self._next_turn_at = self._vain_until = clock.boot()
 
-    def rooms(
-        self, usual: Callable[[], list[ClaimRequest]], alone: Callable[[int], ClaimRequest | None]
+    def choose(
+        self,
+        usual: Callable[[], list[ClaimRequest]],
+        exclusive: Callable[[int], ClaimRequest | None],
     ) -> list[ClaimRequest]:
         """Return the requests to make now: the usual ones, the one for an exclusive job, or
         none."""
         self.asked = False
         if self._is_taken():
             return []
-        if self.wanted() and (room := alone(self._waiting)):
+        if self.is_wanted() and (request := exclusive(self._waiting)):
             self.asked = True
-            return [room]
+            return [request]
         if self._waiting and not self._ledger.is_empty() and self._clock.boot() < self._turn_until:
             return []
         return usual()
 
-    def wanted(self) -> bool:
+    def is_wanted(self) -> bool:
         """Whether the worker is empty and a job waits to have it to itself."""
         free = self._ledger.is_empty() and self._clock.boot() >= self._vain_until
         return bool(self._waiting) and free
 
-    def heard(self, rooms: list[ClaimRequest], reply: Exchanged) -> bool:
+    def take_reply(self, requests: list[ClaimRequest], reply: Exchanged) -> bool:
         """Note what a trip with these requests has told. True: another one is worth while at
         once."""
         if self.asked:
             self._waiting = 0
             self._vain_until = self._clock.boot() + VAIN_SECONDS
             return not reply.claimed
-        if rooms:
+        if requests:
             self._waiting = reply.solo_waiting if reply.solo_waiting >= self._least else 0
             if self._waiting:
                 self._begin_turn()
-        return self.wanted()
+        return self.is_wanted()
 
     def _begin_turn(self) -> None:
         now = self._clock.boot()

@@ -19,13 +19,16 @@ from outlast.clock import Clock
 from outlast.credentials import hide_logins
 from outlast.events import emit, heard
 from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean, hiding, redacted
-from outlast.model.job import SHELL_TASK, JobFacts, State
+from outlast.model.job import SHELL_TASK, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.protocol import End
 from outlast.runner.stacks import line_of, own_first
+from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, Claimed
 from outlast.worker.claims.dead_jobs import said_by, tell_dead
 from outlast.worker.claims.trip_bytes import size_of, size_of_all
+from outlast.worker.running import Running, begin
+from outlast.worker.service import Nudge
 
 MESSAGE_MAX = 2_000
 # looked up for every job: by way of its class, it takes Python 3.11 0.3 us
@@ -33,55 +36,17 @@ _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
 _DEAD = State.DEAD
 
 
-class Running(msgspec.Struct, eq=False, gc=False):
-    """An attempt that this worker runs. Times are on the worker's boot clock, in seconds."""
-
-    claimed: Claimed
-    token: int  # its fencing token
-    started_at: float
-    last_sign_at: float
-    losses: int
-    checkpoint: str | None
-    pid: int | None = None
-    release: str | None = None  # of the application in its runner
-    python: str | None = None
-    progress: Progress | None = None
-    saved_at: float | None = None
-    blocked: float = 0.0  # seconds that another has kept it from running: not its own
-    stack: str = ""  # where it stood when it reached a limit
-    output: list[str] | None = None  # its last lines, where it has ended badly
-    stop_reason: str | None = None
-    stopped_at: float | None = None
-
-    def facts(self) -> JobFacts:
-        """Return what the decision about this attempt needs."""
-        claimed = self.claimed
-        return JobFacts(
-            job_id=claimed.job_id,
-            token=claimed.token,
-            failures=claimed.failures,
-            losses=self.losses,
-            policy=claimed.policy,
-            cancel_requested=self.stop_reason == "cancel",
-            solo=claimed.solo,
-            incident=claimed.incident,
-            cohort=claimed.cohort,
-        )
-
-
-def begun(claimed: Claimed, now: float) -> Running:
-    """Return an attempt as it begins."""
-    return Running(claimed, claimed.token, now, now, claimed.losses, claimed.checkpoint)
-
-
 class Ledger:
-    """Tokens from claim to answer, and the ends that wait to be handed in, in their order."""
+    """Tokens from claim to answer, and the ends that wait to be handed in, in their order.
+
+    ``nudge``: the exchange's, given when there are ends to hand in.
+    """
 
     def __init__(
         self,
         clock: Clock,
+        nudge: Nudge,
         *,
-        on_end: Callable[[], None],
         worker: str = "",
         host: str = "",
         release: str | None = None,
@@ -89,7 +54,8 @@ class Ledger:
         hide_secrets: Callable[[str], str] = hide_logins,
     ) -> None:
         self._clock = clock
-        self._on_end = on_end
+        self._nudge = nudge
+        self._is_gathering = False  # ends that come now wait for the next trip
         self.worker = worker
         self.host = host
         self.release = release
@@ -123,7 +89,7 @@ class Ledger:
         """Take in jobs that the store has given to this worker. That they have begun is told with
         ``tell_begun``, at the latest before the first end: they are to begin first."""
         now = self._clock.boot()
-        attempts = [begun(each, now) for each in claimed]
+        attempts = [begin(each, now) for each in claimed]
         self.running.update([(running.token, running) for running in attempts])
         self.token_seen = max([self.token_seen, *(running.token for running in attempts)])
         self._untold += claimed
@@ -157,8 +123,13 @@ class Ledger:
         failed = [each for each in known if each[1].crash is not None]
         for running, transition in failed[: heard("attempt_failed", len(failed))]:
             _tell_failed(running, transition)
-        if ended:
-            self._on_end()
+        if ended and (not self._is_gathering or len(self.ended) >= OUTCOMES_MAX):
+            self._nudge.give()
+
+    def gather(self, *, wanted: bool) -> None:
+        """Let ends wait for the next trip from now on, until there are as many as one takes; or
+        let each ask for a trip."""
+        self._is_gathering = wanted
 
     def _end(self, end: End) -> tuple[Running, Transition] | None:
         token, outcome = end.token, end.outcome

@@ -14,7 +14,8 @@ from itertools import islice, takewhile
 
 from outlast.clock import Clock
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.worker.claims.ledger import Ledger, Running
+from outlast.worker.claims.ledger import Ledger
+from outlast.worker.running import Running
 
 HORIZON_SECONDS = 0.03  # a trip to the store and back, with something in hand
 RATE_SECONDS = 0.1  # over which ends are counted
@@ -48,7 +49,7 @@ class Prefetch:
     def __contains__(self, token: int) -> bool:
         return token in self._waiting
 
-    def room(self) -> int:
+    def grant(self) -> int:
         """Return how many more may be claimed now; so many may be put here until the next call."""
         self._granted = max(0, self.most() - len(self._waiting))
         return self._granted
@@ -68,18 +69,18 @@ class Prefetch:
         rate = self._per_second()
         return len(self._waiting) / rate if rate else None
 
-    def freed(self, slots: int) -> None:
+    def note_freed(self, slots: int) -> None:
         """Note that so many attempts have ended."""
         self._per_second()
         self._count += slots
 
-    def room_for_turn(self) -> int:
+    def grant_turn(self) -> int:
         """Return one, also if nothing has ended lately, unless an attempt waits already."""
         self._granted = int(not self._waiting)
         return self._granted
 
     def put(self, running: Running) -> bool:
-        """Let an attempt wait, behind the others. False: there was never room for it."""
+        """Let an attempt wait, behind the others. False: none was granted for it."""
         if not self._granted:
             return False
         self._granted -= 1

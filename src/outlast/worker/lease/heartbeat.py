@@ -57,13 +57,17 @@ class Heartbeat:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudged: asyncio.Event | None = None
         self._stopping = False
-        self.trouble: Trouble | None = None  # what the row is to say; set by the main loop
+        self._trouble: Trouble | None = None  # what the row is to say
         self._told: tuple[int, Trouble | None] = (0, None)
 
-    def registered(self, me: WorkerRef) -> None:
-        """Beat for this registration from now on. Said by the main loop, so that turns."""
+    def report(self, trouble: Trouble | None) -> None:
+        """Let the row say so with the next beat. Called by the main loop."""
+        self._trouble = trouble
+
+    def note_registration(self, me: WorkerRef) -> None:
+        """Beat for this registration from now on. Called by the main loop: so that turns."""
         self.me = me
-        self._main_turned()
+        self._note_main_turn()
 
     def start(self) -> None:
         """Begin beating, on a thread of its own."""
@@ -113,7 +117,7 @@ class Heartbeat:
 
     async def _tell_trouble(self, me: WorkerRef) -> None:
         """Write to the row what has changed. It may fail: then it is tried with the next beat."""
-        trouble = self.trouble
+        trouble = self._trouble
         told = self._told[1] if self._told[0] == me.worker_id else None
         if trouble == told or self._store is None:
             return
@@ -126,10 +130,10 @@ class Heartbeat:
                 self._told = me.worker_id, trouble
 
     def _main_turns(self) -> bool:
-        self._tell_main(self._main_turned)
+        self._tell_main(self._note_main_turn)
         return self._clock.boot() - self._main_turned_at < self._terms.lease / 2
 
-    def _main_turned(self) -> None:
+    def _note_main_turn(self) -> None:
         self._main_turned_at = self._clock.boot()
 
     def _tell_main(self, call: Callable[..., None], *args: object) -> None:

@@ -17,7 +17,7 @@ class Isolation:
 
     def __init__(self, ledger: Ledger, *, keep: bool) -> None:
         self._ledger = ledger
-        self.keep = keep
+        self._keep = keep
         self._since = float("inf")
         self._answered = asyncio.Event()
         self._asked_at: float | None = None
@@ -27,20 +27,24 @@ class Isolation:
         return {
             running.token
             for running in self._ledger.running.values()
-            if self.keep and running.claimed.policy.keep_running_when_isolated
+            if self._keep and running.claimed.policy.keep_running_when_isolated
         }
+
+    def keep_none(self) -> None:
+        """Let no attempt go on: the lease is lost."""
+        self._keep = False
 
     def others(self) -> set[int]:
         """Return the tokens that are to end."""
         return self._ledger.running.keys() - self.kept()
 
-    def heard(self, asked_at: float, *, renewed: bool) -> None:
+    def take_beat(self, asked_at: float, *, renewed: bool) -> None:
         """Take the answer to a beat. One that was asked before the others had ended is too old."""
         if asked_at >= self._since and not self._answered.is_set():
             self._asked_at = asked_at if renewed else None
             self._answered.set()
 
-    async def answer(self, since: float) -> float | None:
+    async def wait_for_beat(self, since: float) -> float | None:
         """Wait for the answer to a beat that was asked since then; return when it was asked, on
         the boot clock, or None: the lease is lost."""
         self._since = since

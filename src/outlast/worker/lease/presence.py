@@ -21,6 +21,7 @@ from outlast.model.lease import Presence as Seen
 from outlast.store.presence import PresenceLock
 from outlast.store.protocol import Store
 from outlast.store.values import WorkerRef, WorkerSeen
+from outlast.worker.service import Nudge
 
 RETRY_SECONDS = 0.25
 OFF_AFTER_SECONDS = 1.0  # a session that has just ended may keep the lock for an instant
@@ -38,11 +39,13 @@ class PresenceKeeper:
         lock: PresenceLock,
         store: Store,
         me: Callable[[], WorkerRef],
+        nudge: Nudge,
         terms: LeaseTerms,
         *,
         clock: Clock,
     ) -> None:
         self._lock = lock
+        self._nudge = nudge
         self._store = store
         self._me = me
         self._terms = terms
@@ -75,7 +78,7 @@ class PresenceKeeper:
 
     async def _why_not(self, me: WorkerRef) -> str | None:
         try:
-            return await self._lock.hold(me)
+            return await self._lock.hold(me, self._nudge.give)
         except StoreError as error:
             return text_of(error)
 

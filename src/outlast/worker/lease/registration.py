@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -33,40 +34,54 @@ REVIVE_PAUSE_SECONDS = 0.2
 LOST = "the store says that it is lost"
 
 
-class Registration:
-    """The row of one worker, and its right to run what it has claimed. ``attach`` a pool first.
+class RegistrationOwner(Protocol):
+    """The worker of a registration, as that sees it."""
 
-    ``on_stands`` is called with each new row or epoch, ``on_back`` when work may be taken again;
-    ``on_refused`` with an error by which the store has refused a new row for minutes, and for how
-    many seconds; ``hand_in`` hands the store what has ended. ``hold_until`` says until when runners
-    may live. It is also the duty that writes the known tasks to the row.
+    def note_registration(self) -> None:
+        """Note a new row or epoch."""
+        ...
+
+    def look_for_work(self) -> None:
+        """Look for work: it may be taken again."""
+        ...
+
+    async def hand_in_the_rest(self) -> None:
+        """Hand the store what has ended."""
+        ...
+
+    def give_up(self, error: Exception, seconds: float) -> None:
+        """Leave: by this error the store has refused a new row for so many seconds."""
+        ...
+
+
+class Registration:
+    """The row of one worker, and its right to run what it has claimed.
+
+    ``hold_until`` says until when runners may live. It is also the duty that writes the known tasks
+    to the row.
     """
 
     name = "registration"
 
     def __init__(
         self,
+        owner: RegistrationOwner,
         new: NewWorker,
         terms: LeaseTerms,
         *,
         store: Store,
         ledger: Ledger,
+        pool: Pool,
         clock: Clock,
         hold_until: Callable[[float], None],
-        on_stands: Callable[[], None],
-        on_back: Callable[[], None],
-        hand_in: Callable[[], Awaitable[None]],
-        on_refused: Callable[[Exception, float], None],
     ) -> None:
+        self._owner = owner
         self._new = new
         self._store = store
         self._ledger = ledger
+        self._pool = pool
         self._clock = clock
         self._hold_until = hold_until
-        self._on_stands = on_stands
-        self._on_back = on_back
-        self._hand_in = hand_in
-        self._on_refused = on_refused
         self._refused_at: float | None = None  # since then the store refuses a new row
         self.me = WorkerRef(0, 0)
         self.terms = terms
@@ -80,17 +95,24 @@ class Registration:
         self._asked: NewWorker | None = None  # a registration whose answer is unknown
         self._announced: tuple[list[str], dict[str, list[str]]] = ([], {})
 
-    def attach(self, pool: Pool) -> None:
-        """Register what this pool serves, and rule over its attempts."""
-        self._pool = pool
-
     def may_claim(self) -> bool:
         """Whether new jobs may be taken."""
-        return not (self.draining or self._fenced) and self.trusted()
+        if self.draining or self._fenced:
+            return False
+        return self.trust.holds(self._clock.boot())
 
-    def trusted(self) -> bool:
+    def drain(self) -> None:
+        """Take no more jobs from now on."""
+        self.draining = True
+
+    def is_trusted(self) -> bool:
         """Whether attempts may go on under the present lease."""
         return not self._fenced and self.trust.holds(self._clock.boot())
+
+    def check(self) -> None:
+        """Give up the lease if it is no longer trusted; what may be done twice goes on."""
+        if not self.trust.holds(self._clock.boot()):
+            self.lose("it could not be renewed in time", keep=True)
 
     async def reconnect(self) -> bool:
         """Raise the epoch of the registration. False: the lease is lost."""
@@ -101,7 +123,7 @@ class Registration:
             if me is None:
                 self.lose(LOST, STOP_GRACE_SECONDS)
                 return False
-            self._stands(me)  # no beat, and so no more trust: only a beat is seen by others
+            self._take_row(me)  # no beat, and so no more trust: only a beat is seen by others
             return True
 
     async def register(self) -> None:
@@ -114,7 +136,7 @@ class Registration:
         # from now on a row of this instance that is not our own may be that of a successor
         self._new = msgspec.structs.replace(self._new, succeeds=False)
         self._announced = new.tasks, new.lacks
-        self._stands(WorkerRef(registered.worker_id, registered.epoch, registered.registration))
+        self._take_row(WorkerRef(registered.worker_id, registered.epoch, registered.registration))
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
         emit(
@@ -130,36 +152,36 @@ class Registration:
         who = self._new
         return msgspec.structs.replace(
             who,
-            tasks=self._pool.tasks(),
-            lacks=self._pool.lacks(),
+            tasks=self._pool.starter.tasks(),
+            lacks=self._pool.starter.lacks(),
             token_seen=self._ledger.token_seen,
             registration=f"{who.name}/{who.boot_id}/{who.pid}/{now:.9f}/{self.me.worker_id}",
         )
 
     async def run_once(self) -> None:
         """Write the known tasks to the row, if they have changed."""
-        known = tasks, lacks = self._pool.tasks(), self._pool.lacks()
+        known = tasks, lacks = self._pool.starter.tasks(), self._pool.starter.lacks()
         if (tasks or lacks) and known != self._announced:
             await self._store.announce(self.me, tasks, lacks)
             self._announced = known
 
-    def _stands(self, me: WorkerRef) -> None:
+    def _take_row(self, me: WorkerRef) -> None:
         self.me = me
-        self._pool.registered(me.worker_id)
-        self._on_stands()
+        self._pool.note_registration(me.worker_id)
+        self._owner.note_registration()
 
-    def heard(self, asked_at: float, me: WorkerRef, beat: Beat) -> bool:
+    def take_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> bool:
         """Take the answer to a beat that was asked at that boot time; return whether it renewed."""
         if (me.worker_id, me.registration) != (self.me.worker_id, self.me.registration):
             return False
         if self._fenced:
-            self._isolation.heard(asked_at, renewed=beat.renewed)
+            self._isolation.take_beat(asked_at, renewed=beat.renewed)
             return False
         if not beat.renewed:
             self.lose(LOST, STOP_GRACE_SECONDS)
             return False
         self.trust.renewed(asked_at)
-        if self.trusted():
+        if self.is_trusted():
             self._hold_until(self.trust.kill_at)
         return True
 
@@ -177,10 +199,10 @@ class Registration:
         emit(
             "lease_lost", worker_id=self.me.worker_id, reason=why, running=len(self._ledger.running)
         )
-        self._pool.give_back("lease_lost")
+        self._pool.starter.give_back("lease_lost")
         self._isolation = Isolation(self._ledger, keep=keep)
         for token in self._isolation.others():
-            self._pool.stop(token, "lease_lost")
+            self._pool.control.stop(token, "lease_lost")
         kill_at = min(self.trust.kill_at, self._clock.boot() + grace)
         if self._isolation.kept():  # before the end of the tether, which spares no runner
             kill_at = min(kill_at, (self.trust.stop_at + self.trust.kill_at) / 2)
@@ -193,38 +215,39 @@ class Registration:
             if await self._still_stands():
                 return
             await self._end_all_but_kept(self._clock.boot() + STOP_GRACE_SECONDS)
-        while not (await self._told_ends() and await self._came_back()):
+        while not (await self._hand_in_ends() and await self._come_back()):
             await self._clock.sleep(REVIVE_PAUSE_SECONDS)
-        self._on_back()
+        self._owner.look_for_work()
 
     async def _end_all_but_kept(self, kill_at: float) -> None:
         while self._isolation.others() and self._clock.boot() < kill_at:
             await self._clock.sleep(0.01)
-        self._pool.kill_all("lease_lost", spare=self._isolation.kept())
+        self._pool.control.end_all("lease_lost", spare=self._isolation.kept())
         given_up_at = self._clock.boot() + KILL_SECONDS
         while others := self._isolation.others():
             if self._clock.boot() >= given_up_at:  # as in a system call that does not return
-                self._pool.give_up(others)
+                if self._pool.runner_control is not None:
+                    self._pool.runner_control.give_up(others)
                 return
             await self._clock.sleep(0.01)
 
     async def _still_stands(self) -> bool:
         """Wait for a beat that is answered. If the lease still stands, no worker has taken anything
         over: go on under it, trusting from that beat. Else stop what was kept, too."""
-        asked_at = await self._isolation.answer(self._clock.boot())
+        asked_at = await self._isolation.wait_for_beat(self._clock.boot())
         if asked_at is None:
-            self._isolation.keep = False
+            self._isolation.keep_none()
             for token in self._isolation.others():
-                self._pool.stop(token, "lease_lost")
+                self._pool.control.stop(token, "lease_lost")
             return False
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
         self._fenced = False
         emit("lease_kept", worker_id=self.me.worker_id, running=len(self._ledger.running))
-        self._on_back()
+        self._owner.look_for_work()
         return True
 
-    async def _told_ends(self) -> bool:
+    async def _hand_in_ends(self) -> bool:
         """Hand in, while the old row still stands, what ended before the lease was lost.
 
         Once that row says ``stopped``, any look calls its jobs orphans, and what was done
@@ -234,24 +257,24 @@ class Registration:
             async with asyncio.timeout(PATIENCE_SECONDS_MAX):
                 await self._store.observe()
         except Exception as error:
-            await self._failed_to_come_back(error)
+            await self._note_failed_return(error)
             return False
-        await self._hand_in()
+        await self._owner.hand_in_the_rest()
         return True
 
-    async def _came_back(self) -> bool:
+    async def _come_back(self) -> bool:
         try:
             async with self._registering, asyncio.timeout(PATIENCE_SECONDS_MAX):
                 # the old row must not stay alive beside the new one: its lock file is the same
                 await self._store.set_status(self.me, WorkerStatus.STOPPED)
                 await self.register()
         except Exception as error:
-            await self._failed_to_come_back(error)
+            await self._note_failed_return(error)
             return False
         self._fenced = False
         return True
 
-    async def _failed_to_come_back(self, error: Exception) -> None:
+    async def _note_failed_return(self, error: Exception) -> None:
         """Get ready to try again after any error: else the worker would stay fenced for ever."""
         if isinstance(error, (StoreUnavailable, TimeoutError)):
             self._refused_at = None
@@ -266,7 +289,7 @@ class Registration:
             self._refused_at = now
             emit("duty_failed", duty="registration", error=describe(error))
         if now - self._refused_at >= GIVE_UP_SECONDS:
-            self._on_refused(error, now - self._refused_at)
+            self._owner.give_up(error, now - self._refused_at)
 
     def stop_coming_back(self) -> None:
         """Stay as it is, should the lease be lost: the worker leaves."""

@@ -19,6 +19,7 @@ from outlast.store.values import NewWorker, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
+from outlast.worker.base import AttemptStarter
 from outlast.worker.maintenance.sweeper import Passed, Sweeper, WakeupTeller
 from outlast.worker.service import Duty
 
@@ -34,11 +35,13 @@ class Announcer:
         store: Store,
         new: NewWorker,
         me: Callable[[], WorkerRef],
+        starter: AttemptStarter,
         *,
         poll: float,
         clock: Clock,
     ) -> None:
         self._wakeup = wakeup
+        self._starter = starter
         self._store = store
         self._new = new
         self._me = me
@@ -55,10 +58,16 @@ class Announcer:
         """Where the names of jobs come in."""
         return None if self._messenger is None else self._messenger.inbox
 
-    def serve(self, tasks: Callable[[], Sequence[str]]) -> None:
-        """Take messages about these tasks; those about others go on to other workers."""
+    async def start(self, on_wake: Callable[[str], None]) -> None:
+        """Begin to listen, and to take messages about tasks that the worker serves; those about
+        others go on to other workers."""
         if self._messenger is not None:
-            self._messenger.knows = lambda task: task in tasks()
+            await self._messenger.start(on_wake, self._knows)
+        elif self._wakeup is not None:
+            await self._wakeup.start(on_wake)
+
+    def _knows(self, task: str) -> bool:
+        return task in self._starter.tasks()
 
     def duties(self) -> Iterator[Duty]:
         """Return what has to be done again and again."""
@@ -69,13 +78,13 @@ class Announcer:
         if self.passed is not None:
             yield self.passed
 
-    def reclaimed(self, applied: Sequence[Transition]) -> None:
+    def announce_reclaimed(self, applied: Sequence[Transition]) -> None:
         """Announce, with the next sweep, what was taken from dead workers and may run at once."""
         for each in applied:
             if self.sweeper is not None and each.state is State.QUEUED and each.delay <= 0:
-                self.sweeper.cleared(each.job_id, each.message)
+                self.sweeper.note_reclaimed(each.job_id, each.message)
 
-    def reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
+    def tell_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
         """Tell watchers of a worker that was found gone."""
         if self._messenger is not None:
             self._messenger.tell(

@@ -20,8 +20,6 @@ Three things keep this from a healthy attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from outlast.clock import Clock
 from outlast.events import emit
 from outlast.model.crash import CrashKind
@@ -37,11 +35,10 @@ SLACK_BEATS = 3  # heartbeats of the attempt's worker, where these are longer
 
 
 class Deadlines:
-    """The part of the reaper that closes overdue attempts and calls ``on_reclaimed``."""
+    """The part of the reaper that closes overdue attempts."""
 
-    def __init__(self, store: Store, on_reclaimed: Callable[[], None], *, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self._on_reclaimed = on_reclaimed
         self._clock = clock
         self._steady = SteadyClock()
         self._beating = Beating()
@@ -51,13 +48,14 @@ class Deadlines:
         self._steady.forget()
         self._beating.forget()
 
-    async def take(self, look: Snapshot) -> None:
-        """Take in a look with a slack of SLACK_SECONDS; close what is certainly overdue."""
+    async def take_look(self, look: Snapshot) -> bool:
+        """Take in a look with a slack of SLACK_SECONDS; close what is certainly overdue. Return
+        whether anything was closed."""
         now = self._clock.boot()
         self._steady.look(now, look.now)
         self._beating.look(now, [worker.sign() for worker in look.workers])
         if not look.overdue:
-            return
+            return False
         seen = await self._store.overdue(SLACK_SECONDS)
         workers = {worker.worker_id: worker for worker in look.workers}
         due = [
@@ -65,8 +63,9 @@ class Deadlines:
             for late in seen
             if late.worker_id in workers and self._is_due(late, workers[late.worker_id])
         ]
-        if due:
-            self._tell(await reclaim_and_tell(self._store, self._decide, only=due))
+        closed = await reclaim_and_tell(self._store, self._decide, only=due) if due else []
+        _tell_overdue(closed)
+        return bool(closed)
 
     def _is_due(self, late: OverdueAttempt, worker: WorkerSeen) -> bool:
         if late.policy.timeout is None:
@@ -85,14 +84,13 @@ class Deadlines:
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
         return decide(orphan.facts, outcome, self._clock.random)
 
-    def _tell(self, closed: list[Transition]) -> None:
-        for transition in closed:
-            emit(
-                "attempt_overdue",
-                job_id=transition.job_id,
-                token=transition.token,
-                state=transition.state.value,
-                reason=transition.message,
-            )
-        if closed:
-            self._on_reclaimed()
+
+def _tell_overdue(closed: list[Transition]) -> None:
+    for transition in closed:
+        emit(
+            "attempt_overdue",
+            job_id=transition.job_id,
+            token=transition.token,
+            state=transition.state.value,
+            reason=transition.message,
+        )

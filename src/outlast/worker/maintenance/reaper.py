@@ -18,6 +18,7 @@ more follow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -64,28 +65,44 @@ class ReapFailures:
         self._tell_at = {each: self._tell_at[each] for each in worker_ids if each in self._tell_at}
 
 
+class ReaperOwner(Protocol):
+    """The worker of a reaper, as that sees it."""
+
+    def take_look(self, look: Snapshot) -> None:
+        """Take what a look at the store has shown."""
+        ...
+
+    def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
+        """Note a worker that was found gone."""
+        ...
+
+    def note_reclaimed(self, applied: list[Transition]) -> None:
+        """Note jobs that were given back."""
+        ...
+
+    def look_for_work(self) -> None:
+        """Look for work: there is more of it."""
+        ...
+
+
 class Reaper:
-    """The duty that cleans up after workers that are gone and calls ``on_reclaimed``."""
+    """The duty that cleans up after workers that are gone. ``own_id``: the worker's own."""
 
     name = "reaper"
 
     def __init__(
         self,
+        owner: ReaperOwner,
         store: Store,
         own_id: Callable[[], int],
-        on_reclaimed: Callable[[list[Transition]], None],
         *,
         clock: Clock,
-        on_reaped: Callable[[WorkerSeen, DeathCause], None] = lambda gone, cause: None,
-        on_look: Callable[[Snapshot], None] = lambda look: None,
         deadlines: Deadlines | None = None,
     ) -> None:
-        self._on_reaped = on_reaped
-        self._on_look = on_look
+        self._owner = owner
         self._deadlines = deadlines
         self._store = store
         self._own_id = own_id
-        self._on_reclaimed = on_reclaimed
         self._clock = clock
         self._observer = Observer()
         self._presence = PresenceObserver()
@@ -103,7 +120,7 @@ class Reaper:
             for error in (await self._rescued(look, reaped), await self._closed(look))
             if error is not None
         ]
-        self._on_look(look)
+        self._owner.take_look(look)
         if failed:
             raise failed[0]
         soon = self._presence.pause or LOOK_SECONDS
@@ -130,8 +147,8 @@ class Reaper:
 
     async def _closed(self, look: Snapshot) -> StoreError | None:
         try:
-            if self._deadlines is not None:
-                await self._deadlines.take(look)
+            if self._deadlines is not None and await self._deadlines.take_look(look):
+                self._owner.look_for_work()
         except StoreError as error:
             return error
         return None
@@ -155,7 +172,7 @@ class Reaper:
             if cause and await self._is_reaped(_as_found(each, cause), cause):
                 count += 1
                 _tell_reaped(each, cause)
-                self._on_reaped(each, cause)
+                self._owner.note_reaped(each, cause)
                 if cause is DeathCause.LOCK_FILE:
                     lockfile.remove(each.lock_path, each.lock_device, each.lock_inode)
         if count:
@@ -208,7 +225,7 @@ class Reaper:
                     reason=transition.message,
                 )
             if applied:
-                self._on_reclaimed(applied)
+                self._owner.note_reclaimed(applied)
             if len(applied) < ORPHANS_MAX:
                 return count
 

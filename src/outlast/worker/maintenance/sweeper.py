@@ -41,27 +41,27 @@ class Sweeper:
         self._messenger = messenger
         self._poll = poll
         self._clock = clock
-        self._cleared: dict[int, str] = {}
+        self._reclaimed: dict[int, str] = {}
 
-    def cleared(self, job_id: int, reason: str) -> None:
+    def note_reclaimed(self, job_id: int, reason: str) -> None:
         """Note a job that was taken from a dead worker: announced by the next sweep, with why."""
-        self._cleared[job_id] = reason
+        self._reclaimed[job_id] = reason
 
     async def run_once(self) -> float:
         """Sweep once; return the seconds until this worker's next turn."""
         if not self._messenger.health.good:
             return self._poll
-        found = await self.sweep(0.0 if self._cleared else GRACE_SECONDS)
+        found = await self.sweep(0.0 if self._reclaimed else GRACE_SECONDS)
         turn = self._poll * max(1, found.workers) * (0.5 + self._clock.random())
         due = math.inf if found.next_due is None else found.next_due
         return max(PAUSE_MIN, min(turn, due, PAUSE_MAX))
 
     async def sweep(self, grace: float) -> UnannouncedBatch:
         """Announce what has waited for ``grace`` seconds; return what was found."""
-        cleared, self._cleared = self._cleared, {}
+        reclaimed, self._reclaimed = self._reclaimed, {}
         found = await self._store.waiting(grace, SWEEP_MAX)
         sound = filter(can_carry, found.jobs)
-        notices = [self._notice(job, cleared.get(job.job_id)) for job in sound]
+        notices = [self._notice(job, reclaimed.get(job.job_id)) for job in sound]
         await self._messenger.announce(notices)
         return found
 

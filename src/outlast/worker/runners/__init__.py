@@ -1,7 +1,10 @@
 """The processes that run attempts, as their worker sees them.
 
-pool.py            starts attempts, stops them, and takes their ends
+pool.py            puts the pool together, and takes what runners say
 supervisor.py      how many runners there are: their start, replacement and end
+starter.py         starts attempts: what may be claimed, what waits, what is sent where
+control.py         ends attempts: asks them to stop, kills their runners
+state.py           what the pool keeps of one runner
 assignment.py      which runner takes which attempt
 process.py         one runner: spawned, spoken with, killed, its death understood
 startup.py         watches runners until they have imported the application

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.values import ClaimRequest
-from outlast.worker.claims.ledger import Running
 from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.running import Running
 
 Plan = dict[RunnerProcess, list[Running]]
 
@@ -38,7 +38,7 @@ class Assignment:
         runner = self._cohort
         return runner if runner is not None and runner in runners and runner.tokens else None
 
-    def rooms(
+    def make_requests(
         self,
         runners: Sequence[RunnerProcess],
         unanswered: int,
@@ -54,14 +54,14 @@ class Assignment:
         sharing = {name for runner in active for name in runner.tasks} - own
         idle, slots = self._free(active, own)
         to_share = min(slots + shared, unanswered + part)
-        rooms = [(own | sharing, idle), (own, alone), (sharing, to_share)]
+        places = [(own | sharing, idle), (own, alone), (sharing, to_share)]
         ordinary = [
             ClaimRequest(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
-            for tasks, limit in (rooms if own else rooms[2:])
+            for tasks, limit in (places if own else places[2:])
             if tasks and limit > unanswered
         ]
         if self.of_suspects(runners) is None:
-            ordinary += self._room_for_suspects(fit[self._size :])
+            ordinary += self._make_suspects_request(fit[self._size :])
         return ordinary
 
     def free(self, runners: Sequence[RunnerProcess]) -> tuple[int, int]:
@@ -111,7 +111,7 @@ class Assignment:
             return None
         return task in _own(active)
 
-    def room_alone(self, runners: Sequence[RunnerProcess]) -> ClaimRequest | None:
+    def make_exclusive_request(self, runners: Sequence[RunnerProcess]) -> ClaimRequest | None:
         """Return the request for one job that must have the worker to itself."""
         tasks = {name for runner in self.active(runners) for name in runner.tasks}
         return ClaimRequest(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
@@ -151,10 +151,11 @@ class Assignment:
     def _put(plan: Plan, runner: RunnerProcess | None, running: Running) -> None:
         if runner is not None and (alone := runner.tasks.get(running.claimed.task)) is not None:
             runner.tokens.add(running.claimed.token)
-            runner.exclusive = runner.exclusive or alone
+            if alone:
+                runner.reserve()
             plan.setdefault(runner, []).append(running)
 
-    def _room_for_suspects(self, spare: Sequence[RunnerProcess]) -> list[ClaimRequest]:
+    def _make_suspects_request(self, spare: Sequence[RunnerProcess]) -> list[ClaimRequest]:
         if not spare or not spare[0].tasks:
             return []
         limit = min(self._concurrency, CLAIMS_MAX)

@@ -18,10 +18,10 @@ from outlast.model.crash import LIMITS, Crash, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.model.suspects import Suspicion, suspicions
 from outlast.runner.stacks import current_attempt
-from outlast.worker.claims.ledger import Running
 from outlast.worker.runners.process import Death
-from outlast.worker.runners.recycling import MAX_RSS, said
+from outlast.worker.runners.recycling import MAX_RSS, describe
 from outlast.worker.runners.responsiveness import UNANSWERED
+from outlast.worker.running import Running
 
 SUPERSEDED = "superseded"  # why a runner is killed: one of its attempts is no longer current
 _ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
@@ -54,7 +54,7 @@ def outcome_of(
     if death.complaint:
         how = f"was killed: it sent {death.complaint}"
     if death.memory:
-        how = f"{how} {said(death.memory)}"
+        how = f"{how} {describe(death.memory)}"
     if neighbours or (death.signal in _ASKED_TO_END and killed_for is None):
         ended = crashed(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
         return msgspec.structs.replace(ended, suspicion=suspicion)

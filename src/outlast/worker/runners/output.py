@@ -52,13 +52,13 @@ class Output:
 class Lines:
     """Cuts what runners write into lines, each attempt's own, for ``on_line(pid, text, job)``.
 
-    ``job_of`` says of a token which job it is an attempt of; set before anything is written.
+    ``job_of`` returns which job a token is an attempt of.
     """
 
-    def __init__(self, on_line: OnLine) -> None:
+    def __init__(self, on_line: OnLine, job_of: Callable[[int], JobName | None]) -> None:
         self._on_line = on_line
+        self._job_of = job_of
         self._partial: dict[tuple[int, int | None], bytes] = {}
-        self.job_of: Callable[[int], JobName | None] = lambda token: None
 
     def write(self, pid: int, data: bytes, token: int | None = None) -> None:
         """Take a chunk of a runner's output; the last line waits until it has ended."""
@@ -68,9 +68,6 @@ class Lines:
             lines, rest = [*lines, rest], b""
         if rest:
             self._partial[whose] = rest
-        job = None if token is None or not lines else self.job_of(token)
+        job = None if token is None or not lines else self._job_of(token)
         for line in lines:
             self._on_line(pid, line.decode(errors="replace"), job)
-
-    def close(self) -> None:
-        """There is nothing to wait for: the last lines came with their runners' ends."""

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -39,6 +39,7 @@ from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tether import groups_of, kill_group
 from outlast.worker.runners.pipes import Pipe
 from outlast.worker.runners.printed import Printed
+from outlast.worker.runners.state import RunnerState
 
 GROUP_EMPTY_SECONDS = 10.0
 DRAIN_PIPES_SECONDS = 0.5
@@ -64,6 +65,30 @@ class Death(msgspec.Struct, frozen=True):
     memory: MemoryEvidence | None = None
 
 
+class RunnerOwner(Protocol):
+    """What hears of a runner."""
+
+    def take_frame(self, runner: RunnerProcess, frame: ToWorker) -> None:
+        """Do what a frame asks for. Raises for one that cannot be obeyed: the runner is killed."""
+        ...
+
+    def take_death(self, runner: RunnerProcess, death: Death) -> None:
+        """Take note that it is gone."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """Take note that its death could not be told: its attempts would be held for ever."""
+        ...
+
+
+class OutputSink(Protocol):
+    """Where what runners write is passed on."""
+
+    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
+        """Pass on a chunk of the output of the runner with this pid, ``token``'s if known."""
+        ...
+
+
 class _Frames(asyncio.Protocol):
     """Hands on what comes on the socket; ``ended`` is set at its end."""
 
@@ -78,26 +103,23 @@ class _Frames(asyncio.Protocol):
         self.ended.set()
 
 
-class RunnerProcess:
+class RunnerProcess(RunnerState):
     """A child process that runs attempts. ``pid`` is also its process group and its session."""
 
     def __init__(
         self,
         settings: RunnerSettings,
+        owner: RunnerOwner,
         *,
         clock: Clock,
-        on_frame: Callable[[RunnerProcess, ToWorker], None],
-        on_death: Callable[[RunnerProcess, Death], None],
-        on_output: Callable[[int, bytes, int | None], None],
-        on_failure: Callable[[BaseException], None],
+        output: OutputSink,
         shared_fds: tuple[int, ...] = (),
     ) -> None:
+        super().__init__(clock.boot())
         self._settings = settings
+        self._owner = owner
         self._clock = clock
-        self._on_frame = on_frame
-        self._on_death = on_death
-        self._on_output = on_output
-        self._on_failure = on_failure
+        self._sink = output
         self._shared_fds = shared_fds
         self._unpacker = Unpacker(TO_WORKER)
         self._stacks = bytearray()
@@ -106,21 +128,7 @@ class RunnerProcess:
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []  # frames
         self._ending: asyncio.Task[None] | None = None
-        self.pid = 0
-        self.ready = False
-        self.tasks: dict[str, bool] = {}
-        self.lacks: dict[str, list[str]] = {}
-        self.release: str | None = None
-        self.python: str | None = None
-        self.tokens: set[int] = set()
         self._printed = Printed(lambda: self.tokens, clock)
-        self.exclusive = False
-        self.taken = 0  # attempts, since its birth
-        self.rss = 0  # bytes of its process group, when last looked at
-        self.retiring: str | None = None  # why it takes no more attempts
-        self.quit_at: float | None = None
-        self.kill_reason: str | None = None
-        self.born_at = clock.boot()
 
     async def start(self) -> None:
         """Spawn the process and listen to it. Raises OSError, or RuntimeError where no
@@ -191,7 +199,7 @@ class RunnerProcess:
         """Kill the runner and its process group, unless it has died already. Other groups of its
         session follow as its death is told."""
         if self._ending is None:
-            self.kill_reason = self.kill_reason or reason
+            self.doom(reason)
             kill_group(self.pid)
 
     def ask_stacks(self) -> None:
@@ -257,7 +265,7 @@ class RunnerProcess:
             return
         try:
             for frame in self._unpacker.feed(data):
-                self._on_frame(self, frame)
+                self._owner.take_frame(self, frame)
         except Exception as error:  # a frame that cannot be read, or not be obeyed
             self._complaint = text_of(error) if isinstance(error, FrameError) else repr(error)
             emit("frame_rejected", pid=self.pid, error=self._complaint)
@@ -269,7 +277,7 @@ class RunnerProcess:
 
     def _on_lines(self, data: bytes) -> None:
         for token, text in self._printed.take(data):
-            self._on_output(self.pid, text, token)
+            self._sink.write(self.pid, text, token)
 
     def lines_of(self, token: int, since: float) -> list[str]:
         """Return the last lines that an attempt has written, which has begun at ``since``."""
@@ -278,7 +286,9 @@ class RunnerProcess:
     def forget(self, tokens: Collection[int]) -> None:
         """Forget what these attempts have written: they have ended."""
         for token in self._printed.forget(tokens):
-            self._on_output(self.pid, b"\n", token)  # what others write begins on a line of its own
+            self._sink.write(
+                self.pid, b"\n", token
+            )  # what others write begins on a line of its own
 
     def _wait_on_thread(self) -> None:
         loop = asyncio.get_running_loop()
@@ -310,7 +320,7 @@ class RunnerProcess:
 
     def _wound_up(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_failure(error)  # its attempts would be held for ever: the worker must end
+            self._owner.fail(error)  # its attempts would be held for ever: the worker must end
 
     async def _wind_up(self, status: int | None, usage: Any) -> None:
         await self._empty_session()
@@ -325,7 +335,7 @@ class RunnerProcess:
             self._transport.close()
         self._stacks_pipe.close()
         self._output.close()
-        self._on_death(self, death)
+        self._owner.take_death(self, death)
 
     async def _empty_session(self) -> None:
         deadline = self._clock.boot() + GROUP_EMPTY_SECONDS
@@ -347,7 +357,7 @@ class RunnerProcess:
 
     def _death(self, status: int | None, usage: Any) -> Death:
         for token in self._printed.unfinished():
-            self._on_output(self.pid, b"\n", token)
+            self._sink.write(self.pid, b"\n", token)
         code = None if status is None else os.waitstatus_to_exitcode(status)
         unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss
         return Death(

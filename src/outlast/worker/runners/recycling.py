@@ -44,7 +44,7 @@ class Recycling:
         self._read = read
         self._next_look_at = clock.boot()
 
-    def missing(self, runners: Sequence[RunnerProcess], beside: int = 0) -> bool:
+    def is_missing_one(self, runners: Sequence[RunnerProcess], beside: int = 0) -> bool:
         """Whether another runner has to be started: only those that take work count, and as many as
         are wanted ``beside`` the pool's size and its spare."""
         return sum(each.retiring is None for each in runners) < self._size + 1 + beside
@@ -60,7 +60,7 @@ class Recycling:
             self._oom.look()
             await self._weigh(runners, kill)
             for runner in runners:
-                self.let_go(runner)
+                self.dismiss(runner)
         return max(0.0, self._next_look_at - self._clock.boot())
 
     async def _weigh(
@@ -70,7 +70,7 @@ class Recycling:
             return
         sizes = await asyncio.to_thread(self._read)  # hundreds of small files
         for runner in runners:
-            runner.rss = sizes.get(runner.pid, 0)
+            runner.weigh(sizes.get(runner.pid, 0))
             if runner.tokens and runner.rss > self._max_rss * FAR_ABOVE:
                 kill(runner, MAX_RSS)
 
@@ -100,22 +100,22 @@ class Recycling:
         return None
 
     def _retire(self, runner: RunnerProcess, reason: str) -> None:
-        runner.retiring = reason
+        runner.retire(reason)
         rss = runner.rss or resident_of(runner.pid)
         emit("runner_recycled", pid=runner.pid, reason=reason, rss=rss, attempts=runner.taken)
-        self.let_go(runner)
+        self.dismiss(runner)
 
-    def let_go(self, runner: RunnerProcess) -> None:
+    def dismiss(self, runner: RunnerProcess) -> None:
         """Ask a retiring runner to leave once it is empty; kill it if it does not."""
         if runner.retiring is None or runner.tokens:
             return
         if runner.quit_at is None:
-            runner.quit_at = self._clock.boot()
+            runner.note_quit(self._clock.boot())
             runner.quit()
         elif self._clock.boot() - runner.quit_at >= QUIT_SECONDS:
             runner.kill("recycled")
 
-    def at_rest(self, runner: RunnerProcess) -> str | None:
+    def complain_at_rest(self, runner: RunnerProcess) -> str | None:
         """Return a complaint if a runner is above the limit before it has run anything."""
         taken = 0 if self._max_rss is None else resident_of(runner.pid)
         if self._max_rss is None or taken <= self._max_rss:
@@ -125,7 +125,7 @@ class Recycling:
             f" {size(taken)} before its first attempt: set --max-rss well above that"
         )
 
-    def explained(self, runner: RunnerProcess, death: Death) -> MemoryEvidence | None:
+    def explain(self, runner: RunnerProcess, death: Death) -> MemoryEvidence | None:
         """Return what there is to say of memory about this death."""
         if runner.kill_reason == MAX_RSS and self._max_rss is not None:
             limit = int(self._max_rss * FAR_ABOVE)
@@ -137,7 +137,7 @@ def _shown(count: int | None) -> str:
     return "unknown" if count is None else size(count)
 
 
-def said(memory: MemoryEvidence) -> str:
+def describe(memory: MemoryEvidence) -> str:
     """Return the evidence as half a sentence, to follow how a runner died."""
     if memory.source == MAX_RSS:
         return f"with {_shown(memory.rss_bytes)}, above its {_shown(memory.limit_bytes)}"

@@ -66,7 +66,7 @@ class Responsiveness:
             self._looked_at = self._asked_at
             self._runner.send(Ping(self._seq))
 
-    def answered(self, seq: int) -> None:
+    def take_answer(self, seq: int) -> None:
         """Take an answer: the loop has turned since its ping was sent."""
         if not self._asking or seq != self._seq:
             return
@@ -157,7 +157,7 @@ class ResponsivenessMonitor:
         """Return the runner's responsiveness."""
         return self._of.get(runner.pid) or Responsiveness(runner, self._ledger, self._clock)
 
-    def answered(self, runner: RunnerProcess, seq: int) -> None:
+    def take_answer(self, runner: RunnerProcess, seq: int) -> None:
         """Take a runner's answer."""
         if (loop := self._of.get(runner.pid)) is not None:
-            loop.answered(seq)
+            loop.take_answer(seq)

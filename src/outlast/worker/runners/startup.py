@@ -12,9 +12,9 @@ from outlast.events import emit
 from outlast.worker.runners.process import RunnerProcess
 
 LOOK_SECONDS = 1.0
-SLOW_SECONDS = 60.0  # above it, a birth is told
-BIRTH_SECONDS_MAX = 300.0  # above it, it is ended
-TOO_LATE = "birth"  # what such a runner is killed for
+SLOW_SECONDS = 60.0  # above it, an event tells of the start
+START_SECONDS_MAX = 300.0  # above it, the runner is killed
+TOO_LATE = "startup"  # what such a runner is killed for
 
 
 class StartupWatch:
@@ -34,8 +34,8 @@ class StartupWatch:
         return LOOK_SECONDS if starting else None
 
     async def _judge(self, runner: RunnerProcess) -> None:
-        age = self._clock.boot() - runner.born_at
-        if age >= BIRTH_SECONDS_MAX:
+        age = self._clock.boot() - runner.started_at
+        if age >= START_SECONDS_MAX:
             runner.kill(TOO_LATE)
         elif age >= SLOW_SECONDS and runner.pid not in self._told:
             self._told.add(runner.pid)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from typing import Protocol
 
 import msgspec
 
@@ -15,61 +16,61 @@ from outlast.clock import Clock
 from outlast.errors import ApplicationError
 from outlast.events import emit
 from outlast.model.crash import LIMITS
-from outlast.runner.protocol import FrameError, Hello, StartupFailed, ToWorker
-from outlast.worker.base import KILL_SECONDS
+from outlast.runner.protocol import FrameError, Hello, StartupFailed
+from outlast.worker.base import KILL_SECONDS, PoolOwner
+from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
-from outlast.worker.runners.startup import BIRTH_SECONDS_MAX, TOO_LATE, StartupWatch
-from outlast.worker.runners.tags import split_by_tags
+from outlast.worker.runners.startup import START_SECONDS_MAX, TOO_LATE, StartupWatch
 
-BIRTH_BACKOFF_FIRST, BIRTH_BACKOFF_MAX = 0.5, 30.0  # seconds
-# of work without a death comes the spare: its birth takes 0.3 s of a core
+START_BACKOFF_FIRST, START_BACKOFF_MAX = 0.5, 30.0  # seconds
+# of work without a death comes the spare: its start takes 0.3 s of a core
 SPARE_AFTER_SECONDS = 2.0
 
 UNKILLABLE = "unkillable"  # why nothing is given to a runner that was killed and goes on
 
 
-class RunnerSupervisor:
-    """The runners that there are, and whether more are wanted.
+class GroupTether(Protocol):
+    """Kills process groups if the worker cannot."""
 
-    ``beside``: how many are wanted on top of the pool's size and the spare. ``on_frame`` hears what
-    runners say, ``on_death`` that one is gone, while its attempts are still to be ended;
-    ``on_change`` that there is more or less to give work to; ``on_broken`` that no runner can
-    start; ``on_group`` of each process group as it comes and goes.
-    """
+    def add(self, pgid: int) -> None:
+        """Take a runner's process group on the tether."""
+        ...
+
+    def drop(self, pgid: int) -> None:
+        """Let go of a group that is empty."""
+        ...
+
+
+class RunnerSupervisor:
+    """The duty that keeps the number of runners. ``make`` returns one that is not started."""
+
+    name = "pool"
 
     def __init__(
         self,
-        make: Callable[..., RunnerProcess],
+        owner: PoolOwner,
+        make: Callable[[], RunnerProcess],
+        assignment: Assignment,
+        recycling: Recycling,
+        tether: GroupTether,
         *,
         size: int,
         tags: Collection[str],
         clock: Clock,
-        recycling: Recycling,
-        beside: Callable[[], int],
-        draining: Callable[[], bool],
-        on_frame: Callable[[RunnerProcess, ToWorker], None],
-        on_death: Callable[[RunnerProcess, Death], None],
-        on_change: Callable[[], None],
-        on_broken: Callable[[ApplicationError], None],
-        on_group: Callable[[int, bool], None],
     ) -> None:
+        self._owner = owner
         self._make = make
+        self._assignment = assignment
+        self._recycling = recycling
+        self._tether = tether
         self._size = size
         self._tags = tags
         self._clock = clock
-        self._recycling = recycling
-        self._beside = beside
-        self._draining = draining
-        self._on_frame = on_frame
-        self._on_death = on_death
-        self._on_change = on_change
-        self._on_broken = on_broken
-        self._on_group = on_group
         self._startup = StartupWatch(clock)
-        self._broken: dict[int, str] = {}  # what runners said that could not start, by pid
-        self._births_failed = 0
-        self._next_birth_at = 0.0
+        self._complaints: dict[int, str] = {}  # of runners that could not start, by pid
+        self._starts_failed = 0
+        self._next_start_at = 0.0
         self._ever_ready = False
         self._spare_at = 0.0  # when the spare may be started, once a runner was ready
         self._killings: set[asyncio.Task[None]] = set()
@@ -78,7 +79,7 @@ class RunnerSupervisor:
 
     # -- their number --------------------------------------------------------------------------
 
-    async def look(self) -> float | None:
+    async def run_once(self) -> float | None:
         """Spawn what is missing, one spare included; look after starting runners and those due for
         recycling. Return the seconds until the next look; None: until something happens."""
         pauses = [
@@ -90,9 +91,9 @@ class RunnerSupervisor:
         return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _fill(self) -> float | None:
-        while not (self.closing or self._draining()) and self._is_missing_one():
-            is_spare = not self._recycling.missing(self.runners, -1)
-            wait = max(self._next_birth_at, is_spare * self._spare_at) - self._clock.boot()
+        while not (self.closing or self._owner.is_draining()) and self._is_missing_one():
+            is_spare = not self._recycling.is_missing_one(self.runners, -1)
+            wait = max(self._next_start_at, is_spare * self._spare_at) - self._clock.boot()
             if wait > 0:
                 return wait
             await self._spawn()
@@ -100,63 +101,65 @@ class RunnerSupervisor:
 
     def _is_missing_one(self) -> bool:
         """At the start the spare comes last: it must not take its time from those that work first,
-        nor from their first work, unless one of them has died."""
+        nor from their first work, unless one of them has died. The runner of a cohort of suspects
+        comes on top of the others and the spare."""
         if not self._ever_ready and len(self.runners) >= self._size:
             return False
-        return self._recycling.missing(self.runners, self._beside())
+        beside = int(self._assignment.of_suspects(self.runners) is not None)
+        return self._recycling.is_missing_one(self.runners, beside)
 
     def retire_worn(self) -> None:
         """Retire those that are due for recycling, unless there is no replacement."""
-        if not (self.closing or self._draining()) and self._recycling.retire(self.runners):
-            self._on_change()
+        if not (self.closing or self._owner.is_draining()) and self._recycling.retire(self.runners):
+            self._owner.note_pool_change()
 
     # -- starts --------------------------------------------------------------------------------
 
     async def _spawn(self) -> None:
-        runner = self._make(on_frame=self._on_frame, on_death=self._died)
+        runner = self._make()
         await runner.start()
         self.runners.append(runner)
-        self._on_group(runner.pid, True)
+        self._tether.add(runner.pid)
         emit("runner_started", pid=runner.pid)
 
-    def greeted(self, runner: RunnerProcess, frame: Hello) -> None:
+    def take_hello(self, runner: RunnerProcess, frame: Hello) -> None:
         """Take a runner as ready, with the tasks that it announces. Raises FrameError for a name
         that no store can hold: each exchange that asks for it would be refused."""
         if any("\x00" in text for info in frame.tasks for text in (info.name, *info.requires)):
             raise FrameError("a frame with a NUL in the name of a task")
-        if not self._ever_ready and (complaint := self._recycling.at_rest(runner)):
-            self._on_broken(ApplicationError(complaint))
+        if not self._ever_ready and (complaint := self._recycling.complain_at_rest(runner)):
+            self._owner.fail(ApplicationError(complaint))
             return
-        runner.ready = True
-        runner.tasks, runner.lacks = split_by_tags(frame.tasks, self._tags)
-        runner.release, runner.python = frame.release, frame.python
-        self._births_failed = 0
+        runner.note_ready(frame, self._tags)
+        self._starts_failed = 0
         if not self._ever_ready:
             self._ever_ready = True
             self._spare_at = self._clock.boot() + SPARE_AFTER_SECONDS
         emit(
             "runner_ready",
             pid=runner.pid,
-            seconds=round(self._clock.boot() - runner.born_at, 3),
+            seconds=round(self._clock.boot() - runner.started_at, 3),
         )
-        self._on_change()
+        self._owner.note_pool_change()
         self.retire_worn()
 
-    def could_not_start(self, runner: RunnerProcess, frame: StartupFailed) -> None:
-        """Note why, for when it has died."""
-        self._broken[runner.pid] = f"{frame.message}\n{frame.traceback}".rstrip()
+    def note_failed_start(self, runner: RunnerProcess, frame: StartupFailed) -> None:
+        """Note why a runner could not start, for when it has died."""
+        self._complaints[runner.pid] = f"{frame.message}\n{frame.traceback}".rstrip()
 
-    def _failed_birth(self, death: Death, complaint: str | None, killed_for: str | None) -> None:
+    def _delay_next_start(
+        self, death: Death, complaint: str | None, killed_for: str | None
+    ) -> None:
         if self.closing:
             return
-        message = complaint or _died_at_birth(death, killed_for)
+        message = complaint or _describe_failed_start(death, killed_for)
         if not self._ever_ready and complaint:
             emit("application_failed", error=message)
-            self._on_broken(ApplicationError(message))
+            self._owner.fail(ApplicationError(message))
             return
-        self._births_failed += 1
-        pause = min(BIRTH_BACKOFF_MAX, BIRTH_BACKOFF_FIRST * 2.0 ** (self._births_failed - 1))
-        self._next_birth_at = self._clock.boot() + pause
+        self._starts_failed += 1
+        pause = min(START_BACKOFF_MAX, START_BACKOFF_FIRST * 2.0 ** (self._starts_failed - 1))
+        self._next_start_at = self._clock.boot() + pause
         emit("runner_restart_delayed", seconds=pause, error=message)
 
     # -- deaths --------------------------------------------------------------------------------
@@ -164,19 +167,20 @@ class RunnerSupervisor:
     def kill(self, runner: RunnerProcess, reason: str) -> None:
         """Kill a runner, with the stacks of its threads; the first reason stays."""
         if runner.kill_reason is None and not runner.gone:
-            runner.kill_reason = reason
+            runner.doom(reason)
             if reason in LIMITS:  # its stacks are here already
                 runner.kill()
                 return
             self._killings.add(task := asyncio.create_task(runner.kill_with_stacks()))
             task.add_done_callback(self._killings.discard)
 
-    def _died(self, runner: RunnerProcess, death: Death) -> None:
+    def note_death(self, runner: RunnerProcess, death: Death) -> Death:
+        """Note that a runner is gone; return the evidence with what there is on memory."""
         self.runners.remove(runner)
         self._spare_at = 0.0
-        self._on_group(runner.pid, False)
+        self._tether.drop(runner.pid)
         asked = self.closing or runner.quit_at is not None
-        death = msgspec.structs.replace(death, memory=self._recycling.explained(runner, death))
+        death = msgspec.structs.replace(death, memory=self._recycling.explain(runner, death))
         emit(
             "runner_stopped" if asked and death.exit_code == 0 else "runner_died",
             pid=death.pid,
@@ -185,11 +189,10 @@ class RunnerSupervisor:
             attempts=len(runner.tokens),
             killed_for=runner.kill_reason,
         )
-        complaint = self._broken.pop(runner.pid, None)
+        complaint = self._complaints.pop(runner.pid, None)
         if not runner.ready:
-            self._failed_birth(death, complaint, runner.kill_reason)
-        self._on_death(runner, death)
-        self._on_change()
+            self._delay_next_start(death, complaint, runner.kill_reason)
+        return death
 
     def give_up(self, tokens: Collection[int]) -> None:
         """Wait no longer for killed runners with these attempts: others are started in their
@@ -200,8 +203,8 @@ class RunnerSupervisor:
         for runner in self.runners:
             if runner.kill_reason is not None and not runner.tokens.isdisjoint(tokens):
                 _tell_unkillable(runner)
-                runner.retiring = UNKILLABLE
-        self._on_change()
+                runner.retire(UNKILLABLE)
+        self._owner.note_pool_change()
 
     async def close(self) -> None:
         """Let idle runners leave; kill those that do not, and wait until all are gone.
@@ -219,7 +222,7 @@ class RunnerSupervisor:
             await self._clock.sleep(0.01)
         for runner in self.runners:
             _tell_unkillable(runner)
-            self._on_group(runner.pid, False)
+            self._tether.drop(runner.pid)
 
 
 def _tell_unkillable(runner: RunnerProcess) -> None:
@@ -227,9 +230,9 @@ def _tell_unkillable(runner: RunnerProcess) -> None:
         emit("runner_unkillable", pid=runner.pid, attempts=len(runner.tokens))
 
 
-def _died_at_birth(death: Death, killed_for: str | None) -> str:
+def _describe_failed_start(death: Death, killed_for: str | None) -> str:
     how = death.signal or f"exit code {death.exit_code}"
     if killed_for == TOO_LATE:
-        how = f"killed: it was not after {BIRTH_SECONDS_MAX:g} s"
+        how = f"killed: it was not after {START_SECONDS_MAX:g} s"
     tail = "\n".join(death.output[-5:])
     return f"a runner died before it was ready ({how})\n{tail}".rstrip()

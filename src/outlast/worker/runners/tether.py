@@ -84,6 +84,10 @@ class Tether:
         """The tether process, or None before the start."""
         return None if self._process is None else self._process.pid
 
+    def children(self) -> set[int]:
+        """Return the pids that this worker has started: this process, and the runners on it."""
+        return self._groups if self.pid is None else {self.pid, *self._groups}
+
     def _tell(self, *lines: str) -> None:
         if self._process is None:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from outlast.clock import Clock
 from outlast.events import emit
-from outlast.worker.base import Pool
+from outlast.worker.base import AttemptStarter
 from outlast.worker.claims.ledger import Ledger
 
 HELD_SECONDS = 5.0  # of all slots, before it is said; once each time
@@ -18,9 +18,9 @@ HELD_SECONDS = 5.0  # of all slots, before it is said; once each time
 class Waits:
     """Looks, with the watchdog, whether all attempts wait for other jobs and no slot is free."""
 
-    def __init__(self, ledger: Ledger, pool: Pool, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, starter: AttemptStarter, clock: Clock) -> None:
         self._ledger = ledger
-        self._pool = pool
+        self._starter = starter
         self._clock = clock
         self._since: float | None = None
         self._told = False
@@ -28,13 +28,16 @@ class Waits:
     def look(self) -> None:
         """Look once."""
         now = self._clock.boot()
-        if not self._all_wait() or any(not room.solo for room in self._pool.rooms(0)):
+        if not self._all_wait() or self._has_free_slot():
             self._since, self._told = None, False
             return
         self._since = now if self._since is None else self._since
         if not self._told and now - self._since >= HELD_SECONDS:
             self._told = True
             self._tell()
+
+    def _has_free_slot(self) -> bool:
+        return any(not request.solo for request in self._starter.make_requests(0))
 
     def _all_wait(self) -> bool:
         running = self._ledger.running.values()

@@ -9,16 +9,16 @@ none can be named, the runner is killed at that point and all are bystanders.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from outlast.clock import Clock
 from outlast.events import emit
-from outlast.model.lease import Trust
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.worker.base import Pool
-from outlast.worker.claims.ledger import Ledger, Running
+from outlast.worker.base import AttemptControl, AttemptStarter, PoolOwner
+from outlast.worker.claims.ledger import Ledger
 from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, Responsiveness
 from outlast.worker.runners.waits import Waits
+from outlast.worker.running import Running
 
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
@@ -29,52 +29,71 @@ PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must no
 UNHELD = "its worker had it on its books, but nothing ran it"
 
 
+class LoopControl(Protocol):
+    """Knows the event loops of runners, and kills runners."""
+
+    def kill(self, token: int) -> None:
+        """Kill the runner of an attempt that did not stop."""
+        ...
+
+    def look_at_loops(self) -> None:
+        """Look whether the runners' event loops turn."""
+        ...
+
+    def responsiveness_of(self, token: int) -> Responsiveness | None:
+        """Return the responsiveness of the attempt's runner; None if there is none."""
+        ...
+
+
 class Watchdog:
-    """The duty that stops attempts: first asked, then, after their own grace, killed."""
+    """The duty that stops attempts: first asked, then, after their own grace, killed.
+
+    ``loops``: None where attempts run in the worker's own loop, which nothing can kill.
+    """
 
     name = "watchdog"
 
     def __init__(
         self,
+        owner: PoolOwner,
         ledger: Ledger,
-        pool: Pool,
-        *,
-        trust: Callable[[], Trust],
-        on_lapse: Callable[[], None],
+        starter: AttemptStarter,
+        control: AttemptControl,
+        loops: LoopControl | None,
         clock: Clock,
     ) -> None:
+        self._owner = owner
         self._ledger = ledger
-        self._pool = pool
-        self._trust = trust
-        self._on_lapse = on_lapse
+        self._control = control
+        self._loops = loops
         self._clock = clock
         self._pending = False
-        self._waits = Waits(ledger, pool, clock)
+        self._waits = Waits(ledger, starter, clock)
 
     async def run_once(self) -> float:
         """Look at everything that runs, once."""
         now = self._clock.boot()
-        if not self._trust().holds(now):
-            self._on_lapse()
+        self._owner.check_lease()
         self._pending = False
-        self._pool.listen()
+        if self._loops is not None:
+            self._loops.look_at_loops()
         for running in list(self._ledger.running.values()):
             self._judge(running, now)
         self._waits.look()
         return LOOK_SOON_SECONDS if self._pending else LOOK_SECONDS
 
     def _judge(self, running: Running, now: float) -> None:
-        if not self._pool.runs(running.token):
+        if not self._control.has(running.token):
             self._let_go(running, now)
             return
         if running.stopped_at is None and not _has_limit(running):
             return  # most attempts, and this is done for each four times a second
-        loop = self._pool.responsiveness_of(running.token)
+        loop = None if self._loops is None else self._loops.responsiveness_of(running.token)
         if loop is not None and loop.ending:
             return
         if running.stopped_at is not None:
-            if now - running.stopped_at >= _grace(running, loop):
-                self._pool.kill(running.token)
+            if self._loops is not None and now - running.stopped_at >= _grace(running, loop):
+                self._loops.kill(running.token)
             return
         if loop is not None and self._is_unresponsive(running, loop):
             self._stop(running, "unresponsive")
@@ -129,7 +148,7 @@ class Watchdog:
 
     def _stop(self, running: Running, reason: str) -> None:
         emit("attempt_stopping", token=running.token, reason=reason)
-        self._pool.stop(running.token, reason)
+        self._control.stop(running.token, reason)
 
 
 def _grace(running: Running, loop: Responsiveness | None) -> float:

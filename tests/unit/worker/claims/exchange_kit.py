@@ -6,6 +6,7 @@ from outlast.store.values import ClaimRequest, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
+from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakePool, FakeStore, claimed, new_ledger
 
@@ -37,10 +38,11 @@ class Bench:
     def __init__(self, slots: int = 10, inbox: Inbox | None = None) -> None:
         self.clock = ManualClock(boot=0.0)
         self.store = FakeStore()
-        self.ledger = new_ledger(self.clock)
+        self.nudge = Nudge()
+        self.ledger = new_ledger(self.clock, self.nudge)
         self.pool = FakePool(self.ledger, slots)
         self.holder = Holder(self.store)
-        self.checkpoints = CheckpointWriter(self.store, self.ledger, on_pending=lambda: None)  # type: ignore[arg-type]
+        self.checkpoints = CheckpointWriter(self.store, self.ledger, Nudge())  # type: ignore[arg-type]
         self.exchange = Exchange(
             self.store,  # type: ignore[arg-type]
             self.ledger,
@@ -63,8 +65,8 @@ class Bench:
     def handed_in(self) -> list[list[int]]:
         return [tokens for verb, (tokens, _) in self._exchanges() if tokens]
 
-    def rooms(self) -> list[list[ClaimRequest]]:
-        return [rooms for _, (_, rooms) in self._exchanges()]
+    def requests(self) -> list[list[ClaimRequest]]:
+        return [requests for _, (_, requests) in self._exchanges()]
 
     def _exchanges(self):
         return [call for call in self.store.calls if call[0] == "exchange"]

@@ -8,10 +8,11 @@ import pytest
 
 from outlast.errors import BadData, StoreUnavailable
 from outlast.model.crash import CrashKind, Progress, hiding
-from outlast.runner.protocol import Reported, Saved, SaveRequest
+from outlast.runner.protocol import Reported
 from outlast.store.values import Answer, Save
 from outlast.worker.claims import checkpoints as module
 from outlast.worker.claims.checkpoints import CheckpointWriter
+from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakeStore, claimed, crash, heard, new_ledger
 
@@ -22,14 +23,11 @@ class Desk:
     def __init__(self) -> None:
         self.store = FakeStore()
         self.ledger = new_ledger(ManualClock())
-        self.pending = 0
-        self.checkpoints = CheckpointWriter(self.store, self.ledger, on_pending=self._on_pending)  # type: ignore[arg-type]
+        self.nudge = Nudge()
+        self.checkpoints = CheckpointWriter(self.store, self.ledger, self.nudge)  # type: ignore[arg-type]
         self.answers: list[tuple[int, str]] = []
         for token in (1, 2, 3):
             self.ledger.claim([claimed(token, losses=9)])
-
-    def _on_pending(self) -> None:
-        self.pending += 1
 
     def save(self, token: int, number: int = 1, value: str = '{"n":1}') -> None:
         self.checkpoints.add(
@@ -53,25 +51,12 @@ def desk():
 async def test_waiting_saves_are_written_together_and_each_is_answered(desk):
     for token in (1, 2, 3):
         desk.save(token)
-    assert desk.pending == 3
+    assert desk.nudge.is_given
     await desk.checkpoints.run_once()
     assert desk.store.calls == [("checkpoint", [(1, 1), (2, 1), (3, 1)])]
     assert desk.answers == [(1, "accepted"), (2, "accepted"), (3, "accepted")]
     await desk.checkpoints.run_once()
     assert len(desk.store.calls) == 1
-
-
-async def test_a_runner_is_answered_with_the_number_of_its_frame(desk):
-    class Runner:
-        sent: list = []
-
-        def send(self, frame):
-            self.sent.append(frame)
-
-    running = desk.ledger.running[2]
-    desk.checkpoints.save(Runner(), running, SaveRequest(seq=77, token=2, number=5, value="1"))
-    await desk.checkpoints.run_once()
-    assert Runner.sent == [Saved(77, "accepted")]
 
 
 async def test_batches_are_bounded(desk, monkeypatch):

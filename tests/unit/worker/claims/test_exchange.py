@@ -57,7 +57,7 @@ async def test_ends_left_for_the_next_trip_keep_their_slots(bench):
     bench.ends(*range(OUTCOMES_MAX + 3))
     assert await bench.exchange.run_once() == 0.0, "more ends wait: again at once"
     assert len(bench.handed_in()[0]) == OUTCOMES_MAX
-    assert bench.rooms()[0][0].limit == OUTCOMES_MAX + 10 - 3
+    assert bench.requests()[0][0].limit == OUTCOMES_MAX + 10 - 3
 
 
 async def test_without_ends_and_free_slots_there_is_no_trip(bench):
@@ -152,7 +152,7 @@ async def test_a_store_that_does_not_answer_in_time_counts_as_broken_off():
     bench.ends(1)
     never = asyncio.get_running_loop().create_future()
 
-    async def hangs(me, ended, rooms):
+    async def hangs(me, ended, requests):
         await never
 
     bench.store.exchange = hangs  # type: ignore[method-assign]
@@ -200,7 +200,7 @@ async def test_ends_are_handed_in_though_the_lease_is_lost_and_nothing_is_claime
     bench.holder.lost, bench.holder.claims = True, False
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["exchange", "drop_connections", "reconnect", "exchange"]
-    assert bench.rooms()[-1] == []
+    assert bench.requests()[-1] == []
     assert bench.ledger.is_empty()
 
 
@@ -279,16 +279,16 @@ def look(**fields):
 
 async def test_an_idle_worker_makes_few_trips_where_looks_show_new_jobs(bench):
     assert await bench.exchange.run_once() == POLL
-    bench.exchange.shown(look())
+    bench.exchange.take_look(look())
     assert await bench.exchange.run_once() == POLL, "this store does not say"
-    bench.exchange.shown(look(drawn=7))
+    bench.exchange.take_look(look(drawn=7))
     assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WITH_REAPER
     bench.store.script = [accepted(0, next_due=0.3)]
     assert await bench.exchange.run_once() == 0.3
 
 
 async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(bench):
-    bench.exchange.shown(look(drawn=7))
+    bench.exchange.take_look(look(drawn=7))
     bench.ledger.claim([claimed(3)])
     assert await bench.exchange.run_once() == LOOK
 
@@ -296,7 +296,7 @@ async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(ben
 async def test_new_jobs_are_looked_for_without_a_notification(bench):
     told = []
     for drawn in (7, 7, 8, 8):
-        told.append(bench.exchange.shown(look(drawn=drawn)))
+        told.append(bench.exchange.take_look(look(drawn=drawn)))
         await bench.exchange.run_once()
     assert told == [True, False, True, False]
 
@@ -306,9 +306,9 @@ async def test_new_jobs_are_looked_for_without_a_notification(bench):
     [(None, False), (LOOK_SECONDS + 0.1, False), (LOOK_SECONDS, True), (-3.0, True)],
 )
 async def test_a_job_due_before_the_next_look_shortens_the_pause(bench, next_due, told):
-    bench.exchange.shown(look(drawn=7))
+    bench.exchange.take_look(look(drawn=7))
     await bench.exchange.run_once()
-    assert bench.exchange.shown(look(drawn=7, next_due=next_due)) == told
+    assert bench.exchange.take_look(look(drawn=7, next_due=next_due)) == told
 
 
 async def test_after_a_full_worker_frees_a_slot_it_looks_despite_messengers():
@@ -318,14 +318,14 @@ async def test_after_a_full_worker_frees_a_slot_it_looks_despite_messengers():
     bench = Bench(slots=0, inbox=inbox)
     bench.ends(1)
     await bench.exchange.run_once()
-    assert bench.rooms() == [[]]
+    assert bench.requests() == [[]]
     assert not inbox.has_room()
     bench.pool.slots = 10
     await bench.exchange.run_once()
-    assert bench.rooms()[1:] == [[ClaimRequest(["t"], 10)]]
+    assert bench.requests()[1:] == [[ClaimRequest(["t"], 10)]]
     assert inbox.has_room()
     await bench.exchange.run_once()
-    assert len(bench.rooms()) == 2, "from now on messengers wake it"
+    assert len(bench.requests()) == 2, "from now on messengers wake it"
 
 
 # ---------------------------------------------------------------------------- reconciling
@@ -398,8 +398,8 @@ async def test_one_refused_end_is_found_and_replaced_and_the_others_are_written(
     accepted_ends: list[Transition] = []
     working = bench.store.exchange
 
-    async def noting(me, ended, rooms):
-        reply = await working(me, ended, rooms)
+    async def noting(me, ended, requests):
+        reply = await working(me, ended, requests)
         accepted_ends.extend(ended)
         return reply
 
@@ -410,7 +410,7 @@ async def test_one_refused_end_is_found_and_replaced_and_the_others_are_written(
     assert sorted(end.token for end in accepted_ends) == [1, 2, 3, 4, 5, 6, 7]
     assert [end.token for end in accepted_ends if end.outcome == "rejected_result"] == [5]
     assert bench.ledger.is_empty()
-    assert bench.rooms()[-1] == [ClaimRequest(["t"], 10)], "and the next jobs are claimed"
+    assert bench.requests()[-1] == [ClaimRequest(["t"], 10)], "and the next jobs are claimed"
 
 
 async def test_every_end_may_be_refused(bench):
@@ -421,7 +421,7 @@ async def test_every_end_may_be_refused(bench):
 
 
 async def test_requests_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench):
-    bench.store.script = [BadData("odd rooms")]
+    bench.store.script = [BadData("odd requests")]
     with pytest.raises(BadData):
         await bench.exchange.run_once()
     bench.ends(1)
@@ -431,15 +431,15 @@ async def test_requests_that_the_store_refuses_end_the_trip_and_keep_the_ends(be
 
 async def test_a_full_worker_looks_for_suspects_at_each_poll_and_not_at_each_hint():
     bench = Bench()
-    bench.pool.rooms = lambda unanswered: [ClaimRequest(["t"], 3, solo=1)]  # type: ignore[method-assign]
+    bench.pool.make_requests = lambda unanswered: [ClaimRequest(["t"], 3, solo=1)]  # type: ignore[method-assign]
     await bench.exchange.run_once()
-    assert len(bench.rooms()) == 1
+    assert len(bench.requests()) == 1
     bench.exchange.hint()
     await bench.exchange.run_once()
-    assert len(bench.rooms()) == 1
+    assert len(bench.requests()) == 1
     bench.clock.advance(POLL)
     await bench.exchange.run_once()
-    assert len(bench.rooms()) == 2
+    assert len(bench.requests()) == 2
 
 
 async def test_an_empty_worker_claims_an_exclusive_job_at_once():
@@ -447,7 +447,7 @@ async def test_an_empty_worker_claims_an_exclusive_job_at_once():
     bench.store.script = [accepted(0, solo_waiting=2)]
     assert await bench.exchange.run_once() == 0.0
     await bench.exchange.run_once()
-    assert bench.rooms()[-1] == [ClaimRequest(["t"], 1, solo=2)]
+    assert bench.requests()[-1] == [ClaimRequest(["t"], 1, solo=2)]
 
 
 # ---------------------------------------------------------------------------- the loser stops
@@ -473,11 +473,12 @@ async def test_ends_are_collected_while_enough_attempts_are_prefetched():
     bench.pool.lingers = 0.004
     bench.store.script = [accepted(0, claimed=[claimed(1)])]
     assert await bench.exchange.run_once() == 0.004, "the request was filled: go on, later"
-    assert bench.exchange.gathering
     bench.ledger.end(1, COMPLETED)
+    assert not bench.nudge.is_given
     await bench.exchange.run_once()
     assert bench.handed_in() == [[1]]
-    assert not bench.exchange.gathering
+    bench.ends(2)
+    assert bench.nudge.is_given
 
 
 # ---------------------------------------------------------------------------- last reports

@@ -26,12 +26,12 @@ class Bench:
         self.ledger = new_ledger(self.clock)
         self.alone = ExclusiveClaim(self.ledger, self.clock, least)
 
-    def rooms(self) -> list[ClaimRequest]:
-        return self.alone.rooms(lambda: USUAL, lambda solo: ClaimRequest(["t"], 1, solo=solo))
+    def requests(self) -> list[ClaimRequest]:
+        return self.alone.choose(lambda: USUAL, lambda solo: ClaimRequest(["t"], 1, solo=solo))
 
     def trip(self, reply) -> bool:
         """Ask for what fits, and take the reply."""
-        return self.alone.heard(self.rooms(), reply)
+        return self.alone.take_reply(self.requests(), reply)
 
     def runs(self, token: int, **fields) -> None:
         self.ledger.claim([claimed(token, **fields)])
@@ -48,85 +48,85 @@ def bench() -> Bench:
 
 
 def test_without_waiting_exclusive_jobs_requests_are_ordinary(bench):
-    assert bench.rooms() == USUAL
+    assert bench.requests() == USUAL
     assert bench.trip(accepted(0)) is False
-    assert bench.rooms() == USUAL
+    assert bench.requests() == USUAL
 
 
 def test_an_empty_worker_takes_the_job_at_once_and_nothing_beside_it(bench):
     assert bench.trip(WAITS) is True, "without waiting for the next poll"
-    assert bench.rooms() == [ALONE]
-    bench.alone.heard([ALONE], accepted(0, claimed=[claimed(1, solo=2)]))
+    assert bench.requests() == [ALONE]
+    bench.alone.take_reply([ALONE], accepted(0, claimed=[claimed(1, solo=2)]))
     bench.runs(1, solo=2)
-    assert bench.rooms() == []
+    assert bench.requests() == []
     bench.ends(1)
-    assert bench.rooms() == USUAL
+    assert bench.requests() == USUAL
 
 
 def test_an_exclusive_job_taken_elsewhere_lets_ordinary_claims_go_on(bench):
     bench.trip(WAITS)
-    assert bench.rooms() == [ALONE]
-    assert bench.alone.heard([ALONE], accepted(0)) is True
-    assert bench.rooms() == USUAL
+    assert bench.requests() == [ALONE]
+    assert bench.alone.take_reply([ALONE], accepted(0)) is True
+    assert bench.requests() == USUAL
     assert bench.trip(WAITS) is False, "not in a tight loop"
-    assert bench.rooms() == USUAL
+    assert bench.requests() == USUAL
     bench.clock.advance(VAIN_SECONDS)
-    assert bench.rooms() == [ALONE]
+    assert bench.requests() == [ALONE]
 
 
 def test_a_busy_worker_claims_nothing_for_a_moment_to_become_empty(bench):
     bench.runs(1)
     bench.trip(WAITS)
-    assert bench.rooms() == []
+    assert bench.requests() == []
     bench.clock.advance(TURN_SECONDS / 2)
-    assert bench.rooms() == []
+    assert bench.requests() == []
     bench.ends(1)
-    assert bench.rooms() == [ALONE]
+    assert bench.requests() == [ALONE]
 
 
 def test_emptying_is_bounded_in_time_and_not_repeated_soon(bench):
     bench.runs(1)
     bench.trip(WAITS)
     bench.clock.advance(TURN_SECONDS)
-    assert bench.rooms() == USUAL
+    assert bench.requests() == USUAL
     bench.runs(2)
     bench.ends(1)
     bench.trip(WAITS)
-    assert bench.rooms() == USUAL, "it had its turn"
+    assert bench.requests() == USUAL, "it had its turn"
     bench.clock.advance(TURN_EVERY_SECONDS)
     bench.runs(3)
     bench.ends(2)
     bench.trip(WAITS)
-    assert bench.rooms() == []
+    assert bench.requests() == []
 
 
 def test_a_worker_with_long_jobs_does_not_empty_itself_in_vain(bench):
     bench.runs(1)
     bench.clock.advance(TURN_SECONDS)
     bench.trip(WAITS)
-    assert bench.rooms() == USUAL
+    assert bench.requests() == USUAL
     bench.ends(1)
-    assert bench.rooms() == [ALONE], "and it takes the first quiet moment"
+    assert bench.requests() == [ALONE], "and it takes the first quiet moment"
 
 
 def test_emptying_ends_when_the_exclusive_job_is_gone(bench):
     bench.runs(1)
     bench.trip(WAITS)
-    bench.alone.heard(USUAL, accepted(0))
-    assert bench.rooms() == USUAL
+    bench.alone.take_reply(USUAL, accepted(0))
+    assert bench.requests() == USUAL
 
 
 def test_a_trip_without_requests_changes_nothing(bench):
     bench.runs(1)
     bench.trip(WAITS)
-    bench.alone.heard([], accepted(1))
-    assert bench.rooms() == []
+    bench.alone.take_reply([], accepted(1))
+    assert bench.requests() == []
 
 
 def test_suspects_of_runners_do_not_empty_the_worker_unless_in_process():
     assert Bench().trip(accepted(0, solo_waiting=1)) is False
     local = Bench(ALONE_IN_RUNNER)
     assert local.trip(accepted(0, solo_waiting=1)) is True
-    assert local.rooms() == [ClaimRequest(["t"], 1, solo=1)]
+    assert local.requests() == [ClaimRequest(["t"], 1, solo=1)]
     local.runs(1, solo=1)
-    assert local.rooms() == []
+    assert local.requests() == []

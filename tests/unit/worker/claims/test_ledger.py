@@ -10,8 +10,10 @@ import pytest
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer
 from outlast.worker.claims.ledger import Ledger
+from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
     COMPLETED,
@@ -111,14 +113,27 @@ def test_an_end_that_was_answered_is_not_given_back(ledger):
 
 
 def test_a_second_end_of_an_attempt_is_dropped(clock):
-    ends = []
-    ledger = new_ledger(clock, on_end=lambda: ends.append(1))
+    nudge = Nudge()
+    ledger = new_ledger(clock, nudge)
     ledger.claim([claimed(7)])
     ledger.end(7, COMPLETED)
+    assert nudge.is_given
+    nudge.take()
     ledger.end(7, crash())
     ledger.end(8, COMPLETED)
+    assert not nudge.is_given
     assert [end.state for end in ledger.take(10)] == [State.COMPLETED]
-    assert ends == [1]
+
+
+def test_ends_that_gather_ask_for_a_trip_when_they_fill_one(clock):
+    nudge = Nudge()
+    ledger = new_ledger(clock, nudge)
+    ledger.claim([claimed(token) for token in range(OUTCOMES_MAX)])
+    ledger.gather(wanted=True)
+    for token in range(OUTCOMES_MAX):
+        assert not nudge.is_given
+        ledger.end(token, COMPLETED)
+    assert nudge.is_given
 
 
 def test_the_highest_token_ever_seen_is_remembered(ledger):
@@ -197,7 +212,7 @@ def test_a_completion_is_not_a_crash_and_its_message_is_bounded(ledger):
 
 
 def test_a_result_that_does_not_fit_is_reported_without_secrets():
-    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
+    ledger = Ledger(ManualClock(), Nudge(), redact=["s3cret"])
     ledger.claim([claimed(1)])
     with heard_fields() as told:
         ledger.end(1, Outcome(kind=OutcomeKind.COMPLETED, result="1", message="no s3cret"))
@@ -302,7 +317,7 @@ def test_a_forged_crash_report_is_bounded(ledger):
 
 
 def test_a_redact_pattern_applies_to_every_text_of_a_report():
-    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=[r"s3cr\w+", r"(?i)TOKEN=\S+"])
+    ledger = Ledger(ManualClock(), Nudge(), redact=[r"s3cr\w+", r"(?i)TOKEN=\S+"])
     ledger.claim([claimed(1)])
     text = "the s3cret and token=abc"
     report = Crash(
@@ -324,7 +339,7 @@ def test_a_redact_pattern_applies_to_every_text_of_a_report():
 
 def test_a_text_is_redacted_before_it_is_cut():
     """A secret that is cut in the middle would no longer match."""
-    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["BEGINk*END"])
+    ledger = Ledger(ManualClock(), Nudge(), redact=["BEGINk*END"])
     ledger.claim([claimed(1)])
     report = Crash(kind=CrashKind.ERROR, stacks="x" * 8187 + "BEGIN" + "k" * 20_000 + "END")
     ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=report))
@@ -334,14 +349,14 @@ def test_a_text_is_redacted_before_it_is_cut():
 
 
 def test_the_message_of_an_end_without_a_report_is_redacted_too():
-    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
+    ledger = Ledger(ManualClock(), Nudge(), redact=["s3cret"])
     ledger.claim([claimed(1)])
     ledger.end(1, Outcome(kind=OutcomeKind.CANCELLED, message="Cancel('s3cret')"))
     assert ledger.take(1)[0].message == "Cancel('[redacted]')"
 
 
 def test_the_report_has_the_release_of_the_runner_else_that_of_the_worker():
-    ledger = Ledger(ManualClock(), on_end=lambda: None, release="worker-7")
+    ledger = Ledger(ManualClock(), Nudge(), release="worker-7")
     (running,) = ledger.claim([claimed(1)])
     running.release, running.python = "runner-8", "3.99"
     ledger.claim([claimed(2)])
@@ -356,7 +371,7 @@ def test_the_report_has_the_release_of_the_runner_else_that_of_the_worker():
 
 
 def test_a_redact_pattern_applies_to_progress():
-    ledger = Ledger(ManualClock(), on_end=lambda: None, redact=["s3cret"])
+    ledger = Ledger(ManualClock(), Nudge(), redact=["s3cret"])
     ledger.claim([claimed(1)])
     told = Progress(0.5, "with s3cret", "and s3cret", waits_for=7)
     hidden = Progress(0.5, "with [redacted]", "and [redacted]", waits_for=7)

@@ -30,7 +30,7 @@ async def busy(**tasks: bool) -> Bench:
     """A pool whose attempts have lately ended at ``RATE``, with every slot taken."""
     bench = await Bench().ready(**tasks)
     for ahead in bench.pool._prefetches:
-        ahead.freed(100)
+        ahead.note_freed(100)
     bench.clock.advance(RATE_SECONDS)
     return bench
 
@@ -38,16 +38,16 @@ async def busy(**tasks: bool) -> Bench:
 async def full_of_shared() -> Bench:
     bench = await busy(shared=False)
     half = (SLOTS + AHEAD) // 2
-    assert bench.rooms(0) == [ClaimRequest([SHARED], half, [])], "the other half runs meanwhile"
+    assert bench.requests(0) == [ClaimRequest([SHARED], half, [])], "the other half runs meanwhile"
     bench.place(*(shared(n) for n in range(SLOTS + AHEAD)))
-    assert bench.pool.waiting() == AHEAD
+    assert bench.pool.starter.count_waiting() == AHEAD
     assert bench.ends() == []
     return bench
 
 
 def ended(bench: Bench, *tokens: int) -> None:
     for token in tokens:
-        runner = bench.pool.runner_of(token)
+        runner = bench.pool.control.runner_of(token)
         assert runner is not None
         runner.says(AttemptsEnded([End(token, COMPLETED)]))  # type: ignore[attr-defined]
 
@@ -71,55 +71,55 @@ async def test_a_prefetched_attempt_with_a_timeout_does_not_begin_too_late() -> 
 
 async def test_only_begun_attempts_are_noted_as_begun() -> None:
     bench = await full_of_shared()
-    assert max(bench.begun) == SLOTS - 1
+    assert max(bench.owner.begun) == SLOTS - 1
     ended(bench, 0)
-    assert bench.begun[-1] == SLOTS
+    assert bench.owner.begun[-1] == SLOTS
 
 
 async def test_an_idle_pool_asks_for_no_more_than_its_slots() -> None:
     bench = await Bench().ready(shared=False)
-    assert [room.limit for room in bench.rooms(0)] == [SLOTS]
+    assert [request.limit for request in bench.requests(0)] == [SLOTS]
     bench.place(*(shared(n) for n in range(SLOTS + 1)))
     assert bench.outcomes() == ["released"], "what was not asked for does not wait"
 
 
 async def test_prefetched_attempts_start_in_order_as_slots_become_free() -> None:
     bench = await full_of_shared()
-    assert bench.rooms(0) == [], "no more than the rate allows"
+    assert bench.requests(0) == [], "no more than the rate allows"
     bench.clock.advance(0.01)
     ended(bench, 0, 1)
     started = [token for runner in bench.runners for token in runner.runs()]
     assert sorted(started) == list(range(SLOTS + 2))
-    assert bench.pool.waiting() == AHEAD - 2
+    assert bench.pool.starter.count_waiting() == AHEAD - 2
     assert bench.ledger.running[SLOTS].started_at == bench.clock.boot(), "it begins now"
 
 
 async def test_plain_functions_wait_for_an_idle_runner() -> None:
     bench = await busy(own=True)
-    assert [room.limit for room in bench.rooms(0)] == [SIZE, AHEAD]
+    assert [request.limit for request in bench.requests(0)] == [SIZE, AHEAD]
     bench.place(*(own(n) for n in range(SIZE + AHEAD)))
-    assert bench.pool.waiting() == AHEAD
+    assert bench.pool.starter.count_waiting() == AHEAD
     ended(bench, 0)
     assert sum(len(runner.tokens) for runner in bench.runners) == SIZE
-    assert bench.pool.runs(SIZE)
-    assert bench.pool.waiting() == AHEAD - 1
+    assert bench.pool.control.has(SIZE)
+    assert bench.pool.starter.count_waiting() == AHEAD - 1
 
 
 async def test_prefetched_async_attempts_take_a_runner_that_became_idle() -> None:
     bench = await busy(own=True, shared=False)
-    bench.rooms(0)
+    bench.requests(0)
     bench.place(*(shared(n) for n in range(SLOTS + AHEAD)))
     runner = bench.runners[0]
     runner.says(AttemptsEnded([End(token, COMPLETED) for token in sorted(runner.tokens)]))
     assert len(runner.tokens) == CONCURRENCY, "though nothing ran in it any more"
-    assert bench.pool.waiting() == AHEAD - CONCURRENCY
+    assert bench.pool.starter.count_waiting() == AHEAD - CONCURRENCY
 
 
 async def test_prefetched_attempts_take_the_slots_of_a_dead_runner() -> None:
     bench = await full_of_shared()
     bench.runners[0].dies(signal="SIGKILL")
-    bench.pool.give_back_late()
-    assert bench.pool.waiting() == AHEAD - CONCURRENCY
+    bench.pool.starter.give_back_late()
+    assert bench.pool.starter.count_waiting() == AHEAD - CONCURRENCY
 
 
 async def test_prefetched_attempts_survive_the_death_of_a_runner() -> None:
@@ -127,15 +127,15 @@ async def test_prefetched_attempts_survive_the_death_of_a_runner() -> None:
     for runner in list(bench.runners):
         runner.dies(signal="SIGKILL")
     assert len(bench.ends()) == SLOTS
-    assert bench.pool.waiting() == AHEAD
-    assert all(bench.pool.runs(token) for token in bench.ledger.running)
+    assert bench.pool.starter.count_waiting() == AHEAD
+    assert all(bench.pool.control.has(token) for token in bench.ledger.running)
 
 
 async def test_stopping_a_prefetched_attempt_ends_it_at_once_uncharged() -> None:
     bench = await full_of_shared()
-    bench.pool.stop(SLOTS, "cancel")
-    bench.pool.stop(SLOTS + 1, "lease_lost")
-    bench.pool.kill(SLOTS + 2)
+    bench.pool.control.stop(SLOTS, "cancel")
+    bench.pool.control.stop(SLOTS + 1, "lease_lost")
+    bench.pool.control.kill(SLOTS + 2)
     first, second = bench.ends()
     assert (first.token, first.state) == (SLOTS, State.CANCELLED)
     assert (second.token, second.state, second.failures) == (SLOTS + 1, State.QUEUED, 0)
@@ -146,11 +146,11 @@ async def test_stopping_a_prefetched_attempt_ends_it_at_once_uncharged() -> None
 async def test_no_prefetched_attempt_begins_after_the_worker_stops_claiming(why: str) -> None:
     bench = await full_of_shared()
     if why == "draining":
-        bench.draining = True
+        bench.owner.draining = True
     elif why == "closing":
         bench.pool._supervisor.closing = True
     else:
-        bench.trusted = False
+        bench.owner.trusted = False
     ended(bench, 0)
     outcomes = bench.outcomes()
     assert outcomes.count("released") == AHEAD
@@ -160,29 +160,29 @@ async def test_no_prefetched_attempt_begins_after_the_worker_stops_claiming(why:
 
 async def test_prefetched_attempts_are_released_when_everything_is_killed() -> None:
     bench = await full_of_shared()
-    bench.pool.kill_all("drain")
+    bench.pool.control.end_all("drain")
     assert bench.outcomes() == ["released"] * AHEAD
 
 
 async def test_prefetched_attempts_are_released_when_slots_become_slow() -> None:
     bench = await full_of_shared()
     bench.clock.advance(WAIT_SECONDS_MAX / 2)
-    bench.pool.give_back_late()
+    bench.pool.starter.give_back_late()
     assert bench.ends() == []
     bench.clock.advance(WAIT_SECONDS_MAX)
-    bench.pool.give_back_late()
+    bench.pool.starter.give_back_late()
     ends = bench.ends()
     assert [end.outcome for end in ends] == ["released"] * AHEAD
     assert all(end.delay > 0 for end in ends), "not to be claimed again in a tight loop"
-    assert bench.rooms(0) == [], "the former rate no longer counts"
+    assert bench.requests(0) == [], "the former rate no longer counts"
 
 
 async def test_prefetched_attempts_are_kept_while_slots_become_free() -> None:
     bench = await full_of_shared()
     bench.clock.advance(WAIT_SECONDS_MAX)
-    bench.pool._prefetch_shared.freed(1000)
+    bench.pool._prefetches.shared.note_freed(1000)
     bench.clock.advance(RATE_SECONDS * 1.5)
-    bench.pool.give_back_late()
+    bench.pool.starter.give_back_late()
     assert bench.ends() == []
 
 
@@ -191,17 +191,17 @@ def test_ends_are_collected_only_while_enough_is_prefetched() -> None:
     ledger = new_ledger(clock)
     ahead, idle = Prefetch(ledger, clock), Prefetch(ledger, clock)
     assert linger(ahead, idle) == 0.0, "an idle pool hands in at once"
-    ahead.freed(100)
+    ahead.note_freed(100)
     clock.advance(RATE_SECONDS)
     assert linger(ahead, idle) == 0.0, "its slots would become empty"
-    assert ahead.room() == AHEAD
+    assert ahead.grant() == AHEAD
     for token in range(10):
         assert ahead.put(ledger.claim([claimed(token, OWN)])[0])
     assert linger(ahead, idle) == pytest.approx(10 / RATE / 2)
     for token in range(10, AHEAD):
         ahead.put(ledger.claim([claimed(token, OWN)])[0])
     assert linger(ahead, idle) == LINGER_SECONDS_MAX
-    assert not ahead.put(ledger.claim([claimed(99, OWN)])[0]), "there was no room for it"
+    assert not ahead.put(ledger.claim([claimed(99, OWN)])[0]), "none was granted for it"
 
 
 # ------------------------------------------------- plain functions beside a stream of async tasks
@@ -211,53 +211,55 @@ async def crowded() -> Bench:
     bench = await Bench().ready()
     bench.place(*(shared(n) for n in range(CONCURRENCY)))
     bench.place(*(shared(n) for n in range(CONCURRENCY, SLOTS)))
-    assert bench.rooms(0) == [], "async tasks fill all runners"
+    assert bench.requests(0) == [], "async tasks fill all runners"
     return bench
 
 
 async def test_async_tasks_that_fill_all_runners_leave_turns_to_plain_functions() -> None:
     bench = await crowded()
     bench.clock.advance(TURN_EVERY_SECONDS)
-    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])]
-    assert bench.rooms(0) == [], "one at a time, and not at each look"
-    bench.rooms(0)
+    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])]
+    assert bench.requests(0) == [], "one at a time, and not at each look"
+    bench.requests(0)
     bench.clock.advance(TURN_EVERY_SECONDS)
-    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])], "nothing came: no runner was kept idle"
+    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])], (
+        "nothing came: no runner was kept idle"
+    )
     bench.place(own(100))
     ended(bench, 0)
     (emptied,) = [each for each in bench.runners if len(each.tokens) == CONCURRENCY - 1]
-    assert [room for room in bench.rooms(0) if SHARED in room.tasks] == []
+    assert [request for request in bench.requests(0) if SHARED in request.tasks] == []
     for token in list(emptied.tokens):
         ended(bench, token)
     assert emptied.tokens == {100}
     assert emptied.exclusive
     ended(bench, 100)
-    assert ClaimRequest([OWN, SHARED], 1, []) in bench.rooms(0), "its turn is over"
+    assert ClaimRequest([OWN, SHARED], 1, []) in bench.requests(0), "its turn is over"
 
 
 async def test_a_plain_function_is_given_back_where_no_runner_can_be_emptied() -> None:
     bench = await crowded()
     bench.clock.advance(TURN_EVERY_SECONDS)
-    bench.rooms(0)
+    bench.requests(0)
     bench.place(own(100))
     bench.clock.advance(TURN_SECONDS / 2)
-    bench.pool.give_back_late()
-    assert bench.pool.waiting() == 1
+    bench.pool.starter.give_back_late()
+    assert bench.pool.starter.count_waiting() == 1
     bench.clock.advance(TURN_SECONDS)
-    bench.pool.give_back_late()
+    bench.pool.starter.give_back_late()
     assert bench.outcomes() == ["released"]
-    bench.pool.give_back_late()
+    bench.pool.starter.give_back_late()
     ended(bench, 0)
-    assert [room.limit for room in bench.rooms(0) if room.tasks == [SHARED]] == [1]
+    assert [request.limit for request in bench.requests(0) if request.tasks == [SHARED]] == [1]
 
 
 async def test_no_turn_is_tried_where_attempts_run_for_longer_than_one() -> None:
     bench = await crowded()
     bench.clock.advance(TURN_SECONDS)
-    assert bench.rooms(0) == [], "it would be claimed and given back without end"
+    assert bench.requests(0) == [], "it would be claimed and given back without end"
     ended(bench, 0)
     bench.place(shared(200))
     for token in range(1, CONCURRENCY):
         ended(bench, token)
         bench.place(shared(200 + token))
-    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])], "one runner has turned over meanwhile"
+    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])], "one runner has turned over meanwhile"

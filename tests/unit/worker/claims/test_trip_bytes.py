@@ -26,7 +26,7 @@ def large_ends(bench: Bench, *tokens: int, size: int = LARGE) -> None:
 
 
 def bytes_asked(bench: Bench) -> list[int]:
-    return [room.bytes_max for rooms in bench.rooms() for room in rooms]
+    return [request.bytes_max for requests in bench.requests() for request in requests]
 
 
 async def breaks_off(bench: Bench, error: type[BaseException] = StoreUnavailable) -> None:

@@ -162,11 +162,11 @@ async def test_a_main_loop_that_has_stopped_turning_is_not_kept_alive(heart):
 async def test_a_beat_writes_the_failing_duty_once_and_on_change(heart):
     await heart.beat()
     assert heart.store.failing == []
-    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    heart.heartbeat.report(Trouble("exchange", "NotPermitted: no", 0.0))
     for _ in range(3):
         await heart.beat()
     assert heart.store.failing == [Failing("exchange", "NotPermitted: no", 0.5)]
-    heart.heartbeat.trouble = None
+    heart.heartbeat.report(None)
     for _ in range(3):
         await heart.beat()
     assert heart.store.failing[1:] == [None]
@@ -174,7 +174,7 @@ async def test_a_beat_writes_the_failing_duty_once_and_on_change(heart):
 
 async def test_an_unwritten_failure_is_written_with_the_next_beat(heart):
     heart.store.refuses = 1
-    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    heart.heartbeat.report(Trouble("exchange", "NotPermitted: no", 0.0))
     with heard() as names:
         await heart.beat()
         await heart.beat()
@@ -183,8 +183,8 @@ async def test_an_unwritten_failure_is_written_with_the_next_beat(heart):
 
 
 async def test_a_new_registration_also_gets_the_failing_duty(heart):
-    heart.heartbeat.trouble = Trouble("exchange", "NotPermitted: no", 0.0)
+    heart.heartbeat.report(Trouble("exchange", "NotPermitted: no", 0.0))
     await heart.beat()
-    heart.heartbeat.registered(WorkerRef(2, 1))
+    heart.heartbeat.note_registration(WorkerRef(2, 1))
     await heart.beat()
     assert len(heart.store.failing) == 2

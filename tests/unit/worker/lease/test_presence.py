@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -22,6 +22,7 @@ from outlast.store.presence import SWITCHED_OFF, NoPresence
 from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.worker.assemble import presence_for
 from outlast.worker.lease.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, PresenceKeeper
+from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard_fields
 
@@ -152,9 +153,8 @@ class Lock:
         self.answer: str | Exception | None = None
         self.asked: list[int] = []
         self.released = 0
-        self.on_lost: Any = None
 
-    async def hold(self, me: WorkerRef) -> str | None:
+    async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
         self.asked.append(me.worker_id)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -185,6 +185,7 @@ class Scene:
             self.lock,
             self.row,  # type: ignore[arg-type]
             lambda: self.me,
+            Nudge(),
             LeaseTerms(),
             clock=self.clock,
         )

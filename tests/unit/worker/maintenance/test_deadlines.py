@@ -23,7 +23,7 @@ from outlast.worker.claims.prefetch import TURN_SECONDS
 from outlast.worker.maintenance.deadlines import SLACK_BEATS, SLACK_SECONDS, Deadlines
 from outlast.worker.maintenance.reaper import Reaper
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import heard
+from tests.unit.worker.worker_kit import FakeOwner, heard
 
 HOUR = 3600.0
 HEARTBEAT, LEASE = 2.0, 60.0
@@ -46,19 +46,15 @@ class Shop:
         self.deadline: float | None = None
         self.broken = False
         self.closed: list[Transition] = []
-        self.told = 0
         self.looked_closer = 0
-        deadlines = Deadlines(self, self._on_reclaimed, clock=self.clock)  # type: ignore[arg-type]
+        self.owner = FakeOwner()
         self.duty = Reaper(
+            self.owner,
             self,  # type: ignore[arg-type]
             lambda: 1,
-            lambda applied: None,
             clock=self.clock,
-            deadlines=deadlines,
+            deadlines=Deadlines(self, self.clock),  # type: ignore[arg-type]
         )
-
-    def _on_reclaimed(self) -> None:
-        self.told += 1
 
     @property
     def now(self) -> float:
@@ -140,7 +136,7 @@ async def test_an_attempt_far_above_its_timeout_is_closed_once(shop):
     assert (closed.outcome, closed.token) == ("timeout", 7)
     assert "far above its limit of 10 s" in closed.message
     assert names == ["attempt_overdue"]
-    assert shop.told == 1
+    assert shop.owner.looks_for_work == 1
 
 
 async def test_a_new_observer_waits_for_the_whole_timeout(shop):

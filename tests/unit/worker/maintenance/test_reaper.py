@@ -12,14 +12,13 @@ from outlast.errors import StoreUnavailable
 from outlast.model.crash import Charge, Progress
 from outlast.model.job import JobFacts, Policy, State
 from outlast.model.lease import LOOK_SECONDS, DeathCause, Presence
-from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.values import Orphan, Snapshot, WorkerSeen
 from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.service import Service
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import heard, heard_fields
+from tests.unit.worker.worker_kit import FakeOwner, heard, heard_fields
 
 OWN = 1
 
@@ -109,16 +108,13 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(boot=0.0)
         self.rows = Rows()
-        self.woken = 0
+        self.owner = FakeOwner()
         self.reaper = Reaper(
+            self.owner,
             self.rows,  # type: ignore[arg-type]
             lambda: OWN,
-            self._on_reclaimed,
             clock=self.clock,
         )
-
-    def _on_reclaimed(self, applied: list[Transition]) -> None:
-        self.woken += 1
 
     async def looks(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -158,7 +154,7 @@ async def test_a_look_that_shows_nothing_is_the_only_call(scene):
     assert scene.rows.reclaims == 0
     scene.rows.orphans = [orphan(1)]
     await scene.looks(1)
-    assert (scene.rows.reclaims, scene.woken) == (1, 1)
+    assert (scene.rows.reclaims, len(scene.owner.reclaimed)) == (1, 1)
 
 
 async def test_jobs_of_reaped_workers_are_reclaimed_in_the_same_look(scene, lock):
@@ -381,7 +377,7 @@ async def test_an_orphan_goes_back_to_the_queue_as_a_loss_with_its_evidence(scen
     assert end.crash.progress == Progress(0.5)
     assert end.crash.checkpoint_age_seconds == 3.0
     assert "w2 is gone: it was not seen to beat for its whole lease" in end.message
-    assert scene.woken == 1
+    assert len(scene.owner.reclaimed) == 1
 
 
 @pytest.mark.parametrize("cause", [None, *DeathCause], ids=str)
@@ -441,7 +437,7 @@ async def test_a_start_without_the_store_is_reconciled_when_it_is_back(scene):
 async def test_without_orphans_no_worker_is_woken(scene):
     with heard() as names:
         await scene.looks(3)
-    assert (scene.woken, names) == (0, ["reconciliation_complete"])
+    assert (len(scene.owner.reclaimed), names) == (0, ["reconciliation_complete"])
 
 
 @pytest.mark.parametrize(

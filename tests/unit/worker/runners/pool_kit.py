@@ -5,52 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from outlast.errors import ApplicationError
 from outlast.model.lifecycle import Transition
 from outlast.runner import protocol
 from outlast.runner.protocol import Hello, Run, TaskInfo
 from outlast.store.values import Claimed, ClaimRequest
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.recycling import Recycling
+from outlast.worker.runners.state import RunnerState
 from outlast.worker.runners.supervisor import SPARE_AFTER_SECONDS
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import claimed, death, new_ledger
+from tests.unit.worker.worker_kit import FakeOwner, claimed, death, new_ledger
 
 OWN, SHARED = "own", "shared"
 SIZE, CONCURRENCY = 2, 3
 
 
-class FakeRunner:
+class FakeRunner(RunnerState):
     """A fake RunnerProcess: records what it is sent, dies when the test says so."""
 
     pids = 1 << 23  # above any real one: what is read of them in /proc is nothing
 
-    def __init__(self, *, on_frame, on_death) -> None:
+    def __init__(self, owner) -> None:
+        super().__init__(started_at=0.0)
         FakeRunner.pids += 1
         self.pid = FakeRunner.pids
-        self.ready = False
         self.gone = False
-        self.tasks: dict[str, bool] = {}
-        self.lacks: dict[str, list[str]] = {}
-        self.release: str | None = None
-        self.python: str | None = None
-        self.tokens: set[int] = set()
-        self.exclusive = False
-        self.taken = 0
-        self.rss = 0
-        self.retiring: str | None = None
-        self.quit_at: float | None = None
-        self.kill_reason: str | None = None
         self.printed: dict[int, list[str]] = {}
-        self.born_at = 0.0
         self.sent: list[Any] = []
         self.kills: list[str | None] = []
         self.quits = 0
         self.asked = 0
         self.dump = ""  # what it shows of its stacks
         self.dumps = 0
-        self._on_frame = on_frame
-        self._on_death = on_death
+        self._owner = owner
 
     async def start(self) -> None:
         """There is nothing to start."""
@@ -60,7 +47,7 @@ class FakeRunner:
         self.sent.append(frame)
 
     def kill(self, reason: str | None = None) -> None:
-        self.kill_reason = self.kill_reason or reason
+        self.doom(reason)
         self.kills.append(reason)
 
     def ask_stacks(self) -> None:
@@ -89,13 +76,13 @@ class FakeRunner:
     # -- what tests do to it
 
     def says(self, frame) -> None:
-        self._on_frame(self, frame)
+        self._owner.take_frame(self, frame)
 
     def greets(self, **tasks: bool) -> None:
         self.says(Hello([TaskInfo(name, own) for name, own in tasks.items()], None, "3"))
 
     def dies(self, **how: Any) -> None:
-        self._on_death(self, death(pid=self.pid, **how))
+        self._owner.take_death(self, death(pid=self.pid, **how))
 
     def runs(self) -> list[int]:
         return [
@@ -108,11 +95,25 @@ class Savings:
         self.saves: list[int] = []
         self.reports: list[int] = []
 
-    def save(self, runner, running, frame) -> None:
-        self.saves.append(frame.token)
+    def add(self, save, reply) -> None:
+        self.saves.append(save.token)
+        reply("accepted")
 
     def report(self, running, frame) -> None:
         self.reports.append(frame.token)
+
+
+class FakeTether:
+    """Notes which groups it is to hold (True) and to let go of (False)."""
+
+    def __init__(self) -> None:
+        self.groups: list[tuple[int, bool]] = []
+
+    def add(self, pgid: int) -> None:
+        self.groups.append((pgid, True))
+
+    def drop(self, pgid: int) -> None:
+        self.groups.append((pgid, False))
 
 
 class Bench:
@@ -128,32 +129,21 @@ class Bench:
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
         self.checkpoints = Savings()
-        self.trusted = True
-        self.draining = False
-        self.changes = 0
-        self.broken: list[ApplicationError] = []
-        self.groups: list[tuple[int, bool]] = []
-        self.begun: list[int] = []
+        self.owner = FakeOwner()
+        self.tether = FakeTether()
         self.pool = RunnerPool(
+            self.owner,
             FakeRunner,  # type: ignore[arg-type]
             self.ledger,
             self.checkpoints,
+            self.tether,
             size=size,
             concurrency=concurrency,
             queues=[],
             tags=tags,
             clock=self.clock,
             recycling=Recycling(size=size, clock=self.clock, **limits),
-            trusted=lambda: self.trusted,
-            draining=lambda: self.draining,
-            on_begin=self.begun.append,
-            on_change=self._changed,
-            on_broken=self.broken.append,
-            on_group=lambda pgid, born: self.groups.append((pgid, born)),
         )
-
-    def _changed(self) -> None:
-        self.changes += 1
 
     @property
     def runners(self) -> list[FakeRunner]:
@@ -162,7 +152,7 @@ class Bench:
     async def when_spare_is_due(self) -> None:
         """Run the supervisor once more, when the spare may start."""
         self.clock.advance(SPARE_AFTER_SECONDS)
-        await self.pool.run_once()
+        await self.pool.keeper.run_once()
 
     async def ready(self, **tasks: bool) -> Self:
         """Spawn all runners, the spare last, and let each greet with these tasks."""
@@ -170,18 +160,20 @@ class Bench:
             self.pool._supervisor._spare_at = (
                 self.clock.boot()
             )  # it does not wait: no time passes here
-            await self.pool.run_once()
+            await self.pool.keeper.run_once()
             for runner in self.runners:
                 if not runner.ready:
                     runner.greets(**(tasks or {OWN: True, SHARED: False}))
         return self
 
-    def rooms(self, unanswered: int) -> list[ClaimRequest]:
+    def requests(self, unanswered: int) -> list[ClaimRequest]:
         """What is asked for besides suspects."""
-        return [room for room in self.pool.rooms(unanswered) if not room.solo]
+        return [
+            request for request in self.pool.starter.make_requests(unanswered) if not request.solo
+        ]
 
     def place(self, *attempts: Claimed) -> None:
-        self.pool.place(self.ledger.claim(attempts))
+        self.pool.starter.start(self.ledger.claim(attempts))
 
     def ends(self) -> list[Transition]:
         return self.ledger.take(1000)

@@ -8,8 +8,8 @@ from outlast.model.crash import MemoryEvidence
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.model.suspects import Suspicion
-from outlast.worker.claims.ledger import Running, begun
 from outlast.worker.runners.exits import outcome_of, suspicions_of
+from outlast.worker.running import Running, begin
 from tests.unit.worker.worker_kit import claimed, death
 
 SEGFAULT = death(signal="SIGSEGV", stacks="File x, line 1", output=["last words"])
@@ -33,7 +33,7 @@ def end_of(
     trusted=True,
     draining=False,
 ) -> Outcome:
-    running = begun(claimed(1, policy=Policy(timeout=5.0, stall_timeout=6.0)), 0.0)
+    running = begin(claimed(1, policy=Policy(timeout=5.0, stall_timeout=6.0)), 0.0)
     running.stop_reason = stop
     return outcome_of(
         running,
@@ -124,7 +124,7 @@ Current thread 0x0000 (most recent call first):
 
 
 def attempts(**fields) -> list[Running]:
-    return [begun(claimed(token, **fields), 0.0) for token in (1, 2, 3)]
+    return [begin(claimed(token, **fields), 0.0) for token in (1, 2, 3)]
 
 
 def test_the_stack_of_a_fault_names_the_one_suspect():

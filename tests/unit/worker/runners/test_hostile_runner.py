@@ -88,8 +88,8 @@ def test_any_sequence_of_frames_leaves_each_attempt_one_end(said):
         for frame in said:
             with contextlib.suppress(FrameError):
                 runner.says(*Unpacker(TO_WORKER).feed(pack(frame)))
-            bench.pool.rooms(0)
-            bench.pool.listen()
+            bench.pool.starter.make_requests(0)
+            bench.pool.control.look_at_loops()
         assert bench.ledger.held() == held
         assert others <= set(bench.ledger.running), "of another runner"
         runner.dies(signal="SIGKILL")
@@ -115,10 +115,10 @@ async def test_a_frame_with_an_invalid_end_is_refused_as_a_whole():
 async def test_a_task_name_that_no_store_can_hold_is_never_claimed():
     """PostgreSQL would refuse each exchange of the worker as a whole."""
     bench = await Bench().ready()
-    before = bench.pool.tasks()
+    before = bench.pool.starter.tasks()
     with pytest.raises(FrameError):
         bench.runners[0].greets(**{"t": False, "a\x00b": False})
-    assert bench.pool.tasks() == before
+    assert bench.pool.starter.tasks() == before
 
 
 async def test_foreign_ends_do_not_raise_the_rate_of_a_runner():
@@ -127,7 +127,7 @@ async def test_foreign_ends_do_not_raise_the_rate_of_a_runner():
     bench.place(shared(1))
     busy(bench).says(AttemptsEnded([End(token, COMPLETED) for token in range(100, 100_000)]))
     bench.clock.advance(1.0)
-    assert bench.pool._prefetch_shared.most() == 0
+    assert bench.pool._prefetches.shared.most() == 0
 
 
 NO_JSON = ["", "no json", "{", '{"n": 1} 2', '"a\x00b"', "NaN", "[" * 101 + "]" * 101]

@@ -5,9 +5,13 @@ from __future__ import annotations
 from outlast.worker.runners.output import LINE_BYTES_MAX, JobName, Lines
 
 
+def find_no_job(token: int) -> None:
+    """No token is known."""
+
+
 def test_lines_are_assembled_for_each_runner_separately():
     told: list[tuple[int, str]] = []
-    lines = Lines(lambda pid, text, _: told.append((pid, text)))
+    lines = Lines(lambda pid, text, _: told.append((pid, text)), find_no_job)
     lines.write(1, b"one half")
     lines.write(2, b"other\nrest of ")
     lines.write(1, b", other half\n\n\xff")
@@ -19,7 +23,7 @@ def test_lines_are_assembled_for_each_runner_separately():
 
 def test_a_line_without_an_end_comes_in_pieces():
     told: list[str] = []
-    lines = Lines(lambda _pid, text, _job: told.append(text))
+    lines = Lines(lambda _pid, text, _job: told.append(text), find_no_job)
     for _ in range(3):
         lines.write(1, b"x" * LINE_BYTES_MAX)
     assert told == ["x" * LINE_BYTES_MAX * 2]
@@ -27,8 +31,7 @@ def test_a_line_without_an_end_comes_in_pieces():
 
 def test_a_line_has_its_job_where_that_is_known():
     told: list[tuple[str, JobName | None]] = []
-    lines = Lines(lambda _pid, text, job: told.append((text, job)))
-    lines.job_of = {7: (70, "mail")}.get
+    lines = Lines(lambda _pid, text, job: told.append((text, job)), {7: (70, "mail")}.get)
     lines.write(1, b"half of ", 7)
     lines.write(1, b"unattributed\n")
     lines.write(1, b"its line\n", 7)

@@ -22,9 +22,9 @@ from outlast.runner.protocol import (
 from outlast.store.values import ClaimRequest
 from outlast.worker.runners.startup import LOOK_SECONDS
 from outlast.worker.runners.supervisor import (
-    BIRTH_BACKOFF_FIRST,
-    BIRTH_BACKOFF_MAX,
     SPARE_AFTER_SECONDS,
+    START_BACKOFF_FIRST,
+    START_BACKOFF_MAX,
 )
 from tests.unit.worker.runners.pool_kit import OWN, SIZE, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, heard
@@ -37,22 +37,22 @@ SECONDS = 15.0
 async def test_the_pool_keeps_its_size_and_one_warm_spare():
     bench = await Bench().ready()
     assert len(bench.runners) == SIZE + 1
-    assert bench.groups == [(runner.pid, True) for runner in bench.runners]
+    assert bench.tether.groups == [(runner.pid, True) for runner in bench.runners]
     bench.runners[0].dies(signal="SIGKILL")
     assert len(bench.runners) == SIZE
-    assert await bench.pool.run_once() == LOOK_SECONDS
+    assert await bench.pool.keeper.run_once() == LOOK_SECONDS
     assert len(bench.runners) == SIZE + 1
 
 
 async def test_a_runner_that_is_not_ready_gets_no_work():
     bench = Bench()
-    await bench.pool.run_once()
-    assert bench.rooms(0) == []
-    assert bench.pool.tasks() == []
+    await bench.pool.keeper.run_once()
+    assert bench.requests(0) == []
+    assert bench.pool.starter.tasks() == []
     bench.runners[1].greets(own=True)
-    assert bench.pool.tasks() == [OWN]
-    assert bench.rooms(0) == [ClaimRequest([OWN], 1, [])]
-    assert bench.changes == 1
+    assert bench.pool.starter.tasks() == [OWN]
+    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])]
+    assert bench.owner.changes == 1
 
 
 async def test_the_spare_gets_no_work_until_it_replaces_a_dead_one():
@@ -61,21 +61,21 @@ async def test_the_spare_gets_no_work_until_it_replaces_a_dead_one():
     busy = [runner for runner in bench.runners if runner.tokens]
     assert len(busy) == SIZE
     assert bench.outcomes() == ["released"]
-    assert bench.rooms(0) == []
+    assert bench.requests(0) == []
     busy[0].dies(signal="SIGSEGV")
-    assert [room.limit for room in bench.rooms(0)] == [1]
+    assert [request.limit for request in bench.requests(0)] == [1]
 
 
 async def test_a_runner_that_is_late_does_not_make_the_spare_work_beside_it():
     """Two of three have taken work; the third, first in the list, becomes ready only now."""
     bench = Bench()
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     bench.runners[1].greets(own=True, shared=False)
     await bench.when_spare_is_due()
     bench.runners[2].greets(own=True, shared=False)
     bench.place(own(1), own(2))
     bench.runners[0].greets(own=True, shared=False)
-    assert bench.rooms(0) == []
+    assert bench.requests(0) == []
 
 
 # ------------------------------------------------------------------------ what runners say
@@ -84,8 +84,8 @@ async def test_a_runner_that_is_late_does_not_make_the_spare_work_beside_it():
 async def test_an_end_is_taken_from_the_runner_that_runs_the_attempt_only():
     bench = await Bench().ready()
     bench.place(own(1), own(2))
-    first = bench.pool.runner_of(1)
-    second = bench.pool.runner_of(2)
+    first = bench.pool.control.runner_of(1)
+    second = bench.pool.control.runner_of(2)
     assert first is not None
     assert second is not None
     second.says(AttemptsEnded([End(1, COMPLETED), End(99, COMPLETED)]))  # type: ignore[attr-defined]
@@ -100,24 +100,25 @@ async def test_an_end_is_taken_from_the_runner_that_runs_the_attempt_only():
 async def test_saves_and_reports_are_taken_from_the_runner_that_runs_the_attempt_only():
     bench = await Bench().ready()
     bench.place(own(1), own(2))
-    runner = bench.pool.runner_of(2)
+    runner = bench.pool.control.runner_of(2)
     assert runner is not None
     for token in (1, 2, 99):
         runner.says(SaveRequest(1, token, 1, "1"))  # type: ignore[attr-defined]
         runner.says(Reported(token, Progress(0.5)))  # type: ignore[attr-defined]
     assert bench.checkpoints.saves == [2]
     assert bench.checkpoints.reports == [2]
-    refused = [frame for frame in runner.sent if isinstance(frame, Saved)]  # type: ignore[attr-defined]
-    assert refused == [Saved(1, "refused")] * 2, "a thread that outlived its attempt must not wait"
+    answers = [frame for frame in runner.sent if isinstance(frame, Saved)]  # type: ignore[attr-defined]
+    refused = Saved(1, "refused")  # a thread that outlived its attempt must not wait
+    assert answers == [refused, Saved(1, "accepted"), refused]
 
 
 async def test_the_first_reason_to_stop_stays():
     bench = await Bench().ready()
     bench.place(own(1))
-    bench.pool.stop(1, "timeout")
-    bench.pool.stop(1, "cancel")
-    bench.pool.stop(99, "cancel")
-    runner = bench.pool.runner_of(1)
+    bench.pool.control.stop(1, "timeout")
+    bench.pool.control.stop(1, "cancel")
+    bench.pool.control.stop(99, "cancel")
+    runner = bench.pool.control.runner_of(1)
     assert [f for f in runner.sent if isinstance(f, Stop)] == [Stop(1, "timeout")]  # type: ignore[union-attr]
     assert bench.ledger.running[1].stop_reason == "timeout"
 
@@ -125,12 +126,12 @@ async def test_the_first_reason_to_stop_stays():
 async def test_a_kill_is_for_the_reason_of_the_attempt_and_is_done_once():
     bench = await Bench().ready()
     bench.place(own(1))
-    runner = bench.pool.runner_of(1)
+    runner = bench.pool.control.runner_of(1)
     assert runner is not None
-    bench.pool.stop(1, "timeout")
-    bench.pool.kill(1)
-    bench.pool.kill(1)
-    bench.pool.kill(99)
+    bench.pool.control.stop(1, "timeout")
+    bench.pool.control.kill(1)
+    bench.pool.control.kill(1)
+    bench.pool.control.kill(99)
     await bench.clock.run_for(1)
     assert runner.kill_reason == "timeout"
     assert len(runner.kills) == 1  # type: ignore[attr-defined]
@@ -139,33 +140,33 @@ async def test_a_kill_is_for_the_reason_of_the_attempt_and_is_done_once():
 async def test_a_runner_that_is_being_killed_gets_no_more_work_and_the_spare_steps_in():
     bench = await Bench(size=1).ready()
     bench.place(shared(1))
-    runner = bench.pool.runner_of(1)
-    bench.pool.kill(1)
+    runner = bench.pool.control.runner_of(1)
+    bench.pool.control.kill(1)
     bench.place(shared(2))
-    assert bench.pool.runner_of(2) not in {None, runner}
+    assert bench.pool.control.runner_of(2) not in {None, runner}
 
 
 async def test_only_runners_with_work_are_killed_when_all_attempts_are_to_end():
     bench = await Bench().ready()
     bench.place(own(1))
-    bench.pool.kill_all("lease_lost")
+    bench.pool.control.end_all("lease_lost")
     assert sorted(runner.kills for runner in bench.runners) == [[], [], ["lease_lost"]]
 
 
 async def test_a_killed_runner_that_goes_on_is_reported_once_and_replaced():
     bench = await Bench(size=1).ready()
     bench.place(own(1))
-    stuck = bench.pool.runner_of(1)
+    stuck = bench.pool.control.runner_of(1)
     with heard() as names:
-        bench.pool.give_up({1})
-        await bench.pool.run_once()
+        bench.pool.control.give_up({1})
+        await bench.pool.keeper.run_once()
         assert (names, len(bench.runners)) == ([], 2), "it was not killed"
-        bench.pool.kill_all("lease_lost")
-        bench.pool.give_up({2})
+        bench.pool.control.end_all("lease_lost")
+        bench.pool.control.give_up({2})
         assert names == []
         for _ in range(2):
-            bench.pool.give_up({1})
-        await bench.pool.run_once()
+            bench.pool.control.give_up({1})
+        await bench.pool.keeper.run_once()
     assert names == ["runner_unkillable", "runner_started"]
     stuck.dies(signal="SIGKILL")  # type: ignore[union-attr]
     assert [end.token for end in bench.ends()] == [1]
@@ -185,20 +186,20 @@ async def test_the_attempts_of_a_dead_runner_end_and_those_of_the_others_go_on()
     assert [end.outcome for end in ends] == ["bystander"] * 2
     assert [end.crash.neighbours for end in ends if end.crash] == [[lost[1]], [lost[0]]]
     assert len(bench.ledger.running) == 1
-    assert (victim.pid, False) in bench.groups
+    assert (victim.pid, False) in bench.tether.groups
 
 
 async def test_an_attempt_alone_in_its_runner_is_charged():
     bench = await Bench().ready()
     bench.place(own(1))
-    bench.pool.runner_of(1).dies(exit_code=3)  # type: ignore[union-attr]
+    bench.pool.control.runner_of(1).dies(exit_code=3)  # type: ignore[union-attr]
     assert bench.outcomes() == ["exited"]
 
 
 async def test_an_end_reported_before_the_death_counts():
     bench = await Bench().ready()
     bench.place(own(1))
-    runner = bench.pool.runner_of(1)
+    runner = bench.pool.control.runner_of(1)
     runner.says(AttemptsEnded([End(1, COMPLETED)]))  # type: ignore[union-attr]
     runner.dies(exit_code=3)  # type: ignore[union-attr]
     assert bench.outcomes() == ["completed"]
@@ -207,16 +208,16 @@ async def test_an_end_reported_before_the_death_counts():
 async def test_under_a_lost_lease_a_death_is_a_lost_lease():
     bench = await Bench().ready()
     bench.place(own(1))
-    bench.trusted = False
-    bench.pool.runner_of(1).dies(signal="SIGKILL")  # type: ignore[union-attr]
+    bench.owner.trusted = False
+    bench.pool.control.runner_of(1).dies(signal="SIGKILL")  # type: ignore[union-attr]
     assert bench.outcomes() == ["lost_lease"]
 
 
 async def test_during_a_drain_a_signal_from_outside_is_an_interruption():
     bench = await Bench().ready()
     bench.place(own(1))
-    bench.draining = True
-    bench.pool.runner_of(1).dies(signal="SIGKILL")  # type: ignore[union-attr]
+    bench.owner.draining = True
+    bench.pool.control.runner_of(1).dies(signal="SIGKILL")  # type: ignore[union-attr]
     assert bench.outcomes() == ["released"]
 
 
@@ -226,7 +227,7 @@ async def test_the_report_has_the_versions_of_the_runner():
     for runner in bench.runners:
         runner.says(Hello([TaskInfo(OWN, own_runner=True)], "2026.12", "3.99"))
     bench.place(own(1))
-    bench.pool.runner_of(1).dies(exit_code=3)  # type: ignore[union-attr]
+    bench.pool.control.runner_of(1).dies(exit_code=3)  # type: ignore[union-attr]
     (end,) = bench.ends()
     assert end.crash is not None
     assert (end.crash.release, end.crash.python) == ("2026.12", "3.99")
@@ -237,7 +238,7 @@ async def test_the_report_has_the_versions_of_the_runner():
 
 async def test_runners_that_die_at_their_start_are_replaced_with_back_off():
     bench = Bench(size=1)
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     bench.runners[0].greets()
     await bench.when_spare_is_due()
     waits: list[float] = []
@@ -245,81 +246,81 @@ async def test_runners_that_die_at_their_start_are_replaced_with_back_off():
         with heard() as names:
             bench.runners[-1].dies(exit_code=1, output=["no memory"])
         assert names == ["runner_died", "runner_restart_delayed"]
-        wait = await bench.pool.run_once()
+        wait = await bench.pool.keeper.run_once()
         assert wait is not None
         waits.append(wait)
         bench.clock.advance(wait)
-        assert await bench.pool.run_once() == LOOK_SECONDS
-    assert waits[:3] == [BIRTH_BACKOFF_FIRST, 1.0, 2.0]
-    assert max(waits) == waits[-1] == BIRTH_BACKOFF_MAX
-    assert bench.broken == []
+        assert await bench.pool.keeper.run_once() == LOOK_SECONDS
+    assert waits[:3] == [START_BACKOFF_FIRST, 1.0, 2.0]
+    assert max(waits) == waits[-1] == START_BACKOFF_MAX
+    assert bench.owner.failures == []
 
 
 async def test_the_spare_starts_after_the_first_work():
     bench = Bench()
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     bench.runners[0].greets()
     bench.clock.advance(SPARE_AFTER_SECONDS / 4)
     bench.runners[1].greets()
-    assert await bench.pool.run_once() == pytest.approx(SPARE_AFTER_SECONDS * 3 / 4)
+    assert await bench.pool.keeper.run_once() == pytest.approx(SPARE_AFTER_SECONDS * 3 / 4)
     assert len(bench.runners) == SIZE
     bench.clock.advance(SPARE_AFTER_SECONDS)
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     assert len(bench.runners) == SIZE + 1
 
 
 async def test_after_a_death_the_spare_does_not_wait():
     bench = Bench()
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     for runner in bench.runners:
         runner.greets()
     bench.runners[0].dies(signal="SIGKILL")
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     assert len(bench.runners) == SIZE + 1
 
 
 async def test_a_runner_that_retires_early_is_replaced_at_once():
     bench = Bench()
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     for runner in bench.runners:
         runner.greets()
     bench.runners[0].retiring = "max_rss"
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     assert len(bench.runners) == SIZE + 1, "the old one and two that work"
 
 
 async def test_a_successful_start_ends_the_back_off():
     bench = Bench(size=1)
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     for _ in range(2):
         bench.runners[0].dies(exit_code=1)
-        bench.clock.advance(BIRTH_BACKOFF_MAX)
-        await bench.pool.run_once()
+        bench.clock.advance(START_BACKOFF_MAX)
+        await bench.pool.keeper.run_once()
     bench.runners[0].greets(own=True)
     await bench.when_spare_is_due()
     bench.runners[1].dies(exit_code=1)
-    assert await bench.pool.run_once() == BIRTH_BACKOFF_FIRST
+    assert await bench.pool.keeper.run_once() == START_BACKOFF_FIRST
 
 
 async def test_an_application_that_cannot_be_imported_ends_the_worker_with_its_error():
     bench = Bench()
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     for runner in list(bench.runners):
         runner.says(StartupFailed("no module named 'shop'", "Traceback ..."))
         runner.dies(exit_code=3)
-    assert str(bench.broken[0]) == "no module named 'shop'\nTraceback ..."
+    assert str(bench.owner.failures[0]) == "no module named 'shop'\nTraceback ..."
 
 
 async def test_an_application_that_broke_after_a_good_start_is_tried_again():
     """A deploy in place may be half done; running attempts must survive it."""
     bench = await Bench().ready()
     bench.runners[2].dies(signal="SIGKILL")
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     newborn = bench.runners[-1]
     newborn.says(StartupFailed("no module named 'shop'", ""))
     with heard() as names:
         newborn.dies(exit_code=3)
-    assert bench.broken == []
+    assert bench.owner.failures == []
     assert names == ["runner_died", "runner_restart_delayed"]
 
 
@@ -327,17 +328,17 @@ async def test_the_error_of_a_failed_start_is_not_reported_for_the_next():
     said: list[str] = []
     end = events.subscribe(lambda _, fields: said.append(fields.get("error", "")))
     bench = await Bench().ready()
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     for words in (StartupFailed("no module named 'shop'", ""), None):
         bench.runners[0].dies(signal="SIGKILL")
         bench.clock.advance(60)
-        await bench.pool.run_once()
+        await bench.pool.keeper.run_once()
         newborn = bench.runners[-1]
         if words is not None:
             newborn.says(words)
         newborn.dies(exit_code=1)
         bench.clock.advance(60)
-        await bench.pool.run_once()
+        await bench.pool.keeper.run_once()
     end()
     errors = [error for error in said if error]
     assert len(errors) == 2
@@ -350,10 +351,10 @@ async def test_the_error_of_a_failed_start_is_not_reported_for_the_next():
 
 async def test_at_the_end_idle_runners_leave_and_the_others_are_killed():
     bench = await Bench().ready()
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     bench.place(own(1))
     runners = list(bench.runners)
-    busy = bench.pool.runner_of(1)
+    busy = bench.pool.control.runner_of(1)
     assert busy is not None
 
     async def all_die(seconds: float) -> None:
@@ -365,7 +366,7 @@ async def test_at_the_end_idle_runners_leave_and_the_others_are_killed():
     assert [runner.quits for runner in runners if runner.pid != busy.pid] == [1, 1]
     assert busy.kills == ["stop"]  # type: ignore[attr-defined]
     assert bench.outcomes() == ["released"]
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     assert bench.runners == []
 
 
@@ -398,16 +399,16 @@ async def test_a_runner_that_cannot_be_killed_does_not_hold_up_the_end():
         async with asyncio.timeout(SECONDS):
             await bench.pool.close()
     assert bench.runners == [left]
-    assert (left.pid, False) in bench.groups, "no other code waits for it either"
+    assert (left.pid, False) in bench.tether.groups, "no other code waits for it either"
     assert names == ["runner_died", "runner_unkillable"]
 
 
 async def test_one_process_is_killed_by_its_pid_and_its_attempts_are_released():
     bench = await Bench().ready()
     bench.place(own(1), own(2))
-    runner = bench.pool.runner_of(1)
-    bench.pool.kill_process(99_999, "transaction_left_open")
-    bench.pool.kill_process(runner.pid, "transaction_left_open")  # type: ignore[union-attr]
+    runner = bench.pool.control.runner_of(1)
+    bench.pool.control.kill_process(99_999, "transaction_left_open")
+    bench.pool.control.kill_process(runner.pid, "transaction_left_open")  # type: ignore[union-attr]
     assert [each.kills for each in bench.runners if each.kills] == [["transaction_left_open"]]
     runner.dies(signal="SIGKILL")  # type: ignore[union-attr]
     assert bench.outcomes() == ["released"]

@@ -28,11 +28,11 @@ def dump_of(token: int) -> str:
 async def test_at_a_limit_the_stacks_are_asked_for_and_otherwise_at_the_kill():
     bench = await Bench().ready()
     bench.place(own(1), own(2))
-    bench.pool.stop(1, "timeout")
-    bench.pool.stop(2, "cancel")
+    bench.pool.control.stop(1, "timeout")
+    bench.pool.control.stop(2, "cancel")
     first, second = (runner_of(bench, token) for token in (1, 2))
     assert (first.dumps, second.dumps) == (1, 0)
-    bench.pool.kill(1)
+    bench.pool.control.kill(1)
     assert first.kills == [None]  # at once: what it could show is here
 
 
@@ -42,7 +42,7 @@ async def test_only_an_attempt_that_stops_at_a_limit_has_the_stacks_in_its_repor
     for token, reason in ((1, "timeout"), (2, "cancel")):
         runner = runner_of(bench, token)
         runner.dump = dump_of(token)
-        bench.pool.stop(token, reason)
+        bench.pool.control.stop(token, reason)
         kind = CrashKind.TIMEOUT if token == 1 else CrashKind.ERROR
         runner.says(AttemptsEnded([End(token, crash(kind))]))
     timeout, error = reports(bench)
@@ -79,7 +79,7 @@ async def test_the_stack_of_the_coroutine_comes_first_also_after_a_kill():
     runner = runner_of(bench, 1)
     runner.says(StackAtLimit(2, "of no attempt"))
     runner.says(StackAtLimit(1, dump_of(1).replace("hangs", "awaits")))
-    bench.pool.stop(1, "timeout")
+    bench.pool.control.stop(1, "timeout")
     runner.kill_reason = "timeout"
     runner.dies(signal="SIGKILL", stacks="Thread 0x2 (most recent call first):\n")
     (report,) = reports(bench)

@@ -39,12 +39,12 @@ def check(bench: Bench, size: int, concurrency: int) -> None:
 def claim(bench: Bench, tokens, pick: int) -> None:
     """Fill the requests as a store might: each up to its limit, with any mix of their tasks."""
     attempts = []
-    for room in bench.pool.rooms(len(bench.ledger.ended)):
-        count = pick % (room.limit + 1) if pick < 5 else room.limit
+    for request in bench.pool.starter.make_requests(len(bench.ledger.ended)):
+        count = pick % (request.limit + 1) if pick < 5 else request.limit
         for _ in range(count):
             token = next(tokens)
-            task = room.tasks[(token + pick) % len(room.tasks)]
-            attempts.append(claimed(token, task, solo=room.solo))
+            task = request.tasks[(token + pick) % len(request.tasks)]
+            attempts.append(claimed(token, task, solo=request.solo))
     bench.place(*attempts)
     assert bench.ends() == [], "all that was asked for fits"
 
@@ -62,7 +62,7 @@ async def step(bench: Bench, knows, tokens, verb: str, pick: int) -> None:
     elif verb == "k" and busy:
         busy[pick % len(busy)].kill("timeout")
     elif verb == "g":
-        await bench.pool.run_once()
+        await bench.pool.keeper.run_once()
         late = [runner for runner in runners if not runner.ready]
         if late:
             late[pick % len(late)].greets(**knows)
@@ -75,7 +75,7 @@ async def test_no_mix_of_tasks_ends_and_deaths_overcommits_the_runners(history):
     size, concurrency, knows, steps = history
     bench = Bench(size, concurrency)
     tokens = iter(range(1, 10_000))
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     for verb, pick in steps:
         await step(bench, knows, tokens, verb, pick)
         check(bench, size, concurrency)
@@ -83,10 +83,10 @@ async def test_no_mix_of_tasks_ends_and_deaths_overcommits_the_runners(history):
 
 async def test_async_tasks_alone_fill_every_slot():
     bench = await Bench().ready(shared=False)
-    assert bench.rooms(0) == [ClaimRequest([SHARED], SIZE * CONCURRENCY, [])]
+    assert bench.requests(0) == [ClaimRequest([SHARED], SIZE * CONCURRENCY, [])]
     bench.place(*(shared(n) for n in range(SIZE * CONCURRENCY)))
     assert [len(runner.tokens) for runner in bench.runners] == [CONCURRENCY, CONCURRENCY, 0]
-    assert bench.rooms(0) == []
+    assert bench.requests(0) == []
 
 
 async def test_async_tasks_leave_idle_runners_to_plain_functions():
@@ -95,18 +95,18 @@ async def test_async_tasks_leave_idle_runners_to_plain_functions():
     assert sorted(len(runner.tokens) for runner in bench.runners) == [0, 0, 2]
     bench.place(own(3))
     assert bench.outcomes() == []
-    assert bench.rooms(0) == [ClaimRequest([SHARED], CONCURRENCY - 2, [])]
+    assert bench.requests(0) == [ClaimRequest([SHARED], CONCURRENCY - 2, [])]
 
 
 async def test_unanswered_ends_keep_their_slots():
     bench = await Bench().ready(own=True)
-    assert [room.limit for room in bench.rooms(1)] == [SIZE - 1]
-    assert bench.rooms(SIZE) == []
+    assert [request.limit for request in bench.requests(1)] == [SIZE - 1]
+    assert bench.requests(SIZE) == []
 
 
 async def test_requests_are_bounded_by_the_claims_of_one_exchange():
     bench = await Bench(size=2, concurrency=CLAIMS_MAX).ready(shared=False)
-    assert [room.limit for room in bench.rooms(0)] == [CLAIMS_MAX]
+    assert [request.limit for request in bench.requests(0)] == [CLAIMS_MAX]
 
 
 async def test_a_job_under_a_dropped_alias_is_handed_back():
@@ -120,7 +120,7 @@ async def test_a_task_known_only_to_a_busy_runner_is_released_with_a_pause():
     bench = await Bench().ready(own=True)
     bench.runners[0].greets(own=True, new=True)
     bench.place(own(1))
-    busy = bench.pool.runner_of(1)
+    busy = bench.pool.control.runner_of(1)
     assert busy is not None
     assert "new" in busy.tasks
     bench.place(claimed(2, "new"))
@@ -146,4 +146,4 @@ async def test_a_dead_runner_takes_no_attempts_before_its_death_is_handled():
     bench.place(own(1))
     assert (dying.runs(), spare.runs()) == ([], [1])
     spare.gone = True
-    assert bench.rooms(0) == []
+    assert bench.requests(0) == []

@@ -15,20 +15,20 @@ def suspect(token: int, task: str = SHARED, **fields) -> Claimed:
 
 
 def solo_rooms(bench: Bench) -> list[ClaimRequest]:
-    return [room for room in bench.pool.rooms(0) if room.solo]
+    return [request for request in bench.pool.starter.make_requests(0) if request.solo]
 
 
 async def test_the_spare_takes_a_cohort_while_other_runners_are_busy():
     bench = await Bench().ready()
-    room = ClaimRequest([OWN, SHARED], CONCURRENCY, [], solo=1)
-    assert solo_rooms(bench) == [room]
+    request = ClaimRequest([OWN, SHARED], CONCURRENCY, [], solo=1)
+    assert solo_rooms(bench) == [request]
     bench.place(own(1), own(2))
-    assert bench.pool.rooms(0) == [room]
+    assert bench.pool.starter.make_requests(0) == [request]
 
 
 async def test_without_a_ready_spare_suspects_wait():
     bench = Bench()
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     for runner in bench.runners:
         runner.greets(shared=False)
     await bench.when_spare_is_due()
@@ -39,12 +39,12 @@ async def test_without_a_ready_spare_suspects_wait():
 
 async def test_a_cohort_runs_in_one_idle_runner_and_another_spare_starts():
     bench = await Bench().ready(shared=False)
-    before = bench.changes
+    before = bench.owner.changes
     bench.place(shared(1), suspect(2), suspect(3))
     (cohort,) = [runner for runner in bench.runners if 2 in runner.tokens]
     assert cohort.tokens == {2, 3}
-    assert bench.changes > before, "the pool is told to look"
-    await bench.pool.run_once()
+    assert bench.owner.changes > before, "the pool is told to look"
+    await bench.pool.keeper.run_once()
     assert len(bench.runners) == SIZE + 2
     bench.runners[-1].greets(shared=False)
     assert solo_rooms(bench) == [], "one cohort at a time"
@@ -54,7 +54,7 @@ async def test_a_runner_with_suspects_takes_no_other_attempts():
     bench = await Bench().ready(shared=False)
     bench.place(suspect(1))
     (cohort,) = [runner for runner in bench.runners if runner.tokens]
-    assert [room.limit for room in bench.rooms(0)] == [SIZE * CONCURRENCY]
+    assert [request.limit for request in bench.requests(0)] == [SIZE * CONCURRENCY]
     bench.place(*(shared(n) for n in range(10, 10 + SIZE * CONCURRENCY)))
     assert cohort.tokens == {1}
     assert bench.outcomes() == []
@@ -105,13 +105,13 @@ async def test_a_suspect_that_dies_alone_is_charged_and_clears_its_incident():
     runner.dies(signal="SIGSEGV")
     (end,) = bench.ends()
     assert (end.outcome, end.failures, end.clears, end.solo) == ("signalled", 1, 3, 1)
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     assert len(bench.runners) == SIZE + 1
 
 
 async def test_a_job_that_needs_the_worker_runs_in_an_ordinary_runner():
     bench = await Bench().ready(shared=False)
-    assert bench.pool.room_alone(2) == ClaimRequest([SHARED], 1, [], solo=2)
+    assert bench.pool.starter.make_exclusive_request(2) == ClaimRequest([SHARED], 1, [], solo=2)
     bench.place(suspect(1, solo=ALONE_IN_WORKER))
-    assert bench.pool.runner_of(1) is not None
+    assert bench.pool.control.runner_of(1) is not None
     assert len(bench.runners) == SIZE + 1

@@ -42,8 +42,8 @@ SETTINGS = RunnerSettings(app="", stacks=-1, concurrency=1, store_id="", url="")
 class Child(RunnerProcess):
     """Runs a few lines of Python instead of a runner."""
 
-    def __init__(self, code: str, **hooks: Any) -> None:
-        super().__init__(SETTINGS, clock=SYSTEM, **hooks)
+    def __init__(self, code: str, stage: Stage) -> None:
+        super().__init__(SETTINGS, stage, clock=SYSTEM, output=stage)
         self._code = HEAD + code
 
     def _spawn(self, sock: int, stacks: int, output: int) -> None:
@@ -70,22 +70,22 @@ class Stage:
         self.heard = asyncio.Event()
         self.at_death: list[bool] = []
 
-    def _on_frame(self, runner: RunnerProcess, frame: Any) -> None:
+    def take_frame(self, runner: RunnerProcess, frame: Any) -> None:
         self.frames.append(frame)
         self.heard.set()
 
-    def _on_death(self, runner: RunnerProcess, death: Death) -> None:
+    def take_death(self, runner: RunnerProcess, death: Death) -> None:
         self.at_death.append(not groups_of({runner.pid}))
         self.died.put_nowait(death)
 
+    def fail(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
+        self.output.extend(data)
+
     async def start(self, code: str) -> Child:
-        child = Child(
-            code,
-            on_frame=self._on_frame,
-            on_death=self._on_death,
-            on_output=lambda _pid, data, _token: self.output.extend(data),
-            on_failure=self.failures.append,
-        )
+        child = Child(code, self)
         await child.start()
         self.children.append(child)
         return child
@@ -238,7 +238,7 @@ async def test_any_frame_that_cannot_be_handled_ends_the_runner(stage, monkeypat
     def fails(runner: RunnerProcess, frame: Any) -> None:
         raise ValueError("no such thing")
 
-    monkeypatch.setattr(Stage, "_on_frame", staticmethod(fails))
+    monkeypatch.setattr(Stage, "take_frame", staticmethod(fails))
     child = await stage.start("frame(HELLO); signal.pause()")
     death = await stage.death()
     assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")

@@ -35,7 +35,7 @@ class Worn(Bench):
         super().__init__(size, read=self.scales, max_rss=max_rss, **limits)
 
     def runner(self, token: int) -> FakeRunner:
-        found = self.pool.runner_of(token)
+        found = self.pool.control.runner_of(token)
         assert isinstance(found, FakeRunner)
         return found
 
@@ -45,15 +45,15 @@ class Worn(Bench):
     async def weighs(self, runner: FakeRunner, size: float) -> None:
         self.scales.sizes[runner.pid] = int(size)
         self.clock.advance(LOOK_SECONDS)
-        await self.pool.run_once()
+        await self.pool.keeper.run_once()
 
     def first(self) -> FakeRunner:
-        found = self.pool._active()[0]
+        found = self.pool.starter._active()[0]
         assert isinstance(found, FakeRunner)
         return found
 
     def at_work(self) -> set[int]:
-        return {runner.pid for runner in self.pool._active()}
+        return {runner.pid for runner in self.pool.starter._active()}
 
 
 # --------------------------------------------------------------------------- after so many
@@ -66,14 +66,14 @@ async def test_after_its_attempts_a_runner_is_replaced_by_the_spare_at_once():
     assert first.retiring == "max_jobs_per_runner"
     spare = next(runner for runner in bench.runners if runner is not first)
     assert bench.at_work() == {spare.pid}
-    assert sum(room.limit for room in bench.pool.rooms(0)) > 0
-    assert await bench.pool.run_once() is not None
+    assert sum(request.limit for request in bench.pool.starter.make_requests(0)) > 0
+    assert await bench.pool.keeper.run_once() is not None
     assert len(bench.runners) == 3, "the old one, the one at work and a new spare"
 
 
 async def test_a_worn_runner_goes_on_until_a_spare_is_ready():
     bench = Worn(size=1, max_jobs=1)
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     bench.runners[0].greets(own=True, shared=False)
     await bench.when_spare_is_due()
     first, late = bench.runners
@@ -108,7 +108,7 @@ async def test_a_retiring_runner_that_does_not_end_is_killed():
     while bench.clock.boot() < asked_at + QUIT_SECONDS:
         assert old.kills == []
         bench.clock.advance(LOOK_SECONDS)
-        await bench.pool.run_once()
+        await bench.pool.keeper.run_once()
     assert old.kills == ["recycled"]
     assert old.quits == 1
 
@@ -117,7 +117,7 @@ async def test_long_jobs_delay_no_replacement_and_retiring_runners_are_bounded()
     bench = await Worn(size=1, max_jobs=1).ready()
     for token in range(1, 6):
         bench.place(own(token))
-        await bench.pool.run_once()
+        await bench.pool.keeper.run_once()
         for runner in bench.runners:
             if not runner.ready:
                 runner.greets(own=True, shared=False)
@@ -202,16 +202,16 @@ async def test_memory_taken_beside_other_attempts_is_blamed_on_none():
 
 async def test_a_limit_below_the_applications_own_size_ends_the_worker_with_an_error():
     bench = Worn(size=1, max_rss=LIMIT)
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     bench.runners[0].pid = os.getpid()
     bench.runners[0].greets(**{OWN: True})
-    assert "set --max-rss well above that" in str(bench.broken[0])
+    assert "set --max-rss well above that" in str(bench.owner.failures[0])
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_rss": LIMIT}, {"max_jobs": 1}], ids=str)
 async def test_memory_is_measured_only_with_a_limit(limits):
     bench = await Worn(**limits).ready()
-    assert await bench.pool.run_once() == (LOOK_SECONDS if limits else None)
+    assert await bench.pool.keeper.run_once() == (LOOK_SECONDS if limits else None)
 
 
 # --------------------------------------------------------------------- what the kernel has done
@@ -249,8 +249,8 @@ async def test_a_kill_by_the_worker_does_not_count_as_the_kernels():
     counter = Counter()
     bench = await Worn(cgroup=counter).ready()
     bench.place(own(1), own(2))
-    bench.pool.stop(1, "timeout")
-    bench.pool.kill(1)
+    bench.pool.control.stop(1, "timeout")
+    bench.pool.control.kill(1)
     counter.count = 1
     bench.runner(1).dies(signal="SIGKILL")
     bench.runner(2).dies(signal="SIGKILL")

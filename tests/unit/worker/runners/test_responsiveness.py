@@ -6,10 +6,9 @@ import pytest
 
 from outlast import events
 from outlast.model.job import Policy
-from outlast.model.lease import LeaseTerms, Trust
 from outlast.runner.protocol import Ping, Pong, Stop
 from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, CREDIT_SECONDS_MAX
-from outlast.worker.runners.watchdog import PATIENCE_SECONDS, Watchdog
+from outlast.worker.runners.watchdog import PATIENCE_SECONDS
 from tests.unit.worker.runners.pool_kit import SHARED, Bench, FakeRunner
 from tests.unit.worker.worker_kit import claimed
 
@@ -32,13 +31,7 @@ class Watch:
         self.clock = self.bench.clock
         self.blocked = False
         self.heard: list[tuple[str, dict]] = []
-        self.dog = Watchdog(
-            self.bench.ledger,
-            self.bench.pool,
-            trust=lambda: Trust(LeaseTerms(lease=1e6), 0.0),
-            on_lapse=lambda: None,
-            clock=self.clock,
-        )
+        self.dog = self.bench.pool.watchdog
 
     @property
     def runner(self) -> FakeRunner:

@@ -18,7 +18,7 @@ TRAIN = TaskInfo("train", own_runner=False, requires=["gpu", "eu"])
 
 async def bench_with(*tags: str) -> Bench:
     bench = Bench(tags=tags)
-    await bench.pool.run_once()
+    await bench.pool.keeper.run_once()
     for runner in bench.runners:
         runner.says(Hello([PLAIN, TRAIN], None, "3"))
     return bench
@@ -45,14 +45,14 @@ def test_tasks_are_split_into_those_to_serve_and_what_the_others_need():
 
 async def test_a_pool_asks_only_for_what_its_tags_allow():
     bench = await bench_with("eu")
-    assert bench.pool.tasks() == ["plain"]
-    assert bench.pool.lacks() == {"train": ["gpu"]}
-    assert bench.rooms(0) == [ClaimRequest(["plain"], SIZE * CONCURRENCY, [])]
+    assert bench.pool.starter.tasks() == ["plain"]
+    assert bench.pool.starter.lacks() == {"train": ["gpu"]}
+    assert bench.requests(0) == [ClaimRequest(["plain"], SIZE * CONCURRENCY, [])]
 
 
 async def test_a_pool_with_all_tags_asks_for_everything():
     bench = await bench_with("gpu", "eu", "more")
-    assert (bench.pool.tasks(), bench.pool.lacks()) == (["plain", "train"], {})
+    assert (bench.pool.starter.tasks(), bench.pool.starter.lacks()) == (["plain", "train"], {})
 
 
 async def test_what_was_claimed_without_the_tags_is_handed_back_uncharged():

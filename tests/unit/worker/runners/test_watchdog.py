@@ -6,11 +6,17 @@ import pytest
 
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
-from outlast.model.lease import LeaseTerms, Trust
 from outlast.worker.runners.waits import HELD_SECONDS
 from outlast.worker.runners.watchdog import LOOK_SECONDS, UNHELD_SECONDS, Watchdog
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import FakePool, claimed, heard, heard_fields, new_ledger
+from tests.unit.worker.worker_kit import (
+    FakeOwner,
+    FakePool,
+    claimed,
+    heard,
+    heard_fields,
+    new_ledger,
+)
 
 
 class Watch:
@@ -20,18 +26,8 @@ class Watch:
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
         self.pool = FakePool(self.ledger)
-        self.trust = Trust(LeaseTerms(), asked_at=0.0)
-        self.lapses = 0
-        self.dog = Watchdog(
-            self.ledger,
-            self.pool,
-            trust=lambda: self.trust,
-            on_lapse=self._on_lapse,
-            clock=self.clock,
-        )
-
-    def _on_lapse(self) -> None:
-        self.lapses += 1
+        self.owner = FakeOwner()
+        self.dog = Watchdog(self.owner, self.ledger, self.pool, self.pool, self.pool, self.clock)
 
     def run(self, token: int = 1, **policy) -> None:
         self.ledger.claim([claimed(token, policy=Policy(**policy))])
@@ -124,13 +120,10 @@ async def test_an_attempt_that_has_ended_is_left_alone(watch):
     assert watch.pool.stopped == []
 
 
-async def test_a_lapsed_lease_is_reported_and_a_renewed_one_is_not(watch):
-    await watch.after(50.0)
-    watch.trust.renewed(50.0)
-    await watch.after(1.0)
-    assert watch.lapses == 0
-    await watch.after(50.0)
-    assert watch.lapses == 1
+async def test_the_lease_is_checked_with_each_look(watch):
+    for _ in range(3):
+        await watch.after(1.0)
+    assert watch.owner.lease_checks == 3
 
 
 async def test_slots_all_held_by_waiting_tasks_are_reported_once(watch):

@@ -1,0 +1,96 @@
+"""Ends attempts in runners: asks them to stop, and kills the runners of those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from outlast.clock import Clock
+from outlast.model.crash import LIMITS
+from outlast.runner.protocol import Stop
+from outlast.worker.claims.ledger import Ledger
+from outlast.worker.runners.exits import SUPERSEDED
+from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.responsiveness import Responsiveness, ResponsivenessMonitor
+from outlast.worker.runners.starter import Prefetches
+from outlast.worker.runners.supervisor import RunnerSupervisor
+
+
+class RunnersControl:
+    """The ``AttemptControl`` and the ``RunnerControl`` of a pool of runners."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        supervisor: RunnerSupervisor,
+        prefetches: Prefetches,
+        monitor: ResponsivenessMonitor,
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._supervisor = supervisor
+        self._runners = supervisor.runners
+        self._prefetches = prefetches
+        self._monitor = monitor
+        self._clock = clock
+
+    def has(self, token: int) -> bool:
+        """Whether some runner has this attempt, or it waits for one."""
+        runs = self.runner_of(token) is not None
+        return runs or any(token in prefetch for prefetch in self._prefetches)
+
+    def runner_of(self, token: int) -> RunnerProcess | None:
+        """Return the runner that this attempt runs in."""
+        return next((runner for runner in self._runners if token in runner.tokens), None)
+
+    def stop(self, token: int, reason: str) -> None:
+        """Ask an attempt to stop; the first reason stays. At a limit it shows its stack first."""
+        for prefetch in self._prefetches:
+            if token in prefetch:
+                prefetch.stop(token, reason)
+        running, runner = self._ledger.running.get(token), self.runner_of(token)
+        if running is None or runner is None or running.stop_reason is not None:
+            return
+        running.stop_reason, running.stopped_at = reason, self._clock.boot()
+        if reason in LIMITS:
+            runner.ask_stacks()
+        runner.send(Stop(token, reason))
+
+    def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
+        """Kill every runner that has work, unless it is only that of these attempts; give back
+        what waits for one."""
+        for prefetch in self._prefetches:
+            prefetch.give_back(reason)
+        for runner in self._runners:
+            if runner.tokens.difference(spare):
+                runner.kill(reason)
+
+    # -- by force ------------------------------------------------------------------------------
+
+    def kill(self, token: int) -> None:
+        """Kill the runner of an attempt, with the stacks of its threads."""
+        runner, running = self.runner_of(token), self._ledger.running.get(token)
+        if runner is not None and running is not None:
+            reason = running.stop_reason or "stop"
+            # its neighbours' lease stands, unless the worker trusts none (see exits.outcome_of)
+            self._supervisor.kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
+
+    def kill_process(self, pid: int, reason: str) -> None:
+        """Kill the runner with this pid, if it is still there."""
+        for runner in self._runners:
+            if runner.pid == pid:
+                runner.kill(reason)
+
+    def give_up(self, tokens: Collection[int]) -> None:
+        """Wait no longer for killed runners with these attempts."""
+        self._supervisor.give_up(tokens)
+
+    # -- what the watchdog asks ----------------------------------------------------------------
+
+    def look_at_loops(self) -> None:
+        """Look whether the runners' event loops turn."""
+        self._monitor.look(self._runners)
+
+    def responsiveness_of(self, token: int) -> Responsiveness | None:
+        """Return the responsiveness of the attempt's runner."""
+        runner = self.runner_of(token)
+        return None if runner is None else self._monitor.of(runner)

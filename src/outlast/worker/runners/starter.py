@@ -1,0 +1,208 @@
+"""Starts attempts in runners: what may be claimed, what waits for a slot, what is sent where.
+
+Which runner takes which attempt is decided in ``worker/runners/assignment.py``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from outlast.clock import Clock
+from outlast.errors import text_of
+from outlast.model.crash import CrashKind
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.protocol import FrameError, Run, in_batches
+from outlast.store.values import Claimed, ClaimRequest
+from outlast.worker.base import PoolOwner
+from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.prefetch import (
+    TURN_EVERY_SECONDS,
+    TURN_SECONDS,
+    WAIT_SECONDS_MAX,
+    Prefetch,
+    linger,
+)
+from outlast.worker.runners.assignment import Assignment
+from outlast.worker.runners.exits import crashed
+from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.supervisor import RunnerSupervisor
+from outlast.worker.running import Running
+
+_NO_PLACE = Outcome(
+    kind=OutcomeKind.RELEASED,
+    message="no runner that knows it was free",  # one of them died, or has older code
+    delay=1.0,  # seconds: it must not be claimed again at once, and again
+)
+
+
+class Prefetches(NamedTuple):
+    """What waits for a slot: attempts that have a runner to themselves, and those that share."""
+
+    alone: Prefetch
+    shared: Prefetch
+
+    def of(self, runner: RunnerProcess) -> Prefetch:
+        """Return where those wait that could take the place of what runs in this runner."""
+        return self.alone if runner.exclusive else self.shared
+
+
+class RunnerStarter:
+    """The ``AttemptStarter`` of a pool of runners, of which ``slots`` attempts fill all."""
+
+    exclusive_from = ALONE_IN_WORKER
+
+    def __init__(
+        self,
+        owner: PoolOwner,
+        ledger: Ledger,
+        supervisor: RunnerSupervisor,
+        assignment: Assignment,
+        prefetches: Prefetches,
+        *,
+        slots: int,
+        clock: Clock,
+    ) -> None:
+        self._owner = owner
+        self._ledger = ledger
+        self._supervisor = supervisor
+        self._runners = supervisor.runners
+        self._assignment = assignment
+        self._prefetches = prefetches
+        self._slots = slots
+        self._clock = clock
+        self._worker_id = 0
+        self._next_turn_at = clock.boot() + TURN_EVERY_SECONDS
+
+    def note_registration(self, worker_id: int) -> None:
+        """Note the id that attempts show."""
+        self._worker_id = worker_id
+
+    def tasks(self) -> list[str]:
+        """Return the names that the runners at work have announced, less those in ``lacks``."""
+        return sorted({name for runner in self._active() for name in runner.tasks})
+
+    def lacks(self) -> dict[str, list[str]]:
+        """Return what they have announced and this worker's tags do not allow."""
+        active = self._active()
+        return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
+
+    def _active(self) -> list[RunnerProcess]:
+        return self._assignment.active(self._runners)
+
+    # -- what may be claimed -------------------------------------------------------------------
+
+    def make_requests(self, unanswered: int) -> list[ClaimRequest]:
+        """Return what fits now and may wait for it, and a request for suspects while a spare runner
+        is ready."""
+        alone, shared = (prefetch.grant() for prefetch in self._prefetches)
+        if not alone and self._clock.boot() >= self._next_turn_at:
+            alone = self._grant_turn()
+        part = self._prefetches.shared.part(self._slots)
+        return self._assignment.make_requests(self._runners, unanswered, alone, shared, part)
+
+    def _grant_turn(self) -> int:
+        """Let one plain function be claimed where async tasks fill all runners: a steady stream of
+        them would leave none idle."""
+        if not (self._assignment.crowds_out(self._runners) and self._empties_soon()):
+            return 0
+        self._next_turn_at = self._clock.boot() + TURN_EVERY_SECONDS
+        return self._prefetches.alone.grant_turn()
+
+    def _empties_soon(self) -> bool:
+        """Whether no attempt in the runner to be emptied has run for longer than a turn: else the
+        plain function would be given back, and claimed, again and again."""
+        since, running = self._clock.boot() - TURN_SECONDS, self._ledger.running
+        held = (running.get(token) for token in self._assignment.emptiest(self._runners).tokens)
+        return all(one is None or one.started_at > since for one in held)
+
+    def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
+        """Return the request for one job that must have this worker to itself."""
+        return self._assignment.make_exclusive_request(self._runners)
+
+    # -- what was claimed ----------------------------------------------------------------------
+
+    def start(self, attempts: list[Running]) -> None:
+        """Send attempts to runners; what fits nowhere yet waits, or is released."""
+        for running in self._send_all(attempts):
+            self._keep_waiting(running)
+        if any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts):
+            self._owner.note_pool_change()  # they have taken the spare: another one is wanted
+        self._supervisor.retire_worn()
+
+    def _send_all(self, attempts: list[Running]) -> list[Running]:
+        """Send attempts to runners; return those that fit nowhere."""
+        plan = self._assignment.place(self._runners, attempts)
+        for runner, its in plan.items():
+            self._begin(runner, its)
+        if sum(map(len, plan.values())) == len(attempts):
+            return []
+        placed = {running.token for its in plan.values() for running in its}
+        return [running for running in attempts if running.token not in placed]
+
+    def _keep_waiting(self, running: Running) -> None:
+        alone = self._assignment.has_own_runner(self._runners, running.claimed.task)
+        prefetch = self._prefetches.alone if alone else self._prefetches.shared
+        if alone is None or running.claimed.solo or not prefetch.put(running):
+            self._ledger.end(running.token, _NO_PLACE)
+        self._empty_one()
+
+    def _begin(self, runner: RunnerProcess, attempts: list[Running]) -> None:
+        self._owner.note_begin(max(running.token for running in attempts))  # before any of them can
+        runner.count(len(attempts))
+        now = self._clock.boot()
+        for running in attempts:
+            running.started_at = running.last_sign_at = now
+            running.pid, running.release, running.python = runner.pid, runner.release, runner.python
+        for batch in in_batches([running.claimed for running in attempts]):
+            self._send(runner, batch)
+
+    def _send(self, runner: RunnerProcess, batch: list[Claimed]) -> None:
+        try:
+            runner.send(Run(self._worker_id, batch))
+        except FrameError as error:  # a row that some other program has written
+            for claimed in batch:
+                runner.let_go([claimed.token])
+                self._ledger.end(claimed.token, crashed(CrashKind.ERROR, text_of(error)))
+
+    # -- what waits for a slot -----------------------------------------------------------------
+
+    def refill(self) -> None:
+        """Give free slots to those that wait, while new attempts may begin at all."""
+        if not any(self._prefetches):
+            return
+        if self._supervisor.closing or not self._owner.may_begin():
+            self.give_back("the worker takes no more")
+            return
+        idle, _ = self._assignment.free(self._runners)
+        left = self._send_all(self._prefetches.alone.take(idle))
+        places = self._assignment.places_to_share(self._runners)
+        left += self._send_all(self._prefetches.shared.take(places))
+        for running in left:
+            self._ledger.end(running.token, _NO_PLACE)
+        self._empty_one()
+        self._supervisor.retire_worn()
+
+    def _empty_one(self) -> bool:
+        wanted = bool(self._prefetches.alone)
+        return self._assignment.empty_one(self._runners, wanted=wanted)
+
+    def linger(self) -> float:
+        """Return for how many seconds the next exchange may wait: no slot runs dry meanwhile."""
+        return linger(*self._prefetches)
+
+    def count_waiting(self) -> int:
+        """Return how many attempts were claimed and have not begun."""
+        return sum(map(len, self._prefetches))
+
+    def give_back(self, reason: str) -> None:
+        """Give back what was claimed and has not begun."""
+        for prefetch in self._prefetches:
+            prefetch.give_back(reason)
+
+    def give_back_late(self) -> None:
+        """Give back what has waited too long for a slot; what has one by now starts first."""
+        self.refill()
+        emptied = self._empty_one()
+        self._prefetches.alone.give_back_late(TURN_SECONDS if emptied else WAIT_SECONDS_MAX)
+        self._prefetches.shared.give_back_late()

@@ -1,0 +1,67 @@
+"""What a pool keeps of one of its runners: what it announced, what it runs, why it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from outlast.runner.protocol import Hello
+from outlast.worker.runners.tags import split_by_tags
+
+
+class RunnerState:
+    """The pool's notes on one runner; the process itself is ``RunnerProcess``.
+
+    ``started_at`` is on the boot clock. ``taken`` counts attempts since the start; ``rss`` is in
+    bytes, of its process group, when last looked at.
+    """
+
+    def __init__(self, started_at: float) -> None:
+        self.started_at = started_at
+        self.pid = 0
+        self.ready = False
+        self.tasks: dict[str, bool] = {}  # name -> whether it has a runner to itself
+        self.lacks: dict[str, list[str]] = {}
+        self.release: str | None = None
+        self.python: str | None = None
+        self.tokens: set[int] = set()
+        self.exclusive = False  # what runs in it shares it with no other attempt
+        self.taken = 0
+        self.rss = 0
+        self.retiring: str | None = None  # why it takes no more attempts
+        self.quit_at: float | None = None
+        self.kill_reason: str | None = None
+
+    def note_ready(self, hello: Hello, tags: Collection[str]) -> None:
+        """Take what it announces; a worker with these tags serves the tasks that they allow."""
+        self.ready = True
+        self.tasks, self.lacks = split_by_tags(hello.tasks, tags)
+        self.release, self.python = hello.release, hello.python
+
+    def reserve(self) -> None:
+        """Keep it for the attempt that it was given, until that has ended."""
+        self.exclusive = True
+
+    def let_go(self, tokens: Collection[int]) -> None:
+        """Note that these attempts are no longer in it."""
+        self.tokens.difference_update(tokens)
+        self.exclusive = self.exclusive and bool(self.tokens)
+
+    def count(self, attempts: int) -> None:
+        """Count attempts that begin in it."""
+        self.taken += attempts
+
+    def weigh(self, rss: int) -> None:
+        """Note its resident bytes."""
+        self.rss = rss
+
+    def retire(self, reason: str) -> None:
+        """Give it no more attempts."""
+        self.retiring = reason
+
+    def doom(self, reason: str | None) -> None:
+        """Note why it is killed; the first reason stays."""
+        self.kill_reason = self.kill_reason or reason
+
+    def note_quit(self, now: float) -> None:
+        """Note that it was asked to leave."""
+        self.quit_at = now
