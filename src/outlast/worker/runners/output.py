@@ -26,7 +26,7 @@ class Output:
         self._thread = threading.Thread(target=self._copy, name="outlast-output", daemon=True)
         self._thread.start()
 
-    def write(self, _pid: int, data: bytes, _token: int | None = None) -> None:
+    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
         """Pass on a chunk of a runner's output."""
         try:
             self._queue.put_nowait(data)
