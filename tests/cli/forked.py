@@ -10,6 +10,7 @@ This file is also the server's program: it takes orders on its standard input, a
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -19,13 +20,25 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-_LOADED = ("asyncpg", "rich.table", "sqlite3", "structlog", "outlast.store.postgres.store")
+_LOADED = (
+    "asyncpg",
+    "importlib.resources.readers",
+    "outlast.cli.page",
+    "outlast.cli.show",
+    "outlast.insight.doctor",
+    "outlast.runner.application",
+    "outlast.store.postgres.store",
+    "outlast.store.sqlite.store",
+    "rich.table",
+    "structlog",
+)
 _BYTES = 65_536
 _END_SECONDS = 10.0
+GONE = "gone"
 
 
 class ForkServer:
@@ -46,25 +59,40 @@ class ForkServer:
         self._process.wait(_END_SECONDS)
 
     def run(
-        self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float
+        self,
+        arguments: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        timeout: float,
+        meanwhile: Callable[[int], object] = lambda pid: None,
+        **odd: Any,
     ) -> subprocess.CompletedProcess[str]:
-        """Run ``outlast`` with these arguments and wait for its end, as ``subprocess.run``."""
-        order = json.dumps({"arguments": list(arguments), "cwd": str(cwd), "env": dict(env)})
+        """Run ``outlast`` with these arguments and wait for its end, as ``subprocess.run``.
+
+        ``meanwhile`` is called with its pid once it has begun. ``patience``: seconds that it waits
+        for locks and for a server; ``user``: the number of the user that it becomes; ``streams``:
+        names of standard streams -> paths that they lead to, GONE (a pipe without a reader) or
+        None (closed).
+        """
+        order = json.dumps({"arguments": list(arguments), "cwd": str(cwd), "env": dict(env), **odd})
         with contextlib.ExitStack() as files:
             out, err = (files.enter_context(_file()) for _ in range(2))
             answers, theirs = map(files.enter_context, socket.socketpair())
             fds = [theirs.fileno(), out.fileno(), err.fileno()]
             socket.send_fds(self._orders, [f"{order}\n".encode()], fds)
             theirs.close()
-            code = _end(files.enter_context(answers.makefile("r")), answers, timeout)
+            lines = files.enter_context(answers.makefile("r"))
+            answers.settimeout(timeout)
+            pid = int(lines.readline())
+            meanwhile(pid)
+            code = _end(pid, lines)
             texts = [_text(each) for each in (out, err)]
         return subprocess.CompletedProcess([*arguments], code, *texts)
 
 
-def _end(lines: Any, answers: socket.socket, timeout: float) -> int:
+def _end(pid: int, lines: Any) -> int:
     """Return the exit code; kill a command that takes longer."""
-    answers.settimeout(timeout)
-    pid = int(lines.readline())
     try:
         return int(lines.readline())
     except TimeoutError:
@@ -86,10 +114,13 @@ def _text(file: Any) -> str:
 
 def serve() -> int:
     """Fork for each order; return, in the process of a command, that command's exit code."""
-    from outlast.cli.program import COMMANDS
+    import typer
 
-    for module in (*_LOADED, *(f"outlast.cli.{room}" for room in COMMANDS)):
+    from outlast.cli import program
+
+    for module in (*_LOADED, *(f"outlast.cli.{room}" for room in program.COMMANDS)):
         importlib.import_module(module)
+    typer.main.get_command = functools.partial(_same, typer.main.get_command(program.build([])))
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those that wait for a command are reaped
     orders = socket.socket(fileno=os.dup(0))
@@ -106,19 +137,26 @@ def serve() -> int:
             os.close(each)
 
 
+def _same(tree: Any, _: object) -> Any:
+    """Return the tree of commands that was built before the fork."""
+    return tree
+
+
 def _carry_out(order: Any, answers: int, out: int, err: int) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if pid:
         os.write(answers, f"{pid}\n".encode())
         _, status = os.waitpid(pid, 0)
-        os.write(answers, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        with contextlib.suppress(BrokenPipeError):  # it was killed: nothing waits for it any more
+            os.write(answers, f"{os.waitstatus_to_exitcode(status)}\n".encode())
         os._exit(0)
     os.close(answers)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for mine, standard in ((out, 1), (err, 2)):
         os.dup2(mine, standard)
         os.close(mine)
+    _become(order)
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
@@ -127,6 +165,53 @@ def _carry_out(order: Any, answers: int, out: int, err: int) -> int:
     from outlast.cli import main
 
     return main()
+
+
+def _become(order: Any) -> None:
+    """Do what only some orders ask for: see ``ForkServer.run``."""
+    if "patience" in order:
+        _be_impatient(order["patience"])
+    if "user" in order:
+        os.setgroups([])
+        os.setgid(order["user"])
+        os.setuid(order["user"])
+    for name, path in order.get("streams", {}).items():
+        _lead(name, path)
+
+
+def _lead(name: str, path: str | None) -> None:
+    """Let a standard stream lead elsewhere, as Python finds it when it starts."""
+    number = ("stdin", "stdout", "stderr").index(name)
+    if path is None:
+        os.close(number)
+        setattr(sys, name, None)
+    elif path == GONE:
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, number)
+        os.close(writer)
+    else:
+        opened = os.open(path, os.O_RDWR)
+        os.dup2(opened, number)
+        os.close(opened)
+
+
+def _be_impatient(seconds: float) -> None:
+    from outlast.store.postgres.store import PostgresStore
+    from outlast.store.sqlite.store import SqliteStore
+
+    for store, names in (
+        (SqliteStore, ["busy_timeout"]),
+        (PostgresStore, ["statement_timeout", "connect_timeout"]),
+    ):
+        made: Any = functools.partialmethod(_made, store.__init__, dict.fromkeys(names, seconds))
+        store.__init__ = made  # type: ignore[method-assign]
+
+
+def _made(
+    self: Any, make: Callable[..., None], more: Mapping[str, float], url: str, **settings: Any
+) -> None:
+    make(self, url, **{**settings, **more})
 
 
 if __name__ == "__main__":

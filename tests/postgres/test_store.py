@@ -194,7 +194,7 @@ async def test_tables_of_another_program_are_left_alone(
 ) -> None:
     await bare_session.execute("CREATE TABLE outlast_jobs (id int)")
     store = PostgresStore(bare_pg_url)
-    with pytest.raises(SchemaMismatch, match="not made by this program"):
+    with pytest.raises(SchemaMismatch, match="not of this program"):
         await store.open()
     await store.close()
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from outlast.credentials import redacted
 from outlast.errors import SchemaMismatch, StoreUnavailable
 from outlast.store.backend import file_of, open_store, resolve_url
+from outlast.store.paths import is_there
 from outlast.store.protocol import Store
 
 R = TypeVar("R")
@@ -47,9 +48,10 @@ async def existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
 
 
 def exists(url: str) -> bool:
-    """Whether the file of a store is there; stores on a server always are."""
+    """Whether the file of a store is there; stores on a server always are. StoreUnavailable where
+    that cannot be seen."""
     file = file_of(url)
-    return file is None or file.exists()
+    return file is None or is_there(file)
 
 
 def place(url: str) -> str:

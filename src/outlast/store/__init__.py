@@ -7,6 +7,7 @@ rows.py         jobs, attempts, workers and refusals as they are read, and the I
 statistics.py   numbers that a store counts for people, each of them bounded
 finding.py      what a check of the doctor finds, and how a store checks its own facts
 environment.py  facts of this machine that stores and the doctor read alike
+paths.py        what is at a path, as far as this user may see
 history.py      jobs with their closed attempts, page by page, for `outlast verify`
 columns.py      JSON and numbers in columns, read the same way by both stores
 keys.py         what an enqueue answers where an unfinished job has the key

@@ -123,6 +123,16 @@ def check_history(steps: Sequence[Step], applied: Iterable[Applied]) -> None:
             )
 
 
+def check_noted(applied: Sequence[Applied], *, has_jobs: bool) -> None:
+    """Raise SchemaMismatch where there are tables and no note of the steps that made them."""
+    if has_jobs and not applied:
+        raise SchemaMismatch(
+            "there is a table outlast_jobs, but no row in outlast_schema that tells what made it:"
+            " the tables are not of this program, or are damaged; restore a backup, move them away,"
+            " or use another store (another file, another search_path)"
+        )
+
+
 def check_usable(steps: Sequence[Step], applied: Sequence[Applied]) -> None:
     """As ``check_history``, and raise SchemaMismatch while steps are pending."""
     check_history(steps, applied)
@@ -135,4 +145,10 @@ def check_usable(steps: Sequence[Step], applied: Sequence[Applied]) -> None:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
+    try:
+        return tuple(int(part) for part in text.split("."))
+    except ValueError:
+        raise SchemaMismatch(
+            f"the schema of this store names {text!r} as the program that it serves, which is no"
+            " version: a row of outlast_schema was changed or damaged; restore a backup"
+        ) from None

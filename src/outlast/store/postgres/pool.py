@@ -59,10 +59,11 @@ _CLASS_ERRORS: dict[str, type[Exception]] = {
     "23": BadData,
     "XX": StoreCorrupt,
 }
+_MIGRATE = "run `outlast migrate`; where that finds nothing to do, restore a backup"
 _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
-    "42P01": (SchemaMismatch, "a table is missing: run `outlast migrate`"),
-    "42883": (SchemaMismatch, "a function is missing: run `outlast migrate`"),
-    "42703": (SchemaMismatch, "a column is missing: run `outlast migrate`"),
+    "42P01": (SchemaMismatch, f"a table is missing: {_MIGRATE}"),
+    "42883": (SchemaMismatch, f"a function is missing: {_MIGRATE}"),
+    "42703": (SchemaMismatch, f"a column is missing: {_MIGRATE}"),
     "3F000": (SchemaMismatch, "the schema of the search_path is missing"),
     "42501": (
         NotPermitted,

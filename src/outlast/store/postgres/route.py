@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -69,7 +69,7 @@ def _sslmode(url: str, query: Mapping[str, str], environ: Mapping[str, str]) -> 
 
 def _authority(query: Mapping[str, str], environ: Mapping[str, str]) -> bool:
     named = query.get("sslrootcert") or environ.get("PGSSLROOTCERT")
-    return bool(named) or (Path.home() / ".postgresql" / "root.crt").exists()
+    return bool(named) or os.path.exists(os.path.expanduser("~/.postgresql/root.crt"))
 
 
 def _hosts(url: str) -> str:

@@ -10,7 +10,15 @@ from typing import Any
 
 from outlast.clock import SYSTEM
 from outlast.errors import NotPermitted, SchemaMismatch, StoreUnavailable, text_of
-from outlast.store.migrations import Applied, Step, check_history, check_usable, load, pending
+from outlast.store.migrations import (
+    Applied,
+    Step,
+    check_history,
+    check_noted,
+    check_usable,
+    load,
+    pending,
+)
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import sql
@@ -108,14 +116,11 @@ class PostgresSchema:
 async def _applied(connection: Any) -> list[Applied]:
     await refuse_strangers(connection)
     tables = (await connection.fetch(sql("schema_tables")))[0]
+    applied = []
     if tables["schema_table"]:
-        return [Applied(*row) for row in await connection.fetch(sql("schema_applied"))]
-    if tables["jobs_table"]:
-        raise SchemaMismatch(
-            "there is a table outlast_jobs but no outlast_schema: these tables were not made by"
-            " this program; move them away, or use another schema (search_path)"
-        )
-    return []
+        applied = [Applied(*row) for row in await connection.fetch(sql("schema_applied"))]
+    check_noted(applied, has_jobs=tables["jobs_table"])
+    return applied
 
 
 def _holder(row: Any) -> str:

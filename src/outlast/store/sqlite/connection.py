@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import stat
 import tempfile
 import threading
 import weakref
@@ -27,6 +28,7 @@ from typing import TypeVar
 
 from outlast.clock import Clock
 from outlast.errors import ConfigError, StoreUnavailable
+from outlast.store.paths import is_there, mode_of
 from outlast.store.sqlite.errors import is_busy, translated
 from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.thread import OneThread
@@ -74,13 +76,14 @@ class SqliteConnection:
         self._place: Place | None = None  # of the file that is open
         self._is_other = False  # the file was replaced, and nothing was done to the new one yet
         self._executor: OneThread | None = None
+        self._closing = False
         self._lock = threading.RLock()
         _alive.add(self)
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run a function on the thread. Raises Outlast's errors."""
         if self._executor is None:
-            self._executor = OneThread("outlast-sqlite")
+            self._executor, self._closing = OneThread("outlast-sqlite"), False
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._guard, job)
 
     async def read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
@@ -142,7 +145,9 @@ class SqliteConnection:
                 connection.close()
 
     async def close(self) -> None:
-        """Close the connection and end the thread. Safe to call twice."""
+        """Close the connection and end the thread. Safe to call twice. A call that waits for the
+        locks of others gives up."""
+        self._closing = True
         executor, self._executor = self._executor, None
         if executor is not None:
             loop = asyncio.get_running_loop()
@@ -182,7 +187,7 @@ class SqliteConnection:
             try:
                 return attempt()
             except sqlite3.OperationalError as error:
-                if not is_busy(error):
+                if self._closing or not is_busy(error):
                     raise
             _PAUSE.wait(PAUSE_SECONDS)
         return attempt()
@@ -227,7 +232,7 @@ def _opened(path: Path, mode: str) -> tuple[sqlite3.Connection, Place | None]:
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:
     check_path(path, must_exist=mode != "rwc")
-    if mode == "rwc" and not path.exists():
+    if mode == "rwc" and not is_there(path):
         _make_private(path)
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
@@ -271,14 +276,20 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_path(path: Path, *, must_exist: bool) -> None:
-    """Raise a clear error for what SQLite would only call "unable to open"."""
-    if path.is_dir():
+    """Raise a clear error for what SQLite would only call "unable to open", and for what it would
+    wait for without an end, as for the writer of a pipe."""
+    mode = mode_of(path)
+    if mode is None:
+        if not path.parent.is_dir():
+            raise StoreUnavailable(f"the directory {path.parent} does not exist: make it first")
+        if must_exist:
+            raise StoreUnavailable(f"{path} does not exist")
+        return
+    if stat.S_ISDIR(mode):
         raise ConfigError(f"{path} is a directory: the URL must name a file in it")
-    if not path.parent.is_dir():
-        raise StoreUnavailable(f"the directory {path.parent} does not exist: make it first")
-    if must_exist and not path.exists():
-        raise StoreUnavailable(f"{path} does not exist")
-    if path.exists() and not os.access(path, os.R_OK):
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"{path} is not a file, but a pipe, a socket or a device")
+    if not os.access(path, os.R_OK):
         raise StoreUnavailable(f"{path} cannot be read by this user")
 
 

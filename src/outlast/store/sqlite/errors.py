@@ -36,6 +36,7 @@ _ADVICE = {
     sqlite3.SQLITE_NOMEM: "there is no memory",
     sqlite3.SQLITE_INTERRUPT: "the statement was interrupted",
 }
+_NOT_OURS = ("no such table", "no such column", "no such index", "has no column named")
 _VALUES = (
     sqlite3.DataError,
     sqlite3.IntegrityError,
@@ -78,9 +79,10 @@ def translated(error: Exception, path: Path) -> Exception:
 def _other(error: sqlite3.Error, code: int, path: Path) -> OutlastError:
     if code in _BAD:
         return BadData(f"the store refuses a value: {text_of(error)}")
-    if "no such table" in str(error) or "no such column" in str(error):
+    if any(words in str(error) for words in _NOT_OURS):
         return SchemaMismatch(
-            f"{path} lacks part of the schema ({text_of(error)}): run `outlast migrate`"
+            f"{path} lacks part of the schema ({text_of(error)}): run `outlast migrate`; where"
+            " that finds nothing to do, restore a backup"
         )
     advice = _ADVICE.get(code, "the database gave up")
     return StoreUnavailable(f"{path}: {advice} ({text_of(error)})")

@@ -34,7 +34,7 @@ _DISCARD = statements("discard")
 _PRUNE = statements("prune")
 _PLACES = statements("sequences")["draw_places"]
 _COMPLETE = statements("complete")["complete"]
-_HAS_SCHEMA = statements("migrate")["has_schema"]
+_TABLES = statements("migrate")["tables"]
 _LOCK = statements("migrate")["lock"]
 _STORE_ID = statements("migrate")["store_id"]
 _encode = msgspec.json.Encoder().encode
@@ -78,7 +78,7 @@ def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
 
 def store_id(cursor: Any) -> str | None:
     """Return the id of the Outlast schema that is seen here, or None."""
-    if not cursor.execute(_HAS_SCHEMA).fetchone()[0]:
+    if not cursor.execute(_TABLES).fetchone()[0]:
         return None
     row = cursor.execute(_STORE_ID).fetchone()
     return None if row is None else bytes(row[0]).decode()

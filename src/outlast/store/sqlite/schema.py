@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from sqlite3 import Cursor
 
-from outlast.store.migrations import Applied, Step, check_history, load, pending
+from outlast.store.migrations import Applied, Step, check_history, check_noted, load, pending
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import Migration
 
@@ -15,10 +15,14 @@ DIALECT = "sqlite"
 
 
 def applied(cursor: Cursor) -> list[Applied]:
-    """Return the steps on this file; none if it has no Outlast schema."""
-    if not cursor.execute(_SQL["has_schema"]).fetchone()[0]:
-        return []
-    return [Applied(*row) for row in cursor.execute(_SQL["applied"]).fetchall()]
+    """Return the steps on this file; none if it has no Outlast schema. SchemaMismatch where its
+    tables are there without a note of what made them."""
+    has_schema, has_jobs = cursor.execute(_SQL["tables"]).fetchone()
+    found = []
+    if has_schema:
+        found = [Applied(*row) for row in cursor.execute(_SQL["applied"]).fetchall()]
+    check_noted(found, has_jobs=has_jobs)
+    return found
 
 
 def migrate(cursor: Cursor, now: float) -> list[Migration]:

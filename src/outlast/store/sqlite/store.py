@@ -19,6 +19,7 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile, refuses
 from outlast.store.migrations import check_usable, load
+from outlast.store.paths import is_there
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX, Inspector
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
@@ -92,6 +93,7 @@ class SqliteStore:
         self.created_file = False
         self.lock = lock
         library.check()  # its known faults are told by `outlast doctor`
+        self._patience = busy_timeout
         self._read_only = read_only
         self._turns = Turns()
         self._connection = SqliteConnection(
@@ -132,9 +134,11 @@ class SqliteStore:
 
     async def migrations(self) -> list[Migration]:
         """Return all steps, applied or not. Makes no file and changes none."""
-        if not self.path.exists():
+        if not is_there(self.path):
             return schema.known([])
-        look = SqliteConnection(self.path, clock=self._clock, patience=1.0, read_only=True)
+        look = SqliteConnection(
+            self.path, clock=self._clock, patience=self._patience, read_only=True
+        )
         try:
             return schema.known(await look.read(schema.applied))
         finally:
@@ -290,7 +294,7 @@ class SqliteStore:
         return await self._connection.write(lambda cursor, now: verb(cursor, now, *args, **named))
 
     def _open_now(self) -> None:
-        fresh = not self.path.exists()
+        fresh = not is_there(self.path)
         if not self._read_only:
             self._connection.create_now()
         before = self._connection.read_now(schema.applied)
@@ -301,7 +305,7 @@ class SqliteStore:
         self.created_file = self.created_file or fresh
 
     def _migrate_now(self) -> list[Migration]:
-        fresh = not self.path.exists()
+        fresh = not is_there(self.path)
         self._connection.create_now()
         steps = self._connection.write_now(schema.migrate)
         self.created_file = self.created_file or fresh

@@ -2,8 +2,9 @@
 -- also where the list of applied ones is read again: two programs that migrate at once do it
 -- one after the other, and the second finds nothing to do.
 
--- name: has_schema
-SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outlast_schema'
+-- name: tables
+SELECT coalesce(sum(name = 'outlast_schema'), 0), coalesce(sum(name = 'outlast_jobs'), 0)
+FROM sqlite_master WHERE type = 'table' AND name IN ('outlast_schema', 'outlast_jobs')
 -- name: applied
 SELECT number, name, checksum, compatible_from, applied_at FROM outlast_schema ORDER BY number
 -- name: note

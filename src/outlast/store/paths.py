@@ -1,0 +1,27 @@
+"""What is at a path, as far as this user may see."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from outlast.errors import StoreUnavailable
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything at this path. StoreUnavailable where that cannot be seen."""
+    return mode_of(path) is not None
+
+
+def mode_of(path: Path) -> int | None:
+    """Return the type and the permissions of what is at this path; None: there is nothing."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        raise StoreUnavailable(
+            f"{path} cannot be reached by this user: it may not enter each of the directories"
+        ) from error
+    except OSError as error:  # a name that is too long, a link to itself
+        raise StoreUnavailable(f"{path} cannot be reached: {error.strerror}") from error

@@ -1,0 +1,86 @@
+"""Runs commands against a broken store, and notes which of them did what they should not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.cli.attacks import Attack, Broken, attacks
+from tests.cli.conftest import Said, environment
+from tests.cli.forked import ForkServer
+
+SECONDS = 30.0  # until a command is said never to end
+ENDLESS = "it does not end"
+PATIENCE = 0.2  # seconds that one waits here for a lock, or for a server
+ATTACKS = [each for each in attacks() if each.name != "worker"]
+WORKER = next(each for each in attacks() if each.name == "worker")
+
+
+def writes(attack: Attack) -> bool:
+    """Whether an attack may write."""
+    return attack.writes
+
+
+def in_turn(turn: int) -> list[Attack]:
+    """Return one attack by each command: all are met in one turn or another."""
+    by_name: dict[str, list[Attack]] = {}
+    for each in ATTACKS:
+        by_name.setdefault(each.name, []).append(each)
+    return [variants[turn % len(variants)] for variants in by_name.values()]
+
+
+def shown(folder: Path) -> dict[str, object]:
+    """Return what is in a directory, but for the files that SQLite itself keeps beside another."""
+    return {
+        each.name: each.read_bytes() if each.is_file() else each.lstat().st_mode
+        for each in folder.iterdir()
+        if not each.name.endswith(("-wal", "-shm", ".pyc", "__pycache__"))
+    }
+
+
+class Assault:
+    """Runs commands against one store, and notes which of them did what they should not."""
+
+    def __init__(
+        self, server: ForkServer, folder: Path, url: str, broken: Broken, *, looks: bool = True
+    ) -> None:
+        """``folder``: where they run; ``looks``: whether what is in it is compared."""
+        self._server = server
+        self._folder = folder
+        self._looks = looks
+        self._url = url
+        self._broken = broken
+        self.failures: dict[str, str] = {}
+
+    def run(self, attack: Attack, **odd: Any) -> None:
+        """Run one command and judge it."""
+        at = len(attack.name.split())
+        words = [*attack.words[:at], "--url", self._url, *attack.words[at:]]
+        env, before = environment(), self._shown()
+        odd = {"patience": PATIENCE, **odd}
+        try:
+            done = self._server.run(words, cwd=self._folder, env=env, timeout=SECONDS, **odd)
+        except TimeoutError:
+            self.failures[str(attack)] = ENDLESS
+            return
+        said = Said(done)
+        if wrong := self._broken.wrong(attack, said):
+            self.failures[str(attack)] = wrong
+        elif not attack.writes and self._shown() != before:
+            self.failures[str(attack)] = "it has written"
+
+    def run_each(self, turn: int, **odd: Any) -> None:
+        """Run each command but the worker, which takes an interpreter of its own: plain, or with
+        one of its flags, whose turn it is."""
+        for attack in in_turn(turn):
+            if self._broken.fits(attack):
+                self.run(attack, **odd)
+            if ENDLESS in self.failures.values():  # the others would take as long
+                return
+
+    def _shown(self) -> dict[str, object]:
+        return shown(self._folder) if self._looks else {}
+
+    def told(self) -> str:
+        """Return the failures, one below the other."""
+        return "\n".join(f"{attack}: {wrong}" for attack, wrong in self.failures.items())

@@ -1,0 +1,153 @@
+"""Each command of the program as it is attacked: read off the program itself, so that a new one is
+attacked as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from typer.main import get_command
+
+from outlast.cli import program
+from outlast.cli.errors import STORE_UNUSABLE
+from tests.cli.conftest import Said
+
+DOCUMENTED = (0, 1, 2, 3)
+LINES_MAX = 3  # of an error
+
+# What is given for an argument, by its name in the help. A new name wants a value here.
+GIVEN = {
+    "MODULE:APP": ["shop:app"],
+    "TASK": ["nap"],
+    "ID": ["1"],
+    "CMD ARG…": ["true"],
+}
+# What a command needs besides.
+MORE = {
+    "enqueue": ["1"],
+    "dead requeue": ["--all"],
+    "dead discard": ["--all"],
+    "workers drain": ["--all"],
+    "worker": ["shop:app"],
+}
+FLAGS = ("--json", "--wait", "--watch", "--check", "--after-restore", "--from-scratch")
+"""Each is tried by itself wherever a command has it."""
+
+MAKERS = frozenset({"enqueue", "run", "migrate", "worker"})
+"""Commands that make a store where there is none."""
+WRITERS = MAKERS | {"cancel", "requeue", "dead requeue", "dead discard", "workers drain"}
+"""Commands that may write. All others only read; a new one as well, unless it is named here."""
+NO_STORE = frozenset({"demo", "checkpoint", "report"})
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A command with what it is given, but for the URL."""
+
+    name: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may write."""
+        return self.name in WRITERS and "--check" not in self.words
+
+    @property
+    def endless(self) -> bool:
+        """Whether it may go on for ever where the store works."""
+        return bool({"--watch", "--wait"} & {*self.words})
+
+    @property
+    def makes(self) -> bool:
+        """Whether it makes a store where there is none."""
+        return self.name in MAKERS and "--check" not in self.words
+
+
+def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Return all that can be run, by name; a group that does something by itself is one of them."""
+    command = command or get_command(program.build([]))
+    children = getattr(command, "commands", {})
+    if path and (not children or command.invoke_without_command):
+        yield " ".join(path), command
+    for name, child in children.items():
+        yield from commands(child, (*path, name))
+
+
+def takes_store(command: Any) -> bool:
+    """Whether it has an option for the store's URL."""
+    return any("--url" in each.opts for each in command.params)
+
+
+def attacks() -> list[Attack]:
+    """Return each command that takes a store, as plain as can be and with each of ``FLAGS``."""
+    found = []
+    for name, command in commands():
+        if takes_store(command) and name not in NO_STORE:
+            words = (*name.split(), *_needed(command), *MORE.get(name, []))
+            flags = [flag for flag in FLAGS if any(flag in each.opts for each in command.params)]
+            found.append(Attack(name, words))
+            found += [Attack(name, _with(flag, words, name)) for flag in flags]
+    return found
+
+
+def _needed(command: Any) -> Iterator[str]:
+    for each in command.params:
+        if each.param_type_name == "argument" and each.required:
+            yield from GIVEN[each.metavar]
+
+
+def _with(flag: str, words: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Options come before the arguments: what is behind a command of ``run`` is the command's."""
+    length = len(name.split())
+    return (*words[:length], flag, *words[length:])
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What is said of a store that is broken in one way.
+
+    ``words``: what each refusal says; ``codes``: the exit codes that are right; ``refused``: which
+    commands are; ``makers``: those that make a store mend it instead.
+    """
+
+    words: tuple[str, ...] = ()
+    codes: tuple[int, ...] = (3,)
+    refused: Callable[[Attack], bool] = lambda _: True
+    makers: bool = False
+
+    def fits(self, attack: Attack) -> bool:
+        """Whether an attack is one: the command neither makes this store a good one nor goes on for
+        ever, as it should where the store works."""
+        works = 0 in self.codes or not self.refused(attack)
+        return not (attack.makes and self.makers) and not (attack.endless and works)
+
+    def wrong(self, attack: Attack, said: Said) -> str | None:
+        """Return what is wrong with the answer to an attack; None: it is as it should be."""
+        told = f"{said.out}\n{said.err}"
+        if "Traceback" in said.err or said.code not in DOCUMENTED:
+            return f"ended with {said.code}: {told}"
+        if not self.refused(attack):
+            return None if said.code in {0, 1} else f"refused with {said.code}: {told}"
+        if said.code not in self._codes(attack):
+            return f"ended with {said.code}: {told}"
+        if said.code == STORE_UNUSABLE and not all(
+            word in " ".join(told.split()) for word in self.words
+        ):
+            return f"lacks words: {told}"
+        return None if said.code in {0, 1} or _plain(said.err) else f"not plain: {said.err}"
+
+    def _codes(self, attack: Attack) -> set[int]:
+        codes = {*self.codes}
+        if attack.name == "doctor":  # for it a broken store is what it was asked for
+            return {1 if code == STORE_UNUSABLE else code for code in codes}
+        return codes | ({1} if {"--check", "--after-restore"} & {*attack.words} else set())
+
+
+def _plain(text: str) -> bool:
+    """Whether it is what the program says of an error: a sentence or two, no more."""
+    lines = [line for line in text.strip().splitlines() if line != "shop is imported"]
+    return bool(lines) and lines[0].startswith("outlast: ") and len(lines) <= LINES_MAX
