@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build" / "site"
 INDEX = Path("docs/README.md")
 PARTS = ("*.md", "docs/**/*.md", "docs/**/*.svg", "examples/*/README.md")
-OUTSIDE_THE_MENU = ("docs/decisions/0*", "examples/*")  # pages that others link to
+OUTSIDE_THE_MENU = "docs/decisions/0*"  # they have an index of their own
 _HEADING = re.compile(r"^## ([^:\n]+)", re.MULTILINE)
 _LINK = re.compile(r"\[([^]\[]+)\]\(([^)#]+\.md)(?:#[^)]*)?\)")
 
@@ -40,7 +40,7 @@ def build(root: Path, site: Path) -> None:
             docs_dir=folder,
             site_dir=str(site),
             nav=menu(root),
-            not_in_nav="\n".join(OUTSIDE_THE_MENU),
+            not_in_nav=OUTSIDE_THE_MENU,
             strict=True,
         )
         config.plugins.on_startup(command="build", dirty=False)
@@ -67,7 +67,7 @@ def menu(root: Path) -> list[dict[str, Any]]:
             page = str((root / INDEX.parent / target).resolve().relative_to(root.resolve()))
             if page not in seen:
                 seen.add(page)
-                entries.append({title: page})
+                entries.append({title[0].upper() + title[1:]: page})
         whole.append({heading: entries})
     return whole
 
