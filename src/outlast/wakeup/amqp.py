@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 3.0
 HEARTBEAT_SECONDS = 6  # of the connection: a silent network is noticed within twice that
-PENDING_MAX = 256  # messages that are published before the first of them is confirmed
 DELIVERIES_MAX = 20  # of one message that is never settled
 IDLE_QUEUE_MS = 7 * 86_400_000  # then the server forgets a queue
 PROBE_SECONDS = 3.0  # that a server takes to answer after a message which goes nowhere
@@ -146,10 +145,8 @@ class AmqpBroker:
     async def publish(self, notices: Sequence[Notice]) -> None:
         """Publish; return when the server has confirmed them all."""
         fresh = [notice for notice in notices if notice.id not in self._said]
-        for start in range(0, len(fresh), PENDING_MAX):
-            batch = fresh[start : start + PENDING_MAX]
-            await asyncio.gather(*(self._publish(notice) for notice in batch))
-            self._said |= dict.fromkeys(notice.id for notice in batch if notice.repeat)
+        await asyncio.gather(*map(self._publish, fresh))
+        self._said |= dict.fromkeys(notice.id for notice in fresh if notice.repeat)
         while len(self._said) > SAID_MAX:
             del self._said[next(iter(self._said))]
 

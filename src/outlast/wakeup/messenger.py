@@ -27,7 +27,8 @@ CLOSE_SECONDS = 2.0
 STOP_SECONDS = 0.5  # for what uses a connection to stop
 PULL_SECONDS = 5.0  # that one wait for messages takes at most
 LOOK_SECONDS = 1.0  # between two looks at the store while messages for others are in the way
-PUBLISH_SECONDS = 1.0  # that an enqueue waits at most
+PUBLISH_SECONDS = 1.0  # that a messenger takes to confirm a batch; no batch begins after it
+BATCH_MAX = 256  # notices that are published before the first of them is confirmed
 TELL_MAX = 100  # events for watchers that wait for a connection
 HOLD_SECONDS = 30.0  # that a message is held unsettled; then it goes to another worker
 
@@ -40,7 +41,7 @@ class Broker(Protocol):
         ...
 
     async def publish(self, notices: Sequence[Notice]) -> None:
-        """Publish; return when the messenger has them all."""
+        """Publish at once, BATCH_MAX at most; return when the messenger has them all."""
         ...
 
     async def tell(self, topic: str, body: bytes) -> None:
@@ -101,16 +102,22 @@ class Messenger(Listening):
         await super().start(on_wake)
 
     async def announce(self, notices: Sequence[Notice]) -> bool:
-        """Publish after a commit; return whether the messenger has them. Never raises: who is
-        waiting for a job's id does not care, and a sweep announces what was missed."""
-        if not notices:
-            return True
+        """Publish after a commit; return whether the messenger has them all. Never raises: who is
+        waiting for a job's id does not care, and a sweep announces what was missed.
+
+        A messenger that is slower than the caller is in order: it gets what it takes in
+        PUBLISH_SECONDS, and no more. One that does not confirm a batch in that time is not.
+        """
+        ends = self._clock.boot() + PUBLISH_SECONDS
         try:
-            async with asyncio.timeout(PUBLISH_SECONDS):
-                await self._tried.wait()
-                if self._broker is None:
+            for start in range(0, len(notices), BATCH_MAX):
+                if self._clock.boot() >= ends:
                     return False
-                await self._broker.publish(notices)
+                async with asyncio.timeout(PUBLISH_SECONDS):
+                    await self._tried.wait()
+                    if self._broker is None:
+                        return False
+                    await self._broker.publish(notices[start : start + BATCH_MAX])
         except Exception as error:
             self._fell_ill(error)
             self._broker = None  # no call waits for it again
@@ -138,7 +145,8 @@ class Messenger(Listening):
                 self._fell_ill(error)
             self._tried.set()
             self._broker = None
-            await self._backoff.rest()
+            if not self.is_closing:  # else a driver has kept the cancellation to itself
+                await self._backoff.rest()
 
     async def _use_one(self) -> None:
         broker = self._make()

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 3
 DIAL_SECONDS = 7.0  # to find a server that answers among all
 BEAT_SECONDS = 2.0  # between two signs of life of a server while a pull waits
-PENDING_MAX = 256  # messages that are published before the first of them is confirmed
 DELIVERIES_MAX = 20  # of one message that is never settled
 IDLE_CONSUMER_SECONDS = 7 * 86_400.0  # then the server forgets the consumer of a queue
 DEFAULTS: dict[str, Any] = {
@@ -195,9 +194,7 @@ class NatsBroker:
 
     async def publish(self, notices: Sequence[Notice]) -> None:
         """Publish; return when the stream has them all."""
-        for start in range(0, len(notices), PENDING_MAX):
-            batch = notices[start : start + PENDING_MAX]
-            await asyncio.gather(*(self._publish(notice) for notice in batch))
+        await asyncio.gather(*map(self._publish, notices))
 
     async def _publish(self, notice: Notice) -> None:
         subject = f"{self._root}.{token_of(notice.queue)}"

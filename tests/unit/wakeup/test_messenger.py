@@ -13,12 +13,13 @@ import pytest
 
 from outlast.events import subscribe
 from outlast.store import wakeup
+from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.unannounced import Unannounced
 from outlast.store.values import ClaimRequest
 from outlast.store.wakeup import BACKOFF_MAX_SECONDS
 from outlast.wakeup import messenger
 from outlast.wakeup.inbox import Inbox
-from outlast.wakeup.messenger import LOOK_SECONDS, Messenger
+from outlast.wakeup.messenger import BATCH_MAX, LOOK_SECONDS, PUBLISH_SECONDS, Messenger
 from outlast.wakeup.notice import NAME_MAX, Notice, can_carry
 from outlast.wakeup.unwanted import DELIVERIES_MAX, REST_SECONDS, RESTING_SHARE, TELL_SECONDS
 from tests.manual_clock import ManualClock
@@ -233,6 +234,82 @@ async def test_a_driver_that_swallows_a_cancellation_does_not_block_the_end(
     assert broker.opened == broker.closed == 1
     await turns()
     assert asyncio.all_tasks() == before
+
+
+class Renaming(Line):
+    """Its driver raises an error of its own when it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = asyncio.Event()
+
+    async def open(self) -> None:
+        await super().open()
+        self.inside.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("the channel was closed") from None
+
+
+@pytest.mark.parametrize("broker", [Deaf("open"), Renaming()], ids=["swallows", "renames"])
+async def test_an_end_does_not_wait_for_the_pause_before_the_next_connection(
+    broker: Deaf | Renaming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeup, "END_SECONDS", 300.0)  # before it is cancelled a second time
+    stage = Stage(broker, ManualClock())
+    await stage.messenger.start(stage.wake)
+    await asyncio.wait_for(broker.inside.wait(), 30)
+    await asyncio.wait_for(stage.messenger.close(), 60)
+    assert broker.opened == broker.closed == 1
+
+
+@pytest.mark.parametrize("error", [None, ConnectionError("the connection was lost")])
+async def test_the_end_of_notify_does_not_wait_for_that_pause_either(
+    error: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeup, "END_SECONDS", 300.0)
+    inside = asyncio.Event()
+
+    class Listener(PostgresWakeup):
+        async def _listen(self) -> None:
+            inside.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            if error is not None:
+                raise error
+
+    listener = Listener("postgresql://nowhere/db", ManualClock())
+    await listener.start()
+    await asyncio.wait_for(inside.wait(), 30)
+    await asyncio.wait_for(listener.close(), 60)
+
+
+class Slow(Line):
+    """Confirms each batch after ``seconds`` of the clock; ``published``: whose notices it has."""
+
+    def __init__(self, clock: ManualClock, seconds: float) -> None:
+        super().__init__()
+        self.clock, self.seconds = clock, seconds
+        self.published: list[int] = []
+
+    async def publish(self, notices: Sequence[Notice]) -> None:
+        self.clock.advance(self.seconds)
+        self.published += [notice.job_id for notice in notices]
+
+
+async def test_a_server_that_confirms_too_slowly_for_many_jobs_is_not_ill() -> None:
+    """What it has not taken in time is left to the sweep, and no caller waits for it."""
+    async with started(Line()) as stage:
+        slow = Slow(stage.clock, PUBLISH_SECONDS / 2)
+        stage.messenger._broker = slow
+        notices = [Notice(job_id=number) for number in range(1, 10 * BATCH_MAX)]
+        assert not await stage.messenger.announce(notices)
+        assert slow.published == list(range(1, 2 * BATCH_MAX + 1))
+        assert stage.messenger.health.good
+        slow.seconds = 0.0
+        assert await stage.messenger.announce(notices)
+        assert stage.broker.opened == 1
 
 
 @pytest.mark.parametrize("moment", range(8))

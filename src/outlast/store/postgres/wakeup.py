@@ -43,7 +43,8 @@ class PostgresWakeup(Listening):
             except Exception as error:  # any error: this task would end in silence
                 trouble = error
             self.health.ill(trouble)
-            await self._backoff.rest()
+            if not self.is_closing:  # else a driver has kept the cancellation to itself
+                await self._backoff.rest()
 
     async def _listen(self) -> None:
         """Listen until the connection is lost or an echo does not come back."""
@@ -54,7 +55,7 @@ class PostgresWakeup(Listening):
             echo_channel = f"{CHANNEL}_echo_{connection.get_server_pid()}"
             await connection.add_listener(CHANNEL, self._heard)
             await connection.add_listener(echo_channel, self._echoed)
-            while await self._echo_returns(connection, echo_channel):
+            while await self._echo_returns(connection, echo_channel) and not self.is_closing:
                 if self.health.well():
                     self._backoff.stands()
                     self._on_wake("")
