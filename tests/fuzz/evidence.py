@@ -143,8 +143,8 @@ def proc_is_read(one: Proc) -> None:
         numbers = " ".join(str(number) for number in range(1, 50))
         stat = f"7 ({one.command}) S {numbers}\n".encode()
         (proc / "7" / "stat").write_bytes(stat)
-        assert memory.resident_of(7, proc) == 21 * memory._PAGE
-        assert memory.resident(proc) == {3: 21 * memory._PAGE}
+        assert memory.read_resident_of(7, proc) == 21 * memory._PAGE
+        assert memory.read_resident(proc) == {3: 21 * memory._PAGE}
         (mount / "mine" / "memory.events").write_text("low 0\noom_kill 3\n")
         (proc / "self" / "cgroup").write_text(f"1:name={one.cgroup}:/x\n0::/mine\n")
         lines = [f"30 1 0:1 / /{_octal(each)} rw - fuse.x y rw" for each in one.mounts]

@@ -9,7 +9,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
-from outlast.worker.claims.ledger import _to_be_checked
+from outlast.worker.claims.ledger import _let_store_check
 from outlast.worker.runners import exits
 from outlast.worker.runners.process import Death
 from outlast.worker.running import begin
@@ -125,7 +125,7 @@ def _facts_on_row(index: int, job: Job) -> Facts:
 def _outcome(word: str) -> Outcome:
     if word in set(CrashKind):
         if word == CrashKind.COMPLETION_NOT_COMMITTED:
-            return _to_be_checked(Outcome(kind=OutcomeKind.COMPLETED))
+            return _let_store_check(Outcome(kind=OutcomeKind.COMPLETED))
         return _crash(word)
     return Outcome(kind=OutcomeKind(word))
 

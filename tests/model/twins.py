@@ -191,12 +191,12 @@ def _endless() -> Iterable[Patch]:
 
 @twin("neighbours of a death are charged", "suspects", "the_innocent", store=False)
 def _blame() -> Iterable[Patch]:
-    real = exits.crashed
+    real = exits.make_crash
 
     def blamed(kind: CrashKind, *rest: Any, **more: Any) -> Any:
         return real(CrashKind.SIGNALLED if kind is CrashKind.BYSTANDER else kind, *rest, **more)
 
-    yield mock.patch.object(exits, "crashed", blamed)
+    yield mock.patch.object(exits, "make_crash", blamed)
 
 
 @twin("suspects are among others again", "suspects", "suspects_run_alone", store=False)

@@ -48,7 +48,7 @@ KNOWN = {
     "presence judged across the crash of a backend": 25,
     "tokens do not jump in a failover": 29,
     "a deadline is judged of a worker that does not beat": 59,
-    "a reap that fails ends the look, and all that was observed": 183,
+    "a reap that fails ends the look, and all that was observed": 55,
     "claims without a bound in bytes": 255,
     "a worker's row known by its id alone": 445,
     "a return after a stop was noticed completes": 239,

@@ -139,12 +139,12 @@ def _host_name() -> Iterable[Patch]:
 
 @twin("neighbours of a death are charged")
 def _blame() -> Iterable[Patch]:
-    real = exits.crashed
+    real = exits.make_crash
 
     def blamed(kind: CrashKind, *rest: Any, **more: Any) -> Any:
         return real(CrashKind.SIGNALLED if kind is CrashKind.BYSTANDER else kind, *rest, **more)
 
-    yield mock.patch.object(exits, "crashed", blamed)
+    yield mock.patch.object(exits, "make_crash", blamed)
 
 
 @twin("the store's clock judges")
@@ -262,12 +262,12 @@ def _late_claim() -> Iterable[Patch]:
 
 @twin("a registration without its key")
 def _registration() -> Iterable[Patch]:
-    real = registration.Registration._to_ask
+    real = registration.Registration._make_registration
 
     def keyless(self: Any, now: float) -> Any:
         return msgspec.structs.replace(real(self, now), registration=None)
 
-    yield mock.patch.object(registration.Registration, "_to_ask", keyless)
+    yield mock.patch.object(registration.Registration, "_make_registration", keyless)
 
 
 @twin("no polling under the wake-ups")
@@ -313,12 +313,12 @@ def _one_row_stops_all() -> Iterable[Patch]:
             self._forget()
             raise
 
-    yield mock.patch.object(reaper.Reaper, "_is_reaped", fails)
+    yield mock.patch.object(reaper.Reaper, "_try_to_reap", fails)
 
 
 @twin("claims without a bound in bytes")
 def _no_bytes() -> Iterable[Patch]:
-    yield mock.patch.object(trip_bytes.TripBytes, "broke")
+    yield mock.patch.object(trip_bytes.TripBytes, "note_break")
 
 
 @twin("a worker's row known by its id alone")

@@ -45,7 +45,7 @@ class Failable(Protocol):
         """The duty's name."""
         ...
 
-    def failing(self) -> Failure | None:
+    def find_failure(self) -> Failure | None:
         """Return why it fails; None while it does what it should."""
         ...
 
@@ -64,16 +64,16 @@ class Condition:
         self._beat_at = self._beats_since = clock.boot()
         self._answered_at: float | None = None  # since then the vital duty fails by an answer
 
-    def heard(self) -> None:
+    def note_beat(self) -> None:
         """Note a beat that was answered."""
         now = self._clock.boot()
         if now - self._beat_at >= self._gap:
             self._beats_since = now
         self._beat_at = now
 
-    def trouble(self, duties: Iterable[Failable]) -> Trouble | None:
+    def find_trouble(self, duties: Iterable[Failable]) -> Trouble | None:
         """Return the duty to tell of: the vital one, else the one that has failed for longest."""
-        told = [(each.name, why) for each in duties if (why := each.failing()) is not None]
+        told = [(each.name, why) for each in duties if (why := each.find_failure()) is not None]
         told = [(name, why) for name, why in told if self._for(why.since) >= TELL_SECONDS]
         if not told:
             return None
@@ -81,10 +81,10 @@ class Condition:
         text = f"{type(why.error).__name__}: {why.error}"
         return Trouble(name, line(self._hide(text), ERROR_MAX), why.since)
 
-    def end(self, duties: Iterable[Failable]) -> Failure | None:
+    def find_end(self, duties: Iterable[Failable]) -> Failure | None:
         """Return what the worker has to leave for, if anything. The time in which calls only broke
         off is no part of it: one odd answer behind it would end the worker at once."""
-        why = next((each.failing() for each in duties if each.name == VITAL), None)
+        why = next((each.find_failure() for each in duties if each.name == VITAL), None)
         if why is None:
             self._answered_at = None
         if why is None or isinstance(why.error, StoreUnavailable):

@@ -29,7 +29,7 @@ from outlast.worker.assemble import open_parts
 from outlast.worker.base import CheckpointSink, PoolOwner
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.prefetch import Prefetch, linger
-from outlast.worker.runners.exits import crashed
+from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.tags import split_by_tags
 from outlast.worker.runners.watchdog import Watchdog
 from outlast.worker.running import Running
@@ -258,7 +258,7 @@ class LocalControl:
         self._link.flush()
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
         if reason == "lease_lost":
-            outcome = crashed(CrashKind.LOST_LEASE, "the worker's lease ended")
+            outcome = make_crash(CrashKind.LOST_LEASE, "the worker's lease ended")
         for token in self._ledger.running.keys() - set(spare):
             self._ledger.end(token, outcome)
 

@@ -104,7 +104,7 @@ class Service:
         """The duty's name."""
         return self.duty.name
 
-    def failing(self) -> Failure | None:
+    def find_failure(self) -> Failure | None:
         """Return why the duty fails, and since when; None while it does what it should."""
         if not self._failures and self._clock.boot() - self._failed_at >= CALM_SECONDS:
             self._failure = None
@@ -113,7 +113,7 @@ class Service:
     def start(self) -> None:
         """Begin, in the running loop."""
         self._task = asyncio.create_task(self._loop(), name=f"outlast-{self.duty.name}")
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._note_end)
 
     async def stop(self) -> None:
         """Cancel the duty where it stands. Safe to call twice."""
@@ -123,7 +123,7 @@ class Service:
         task.cancel()
         await asyncio.wait([task])
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
         """Report an end that was not asked for: a worker must not go on without a duty."""
         if task.cancelled():
             if task is self._task:
@@ -143,14 +143,14 @@ class Service:
         try:
             pause = await self.duty.run_once()
         except Exception as error:
-            return self._failed(error)
+            return self._note_failure(error)
         if self._failures:
             self._failures = 0
             emit("store_recovered", duty=self.duty.name)
         return pause
 
-    def _failed(self, error: Exception) -> float:
-        self._note(error)
+    def _note_failure(self, error: Exception) -> float:
+        self._remember(error)
         self._failures += 1
         emit(
             "store_unavailable" if isinstance(error, StoreError) else "duty_failed",
@@ -159,8 +159,8 @@ class Service:
         )
         return min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(self._failures - 1, 10))
 
-    def _note(self, error: Exception) -> None:
-        now, before = self._clock.boot(), self.failing()
+    def _remember(self, error: Exception) -> None:
+        now, before = self._clock.boot(), self.find_failure()
         if before is None or type(before.error) is not type(error):
             self._failure = Failure(error, now if before is None else before.since)
         self._failed_at = now

@@ -300,9 +300,9 @@ class Worker:
 
     def _look_at_duties(self) -> None:
         """Let the next beat tell which duty fails; leave where that has lasted too long."""
-        self._condition.heard()
-        self._heartbeat.report(self._condition.trouble(self._services.values()))
-        end = self._condition.end(self._services.values())
+        self._condition.note_beat()
+        self._heartbeat.report(self._condition.find_trouble(self._services.values()))
+        end = self._condition.find_end(self._services.values())
         if end is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
 

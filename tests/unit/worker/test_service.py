@@ -191,15 +191,15 @@ async def test_a_duty_that_raises_on_cancellation_still_ends(
 async def test_a_failing_duty_knows_its_error_and_since_when():
     other = RuntimeError("another")
     async with Stage(OUTAGE, OUTAGE, other, 5.0, None) as stage:
-        failure = stage.service.failing()
+        failure = stage.service.find_failure()
         assert failure is not None
         assert (failure.error, failure.since) == (OUTAGE, 0.0)
         await stage.clock.run_for(1.0)
-        failure = stage.service.failing()
+        failure = stage.service.find_failure()
         assert failure is not None
         assert (failure.error, failure.since) == (other, 0.0)
         await stage.clock.run_for(CALM_SECONDS + 2.0)
-        assert stage.service.failing() is None
+        assert stage.service.find_failure() is None
 
 
 async def test_a_duty_that_fails_every_other_time_counts_as_failing():
@@ -208,6 +208,6 @@ async def test_a_duty_that_fails_every_other_time_counts_as_failing():
             await stage.clock.run_for(CALM_SECONDS / 2)
             stage.nudge.give()
             await stage.clock.run_for(0)
-        failure = stage.service.failing()
+        failure = stage.service.find_failure()
         assert failure is not None
         assert failure.since == 0.0

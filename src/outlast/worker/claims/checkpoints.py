@@ -47,7 +47,7 @@ class CheckpointWriter:
 
     def report(self, running: Running, frame: Reported) -> None:
         """Note progress, to be written soon."""
-        kept = self._ledger.noted_progress(frame.token, frame.progress)
+        kept = self._ledger.note_progress(frame.token, frame.progress)
         report = Report(running.claimed.job_id, frame.token, kept)
         self._reports[frame.token] = report
 
@@ -102,7 +102,7 @@ class CheckpointWriter:
                 busy.append((save, reply))
                 continue
             if answer in (Answer.ACCEPTED, Answer.ALREADY):
-                self._ledger.noted_save(save.token, save.value)
+                self._ledger.note_save(save.token, save.value)
             reply(str(answer))
         return busy
 

@@ -26,12 +26,12 @@ def tell_dead(transition: Transition, *, task: str, queue: str, attempts: int) -
         task=task,
         queue=queue,
         kind=transition.outcome,
-        message=said_by(transition),
+        message=message_of(transition),
         attempts=attempts,
     )
 
 
-def said_by(transition: Transition) -> str:
+def message_of(transition: Transition) -> str:
     """Return the first line of what is known of an end, for an event."""
     crash = transition.crash
     text = crash.message if crash is not None and crash.message else transition.message
@@ -46,11 +46,11 @@ async def reclaim_and_tell(
     """``store.reclaim``, and tell of those jobs that have died of it."""
     orphans: dict[int, Orphan] = {}
 
-    def noting(orphan: Orphan) -> Transition:
+    def note_and_decide(orphan: Orphan) -> Transition:
         orphans[orphan.facts.token] = orphan
         return decide(orphan)
 
-    applied = await store.reclaim(noting, only=only)
+    applied = await store.reclaim(note_and_decide, only=only)
     for transition in applied:
         if transition.state is State.DEAD:
             orphan = orphans[transition.token]

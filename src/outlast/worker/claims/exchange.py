@@ -153,7 +153,7 @@ class Exchange:
         reply = await self._trip(ended, requests)
         self._hint = self._hint or alone  # nothing was asked for beside it
         try:
-            return await self._took(ended, requests, reply, asked_as)
+            return await self._take_reply(ended, requests, reply, asked_as)
         except BaseException:
             self._broken = True  # a reply that was not taken in to its end is as good as lost
             raise
@@ -194,39 +194,39 @@ class Exchange:
                     self._store, self._holder.me, ended, requests, self._ledger.reject
                 )
         except TimeoutError:
-            self._timed_out(ended)
+            self._note_timeout(ended)
             raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
         except BaseException:
-            self._broke(ended)
+            self._note_break(ended)
             raise
         carried = max(size_of_claimed(reply.claimed), size_of_all(ended))
-        self._bytes.went(carried, self._clock.boot() - self._asked_at)
+        self._bytes.note_answer(carried, self._clock.boot() - self._asked_at)
         return reply
 
     def _bound(self, request: ClaimRequest) -> ClaimRequest:
         most = self._bytes.most
         return request if most == TRIP_BYTES else msgspec.structs.replace(request, bytes_max=most)
 
-    def _timed_out(self, ended: list[Transition]) -> None:
-        if self._bytes.timed_out(ended):
+    def _note_timeout(self, ended: list[Transition]) -> None:
+        if self._bytes.note_timeout(ended):
             words = f"{size_of(ended[0]):,} bytes did not reach the store in {self._patience:g} s"
             ended = [self._ledger.reject(ended[0], words)]
-        self._broke(ended)
+        self._note_break(ended)
 
-    def _broke(self, ended: list[Transition]) -> None:
+    def _note_break(self, ended: list[Transition]) -> None:
         self._broken = True
-        self._bytes.broke()
+        self._bytes.note_break()
         self._inbox.settle(answered=False)
         self._ledger.give_back(ended)
 
-    async def _took(
+    async def _take_reply(
         self,
         ended: list[Transition],
         requests: list[ClaimRequest],
         reply: Exchanged,
         asked_as: WorkerRef,
     ) -> float:
-        self._ledger.answered(ended, reply.answers)
+        self._ledger.take_answers(ended, reply.answers)
         self._inbox.settle(answered=True, claimed=reply.claimed)
         self._close_what_was_left_open()
         self._start(reply.claimed, asked_as)
@@ -243,7 +243,7 @@ class Exchange:
     def _close_what_was_left_open(self) -> None:
         """End the runner whose attempt has ended with its own transaction open, which keeps the
         row locked: the database closes what the process has left."""
-        for transition, seconds in self._ledger.left_open(LEFT_OPEN_SECONDS):
+        for transition, seconds in self._ledger.find_left_open(LEFT_OPEN_SECONDS):
             emit(
                 "transaction_left_open",
                 job_id=transition.job_id,
@@ -257,15 +257,15 @@ class Exchange:
     def _start(self, claimed: list[Claimed], asked_as: WorkerRef) -> None:
         """Start what was claimed; give back what may not begin any more."""
         attempts = self._ledger.claim(claimed)
-        starts = _sound(self._still_to_start(attempts, asked_as))
+        starts = _keep_readable(self._choose_starts(attempts, asked_as))
         self._starter.start(starts)
         if len(starts) < len(attempts):
             for running in attempts:
                 if running not in starts:
-                    self._ledger.end(running.token, _unbegun(running.claimed))
+                    self._ledger.end(running.token, _end_unbegun(running.claimed))
         self._ledger.tell_begun()
 
-    def _still_to_start(self, attempts: list[Running], asked_as: WorkerRef) -> list[Running]:
+    def _choose_starts(self, attempts: list[Running], asked_as: WorkerRef) -> list[Running]:
         """Return none if the right to them ended while the reply came. One with a timeout begins
         within the patience, also if this process was stopped meanwhile: its deadline on the row
         counts from the claim, and reapers allow for no more
@@ -303,7 +303,7 @@ class Exchange:
             await self._reconcile()
 
     async def _reconcile(self) -> None:
-        released = await self._guarded(self._store.reconcile(self._holder.me, self._ledger.held()))
+        released = await self._guard(self._store.reconcile(self._holder.me, self._ledger.held()))
         self._reconciled_at = self._clock.boot()
         for job_id, token in released:
             emit("claim_reconciled", job_id=job_id, token=token)
@@ -319,7 +319,7 @@ class Exchange:
             return
         self._looked_at = self._clock.boot()
         held = [(each.claimed.job_id, each.token) for each in self._ledger.running.values()]
-        lost = await self._guarded(self._store.superseded(held)) if held else []
+        lost = await self._guard(self._store.superseded(held)) if held else []
         for token in lost:
             running = self._ledger.running.get(token)
             if token in self._superseded:
@@ -332,11 +332,11 @@ class Exchange:
 
     async def _reconnect(self) -> None:
         await self._store.drop_connections()
-        if await self._guarded(self._holder.reconnect()):
+        if await self._guard(self._holder.reconnect()):
             await self._reconcile()
         self._broken = False
 
-    async def _guarded(self, call: Awaitable[T]) -> T:
+    async def _guard(self, call: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self._patience):
                 return await call
@@ -348,14 +348,14 @@ class Exchange:
             raise
 
 
-def _sound(attempts: list[Running]) -> list[Running]:
+def _keep_readable(attempts: list[Running]) -> list[Running]:
     """Return those whose rows can be read: the others would run under limits not their own."""
     if all(each.claimed.malformed is None for each in attempts):
         return attempts
     return [each for each in attempts if each.claimed.malformed is None]
 
 
-def _unbegun(claimed: Claimed) -> Outcome:
+def _end_unbegun(claimed: Claimed) -> Outcome:
     """Return the end of an attempt that does not begin: it goes back, but for one whose row cannot
     be read. No release can run that one, so it is dead, with the reason, until it is mended."""
     if claimed.malformed is None:

@@ -25,7 +25,7 @@ from outlast.runner.protocol import End
 from outlast.runner.stacks import line_of, own_first
 from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, Claimed
-from outlast.worker.claims.dead_jobs import said_by, tell_dead
+from outlast.worker.claims.dead_jobs import message_of, tell_dead
 from outlast.worker.claims.trip_bytes import size_of, size_of_all
 from outlast.worker.running import Running, begin
 from outlast.worker.service import Nudge
@@ -139,10 +139,10 @@ class Ledger:
         if end.completed_in:
             self._in_transaction.add(token)
             if outcome.kind is _COMPLETED:
-                outcome = _to_be_checked(outcome)
+                outcome = _let_store_check(outcome)
                 self._unknown[token] = self._clock.boot()
         if outcome.kind is not _COMPLETED or outcome.message:
-            outcome = self._with_evidence(running, outcome)
+            outcome = self._add_evidence(running, outcome)
             if outcome.kind is _COMPLETED and heard("result_mismatched", 1):
                 _tell_mismatch(running, outcome.message)
         transition = decide(running.facts(), outcome, self._clock.random)
@@ -199,7 +199,7 @@ class Ledger:
             if self._handed_in.pop(transition.token, None) is not None:
                 self.ended.appendleft(transition)
 
-    def answered(self, ended: Sequence[Transition], answers: Sequence[Answer]) -> None:
+    def take_answers(self, ended: Sequence[Transition], answers: Sequence[Answer]) -> None:
         """Note the store's answers. ``busy`` ends are handed in again."""
         for transition, answer in zip(ended, answers, strict=True):
             token = transition.token
@@ -219,7 +219,7 @@ class Ledger:
             if answer is _REFUSED:
                 emit("attempt_refused", job_id=transition.job_id, token=token)
 
-    def left_open(self, seconds: float) -> list[tuple[Transition, float]]:
+    def find_left_open(self, seconds: float) -> list[tuple[Transition, float]]:
         """Return the ends after a ``complete_in`` that have been ``busy`` for that long, with
         their seconds; each again only after as long again."""
         if not self._in_transaction:
@@ -245,7 +245,7 @@ class Ledger:
         self._rejected[transition.token] = decided
         return decided
 
-    def noted_save(self, token: int, value: str) -> None:
+    def note_save(self, token: int, value: str) -> None:
         """Note an accepted checkpoint: one that differs from the last forgives losses."""
         running = self.running.get(token)
         if running is None:
@@ -255,7 +255,7 @@ class Ledger:
             running.checkpoint = value
             running.losses = 0
 
-    def noted_progress(self, token: int, progress: Progress) -> Progress:
+    def note_progress(self, token: int, progress: Progress) -> Progress:
         """Note what the attempt last said; return it as it is to be kept, which is redacted."""
         hide = self._hide_patterns
         stage, message = progress.stage and hide(progress.stage), progress.message
@@ -269,7 +269,7 @@ class Ledger:
     def _hide(self, text: str) -> str:
         return self._hide_patterns(self._hide_secrets(text))
 
-    def _with_evidence(self, running: Running, outcome: Outcome) -> Outcome:
+    def _add_evidence(self, running: Running, outcome: Outcome) -> Outcome:
         outcome = msgspec.structs.replace(
             outcome, pid=running.pid, message=clean(self._hide(outcome.message), MESSAGE_MAX)
         )
@@ -286,12 +286,12 @@ class Ledger:
             pid=running.pid,
             release=running.release or self.release,
             python=running.python or platform.python_version(),
-            outlast=_own_version(),
+            outlast=_find_own_version(),
         )
         if running.claimed.task == SHELL_TASK:
             crash = msgspec.structs.replace(crash, stacks=None)  # of our own code, which waits
         elif crash.kind in LIMITS:
-            crash = _with_line(crash, running)
+            crash = _add_line(crash, running)
         return msgspec.structs.replace(outcome, crash=bounded(redacted(crash, self._hide)))
 
 
@@ -313,12 +313,12 @@ def _tell_failed(running: Running, transition: Transition) -> None:
         token=transition.token,
         task=running.claimed.task,
         kind=transition.outcome,
-        message=said_by(transition),
+        message=message_of(transition),
         state=str(transition.state),
     )
 
 
-def _with_line(crash: Crash, running: Running) -> Crash:
+def _add_line(crash: Crash, running: Running) -> Crash:
     """Return the report of a limit with the stacks, the attempt's own first, and its line."""
     stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
     line = line_of(stacks, running.token)
@@ -327,14 +327,14 @@ def _with_line(crash: Crash, running: Running) -> Crash:
 
 
 @functools.cache
-def _own_version() -> str | None:
+def _find_own_version() -> str | None:
     try:
         return metadata.version("outlast")
     except metadata.PackageNotFoundError:  # run from a source tree
         return None
 
 
-def _to_be_checked(outcome: Outcome) -> Outcome:
+def _let_store_check(outcome: Outcome) -> Outcome:
     """Turn "I completed in my own transaction" into an end that the store checks.
 
     If the job is completed by this token, the store answers ``already``; if the transaction is

@@ -37,13 +37,13 @@ class TripBytes:
         self.most = TRIP_BYTES
         self.doubts = False
 
-    def went(self, carried: int, seconds: float) -> None:
+    def note_answer(self, carried: int, seconds: float) -> None:
         """Note a trip that was answered, with so many bytes in it, in either direction."""
         self.doubts = False
         if 2 * carried >= self.most and 4 * seconds <= self._patience:
             self.most = min(TRIP_BYTES_MAX, 2 * self.most)
 
-    def broke(self) -> None:
+    def note_break(self) -> None:
         """Note a trip that broke off."""
         self.most = max(TRIP_BYTES_MIN, self.most // 2)
 
@@ -52,7 +52,7 @@ class TripBytes:
         requests."""
         return len(ended) == 1 and size_of(ended[0]) > self.most
 
-    def timed_out(self, ended: Sequence[Transition]) -> bool:
+    def note_timeout(self, ended: Sequence[Transition]) -> bool:
         """Note that a trip with these ends was not answered in time; return whether the one that
         went alone is to be given up."""
         if not self.is_alone(ended):

@@ -105,9 +105,9 @@ class Heartbeat:
         me = self.me
         try:
             async with asyncio.timeout(self._terms.lease / 3):
-                beat = await (await self._connected()).heartbeat(me)
+                beat = await (await self._connect()).heartbeat(me)
         except Exception as error:  # any error: a thread that ended would never beat again
-            return await self._missed(error)
+            return await self._note_miss(error)
         if self._failing:
             self._failing = False
             emit("store_recovered", duty=self.name)
@@ -142,12 +142,12 @@ class Heartbeat:
         except RuntimeError:  # the main loop is closed: this process ends
             self._stopping = True
 
-    async def _connected(self) -> Store:
+    async def _connect(self) -> Store:
         if self._store is None:
             self._store = await self._open_store()
         return self._store
 
-    async def _missed(self, error: BaseException) -> float:
+    async def _note_miss(self, error: BaseException) -> float:
         if not self._failing:
             self._failing = True
             emit("store_unavailable", duty=self.name, error=describe(error))

@@ -60,10 +60,10 @@ class PresenceKeeper:
         me = self._me()
         if me.worker_id != self._worker_id:
             await self._begin(me)
-        reason = await self._why_not(me)
+        reason = await self._try_to_hold(me)
         if reason is None:
-            return self._holds(me)
-        return await self._lacks(me, reason)
+            return self._note_held(me)
+        return await self._note_lacking(me, reason)
 
     def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
         """Whether the own row in a look contradicts what is believed here."""
@@ -76,20 +76,20 @@ class PresenceKeeper:
         self._worker_id, self._held = me.worker_id, False
         self._lacking_since = self._told = None
 
-    async def _why_not(self, me: WorkerRef) -> str | None:
+    async def _try_to_hold(self, me: WorkerRef) -> str | None:
         try:
             return await self._lock.hold(me, self._nudge.give)
         except StoreError as error:
             return text_of(error)
 
-    def _holds(self, me: WorkerRef) -> float:
+    def _note_held(self, me: WorkerRef) -> float:
         if not self._held:
             self._held = True
             emit("presence_taken", worker_id=me.worker_id)
         self._lacking_since = self._told = None
         return PROVE_BEATS * self._terms.heartbeat
 
-    async def _lacks(self, me: WorkerRef, reason: str) -> float:
+    async def _note_lacking(self, me: WorkerRef, reason: str) -> float:
         self._held = False
         now = self._clock.boot()
         if self._lacking_since is None:

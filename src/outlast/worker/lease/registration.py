@@ -129,7 +129,7 @@ class Registration:
     async def register(self) -> None:
         """Make a row for this worker; raises what the store raises."""
         asked_at = self._clock.boot()
-        new = self._asked = self._asked or self._to_ask(asked_at)
+        new = self._asked = self._asked or self._make_registration(asked_at)
         self.has_left = False
         registered = await self._store.register(new)
         self._asked = self._refused_at = None
@@ -146,7 +146,7 @@ class Registration:
             replaced=registered.replaced,
         )
 
-    def _to_ask(self, now: float) -> NewWorker:
+    def _make_registration(self, now: float) -> NewWorker:
         """Return a registration under a key of its own. It is asked for again as it is while its
         answer is unknown: else the row that was made without our knowing would live beside ours."""
         who = self._new
@@ -212,7 +212,7 @@ class Registration:
         await self._end_all_but_kept(kill_at)
         self._hold_until(math.inf)  # idle runners do no harm, however long the store is away
         if self._isolation.kept():
-            if await self._still_stands():
+            if await self._resume_if_kept():
                 return
             await self._end_all_but_kept(self._clock.boot() + STOP_GRACE_SECONDS)
         while not (await self._hand_in_ends() and await self._come_back()):
@@ -231,7 +231,7 @@ class Registration:
                 return
             await self._clock.sleep(0.01)
 
-    async def _still_stands(self) -> bool:
+    async def _resume_if_kept(self) -> bool:
         """Wait for a beat that is answered. If the lease still stands, no worker has taken anything
         over: go on under it, trusting from that beat. Else stop what was kept, too."""
         asked_at = await self._isolation.wait_for_beat(self._clock.boot())

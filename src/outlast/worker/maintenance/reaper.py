@@ -56,7 +56,7 @@ class ReapFailures:
         self._tell_at[worker_id] = now + TELL_AGAIN_SECONDS
         return True
 
-    def ended(self, worker_id: int) -> None:
+    def note_success(self, worker_id: int) -> None:
         """Note that it does not fail."""
         self._tell_at.pop(worker_id, None)
 
@@ -117,7 +117,7 @@ class Reaper:
         reaped = await self._reap(look.workers, asked_at)
         failed = [
             error
-            for error in (await self._rescued(look, reaped), await self._closed(look))
+            for error in (await self._rescue(look, reaped), await self._close_overdue(look))
             if error is not None
         ]
         self._owner.take_look(look)
@@ -137,7 +137,7 @@ class Reaper:
             self._incarnation = look.incarnation
         return look
 
-    async def _rescued(self, look: Snapshot, reaped: int) -> StoreError | None:
+    async def _rescue(self, look: Snapshot, reaped: int) -> StoreError | None:
         try:
             if reaped or look.orphans or self._first:
                 await self._reconcile()
@@ -145,7 +145,7 @@ class Reaper:
             return error
         return None
 
-    async def _closed(self, look: Snapshot) -> StoreError | None:
+    async def _close_overdue(self, look: Snapshot) -> StoreError | None:
         try:
             if self._deadlines is not None and await self._deadlines.take_look(look):
                 self._owner.look_for_work()
@@ -169,7 +169,7 @@ class Reaper:
         count = 0
         for each in others:
             cause = self._cause_of_death(each, silent, absent)
-            if cause and await self._is_reaped(_as_found(each, cause), cause):
+            if cause and await self._try_to_reap(_add_begun(each, cause), cause):
                 count += 1
                 _tell_reaped(each, cause)
                 self._owner.note_reaped(each, cause)
@@ -179,7 +179,7 @@ class Reaper:
             emit("workers_deactivated", count=count)
         return count
 
-    async def _is_reaped(self, gone: WorkerSeen, cause: DeathCause) -> bool:
+    async def _try_to_reap(self, gone: WorkerSeen, cause: DeathCause) -> bool:
         """Try once. What fails is tried again with the next look, and keeps no other from it."""
         try:
             reaped = await self._store.reap(gone, cause)
@@ -188,7 +188,7 @@ class Reaper:
                 said = text_of(error)
                 emit("reap_failed", worker=gone.name, worker_id=gone.worker_id, error=said)
             return False
-        self._failing.ended(gone.worker_id)
+        self._failing.note_success(gone.worker_id)
         return reaped
 
     @staticmethod
@@ -244,7 +244,7 @@ class Reaper:
         return decide(orphan.facts, outcome, self._clock.random)
 
 
-def _as_found(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:
+def _add_begun(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:
     """Return it with what its lock file says of its attempts, once it can no longer be written."""
     if cause is not DeathCause.LOCK_FILE:
         return gone

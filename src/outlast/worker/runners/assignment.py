@@ -33,7 +33,7 @@ class Assignment:
         """Return those that take ordinary work: who is at work stays, a late one waits."""
         return self._fit(runners)[: self._size]
 
-    def of_suspects(self, runners: Sequence[RunnerProcess]) -> RunnerProcess | None:
+    def runner_of_suspects(self, runners: Sequence[RunnerProcess]) -> RunnerProcess | None:
         """Return the runner in which suspects run now."""
         runner = self._cohort
         return runner if runner is not None and runner in runners and runner.tokens else None
@@ -60,7 +60,7 @@ class Assignment:
             for tasks, limit in (places if own else places[2:])
             if tasks and limit > unanswered
         ]
-        if self.of_suspects(runners) is None:
+        if self.runner_of_suspects(runners) is None:
             ordinary += self._make_suspects_request(fit[self._size :])
         return ordinary
 
@@ -162,7 +162,7 @@ class Assignment:
         return [ClaimRequest(sorted(spare[0].tasks), limit, self._queues, ALONE_IN_RUNNER)]
 
     def _fit(self, runners: Sequence[RunnerProcess]) -> list[RunnerProcess]:
-        cohort = self.of_suspects(runners)
+        cohort = self.runner_of_suspects(runners)
         ready = [
             each
             for each in runners

@@ -41,11 +41,11 @@ def outcome_of(
 ) -> Outcome:
     """Return how this attempt ended, given how its runner died."""
     if killed_for == "lease_lost" or not trusted:
-        return crashed(CrashKind.LOST_LEASE, "the worker's lease ended", death, neighbours)
+        return make_crash(CrashKind.LOST_LEASE, "the worker's lease ended", death, neighbours)
     if running.stop_reason is not None and killed_for is not None:
-        return stopped(running, death, neighbours)
+        return outcome_of_stop(running, death, neighbours)
     if killed_for == UNANSWERED:
-        return crashed(CrashKind.BYSTANDER, "its runner did not answer", death, neighbours)
+        return make_crash(CrashKind.BYSTANDER, "its runner did not answer", death, neighbours)
     if killed_for not in _OWN_DOING or (draining and death.signal and not death.memory):
         return Outcome(kind=OutcomeKind.RELEASED, message=f"its runner was ended ({killed_for})")
     how = f"died of {death.signal}" if death.signal else f"exited with {death.exit_code}"
@@ -56,11 +56,11 @@ def outcome_of(
     if death.memory:
         how = f"{how} {describe(death.memory)}"
     if neighbours or (death.signal in _ASKED_TO_END and killed_for is None):
-        ended = crashed(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
+        ended = make_crash(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
         return msgspec.structs.replace(ended, suspicion=suspicion)
     kind = CrashKind.SIGNALLED if death.signal and not death.complaint else CrashKind.EXITED
     kind = CrashKind.OUT_OF_MEMORY if death.memory else kind
-    return crashed(kind, f"the runner {how}", death, neighbours)
+    return make_crash(kind, f"the runner {how}", death, neighbours)
 
 
 def suspicions_of(attempts: Sequence[Running], death: Death) -> dict[int, Suspicion]:
@@ -80,7 +80,7 @@ def suspicions_of(attempts: Sequence[Running], death: Death) -> dict[int, Suspic
     return suspicions({each.token: each.claimed.incident for each in attempts}, named)
 
 
-def stopped(running: Running, death: Death | None, neighbours: list[int]) -> Outcome:
+def outcome_of_stop(running: Running, death: Death | None, neighbours: list[int]) -> Outcome:
     """Return the end of an attempt that was told to stop and had to be ended."""
     reason = running.stop_reason or "drain"
     if reason in LIMITS:
@@ -91,15 +91,15 @@ def stopped(running: Running, death: Death | None, neighbours: list[int]) -> Out
             CrashKind.UNRESPONSIVE: (policy.unresponsive_timeout, "blocked its runner's loop"),
         }[kind]
         over = "" if limit is None else f"above its limit of {limit:g} s, and "
-        return crashed(kind, f"{reason}: {over}{words}", death, neighbours)
+        return make_crash(kind, f"{reason}: {over}{words}", death, neighbours)
     if reason == "lease_lost":
-        return crashed(CrashKind.LOST_LEASE, "it was closed elsewhere", death, neighbours)
+        return make_crash(CrashKind.LOST_LEASE, "it was closed elsewhere", death, neighbours)
     if reason == "cancel":
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled; did not stop when asked")
     return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")
 
 
-def crashed(
+def make_crash(
     kind: CrashKind, message: str, death: Death | None = None, neighbours: list[int] | None = None
 ) -> Outcome:
     """Return a crashed outcome with the evidence of the process's death."""

@@ -142,7 +142,7 @@ class OomWatch:
         )
 
 
-def resident(proc: Path = Path("/proc")) -> dict[int, int]:
+def read_resident(proc: Path = Path("/proc")) -> dict[int, int]:
     """Return the resident bytes of each session; who vanishes meanwhile is left out.
 
     Pages that a parent shares with its forked children are counted for each of them.
@@ -155,7 +155,7 @@ def resident(proc: Path = Path("/proc")) -> dict[int, int]:
     return sizes
 
 
-def resident_of(pid: int, proc: Path = Path("/proc")) -> int:
+def read_resident_of(pid: int, proc: Path = Path("/proc")) -> int:
     """Return the resident bytes of one process; 0 once it is gone."""
     return _stat(proc / str(pid))[1]
 

@@ -37,7 +37,7 @@ class Printed:
     def take(self, data: bytes) -> Iterator[tuple[int | None, bytes]]:
         """Take a chunk; yield its parts without their heads, each with whose it is, if known."""
         for named, text in self._parts(self._unread + data):
-            token = self._whose(named)
+            token = self._find_writer(named)
             self.all.add(text)
             if token is not None:
                 self._own.setdefault(token, Tail()).add(text)
@@ -46,7 +46,7 @@ class Printed:
                 self._shared.extend((now, line) for line in text.split(b"\n") if line)
             yield token, text
 
-    def _whose(self, named: int | None) -> int | None:
+    def _find_writer(self, named: int | None) -> int | None:
         tokens = self._tokens()
         if named is not None:
             return named if named in tokens else None  # a thread of an attempt that has ended

@@ -294,15 +294,15 @@ class RunnerProcess(RunnerState):
         loop = asyncio.get_running_loop()
 
         def wait() -> None:
-            status, usage = self._waited_for()
+            status, usage = self._wait_for_exit()
             try:
-                loop.call_soon_threadsafe(self._exited, status, usage)
+                loop.call_soon_threadsafe(self._note_exit, status, usage)
             except RuntimeError:  # the loop is closed: the worker is past caring
                 return
 
         threading.Thread(target=wait, name=f"outlast-wait-{self.pid}", daemon=True).start()
 
-    def _waited_for(self) -> tuple[int | None, Any]:
+    def _wait_for_exit(self) -> tuple[int | None, Any]:
         """Return status and usage of the process that has ended; None where they cannot be had, as
         when something else in this process has waited for it. That is a death all the same."""
         try:
@@ -314,11 +314,11 @@ class RunnerProcess(RunnerState):
         self._process.returncode = os.waitstatus_to_exitcode(status)
         return status, usage
 
-    def _exited(self, status: int | None, usage: Any) -> None:
+    def _note_exit(self, status: int | None, usage: Any) -> None:
         self._ending = asyncio.create_task(self._wind_up(status, usage))
-        self._ending.add_done_callback(self._wound_up)
+        self._ending.add_done_callback(self._note_wound_up)
 
-    def _wound_up(self, task: asyncio.Task[None]) -> None:
+    def _note_wound_up(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._owner.fail(error)  # its attempts would be held for ever: the worker must end
 

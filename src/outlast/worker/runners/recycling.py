@@ -14,7 +14,7 @@ from outlast.clock import Clock
 from outlast.events import emit
 from outlast.model.crash import MemoryEvidence
 from outlast.text import size
-from outlast.worker.runners.memory import Cgroup, OomWatch, resident, resident_of
+from outlast.worker.runners.memory import Cgroup, OomWatch, read_resident, read_resident_of
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 
 MAX_RSS, MAX_JOBS = "max_rss", "max_jobs_per_runner"  # why a runner was recycled or killed
@@ -34,7 +34,7 @@ class Recycling:
         max_rss: int | None = None,
         max_jobs: int | None = None,
         cgroup: Cgroup | None = None,
-        read: Callable[[], dict[int, int]] = resident,
+        read: Callable[[], dict[int, int]] = read_resident,
     ) -> None:
         self._size = size
         self._clock = clock
@@ -101,7 +101,7 @@ class Recycling:
 
     def _retire(self, runner: RunnerProcess, reason: str) -> None:
         runner.retire(reason)
-        rss = runner.rss or resident_of(runner.pid)
+        rss = runner.rss or read_resident_of(runner.pid)
         emit("runner_recycled", pid=runner.pid, reason=reason, rss=rss, attempts=runner.taken)
         self.dismiss(runner)
 
@@ -117,7 +117,7 @@ class Recycling:
 
     def complain_at_rest(self, runner: RunnerProcess) -> str | None:
         """Return a complaint if a runner is above the limit before it has run anything."""
-        taken = 0 if self._max_rss is None else resident_of(runner.pid)
+        taken = 0 if self._max_rss is None else read_resident_of(runner.pid)
         if self._max_rss is None or taken <= self._max_rss:
             return None
         return (
@@ -133,16 +133,18 @@ class Recycling:
         return self._oom.explain(death) if runner.kill_reason is None else None
 
 
-def _shown(count: int | None) -> str:
+def _format_size(count: int | None) -> str:
     return "unknown" if count is None else size(count)
 
 
 def describe(memory: MemoryEvidence) -> str:
     """Return the evidence as half a sentence, to follow how a runner died."""
     if memory.source == MAX_RSS:
-        return f"with {_shown(memory.rss_bytes)}, above its {_shown(memory.limit_bytes)}"
+        return (
+            f"with {_format_size(memory.rss_bytes)}, above its {_format_size(memory.limit_bytes)}"
+        )
     return (
         "while the kernel killed for want of memory in its cgroup"
         f" (kills {memory.oom_kills_before} to {memory.oom_kills_after},"
-        f" limit: {_shown(memory.limit_bytes)})"
+        f" limit: {_format_size(memory.limit_bytes)})"
     )

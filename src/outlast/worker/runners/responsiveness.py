@@ -79,7 +79,7 @@ class Responsiveness:
         self.silent = 0.0
         self._stacks_asked_at = self._named_at = self.named = None
 
-    def turned_since(self, when: float) -> bool:
+    def has_turned_since(self, when: float) -> bool:
         """Whether the loop has certainly turned since then, on the boot clock."""
         return self._turned_at >= when
 

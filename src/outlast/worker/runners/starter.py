@@ -24,7 +24,7 @@ from outlast.worker.claims.prefetch import (
     linger,
 )
 from outlast.worker.runners.assignment import Assignment
-from outlast.worker.runners.exits import crashed
+from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.supervisor import RunnerSupervisor
 from outlast.worker.running import Running
@@ -163,7 +163,7 @@ class RunnerStarter:
         except FrameError as error:  # a row that some other program has written
             for claimed in batch:
                 runner.let_go([claimed.token])
-                self._ledger.end(claimed.token, crashed(CrashKind.ERROR, text_of(error)))
+                self._ledger.end(claimed.token, make_crash(CrashKind.ERROR, text_of(error)))
 
     # -- what waits for a slot -----------------------------------------------------------------
 

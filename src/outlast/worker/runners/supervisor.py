@@ -105,7 +105,7 @@ class RunnerSupervisor:
         comes on top of the others and the spare."""
         if not self._ever_ready and len(self.runners) >= self._size:
             return False
-        beside = int(self._assignment.of_suspects(self.runners) is not None)
+        beside = int(self._assignment.runner_of_suspects(self.runners) is not None)
         return self._recycling.is_missing_one(self.runners, beside)
 
     def retire_worn(self) -> None:

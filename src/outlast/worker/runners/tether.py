@@ -39,7 +39,7 @@ class Tether:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=(read, *self._shared_fds),
-                env=_what_an_interpreter_needs(),
+                env=_choose_environment(),
                 start_new_session=True,
             )
         except BaseException:
@@ -124,7 +124,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _what_an_interpreter_needs() -> dict[str, str]:
+def _choose_environment() -> dict[str, str]:
     """Return the environment that finds Python's libraries; passwords are none of its business."""
     loader = ("LD_", "DYLD_")
     return {name: value for name, value in os.environ.items() if name.startswith(loader)}

@@ -101,7 +101,7 @@ class Watchdog:
         reason, at = _limit(running)
         if now < at:
             return
-        if loop is None or loop.turned_since(at):
+        if loop is None or loop.has_turned_since(at):
             self._stop(running, reason)
         else:
             self._judge_unheard(running, reason, at, loop)
@@ -153,7 +153,7 @@ class Watchdog:
 
 def _grace(running: Running, loop: Responsiveness | None) -> float:
     grace = running.claimed.policy.cancel_grace
-    if loop is None or running.stopped_at is None or loop.turned_since(running.stopped_at):
+    if loop is None or running.stopped_at is None or loop.has_turned_since(running.stopped_at):
         return grace
     return min(grace, DEAF_SECONDS) if loop.silent >= DEAF_SECONDS else grace
 

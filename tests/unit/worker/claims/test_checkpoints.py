@@ -157,7 +157,7 @@ async def test_the_report_of_an_attempt_that_has_ended_is_left_to_its_end(desk):
         desk.report(token, 0.5)
     desk.ledger.end(1, COMPLETED)
     desk.ledger.end(2, COMPLETED)
-    desk.ledger.answered(desk.ledger.take(1), [Answer.ACCEPTED])
+    desk.ledger.take_answers(desk.ledger.take(1), [Answer.ACCEPTED])
     await desk.checkpoints.run_once()
     assert [report.token for report in desk.store.reports] == [3]
     await desk.checkpoints.report_last([2])

@@ -35,7 +35,7 @@ def told(events: list[Any], name: str = "job_dead") -> list[dict[str, Any]]:
 
 def hand_in(ledger: Ledger, *answers: Answer) -> None:
     for answer in answers:
-        ledger.answered(ledger.take(1), [answer])
+        ledger.take_answers(ledger.take(1), [answer])
 
 
 def test_a_death_is_reported_after_the_store_accepted_it(ledger):
@@ -107,7 +107,7 @@ def test_a_job_can_die_of_a_result_that_the_store_refuses(ledger):
         ledger.end(7, COMPLETED)
         (end,) = ledger.take(1)
         ledger.reject(end)
-        ledger.answered([end], [Answer.ACCEPTED])
+        ledger.take_answers([end], [Answer.ACCEPTED])
     (dead,) = told(events)
     assert dead["kind"] == "rejected_result"
 

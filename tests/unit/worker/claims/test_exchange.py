@@ -386,7 +386,7 @@ async def test_a_runner_that_leaves_its_transaction_open_is_ended(bench):
     assert names == ["transaction_left_open"] * 2
     await bench.exchange.run_once()
     assert bench.ledger.is_empty()
-    assert bench.ledger.left_open(0.0) == []
+    assert bench.ledger.find_left_open(0.0) == []
 
 
 # ------------------------------------------------------------------------------ bad data

@@ -39,7 +39,7 @@ class Bench:
     def ends(self, token: int) -> None:
         self.ledger.end(token, COMPLETED)
         for end in self.ledger.take(1):
-            self.ledger.answered([end], ["accepted"])  # type: ignore[list-item]
+            self.ledger.take_answers([end], ["accepted"])  # type: ignore[list-item]
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_a_token_is_held_from_its_claim_to_the_answer_about_its_end(ledger):
     assert (ledger.held(), ledger.is_empty()) == ({7}, False)
     (end,) = ledger.take(10)
     assert (ledger.held(), ledger.is_empty()) == ({7}, False)
-    ledger.answered([end], [Answer.ACCEPTED])
+    ledger.take_answers([end], [Answer.ACCEPTED])
     assert (ledger.held(), ledger.is_empty()) == (set(), True)
 
 
@@ -66,7 +66,7 @@ def test_any_answer_but_busy_releases_the_token(ledger, answer):
     ledger.end(7, COMPLETED)
     (end,) = ledger.take(10)
     with heard() as names:
-        ledger.answered([end], [answer])
+        ledger.take_answers([end], [answer])
     assert ledger.is_empty()
     assert ("attempt_refused" in names) is (answer is Answer.REFUSED)
 
@@ -76,7 +76,7 @@ def test_a_busy_end_is_held_and_handed_in_again_behind_the_others(ledger):
         ledger.claim([claimed(token)])
         ledger.end(token, COMPLETED)
     (first,) = ledger.take(1)
-    ledger.answered([first], [Answer.BUSY])
+    ledger.take_answers([first], [Answer.BUSY])
     assert ledger.held() == {1, 2}
     assert [end.token for end in ledger.take(10)] == [2, 1]
 
@@ -106,7 +106,7 @@ def test_an_end_that_was_answered_is_not_given_back(ledger):
         ledger.claim([claimed(token)])
         ledger.end(token, COMPLETED)
     batch = ledger.take(2)
-    ledger.answered([batch[0]], [Answer.ACCEPTED])
+    ledger.take_answers([batch[0]], [Answer.ACCEPTED])
     ledger.give_back(batch)
     ledger.give_back(batch)
     assert [end.token for end in ledger.take(10)] == [1]
@@ -162,9 +162,9 @@ def test_other_reasons_to_stop_cancel_nothing(ledger, reason):
 def test_a_checkpoint_that_differs_forgives_losses_and_the_same_one_does_not(ledger):
     ledger.claim([claimed(1, losses=9, checkpoint='{"n":1}')])
     ledger.claim([claimed(2, losses=9, checkpoint='{"n":1}')])
-    ledger.noted_save(1, '{"n":1}')
-    ledger.noted_save(2, '{"n":2}')
-    ledger.noted_save(3, "unknown tokens are fine")
+    ledger.note_save(1, '{"n":1}')
+    ledger.note_save(2, '{"n":2}')
+    ledger.note_save(3, "unknown tokens are fine")
     for token in (1, 2):
         ledger.end(token, crash(CrashKind.LOST_LEASE))
     assert [end.losses for end in ledger.take(2)] == [10, 1]
@@ -173,12 +173,12 @@ def test_a_checkpoint_that_differs_forgives_losses_and_the_same_one_does_not(led
 def test_saves_and_reports_are_signs_of_life(ledger, clock):
     (running,) = ledger.claim([claimed(7)])
     clock.advance(5.0)
-    ledger.noted_progress(7, Progress(0.5))
+    ledger.note_progress(7, Progress(0.5))
     assert running.last_sign_at == 5.0
     clock.advance(5.0)
-    ledger.noted_save(7, "1")
+    ledger.note_save(7, "1")
     assert running.last_sign_at == 10.0
-    ledger.noted_progress(8, Progress(0.5))
+    ledger.note_progress(8, Progress(0.5))
 
 
 # ------------------------------------------------------------------------------ the evidence
@@ -187,9 +187,9 @@ def test_saves_and_reports_are_signs_of_life(ledger, clock):
 def test_a_crash_report_gets_the_workers_evidence(ledger, clock):
     (running,) = ledger.claim([claimed(7)])
     running.pid = 4242
-    ledger.noted_save(7, '{"n":1}')
+    ledger.note_save(7, '{"n":1}')
     clock.advance(3.0)
-    ledger.noted_progress(7, Progress(0.5, message="half"))
+    ledger.note_progress(7, Progress(0.5, message="half"))
     ledger.end(7, crash(message="a\x00b"))
     (end,) = ledger.take(1)
     assert end.pid == 4242
@@ -245,7 +245,7 @@ def test_an_end_can_be_rejected_again_after_it_was_busy(ledger):
     for _ in range(2):
         (end,) = ledger.take(1)
         assert ledger.reject(end).outcome == "rejected_result"
-        ledger.answered([end], [Answer.BUSY])
+        ledger.take_answers([end], [Answer.BUSY])
 
 
 # ------------------------------------------------------------------------------ complete_in
@@ -273,9 +273,9 @@ def test_the_end_of_a_complete_in_is_reported_after_the_stores_answer(ledger, cl
         clock.advance(2.0)
         ledger.end(1, COMPLETED, completed_in=True)
         clock.advance(3.0)
-        ledger.answered(ledger.take(1), [Answer.BUSY])
+        ledger.take_answers(ledger.take(1), [Answer.BUSY])
         assert [name for name, _ in events] == ["attempt_started"]
-        ledger.answered(ledger.take(1), [answer])
+        ledger.take_answers(ledger.take(1), [answer])
     ends = [fields for name, fields in events if name == "attempt_ended"]
     assert [(each["outcome"], each["state"]) for each in ends] == [told]
     assert ends[0]["seconds"] == 2.0, "not those that its transaction took to commit"
@@ -375,9 +375,9 @@ def test_a_redact_pattern_applies_to_progress():
     ledger.claim([claimed(1)])
     told = Progress(0.5, "with s3cret", "and s3cret", waits_for=7)
     hidden = Progress(0.5, "with [redacted]", "and [redacted]", waits_for=7)
-    assert ledger.noted_progress(1, told) == hidden
-    assert ledger.noted_progress(1, Progress(0.6)) == Progress(0.6)
-    ledger.noted_progress(1, told)
+    assert ledger.note_progress(1, told) == hidden
+    assert ledger.note_progress(1, Progress(0.6)) == Progress(0.6)
+    ledger.note_progress(1, told)
     crash = Crash(kind=CrashKind.ERROR, message="it broke")
     ledger.end(1, Outcome(kind=OutcomeKind.CRASHED, crash=crash))
     (end,) = ledger.take(1)

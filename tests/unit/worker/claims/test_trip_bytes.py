@@ -37,7 +37,7 @@ async def breaks_off(bench: Bench, error: type[BaseException] = StoreUnavailable
 
 async def test_ends_go_in_trips_that_are_bounded_in_bytes(bench):
     large_ends(bench, *range(1, 10))
-    bench.exchange._bytes.went = lambda *_: None
+    bench.exchange._bytes.note_answer = lambda *_: None
     while bench.ledger.ended:
         await bench.exchange.run_once()
     assert bench.handed_in() == [[1, 2, 3, 4], [5, 6, 7, 8], [9]]

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from outlast.worker.runners import memory
-from outlast.worker.runners.memory import WINDOW_SECONDS, Cgroup, OomWatch, find_cgroup, resident
+from outlast.worker.runners.memory import (
+    WINDOW_SECONDS,
+    Cgroup,
+    OomWatch,
+    find_cgroup,
+    read_resident,
+)
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import death
 
@@ -226,10 +232,10 @@ def test_resident_memory_is_summed_by_session(tmp_path):
     (tmp_path / "13").mkdir()  # gone between the list and the look
     (tmp_path / "14").mkdir()
     (tmp_path / "14" / "stat").write_text("14 (half")
-    sizes = resident(tmp_path)
+    sizes = read_resident(tmp_path)
     assert (sizes[10], sizes[12]) == (7 * page, 5 * page)
-    assert memory.resident_of(12, tmp_path) == 5 * page
-    assert memory.resident_of(13, tmp_path) == 0
+    assert memory.read_resident_of(12, tmp_path) == 5 * page
+    assert memory.read_resident_of(13, tmp_path) == 0
 
 
 def test_the_memory_of_this_process_matches_another_file_of_the_kernel():
@@ -239,8 +245,8 @@ def test_the_memory_of_this_process_matches_another_file_of_the_kernel():
         pytest.skip("no /proc here")
     lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
     told = int(lines["VmRSS"].split()[0]) * 1024
-    assert told / 2 < memory.resident_of(os.getpid()) < told * 2
-    assert resident()[os.getsid(0)] > told / 2
+    assert told / 2 < memory.read_resident_of(os.getpid()) < told * 2
+    assert read_resident()[os.getsid(0)] > told / 2
 
 
 def test_a_mount_with_an_odd_name_hides_no_cgroup(machine) -> None:

@@ -76,10 +76,10 @@ async def test_progress_postpones_the_stall_limit_but_not_the_timeout(watch):
     watch.run(timeout=30.0, stall_timeout=10.0)
     for _ in range(2):
         await watch.after(9.0)
-        watch.ledger.noted_save(1, "1")
+        watch.ledger.note_save(1, "1")
     await watch.after(9.0)
     assert watch.pool.stopped == []
-    watch.ledger.noted_save(1, "1")
+    watch.ledger.note_save(1, "1")
     await watch.after(3.0)
     assert watch.pool.stopped == [(1, "timeout")]
 
@@ -131,7 +131,7 @@ async def test_slots_all_held_by_waiting_tasks_are_reported_once(watch):
     watch.run(1)
     watch.run(2)
     for token in (1, 2):
-        watch.ledger.noted_progress(token, Progress(waits_for=token + 10))
+        watch.ledger.note_progress(token, Progress(waits_for=token + 10))
     with heard_fields() as told:
         await watch.after(0.0)
         await watch.after(HELD_SECONDS - 0.1)
@@ -139,10 +139,10 @@ async def test_slots_all_held_by_waiting_tasks_are_reported_once(watch):
         for _ in range(10):
             await watch.after(0.1)
     assert told == [("slots_held_by_waiting", {"running": 2, "job_id": 1, "waits_for": 11})]
-    watch.ledger.noted_progress(2, Progress())
+    watch.ledger.note_progress(2, Progress())
     with heard_fields() as told:
         await watch.after(10.0)
-        watch.ledger.noted_progress(2, Progress(waits_for=12))
+        watch.ledger.note_progress(2, Progress(waits_for=12))
         await watch.after(0.0)
         assert told == []
         await watch.after(HELD_SECONDS)
@@ -152,7 +152,7 @@ async def test_slots_all_held_by_waiting_tasks_are_reported_once(watch):
 async def test_waiting_beside_a_free_slot_is_not_reported(watch):
     watch.pool.slots = 2
     watch.run(1)
-    watch.ledger.noted_progress(1, Progress(waits_for=11))
+    watch.ledger.note_progress(1, Progress(waits_for=11))
     with heard() as names:
         for _ in range(10):
             await watch.after(10.0)
