@@ -11,6 +11,7 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.lease import DeathCause
+from outlast.store import backend
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FILE_LINES = 500
@@ -188,9 +189,11 @@ def test_no_public_class_of_the_library_has_the_name_of_another() -> None:
 
 
 LIBRARY = ROOT / "src" / "outlast"
-OF_ONE_STORE = (LIBRARY / "store" / "sqlite", LIBRARY / "store" / "postgres")
+OF_ONE_STORE = [path.parent for path in (LIBRARY / "store").glob("*/backend.py")]
+FOLDERS = "|".join(sorted(path.name for path in OF_ONE_STORE))
+SCHEMES = "|".join(scheme for each in backend._backends for scheme in each.schemes)
 REGISTRY = LIBRARY / "store" / "__init__.py"
-NAMES_A_STORE = re.compile(r"(sqlite|postgres(ql)?)(:.*)?$", re.IGNORECASE)
+NAMES_A_STORE = re.compile(rf"({FOLDERS}|{SCHEMES})(:.*)?$", re.IGNORECASE)
 SHARED_CODE = [
     path
     for path in CODE
@@ -253,7 +256,7 @@ def imports_of_stores(tree: ast.Module) -> set[str]:
         if isinstance(node, ast.ImportFrom)
         for each in node.names
     }
-    return {name for name in named if re.match(r"outlast\.store\.(sqlite|postgres)\b", name)}
+    return {name for name in named if re.match(rf"outlast\.store\.({FOLDERS})\b", name)}
 
 
 @pytest.mark.parametrize("path", SHARED_CODE, ids=named)
@@ -265,9 +268,9 @@ def test_only_the_entry_of_a_store_knows_which_store_it_is(path: Path) -> None:
 
 def test_the_registry_imports_entries_alone() -> None:
     assert imports_of_stores(parsed(REGISTRY)) == {
-        "outlast.store.sqlite.backend.SQLITE",
-        "outlast.store.postgres.backend.POSTGRES",
+        f"outlast.store.{path.name}.backend.{path.name.upper()}" for path in OF_ONE_STORE
     }
+    assert len(backend._backends) == len(OF_ONE_STORE)
 
 
 @pytest.mark.parametrize(
