@@ -30,6 +30,7 @@ R = TypeVar("R")
 
 CONNECTIONS = 4  # to a server, at most, per event loop
 FAREWELL_SECONDS = 1.0  # for a store whose event loop is gone
+LOOK_SECONDS = 0.05  # between looks whether an event loop of another thread still runs
 
 
 class _Opened(msgspec.Struct):
@@ -169,9 +170,8 @@ class StoreProvider:
         self._store_id = None
 
     async def _close_where(self, wanted: Callable[[asyncio.AbstractEventLoop], bool]) -> None:
-        for loop in [loop for loop in self._stores if wanted(loop)]:
-            opened = self._stores.pop(loop, None)
-            if opened is not None:
+        for loop in list(self._stores):  # at once: other threads add theirs
+            if wanted(loop) and (opened := self._stores.pop(loop, None)) is not None:
                 await _close_on(loop, opened)
 
     async def _life(self) -> AsyncGenerator[Store]:
@@ -230,10 +230,18 @@ async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
     if loop is asyncio.get_running_loop():
         await opened.close()
     elif loop.is_running():
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(opened.close(), loop))
+        await _close_there(loop, opened)
     elif opened.opening.done():
         with suppress(Exception):
             await asyncio.wait_for(opened.life.aclose(), FAREWELL_SECONDS)
+
+
+async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
+    """Close a store on a loop that runs; one that ends meanwhile closes it by itself."""
+    there = asyncio.run_coroutine_threadsafe(opened.close(), loop)
+    closing = asyncio.wrap_future(there)
+    while loop.is_running() and not closing.done():
+        await asyncio.wait({closing}, timeout=LOOK_SECONDS)
 
 
 _providers: weakref.WeakSet[StoreProvider] = weakref.WeakSet()

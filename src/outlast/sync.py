@@ -6,6 +6,9 @@ that need an event loop *hop*: onto the running loop, or else onto one backgroun
 thread, and no class exists twice.
 
 The rule for the body of a coroutine that is to have a ``NAME_sync``: await only through ``hop``.
+
+A signal handler or a finalizer may make such a call anywhere, also while the same thread is in the
+middle of another one; and ``atexit`` may make one after ours has stopped the background loop.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from outlast.errors import SyncInLoop
+from outlast.errors import SyncInLoop, UsageError
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -43,6 +46,10 @@ def blocking(
             raise SyncInLoop(
                 f"{name}_sync() would block the event loop that runs here: await {name}() instead"
             )
+        if getattr(_thread, "serves", False):
+            raise SyncInLoop(
+                f"{name}_sync() was called by a finalizer, in a thread that it waits for"
+            )
         return drive(coroutine(self, *args, **kwargs))
 
     call.__name__ = f"{name}_sync"
@@ -50,6 +57,12 @@ def blocking(
     call.__doc__ = f"As ``{name}``, for plain code: blocks until it is done."
     plain: Callable[Concatenate[S, P], R] = call
     return plain
+
+
+def serve() -> None:
+    """Note that calls wait for this thread. It runs none of the user's code, but that of finalizers
+    where garbage happens to be collected in it: one that calls here would wait for itself."""
+    _thread.serves = True
 
 
 def loop_is_running() -> bool:
@@ -63,19 +76,29 @@ def loop_is_running() -> bool:
 
 def drive(coroutine: Coroutine[Any, Any, R]) -> R:
     """Run, in this thread and without an event loop, a coroutine that awaits only ``hop``."""
+    before, _thread.drives = _drives(), True
     try:
         coroutine.send(None)
     except StopIteration as end:
         result: R = end.value
         return result
+    finally:
+        _thread.drives = before
     coroutine.close()
     raise RuntimeError(f"{coroutine!r} awaited something else than outlast.sync.hop")
 
 
 def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
     """To be awaited: ``make()`` on the running loop; without one, blocks until the background loop
-    has done it."""
-    return make() if loop_is_running() else _in_background(make)
+    has done it. UsageError on an event loop that is not asyncio's: it would stand still."""
+    if loop_is_running():
+        return make()
+    if not _drives():
+        raise UsageError(
+            "this is not an event loop of asyncio: call the NAME_sync form in a thread, with"
+            " trio.to_thread.run_sync() say"
+        )
+    return _in_background(make)
 
 
 async def _in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
@@ -86,8 +109,9 @@ class _Background:
     """One event loop per process, on a thread of its own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._starting = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped: list[asyncio.AbstractEventLoop] = []  # freed, they would complain
 
     def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         future = asyncio.run_coroutine_threadsafe(make(), self.loop())
@@ -98,22 +122,42 @@ class _Background:
             raise
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                name = "outlast-sync"
-                threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
+        """Return the loop, which runs."""
+        with self._starting:
+            return self._loop or self._take(_started_loop())
+
+    def _take(self, started: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+        """Keep it, unless this very thread has started another meanwhile (a signal handler has)."""
+        if self._loop is not None:
+            started.call_soon_threadsafe(started.stop)
             return self._loop
+        self._loop = started
+        return started
 
     def stop(self) -> None:
-        """Let connections be closed politely when the process ends, but do not insist."""
-        if self._loop is not None:
-            ending = asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop)
+        """Let connections be closed politely when the process ends, but do not insist. What calls
+        later still has another loop."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            self._stopped.append(loop)
+            ending = asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop)
             with suppress(Exception):
                 ending.result(FAREWELL_SECONDS)
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            loop.call_soon_threadsafe(loop.stop)
 
 
+def _started_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="outlast-sync", daemon=True).start()
+    return loop
+
+
+def _drives() -> bool:
+    """Whether this thread is inside of ``drive``."""
+    return getattr(_thread, "drives", False)
+
+
+_thread = threading.local()
 _background = _Background()
 _inherited: list[Any] = []  # kept alive: freeing them would touch what belongs to the parent
 

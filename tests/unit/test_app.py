@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import threading
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -267,6 +268,36 @@ async def test_a_store_that_could_not_be_opened_is_tried_again(tmp_path):
     folder.mkdir()
     assert (await app.tasks["mail"].enqueue("a")).id == 1
     await app.close()
+
+
+def test_closing_does_not_wait_for_a_loop_that_ends_meanwhile(sqlite_url, monkeypatch):
+    """It closes its store by itself, and cancels what it was asked for."""
+    app, used, asked = application(sqlite_url), threading.Event(), threading.Event()
+    ends: list[Any] = []
+    kept: list[Any] = []
+
+    async def close(opened: Any) -> None:
+        kept.append(opened)
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def work() -> None:
+        await app.tasks["mail"].enqueue("a")
+        used.set()
+        await asyncio.to_thread(asked.wait, 30)
+
+    def end() -> None:
+        ends.append(app.close_sync())
+
+    monkeypatch.setattr(outlast.stores._Opened, "close", close)
+    other = threading.Thread(target=lambda: asyncio.run(work()))
+    other.start()
+    assert used.wait(30)
+    closing = threading.Thread(target=end, daemon=True)
+    closing.start()
+    other.join(30)
+    closing.join(30)
+    assert ends == [None]
 
 
 def test_a_forked_child_enqueues_through_connections_of_its_own(store_url):

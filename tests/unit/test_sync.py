@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from outlast import sync
-from outlast.errors import SyncInLoop
+from outlast.errors import SyncInLoop, UsageError
 
 
 class Thing:
@@ -54,6 +54,80 @@ async def test_an_awaited_call_stays_on_its_loop():
 async def test_a_plain_call_from_a_running_loop_names_what_to_await():
     with pytest.raises(SyncInLoop, match=r"await double\(\)"):
         Thing().double_sync(1)
+
+
+def test_an_event_loop_that_is_not_asyncio_s_is_told_what_to_call_and_not_blocked():
+    """As trio's: it drives coroutines by itself."""
+    coroutine = Thing().double(1)
+    with pytest.raises(UsageError, match="NAME_sync form in a thread"):
+        coroutine.send(None)
+
+
+def test_a_thread_that_calls_wait_for_makes_none_itself():
+    """A finalizer would, where garbage is collected in that thread."""
+    refused: list[BaseException] = []
+
+    def serve() -> None:
+        sync.serve()
+        try:
+            Thing().double_sync(1)
+        except SyncInLoop as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join()
+    assert "by a finalizer" in str(refused[0])
+
+
+@pytest.fixture
+def background(monkeypatch):
+    """One of its own, of which no thread and no loop is left."""
+    loops, threads, real = [], set(threading.enumerate()), asyncio.new_event_loop
+
+    def make():
+        loops.append(real())
+        return loops[-1]
+
+    monkeypatch.setattr(asyncio, "new_event_loop", make)
+    background = sync._Background()
+    yield background
+    background.stop()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(30)
+    for loop in loops:
+        loop.close()
+
+
+async def answer(word: str) -> str:
+    return word
+
+
+def test_a_call_may_come_while_the_same_thread_starts_the_background_loop(background, monkeypatch):
+    """A signal handler's, say."""
+    real = asyncio.new_event_loop
+    inner: list[str] = []
+
+    def make():
+        if not inner:
+            inner.append("")
+            inner[0] = background.run(lambda: answer("handler"))
+        return real()
+
+    monkeypatch.setattr(asyncio, "new_event_loop", make)
+    outer: list[str] = []
+    calls = threading.Thread(
+        target=lambda: outer.append(background.run(lambda: answer("main"))), daemon=True
+    )
+    calls.start()
+    calls.join(30)
+    assert (inner, outer) == (["handler"], ["main"])
+
+
+def test_what_calls_after_the_background_loop_was_stopped_has_another(background):
+    for _ in range(3):
+        assert background.run(lambda: answer("here")) == "here"
+        background.stop()
 
 
 def test_errors_come_back_as_they_are():

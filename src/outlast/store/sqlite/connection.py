@@ -78,7 +78,8 @@ class SqliteConnection:
         self._executor: OneThread | None = None
         self._closing = False
         self._lock = threading.RLock()
-        _alive.add(self)
+        with _forking:
+            _alive.add(self)
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run a function on the thread. Raises Outlast's errors."""

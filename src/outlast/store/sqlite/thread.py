@@ -16,6 +16,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from outlast.sync import serve
+
 T = TypeVar("T")
 Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 Calls = SimpleQueue[Call | None]
@@ -61,6 +63,7 @@ def _end(calls: Calls, thread: threading.Thread) -> None:
 
 
 def _serve(calls: Calls) -> None:
+    serve()
     while (call := calls.get()) is not None:
         loop, future, job, args = call
         if not future.cancelled():

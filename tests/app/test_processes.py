@@ -1,0 +1,322 @@
+"""Programs that fork, end, get signals and go through event loops, while they enqueue."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import asyncio, atexit, gc, os, signal, sys, threading, time
+def goodbye():  # before Outlast is there: it is called when that has said its own goodbye
+    if LATE:
+        print("late", LATE[0].enqueue_sync("late").id > 0, flush=True)
+LATE = []
+atexit.register(goodbye)
+import outlast
+app = outlast.App()
+@app.task
+def mail(to: str) -> None: ...
+"""
+
+
+def run(program: str, url: str, folder: Path) -> str:
+    """Run a program to its end; return what it has printed. It complains about nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + program],
+        cwd=folder,
+        env={**os.environ, "OUTLAST_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    return done.stdout
+
+
+SESSIONS = """
+def sessions():
+    if not app.url.startswith("postgresql"):
+        return set()
+    import psycopg
+    with psycopg.connect(app.url) as mine:
+        rows = mine.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'outlast'")
+        return {pid for pid, in rows}
+"""
+
+PREFORK = (
+    SESSIONS
+    + """
+mail.enqueue_sync("parent")
+before = sessions()
+children = []
+for n in range(4):
+    if not (child := os.fork()):
+        for _ in range(5):
+            mail.enqueue_sync(f"child {n}")
+        sys.exit(0)  # the interpreter ends as it does without a fork
+    children.append(child)
+assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 4
+assert before <= sessions(), "a child has ended a session of its parent"
+print(mail.enqueue_sync("parent").id)
+"""
+)
+
+
+def test_children_that_end_leave_the_parent_its_connections(store_url: str, tmp_path: Path) -> None:
+    """A server that forks its workers when the application has been used already."""
+    assert run(PREFORK, store_url, tmp_path) == "22\n"
+
+
+RESTING_LOOP = (
+    SESSIONS
+    + """
+loop = asyncio.new_event_loop()
+loop.run_until_complete(mail.enqueue("parent"))
+before = sessions()
+if not (child := os.fork()):
+    sys.exit(0)
+os.waitpid(child, 0)
+assert before <= sessions(), "a child has ended a session of its parent"
+print(loop.run_until_complete(asyncio.wait_for(mail.enqueue("parent"), 30)).id)
+loop.run_until_complete(loop.shutdown_asyncgens())
+loop.close()
+"""
+)
+
+
+def test_connections_that_are_freed_in_a_child_stay_open_in_the_parent(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert run(RESTING_LOOP, store_url, tmp_path) == "2\n"
+
+
+OUT_OF_A_LOOP = (
+    SESSIONS
+    + """
+import multiprocessing
+async def main():
+    await mail.enqueue("parent")
+    before = sessions()
+    child = multiprocessing.get_context("fork").Process(target=mail.enqueue_sync, args=["child"])
+    child.start()
+    await asyncio.to_thread(child.join)
+    assert child.exitcode == 0 and before <= sessions()
+    for _ in range(3):
+        last = await mail.enqueue("parent")
+    print(last.id)
+asyncio.run(main())
+"""
+)
+
+
+def test_a_process_that_is_forked_out_of_an_event_loop_has_its_own(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert run(OUT_OF_A_LOOP, store_url, tmp_path) == "5\n"
+
+
+BUSY_PARENT = """
+going, ids = True, [mail.enqueue_sync("parent").id]  # all that is needed is imported
+def enqueue():
+    while going:
+        ids.append(mail.enqueue_sync("parent").id)
+threads = [threading.Thread(target=enqueue) for _ in range(2)]
+for thread in threads: thread.start()
+for n in range(5):
+    if not (child := os.fork()):
+        mail.enqueue_sync("child")
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+going = False
+for thread in threads: thread.join()
+assert len(set(ids)) == len(ids)
+last = mail.enqueue_sync("parent").id
+print(last == len(ids) + 6)
+"""
+
+
+def test_forks_in_the_middle_of_calls_of_other_threads_lose_and_double_nothing(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert run(BUSY_PARENT, store_url, tmp_path) == "True\n"
+
+
+AT_EXIT = """
+mail.enqueue_sync("first")
+LATE.append(mail)
+"""
+AT_EXIT_OF_A_LOOP = """
+async def main():
+    await mail.enqueue("first")
+asyncio.run(main())
+LATE.append(mail)
+"""
+
+
+def test_what_is_enqueued_at_the_very_end_is_stored_and_the_program_ends(
+    store_url: str, tmp_path: Path
+) -> None:
+    for program in (AT_EXIT, AT_EXIT_OF_A_LOOP):
+        assert run(program, store_url, tmp_path) == "late True\n"
+
+
+SIGNALS = """
+ids = []
+begun = 0
+def note(number, frame):
+    global begun
+    begun += 1
+    if begun <= 20:
+        ids.append(mail.enqueue_sync("handler").id)
+signal.signal(signal.SIGALRM, note)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.002)
+made = [mail.enqueue_sync("main").id for _ in range(60)]
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert len({*made, *ids}) == 60 + len(ids) and ids
+print("done")
+"""
+
+
+def test_a_signal_handler_may_enqueue_in_the_middle_of_an_enqueue(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert run(SIGNALS, store_url, tmp_path) == "done\n"
+
+
+BROKEN_OFF = """
+import logging, warnings
+warnings.simplefilter("ignore")  # of coroutines that have not begun
+logging.disable()  # of what asyncpg says about a connection that it was just opening
+class Alarm(Exception): ...
+def ring(number, frame):
+    raise Alarm
+signal.signal(signal.SIGALRM, ring)
+mail.enqueue_sync("first")  # Thread.start() complains where an exception comes into it
+rung = 0
+for n in range(40):
+    signal.setitimer(signal.ITIMER_REAL, 0.0005 * (n % 10 + 1))
+    try:
+        for _ in range(30):
+            mail.enqueue_sync("main")
+    except Alarm:
+        rung += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+assert rung
+print(mail.enqueue_sync("last").id > 0)
+"""
+
+
+def test_calls_that_a_signal_breaks_off_leave_a_working_application(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert run(BROKEN_OFF, store_url, tmp_path) == "True\n"
+
+
+FINALIZERS = """
+class Cyclic:
+    def __init__(self):
+        self.me = self
+    def __del__(self):
+        try:
+            mail.enqueue_sync("finalizer")
+        except outlast.SyncInLoop:  # in the thread of a loop: it would wait for itself
+            refused.append(1)
+refused = []
+gc.set_threshold(50, 2, 2)
+for n in range(200):
+    Cyclic()
+    mail.enqueue_sync("main")
+del Cyclic.__del__
+print(mail.enqueue_sync("last").id > 200)
+"""
+
+
+def test_finalizers_may_enqueue_wherever_garbage_is_collected(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert run(FINALIZERS, store_url, tmp_path) == "True\n"
+
+
+MANY_RUNS = (
+    SESSIONS
+    + """
+def held():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), len(sessions())
+async def work(n):
+    if n % 5:
+        await mail.enqueue("a")
+    else:  # broken off somewhere
+        try:
+            await asyncio.wait_for(mail.enqueue("a"), 0.0005 * (n % 40))
+        except TimeoutError:
+            pass
+asyncio.run(work(1))
+first = held()
+for n in range(RUNS):
+    asyncio.run(work(n))
+last = held()
+assert all(now <= before + 1 for before, now in zip(first, last)), (first, last)
+print("done")
+"""
+)
+
+
+def test_event_loops_one_after_the_other_leave_nothing_behind(
+    store_url: str, tmp_path: Path
+) -> None:
+    runs = 300 if store_url.startswith("sqlite") else 40
+    assert run(f"RUNS = {runs}\n{MANY_RUNS}", store_url, tmp_path) == "done\n"
+
+
+CARELESS_LOOPS = (
+    SESSIONS
+    + """
+import warnings; warnings.simplefilter("ignore")
+for n in range(30):
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(mail.enqueue("a"))
+    loop.close()  # without the end that asyncio.run gives its generators
+gc.collect()
+assert len(sessions()) < 10 and threading.active_count() < 10, (sessions(), threading.enumerate())
+print("done")
+"""
+)
+
+
+def test_loops_that_are_just_closed_leave_no_connections_behind(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert run(CARELESS_LOOPS, store_url, tmp_path) == "done\n"
+
+
+LOOPS_AT_ONCE = """
+sys.setswitchinterval(1e-5)
+failed = []
+def run(n):
+    try:
+        for _ in range(8):
+            asyncio.run(enqueue())
+            if n == 1:
+                mail.enqueue_sync("plain")
+    except BaseException as error:
+        failed.append(error)
+async def enqueue():
+    await mail.enqueue("a")
+    await asyncio.gather(*(mail.enqueue("b") for _ in range(3)))
+threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join(60)
+assert not failed, failed
+assert not any(thread.is_alive() for thread in threads)
+print(mail.enqueue_sync("last").id == 6 * 8 * 4 + 8 + 1)
+"""
+
+
+def test_threads_with_event_loops_of_their_own_do_not_disturb_each_other(
+    store_url: str, tmp_path: Path
+) -> None:
+    assert run(LOOPS_AT_ONCE, store_url, tmp_path) == "True\n"
