@@ -1,10 +1,10 @@
 """Which duty of a worker fails, and when the worker must give up because of it.
 
 A worker whose beats go through looks healthy, even if all else fails. So a duty that has failed
-for a while is told on the worker's row, by the heartbeat, whose connection is its own. And a worker
-that can neither hand in nor take jobs, while the store answers, is of no use: it leaves, so that
-supervisors and people notice. What only breaks off (an outage, a lock, a full server) may pass, and
-leaving would cost its attempts: it stays.
+for a while is shown on the worker's row, by the heartbeat, whose connection is its own. And a
+worker that can neither hand in nor take jobs, while the store answers, is of no use: it leaves, so
+that supervisors and people notice. A failure that only breaks calls off (an outage, a lock, a full
+server) may pass, and leaving would cost the worker its attempts: it stays.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Trouble(NamedTuple):
 
 
 class Failable(Protocol):
-    """A duty in its loop, as it is judged here."""
+    """A duty, and why it fails."""
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ class Condition:
         self._beat_at = now
 
     def find_trouble(self, duties: Iterable[Failable]) -> Trouble | None:
-        """Return the duty to tell of: the vital one, else the one that has failed for longest."""
+        """Return the duty to report: the vital one, else the one that has failed for longest."""
         told = [(each.name, why) for each in duties if (why := each.find_failure()) is not None]
         told = [(name, why) for name, why in told if self._for(why.since) >= TELL_SECONDS]
         if not told:
@@ -82,8 +82,8 @@ class Condition:
         return Trouble(name, line(self._hide(text), ERROR_MAX), why.since)
 
     def find_end(self, duties: Iterable[Failable]) -> Failure | None:
-        """Return what the worker has to leave for, if anything. The time in which calls only broke
-        off is no part of it: one odd answer behind it would end the worker at once."""
+        """Return the failure for which the worker has to leave, if any. Time in which calls only
+        broke off does not count: else one odd answer after it would end the worker at once."""
         why = next((each.find_failure() for each in duties if each.name == VITAL), None)
         if why is None:
             self._answered_at = None

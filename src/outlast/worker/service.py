@@ -16,7 +16,7 @@ from outlast.events import emit
 from outlast.worker.condition import Failure
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.1, 2.0  # seconds between tries while a duty fails
-CALM_SECONDS = 10.0  # without a failure: then a duty that had failed now and then is well again
+CALM_SECONDS = 10.0  # without a failure, after which a duty that failed now and then counts as well
 
 
 class Duty(Protocol):
@@ -25,8 +25,8 @@ class Duty(Protocol):
     name: str
 
     async def run_once(self) -> float | None:
-        """Do it once; return the seconds until the next time (None: only when nudged). With 0 it
-        goes on at once, and has to wait for something itself: nothing else has a turn between."""
+        """Do it once; return the seconds until the next time (None: only when nudged). 0: again at
+        once, before anything else has a turn; so it has to wait for something itself."""
         ...
 
 

@@ -197,13 +197,13 @@ class Worker:
 
     @property
     def me(self) -> WorkerRef:
-        """The registration under which everything is asked of the store."""
+        """The present registration, which goes along with each call of the store."""
         return self.registration.me
 
-    # -- the story -----------------------------------------------------------------------------
+    # -- its life ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Live until a stop is asked for, and leave nothing behind.
+        """Serve until a stop is requested; then drain, and leave nothing behind.
 
         Raises what made it impossible to go on, such as ApplicationError.
         """
@@ -236,7 +236,7 @@ class Worker:
         self._stop_asked.set()
 
     def request_drain(self) -> None:
-        """Drain. However often it is said, it never means to stop at once."""
+        """Drain. Further calls change nothing: they do not stop the worker at once."""
         self._stop_asked.set()
 
     def give_up(self, error: Exception, seconds: float) -> None:
@@ -282,7 +282,7 @@ class Worker:
     # -- what its registration and its beats tell ----------------------------------------------
 
     def note_registration(self) -> None:
-        """Let each beat, and the presence, be of the present row."""
+        """Beat, and hold the presence, for the present row."""
         self.nudges.presence.give()
         self.nudges.registration.give()
         self._heartbeat.note_registration(self.me)
@@ -299,7 +299,7 @@ class Worker:
         self._look_at_duties()
 
     def _look_at_duties(self) -> None:
-        """Let the next beat tell which duty fails; leave where that has lasted too long."""
+        """Report a failing duty with the next beat; leave if it has failed for too long."""
         self._condition.note_beat()
         self._heartbeat.report(self._condition.find_trouble(self._services.values()))
         end = self._condition.find_end(self._services.values())
@@ -325,7 +325,7 @@ class Worker:
         self.registration.check()
 
     def note_begin(self, token: int) -> None:
-        """Note that attempts begin where others look who find this worker dead."""
+        """Note in the lock file that attempts begin: who finds this worker dead reads it there."""
         if self._lock is not None:
             self._lock.begin(token)
 
@@ -354,7 +354,7 @@ class Worker:
         return not self._new.queues or queue in self._new.queues
 
     def take_look(self, look: Snapshot) -> None:
-        """Take up what the reaper has seen: new work, or a presence that is not there."""
+        """Act on what the reaper has seen: new work, or a presence that is gone."""
         if self._exchange.take_look(look):
             self.nudges.exchange.give()
         if self._keeper is not None and self._keeper.is_lost(look.workers):

@@ -1,8 +1,8 @@
 """Checkpoints and progress on their way to the store, many in one trip.
 
-A checkpoint is answered only when the store has it. Progress is only the latest word: it is
-written a few times a second at most, and at last just before the end of its attempt is handed in,
-since the store refuses it afterwards. No end waits long for that: losing it costs nothing.
+A checkpoint is answered only when the store has it. Of progress only the latest counts: it is
+written a few times a second at most, and a last time just before the end of its attempt is handed
+in, since the store refuses it afterwards. No end waits long for that: losing it costs nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from outlast.worker.service import Nudge
 
 SAVES_MAX = 200
 FLUSH_SECONDS = 0.5  # between two writes of progress
-LAST_SECONDS = 1.0  # that an end waits for the last words of its attempt to be written
+LAST_SECONDS = 1.0  # that an end waits until the last progress of its attempt is written
 BUSY_PAUSE_SECONDS = 0.05
-REJECTED = "rejected"  # said to a runner whose checkpoint the store cannot take
+REJECTED = "rejected"  # the answer to a runner whose checkpoint the store cannot take
 
 Reply = Callable[[str], None]
 
@@ -83,7 +83,7 @@ class CheckpointWriter:
         return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
 
     async def _report_running(self) -> None:
-        held = self._ledger.held()  # the last words of those that have ended go with their ends
+        held = self._ledger.held()  # the last progress of ended attempts is written with their ends
         self._reports = {token: one for token, one in self._reports.items() if token in held}
         await self._report(self._ledger.running.keys())
 
@@ -124,10 +124,10 @@ class CheckpointWriter:
         return answers
 
     async def report_last(self, tokens: Iterable[int]) -> None:
-        """Write what these attempts, whose ends are to be handed in, have said last."""
+        """Write the last progress of these attempts, whose ends are about to be handed in."""
         if not (self._reports or self._writing.locked()):
             return
-        with suppress(Exception):  # any error: the end matters more, and meets it by itself
+        with suppress(Exception):  # any error: the end matters more, and meets the error itself
             async with asyncio.timeout(LAST_SECONDS):
                 await self._report(set(tokens))
 

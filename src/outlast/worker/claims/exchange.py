@@ -1,6 +1,6 @@
 """The hot path: report what ended and claim what can run next, in one round trip.
 
-Outcomes that end while an exchange is under way pile up and ride on the next one. When a trip
+Attempts that end while an exchange is under way are reported by the next one. When a trip
 breaks off, its outcome is unknown: the connection is dropped, the epoch raised (which waits for
 a server that is still busy with the old trip), the ends handed in again, and every own job that
 this worker never heard of is given back.
@@ -46,7 +46,7 @@ BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
 RELAXED = 10.0  # times as long between two looks while a messenger says what is new
 POLL_FACTOR_WITH_REAPER = 5.0  # the reaper's looks tell of due jobs, so polls are rarer
 RECONCILE_SECONDS = 30.0  # between two reconciliations, where no reply has been lost
-LEFT_OPEN_SECONDS = 60.0  # then the transaction of an attempt that has ended was forgotten
+LEFT_OPEN_SECONDS = 60.0  # after which the open transaction of an ended attempt counts as forgotten
 
 
 class Holder(Protocol):
@@ -63,11 +63,11 @@ class Holder(Protocol):
         ...
 
 
-class LastWords(Protocol):
+class LastReports(Protocol):
     """Where the reports of attempts wait to be written."""
 
     async def report_last(self, tokens: Iterable[int]) -> None:
-        """Write what these attempts have said last: once they have ended, it would be refused."""
+        """Write the last progress of these attempts: once they have ended, it is refused."""
         ...
 
 
@@ -82,7 +82,7 @@ class Exchange:
         ledger: Ledger,
         pool: Pool,
         holder: Holder,
-        checkpoints: LastWords,
+        checkpoints: LastReports,
         *,
         clock: Clock,
         poll: float,
@@ -155,7 +155,7 @@ class Exchange:
         try:
             return await self._take_reply(ended, requests, reply, asked_as)
         except BaseException:
-            self._broken = True  # a reply that was not taken in to its end is as good as lost
+            self._broken = True  # a reply that was taken in only in part counts as lost
             raise
 
     def _gather(self) -> float:
@@ -209,8 +209,8 @@ class Exchange:
 
     def _note_timeout(self, ended: list[Transition]) -> None:
         if self._bytes.note_timeout(ended):
-            words = f"{size_of(ended[0]):,} bytes did not reach the store in {self._patience:g} s"
-            ended = [self._ledger.reject(ended[0], words)]
+            message = f"{size_of(ended[0]):,} bytes did not reach the store in {self._patience:g} s"
+            ended = [self._ledger.reject(ended[0], message)]
         self._note_break(ended)
 
     def _note_break(self, ended: list[Transition]) -> None:
@@ -310,10 +310,9 @@ class Exchange:
         self._hint = self._hint or bool(released)
 
     async def _look_for_superseded(self) -> None:
-        """The loser stops: an attempt that another worker closed is asked to stop, then killed
-        at the next look.
+        """Ask attempts to stop that another worker has closed; kill them at the next look.
 
-        Not left to the watchdog: others close an attempt because it is stuck.
+        That is not left to the watchdog: an attempt is closed elsewhere because it is stuck.
         """
         if self._clock.boot() - self._looked_at < self._look_every:
             return

@@ -96,7 +96,7 @@ class Ledger:
         return attempts
 
     def tell_begun(self) -> None:
-        """Tell of the attempts that were claimed since the last call."""
+        """Report the attempts that were claimed since the last call."""
         claimed, self._untold = self._untold, []
         for each in claimed[: heard("attempt_started", len(claimed))]:
             emit(
@@ -108,7 +108,7 @@ class Ledger:
             )
 
     def end(self, token: int, outcome: Outcome, *, completed_in: bool = False) -> None:
-        """Note how an attempt ended; the first word counts, later ones are dropped."""
+        """Note how an attempt ended; the first end counts, later ones are dropped."""
         self.end_all([End(token, outcome, completed_in)])
 
     def end_all(self, ends: Iterable[End]) -> None:
@@ -151,7 +151,7 @@ class Ledger:
         return running, transition
 
     def _tell_checked(self, running: Running, transition: Transition, answer: Answer) -> None:
-        """Tell of an end that only the store's answer has decided."""
+        """Report an end that only the store's answer has decided."""
         ended_at = self._unknown.pop(transition.token)
         if answer is Answer.ALREADY:
             transition = msgspec.structs.replace(
@@ -174,7 +174,7 @@ class Ledger:
         )
 
     def _tell_dead(self, running: Running, transition: Transition, answer: Answer) -> None:
-        """Tell of a job that this end has ended, unless the store has not taken it."""
+        """Report a job that died by this end, unless the store refused the end."""
         completed_itself = answer is Answer.ALREADY and transition.token in self._unknown
         if transition.state is not _DEAD or answer is _REFUSED or completed_itself:
             return
@@ -256,7 +256,7 @@ class Ledger:
             running.losses = 0
 
     def note_progress(self, token: int, progress: Progress) -> Progress:
-        """Note what the attempt last said; return it as it is to be kept, which is redacted."""
+        """Note the latest progress of an attempt; return it redacted, as it is kept."""
         hide = self._hide_patterns
         stage, message = progress.stage and hide(progress.stage), progress.message
         kept = msgspec.structs.replace(progress, stage=stage, message=message and hide(message))
@@ -289,7 +289,9 @@ class Ledger:
             outlast=_find_own_version(),
         )
         if running.claimed.task == SHELL_TASK:
-            crash = msgspec.structs.replace(crash, stacks=None)  # of our own code, which waits
+            crash = msgspec.structs.replace(
+                crash, stacks=None
+            )  # those of our own code, which only waits
         elif crash.kind in LIMITS:
             crash = _add_line(crash, running)
         return msgspec.structs.replace(outcome, crash=bounded(redacted(crash, self._hide)))

@@ -32,7 +32,7 @@ _LATE = Outcome(
 
 
 class Prefetch:
-    """Those of one kind, in the order of their claims."""
+    """The attempts of one kind that wait, in the order of their claims."""
 
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
@@ -88,25 +88,23 @@ class Prefetch:
         return True
 
     def line_up(self, attempts: Iterable[Running]) -> None:
-        """Let attempts wait, behind the others, for the next moment."""
+        """Let attempts wait behind the others until the loop's next turn."""
         self._waiting.update((running.token, running) for running in attempts)
 
     def take(self, count: int) -> list[Running]:
         """Return the first that wait, to be started now, and let go of them. What has a timeout and
         has waited too long, as when this process was stopped, is given back."""
-        self._give_back_overripe()
+        self._give_back_expired()
         first = list(islice(self._waiting.values(), count))
         for running in first:
             del self._waiting[running.token]
         return first
 
-    def _give_back_overripe(self) -> None:
+    def _give_back_expired(self) -> None:
         """The deadline on the row counts from the claim: reapers allow for TURN_SECONDS."""
         now = self._clock.boot()
-        overripe = takewhile(
-            lambda one: now - one.started_at > TURN_SECONDS, self._waiting.values()
-        )
-        late = [one.token for one in overripe if one.claimed.policy.timeout is not None]
+        expired = takewhile(lambda one: now - one.started_at > TURN_SECONDS, self._waiting.values())
+        late = [one.token for one in expired if one.claimed.policy.timeout is not None]
         for token in late:
             del self._waiting[token]
             self._ledger.end(token, _LATE)
@@ -114,7 +112,7 @@ class Prefetch:
     def stop(self, token: int, reason: str) -> None:
         """End one that has not begun, since it was asked to stop."""
         running = self._waiting.pop(token)
-        running.stop_reason = reason  # a wish to cancel beats the way back to the queue
+        running.stop_reason = reason  # a cancel wins over the release
         self._ledger.end(token, Outcome(kind=OutcomeKind.RELEASED, message=f"stopped: {reason}"))
 
     def give_back(self, reason: str) -> None:

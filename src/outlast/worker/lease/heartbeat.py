@@ -65,7 +65,7 @@ class Heartbeat:
         self._trouble = trouble
 
     def note_registration(self, me: WorkerRef) -> None:
-        """Beat for this registration from now on. Called by the main loop: so that turns."""
+        """Beat for this registration from now on. Called by the main loop, so it turns."""
         self.me = me
         self._note_main_turn()
 
@@ -75,7 +75,7 @@ class Heartbeat:
         self._thread.start()
 
     def nudge(self) -> None:
-        """Beat now: something waits to be told with the answer. From any thread."""
+        """Beat now: the answer brings a cancel or a drain. From any thread."""
         loop, nudged = self._loop, self._nudged
         if loop is not None and nudged is not None and not loop.is_closed():
             loop.call_soon_threadsafe(nudged.set)

@@ -35,7 +35,7 @@ LOST = "the store says that it is lost"
 
 
 class RegistrationOwner(Protocol):
-    """The worker of a registration, as that sees it."""
+    """The worker, as its registration sees it."""
 
     def note_registration(self) -> None:
         """Note a new row or epoch."""

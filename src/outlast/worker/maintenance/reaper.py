@@ -66,7 +66,7 @@ class ReapFailures:
 
 
 class ReaperOwner(Protocol):
-    """The worker of a reaper, as that sees it."""
+    """The worker, as its reaper sees it."""
 
     def take_look(self, look: Snapshot) -> None:
         """Take what a look at the store has shown."""

@@ -3,7 +3,7 @@
 A message can be lost after the commit; a job can be stored by the user's own transaction, which
 publishes nothing, or fall due; a stream can be deleted. So the workers together look, once in
 a poll interval however many they are, at what has waited for a while, and publish it again.
-The store has the last word as ever; what is announced in vain is acknowledged and forgotten.
+The store remains the truth: a message for a job that is gone is acknowledged and forgotten.
 """
 
 from __future__ import annotations

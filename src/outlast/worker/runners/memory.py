@@ -143,7 +143,7 @@ class OomWatch:
 
 
 def read_resident(proc: Path = Path("/proc")) -> dict[int, int]:
-    """Return the resident bytes of each session; who vanishes meanwhile is left out.
+    """Return the resident bytes of each session; a process that ends meanwhile is left out.
 
     Pages that a parent shares with its forked children are counted for each of them.
     """

@@ -28,7 +28,7 @@ class Pipe:
         self._loop.add_reader(fd, self._read, READ_BYTES)
 
     def drain(self) -> None:
-        """Take what is there now, and no more: who writes without end must not hold up the loop."""
+        """Take what is there now, and no more: a writer without end must not hold up the loop."""
         if self._fd >= 0:
             waiting = fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4))
             if size := int.from_bytes(waiting, sys.byteorder):

@@ -1,6 +1,6 @@
 """One runner, as its worker sees it: start, messages, kill, and the evidence of its exit.
 
-A death is told only when nothing of the runner is left: the process was waited for, its session
+A death is reported only when nothing of the runner is left: the process was waited for, its session
 is empty, and every frame and line that it had written was read.
 """
 
@@ -138,7 +138,7 @@ class RunnerProcess(RunnerState):
         output_read, output_write = os.pipe()
         try:
             self._spawn(theirs.fileno(), stacks_write, output_write)
-            self._go_first()
+            self._raise_oom_score()
         except BaseException:
             ours.close()
             os.close(stacks_read)
@@ -242,8 +242,8 @@ class RunnerProcess(RunnerState):
         )
         self.pid = self._process.pid
 
-    def _go_first(self) -> None:
-        """Have the kernel, when memory ends, take the runner before its worker.
+    def _raise_oom_score(self) -> None:
+        """Let the kernel, when memory runs out, kill the runner before its worker.
 
         The worker sees to that, as a runner that still loads its interpreter is one already: while
         the memory of the first that was killed is not free yet, the kernel kills once more.
@@ -297,7 +297,7 @@ class RunnerProcess(RunnerState):
             status, usage = self._wait_for_exit()
             try:
                 loop.call_soon_threadsafe(self._note_exit, status, usage)
-            except RuntimeError:  # the loop is closed: the worker is past caring
+            except RuntimeError:  # the loop is closed: the worker has ended
                 return
 
         threading.Thread(target=wait, name=f"outlast-wait-{self.pid}", daemon=True).start()

@@ -1,8 +1,8 @@
 """Watches runners until they have imported the application and entered its lifespan.
 
-What hangs there hangs before there is an attempt, so that no limit of a task can end it: a
-runner that is late is told, with the line at which it stands, and one that is very late is
-killed, so that the next one, after the back-off of starts, may be luckier.
+What hangs there hangs before there is an attempt, so no limit of a task can end it: a runner that
+is late is reported, with the line at which it stands; one that is very late is killed, and another
+one is started after the back-off.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 cannot.
 
 See ``outlast.runner.tether`` for what that process does. If it dies, or has not read for so long
-that its pipe is full, it is started again; where it cannot be, with the next word, as at each beat.
+that its pipe is full, it is started again; if that fails, with the next message, as at each beat.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ class Tether:
         self._close_pipe()
         try:
             self.start()
-        except OSError as error:  # no descriptor, no process: there may be one with the next word
+        except (
+            OSError
+        ) as error:  # no descriptor, no process: there may be one with the next message
             emit("tether_missing", error=text_of(error))
         else:
             emit("tether_restarted")
