@@ -11,6 +11,8 @@ from harness.scene import Scene
 from outlast.model.job import State
 from tests.crash import tasks
 
+pytestmark = pytest.mark.xdist_group("whole machine")  # one after the other
+
 JOBS = 100_000
 
 
