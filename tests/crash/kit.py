@@ -14,6 +14,7 @@ from tests.crash import changes, odd_ends, payments, stuck
 
 APP = "tests.crash.tasks:app"
 JSON = ("--log-format", "json")
+IMPATIENT = {"OUTLAST_TEST_MODULE": "tests.crash.impatient"}
 TASKS = payments.tasks | stuck.tasks | changes.tasks | odd_ends.tasks
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 
 import asyncpg
 import pytest
@@ -14,6 +13,7 @@ from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Orphan
 from tests.conformance.kit import reap
+from tests.crash.kit import IMPATIENT
 from tests.crash.payments import EFFECTS
 
 PATIENT = ("--heartbeat", "10", "--lease", "30")
@@ -130,20 +130,10 @@ async def test_a_transaction_left_open_delays_no_other_outcome(pg_shop: Scene) -
     assert (await pg_shop.ended(slow)).result == '"paid"'
 
 
-IMPATIENT = """
-import runpy, sys
-from outlast.worker.claims import exchange
-exchange.LEFT_OPEN_SECONDS = 2.0
-sys.argv = ["outlast", *sys.argv[4:]]  # without "python -m outlast"
-runpy.run_module("outlast", run_name="__main__")"""
-
-
 async def test_a_transaction_that_is_never_closed_ends_its_runner_and_frees_the_job(
     pg_shop: Scene,
 ) -> None:
-    worker = await pg_shop.worker(
-        "--runners", "1", env=PAYMENTS, prefix=(sys.executable, "-c", IMPATIENT)
-    )
+    worker = await pg_shop.worker("--runners", "1", env=PAYMENTS | IMPATIENT)
     job = await pg_shop.enqueue("forgets_its_transaction")
     row = await pg_shop.ended(job)
     assert (row.state, row.result) == (State.COMPLETED, '"paid"')

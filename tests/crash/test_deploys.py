@@ -13,9 +13,10 @@ import pytest
 
 from harness.scene import Scene
 from outlast.model.job import State
+from tests.crash.kit import IMPATIENT
 from tests.unkillable import held_at_its_exit
 
-LONG = 300  # steps of 0.02 s: more than a drain waits for
+LONG = 300  # steps of 0.02 s in the first attempt: more than a drain waits for
 ROLLING = ("--runners", "2", "--drain-timeout", "1")
 
 
@@ -123,7 +124,8 @@ async def test_a_runner_that_was_asked_to_end_from_outside_is_no_failure(
 
 
 async def test_a_worker_ends_although_its_runner_cannot_be_killed(sqlite_stage: Scene) -> None:
-    worker = await sqlite_stage.worker("--runners", "1", "--drain-timeout", "0.1")
+    options = ("--runners", "1", "--drain-timeout", "0.1")
+    worker = await sqlite_stage.worker(*options, env=IMPATIENT)
     job = await sqlite_stage.enqueue("waits_deaf")
     runner = (await sqlite_stage.started(1))["pid"]
     with held_at_its_exit(runner):
@@ -142,7 +144,7 @@ async def test_a_worker_ends_although_its_runner_cannot_be_killed(sqlite_stage: 
 async def test_a_worker_that_lost_its_lease_comes_back_although_its_runner_cannot_be_killed(
     sqlite_stage: Scene,
 ) -> None:
-    worker = await sqlite_stage.worker("--runners", "1")
+    worker = await sqlite_stage.worker("--runners", "1", env=IMPATIENT)
     job = await sqlite_stage.enqueue("first_hangs_in_python")
     runner = (await sqlite_stage.started(1))["pid"]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,6 +21,7 @@ from harness.scene import DEADLINE, ROOT, Scene, WorkerProcess
 from outlast.app import App
 from outlast.runner.shell.task import add_to
 from outlast.store.values import NewJob
+from tests.cli.forked import ForkServer
 from tests.crash.kit import scene
 
 pytestmark = pytest.mark.timeout(4 * DEADLINE + 120)
@@ -105,27 +105,30 @@ async def check_rows(url: str) -> None:
         await connection.close()
 
 
-def said_by(command: list[str], url: str, wakeup: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "outlast", *command],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-        cwd=ROOT,
-        env={
-            **os.environ,
-            **environ_of(url, wakeup),
-            "OUTLAST_DEBUG": "1",
-            "OUTLAST_TEST_JOURNAL": str(folder / "unused"),
-        },
-    )
-    return done.stdout + done.stderr
+SaidBy = Callable[[list[str], str, str, Path], str]
+
+
+@pytest.fixture(scope="module")
+def said_by() -> Iterator[SaidBy]:
+    """Return what runs a command with these addresses, and returns what it says."""
+    with ForkServer(os.environ) as server:
+
+        def run(command: list[str], url: str, wakeup: str, folder: Path) -> str:
+            env = {
+                **os.environ,
+                **environ_of(url, wakeup),
+                "OUTLAST_DEBUG": "1",
+                "OUTLAST_TEST_JOURNAL": str(folder / "unused"),
+            }
+            done = server.run(command, cwd=ROOT, env=env, timeout=DEADLINE)
+            return done.stdout + done.stderr
+
+        yield run
 
 
 @pytest.mark.parametrize("wakeup", MESSENGERS, ids=["nats", "amqp"])
 async def test_no_output_of_a_worker_contains_a_password(
-    pg_url: str, wakeup: str, tmp_path: Path
+    pg_url: str, wakeup: str, tmp_path: Path, said_by: SaidBy
 ) -> None:
     url = with_password(pg_url)
     async with scene(url, tmp_path) as stage:
@@ -180,7 +183,7 @@ async def test_the_log_for_people_has_no_password_either(pg_url: str, tmp_path: 
 )
 @pytest.mark.parametrize("command", [["workers"], ["doctor"], ["worker", "tests.crash.leaky:app"]])
 def test_a_store_that_cannot_be_used_is_named_without_its_password(
-    url: str, command: list[str], tmp_path: Path
+    url: str, command: list[str], tmp_path: Path, said_by: SaidBy
 ) -> None:
     said = said_by(command, url, "", tmp_path)
     assert "outlast:" in said or "PROBLEM" in said.upper()

@@ -13,6 +13,7 @@ from harness.scene import Scene
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
 from tests.crash import stuck
+from tests.crash.kit import IMPATIENT, JSON
 
 STUCK = {"OUTLAST_TEST_APP": "tests.crash.stuck:app"}
 SOURCE = Path(stuck.__file__).read_text().splitlines()
@@ -138,11 +139,11 @@ async def test_another_worker_ends_attempts_whose_watchdog_is_stuck(
     # A third of the lease is the tolerance.
     stuck_too = await stage.worker("--lease", "15", env=no_watchdog)
     job = await stage.enqueue(
-        "first_hangs_in_python", policy=Policy(timeout=1.0, backoff_first=0.1)
+        "first_hangs_in_python", policy=Policy(timeout=1.0, cancel_grace=0.1, backoff_first=0.1)
     )
     first = await stage.started(1)
-    await stage.worker("--log-format", "json", env=STUCK)
-    row = await stage.ended(job, deadline=90.0)
+    await stage.worker(*JSON, env=STUCK | IMPATIENT)
+    row = await stage.ended(job)
     assert (row.state, row.failures) == (State.COMPLETED, 1)
     (closed,) = await stage.attempts(job)
     assert (closed.outcome, closed.charge) == ("timeout", "failure")
