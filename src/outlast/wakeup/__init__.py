@@ -59,7 +59,8 @@ def open_messenger(
 
     address = check_messenger(wakeup, url)
     make = functools.partial(_broker(address.kind), address, store_id, queues)
-    return Messenger(make, address.kind, inbox=None if queues is None else Inbox(), clock=clock)
+    inbox = None if queues is None else Inbox()
+    return Messenger(make, address.kind, inbox=inbox, queues=len(queues or ()), clock=clock)
 
 
 def _broker(kind: str) -> Callable[[Address, str, list[str] | None], Broker]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 3.0
 HEARTBEAT_SECONDS = 6  # of the connection: a silent network is noticed within twice that
+CHECK_MAX = 100  # queues in one look; of more, others in the next one
 DELIVERIES_MAX = 20  # of one message that is never settled
 IDLE_QUEUE_MS = 7 * 86_400_000  # then the server forgets a queue
 PROBE_SECONDS = 3.0  # that a server takes to answer after a message which goes nowhere
@@ -54,7 +55,8 @@ class AmqpBroker:
         self._lost = asyncio.Event()
         self._news = asyncio.Event()
         self._here: list[AmqpDelivery] = []
-        self._sources: list[AbstractQueue] = []
+        self._sources: list[tuple[AbstractQueue, str]] = []  # with the key that binds each
+        self._checked = 0  # the source to be checked next
         self._tags: list[tuple[AbstractQueue, str]] = []
         self._prefetch = 0
         self._said: dict[str, None] = {}
@@ -73,7 +75,7 @@ class AmqpBroker:
                 name, durable=True, arguments=self._arguments()
             )
             await queue.bind(self._jobs, key)
-            self._sources.append(queue)
+            self._sources.append((queue, key))
 
     async def _dial(self) -> AbstractConnection:
         hosts = sorted(self._address.hosts, key=lambda _: SYSTEM.random())
@@ -186,14 +188,19 @@ class AmqpBroker:
     async def _consume(self, room: int) -> None:
         self._prefetch = room
         await self._channel.set_qos(room)
-        for queue in self._sources:
+        for queue, _ in self._sources:
             self._tags.append((queue, await queue.consume(self._heard)))
 
     async def _check(self) -> None:
+        """Bind queues again, some at a time: an exchange that was deleted, and made anew by
+        another client, has lost them. Raise where a queue or the exchange is missing, which the
+        server tells no consumer of."""
         if self._lost.is_set():
             raise ConnectionError("the connection was lost")
-        for queue in self._sources:
-            await self._channel.declare_queue(queue.name, passive=True)
+        for _ in range(min(CHECK_MAX, len(self._sources))):
+            queue, key = self._sources[self._checked % len(self._sources)]
+            self._checked += 1
+            await queue.bind(self._jobs, key)
 
     async def _heard(self, message: AbstractIncomingMessage) -> None:
         delivery = AmqpDelivery(message)

@@ -23,6 +23,7 @@ from outlast.wakeup.notice import Notice, read
 from outlast.wakeup.unwanted import Delivery, Rejections, Strangers
 
 ANSWER_SECONDS = 10.0  # that a messenger takes to answer; then another connection is made
+QUEUE_SECONDS = 0.1  # more, for each queue by name: RabbitMQ answers of one after the other
 CLOSE_SECONDS = 2.0
 STOP_SECONDS = 0.5  # for what uses a connection to stop
 PULL_SECONDS = 5.0  # that one wait for messages takes at most
@@ -71,12 +72,20 @@ class Messenger(Listening):
     Args:
         make: returns a new broker, not opened.
         inbox: where names go; None for a client that only publishes.
+        queues: how many are received by name.
     """
 
     def __init__(
-        self, make: Callable[[], Broker], kind: str, *, inbox: Inbox | None, clock: Clock = SYSTEM
+        self,
+        make: Callable[[], Broker],
+        kind: str,
+        *,
+        inbox: Inbox | None,
+        queues: int = 0,
+        clock: Clock = SYSTEM,
     ) -> None:
         super().__init__(kind)
+        self._patience = ANSWER_SECONDS + QUEUE_SECONDS * queues
         self.inbox = inbox
         self._knows: Callable[[str], bool] = _any_task
         self._make = make
@@ -152,7 +161,7 @@ class Messenger(Listening):
         broker = self._make()
         self._useless.clear()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self._patience):
                 await broker.open()
             if self.is_closing:  # and the driver has swallowed the cancellation
                 return
@@ -204,14 +213,14 @@ class Messenger(Listening):
         while not self.is_closing:
             self._rejections.tell()
             if not self.inbox.has_room():
-                async with asyncio.timeout(ANSWER_SECONDS):
+                async with asyncio.timeout(self._patience):
                     await broker.rest()
             try:
                 async with asyncio.timeout(PULL_SECONDS):
                     room = await self.inbox.wanted()
             except TimeoutError:
                 continue
-            async with asyncio.timeout(PULL_SECONDS + ANSWER_SECONDS):
+            async with asyncio.timeout(PULL_SECONDS + self._patience):
                 deliveries = await broker.pull(room, PULL_SECONDS)
             if self._broker is broker:  # else a publish has just failed on it
                 self._is_well()
