@@ -130,6 +130,7 @@ def serve() -> int:
             return 0
         while not order.endswith(b"\n"):
             order += orders.recv(_BYTES)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # none in the midst of a fork
         if os.fork() == 0:
             orders.close()
             return _carry_out(json.loads(order), *fds)
@@ -164,7 +165,11 @@ def _carry_out(order: Any, answers: int, out: int, err: int) -> int:
     sys.path[0] = order["cwd"]  # as `python -m` does
     from outlast.cli import main
 
-    return main()
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        return main()
+    except KeyboardInterrupt:  # before it began
+        return 130
 
 
 def _become(order: Any) -> None:
@@ -194,6 +199,9 @@ def _lead(name: str, path: str | None) -> None:
         opened = os.open(path, os.O_RDWR)
         os.dup2(opened, number)
         os.close(opened)
+    if path is not None:
+        mode = "w" if number else "r"
+        setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _be_impatient(seconds: float) -> None:

@@ -33,6 +33,9 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in ``argv`` (default: the process's own); return the exit code."""
-    from outlast.cli.program import run
+    try:
+        from outlast.cli.program import run
+    except KeyboardInterrupt:
+        return 130  # as for one that comes later
 
     return run(argv)

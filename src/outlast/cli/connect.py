@@ -6,10 +6,12 @@ A queue that appears out of a typing error in a path is worse than a refusal.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from outlast.app import App
 from outlast.credentials import redacted
 from outlast.errors import SchemaMismatch, StoreUnavailable
 from outlast.store.backend import file_of, open_store, resolve_url
@@ -29,7 +31,37 @@ def on_store(url: str | None, work: Callable[[Store], Awaitable[R]], *, reads: b
         async with existing(resolve_url(url), reads=reads) as store:
             return await work(store)
 
-    return asyncio.run(there())
+    return run_loop(there)
+
+
+def run_loop(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """Return what the coroutine returns, as ``asyncio.run`` does. Ctrl-C waits while the loop is
+    made and closed: there it would leave one that complains later."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        return asyncio.run(main())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with asyncio.Runner() as runner:
+            runner.get_loop()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            try:
+                return runner.run(main())
+            finally:
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@asynccontextmanager
+async def closing(app: App) -> AsyncIterator[None]:
+    """Close the application at the end. One that is interrupted is closed with its loop, which
+    does not wait for a store that is still opened."""
+    try:
+        yield
+    except Exception:
+        await app.close()
+        raise
+    await app.close()
 
 
 @asynccontextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from outlast.cli.application import Found, look_into
-from outlast.cli.connect import check_exists, place
+from outlast.cli.connect import check_exists, place, run_loop
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.options import AppUrl, Json, command
 from outlast.clock import SYSTEM
@@ -56,7 +55,7 @@ def doctor(
     address = resolve_url(found.url if url is None and found is not None else url)
     wakeup = resolve_wakeup(None if found is None else found.wakeup)
     exposure = look_at(address, wakeup, [] if url is None else [url], os.environ)
-    findings = asyncio.run(_findings(address, application, exposure))
+    findings = run_loop(lambda: _findings(address, application, exposure))
     if json:
         print_json(doctor_document(place(address), findings))
     else:

@@ -6,6 +6,7 @@
 2    wrong usage: an option, a URL, JSON, an unknown task, an application that cannot be imported
 3    the store cannot be used: unreachable, missing, damaged, of an incompatible schema
 70   a fault of Outlast itself
+74   the answer cannot be written: a full disk
 130  interrupted
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import outlast
@@ -35,6 +37,7 @@ from outlast.errors import (
 from outlast.text import cut, safe
 
 DONE, NOT_SO, WRONG_USAGE, STORE_UNUSABLE, FAULT, INTERRUPTED = 0, 1, 2, 3, 70, 130
+UNWRITTEN = 74  # EX_IOERR of sysexits.h
 MESSAGE_MAX = 1_000  # characters
 TRACEBACK_LINES_MAX = 24
 DEBUG_VARIABLE = "OUTLAST_DEBUG"
@@ -79,7 +82,23 @@ def code_of(error: BaseException) -> int:
 def say(message: str) -> None:
     """Write ``outlast: message`` to stderr, as one or two plain lines."""
     text = cut(safe(hide_logins(message)).strip(), MESSAGE_MAX)
-    print(f"outlast: {text}", file=sys.stderr, flush=True)
+    _print(f"outlast: {text}")
+
+
+def _print(text: str) -> None:
+    """Write to stderr; where it takes nothing, the exit code has to do."""
+    with suppress(OSError):
+        print(text, file=sys.stderr)
+    flush_errors()
+
+
+def flush_errors() -> None:
+    """Write what is left for stderr; where it takes nothing, let that go: else the flush at the end
+    of the process would change its exit code."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def tell(error: Exception) -> int:
@@ -107,13 +126,13 @@ def _tell_application(error: ApplicationError) -> None:
     tail = error.tail if isinstance(error, AppImportError) else rest
     kept = tail.rstrip().splitlines()[-TRACEBACK_LINES_MAX:]
     if kept:
-        print(safe(hide_logins("\n".join(kept))), file=sys.stderr)
+        _print(safe(hide_logins("\n".join(kept))))
     say(message)
 
 
 def _tell_fault(error: Exception) -> None:
     if os.environ.get(DEBUG_VARIABLE):
-        print(hide_logins("".join(traceback.format_exception(error))), file=sys.stderr)
+        _print(hide_logins("".join(traceback.format_exception(error))))
     say(
         f"{describe(error)}\n"
         f"this is a fault of Outlast, not of yours; {DEBUG_VARIABLE}=1 shows where it is"

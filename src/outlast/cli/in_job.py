@@ -11,12 +11,12 @@ from outlast.cli.errors import NotSoError
 from outlast.cli.options import command
 from outlast.errors import LostLease, UsageError, text_of
 from outlast.runner.shell.control_socket import (
-    CHECKPOINT_MAX,
     SOCKET_VARIABLE,
     TOKEN_VARIABLE,
     CheckpointRequest,
     ReportRequest,
     ask,
+    check_checkpoint,
 )
 
 
@@ -41,8 +41,7 @@ def checkpoint(
             render "$page" && outlast checkpoint "$((page + 1))" || exit
         done
     """
-    if len(_text(value).encode()) > CHECKPOINT_MAX:
-        raise UsageError(f"a checkpoint has at most {CHECKPOINT_MAX:,} bytes: keep more in a file")
+    check_checkpoint(_text(value))
     _ask(CheckpointRequest(_token(), value))
 
 

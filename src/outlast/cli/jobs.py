@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 
 from outlast.app import App
 from outlast.cli.application import load
-from outlast.cli.connect import exists, missing, on_store, place
+from outlast.cli.connect import closing, exists, missing, on_store, place, run_loop
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import (
     Application,
@@ -106,7 +105,7 @@ def enqueue(
         zip(_PLACEMENT, (delay, queue, priority, key, tenant), strict=True)
     )
     made = not exists(application.url)
-    stored = asyncio.run(_enqueue(application, task, positional, named, placement))
+    stored = run_loop(lambda: _enqueue(application, task, positional, named, placement))
     tell_enqueued(stored, application.url, key, made=made, json=json)
 
 
@@ -118,10 +117,8 @@ async def _enqueue(
         placed = task.using(**placement)
     except ConfigError as error:
         raise flagged(error, _PLACEMENT) from error
-    try:
+    async with closing(app):
         return await placed.enqueue(*args, **kwargs)
-    finally:
-        await app.close()
 
 
 def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, json: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import typer
 
-from outlast.cli.connect import exists, place
+from outlast.cli.connect import exists, place, run_loop
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Url, command
 from outlast.clock import SYSTEM
@@ -73,7 +72,7 @@ def migrate(
     if only is not Purpose.WORKER and grant is None:
         raise UsageError("--only says what the role of --grant is for: name that, too")
     address = resolve_url(url)
-    asyncio.run(_check(address) if check else _migrate(address, grant, only, after_restore))
+    run_loop(lambda: _check(address) if check else _migrate(address, grant, only, after_restore))
 
 
 async def _check(url: str) -> None:

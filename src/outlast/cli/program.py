@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
 
 import outlast
-from outlast.cli.errors import DONE, FAULT, INTERRUPTED, WRONG_USAGE, say, tell
+from outlast.cli.errors import (
+    DONE,
+    FAULT,
+    INTERRUPTED,
+    UNWRITTEN,
+    WRONG_USAGE,
+    flush_errors,
+    say,
+    tell,
+)
 from outlast.cli.options import laid_out
 
 COMMANDS = (
@@ -30,6 +40,8 @@ COMMANDS = (
 )
 QUICK = {"worker": "worker", "checkpoint": "in_job", "report": "in_job"}
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
+OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 HELP = """Background jobs that outlast the workers running them.
 
@@ -106,7 +118,14 @@ def options(
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code. Nothing is raised, no traceback is printed."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    _open_closed_streams()
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    finally:
+        flush_errors()
+
+
+def _run(given: list[str]) -> int:
     if os.environ.get("COLUMNS") == "0":  # of a terminal that does not tell its size
         del os.environ["COLUMNS"]
     try:
@@ -114,17 +133,20 @@ def run(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        _silence_stdout()
-        return BROKEN_PIPE
+    except SystemExit:  # so rich ends a program whose output has no reader
+        return _unwritten(BrokenPipeError())
     except Exception as error:
-        return _told(error)
+        return _unwritten(error) if _is_of_output(error) else _told(error)
     return code
 
 
 def _invoke(given: list[str]) -> int:
     tree: Any = typer.main.get_command(build(given))
-    answer = tree.main(args=given, prog_name="outlast", standalone_mode=False)
+    try:  # tree.main() would take an error of the output for the end of the program
+        with tree.make_context("outlast", given) as context:
+            answer = tree.invoke(context)
+    except typer.Exit as end:
+        answer = end.exit_code
     return answer if isinstance(answer, int) else DONE
 
 
@@ -157,9 +179,30 @@ def plainly(text: str, error: Exception) -> str:
     return re.sub(r"is not a valid int(eger)?( range)?\b", "is not a whole number", text)
 
 
-def _silence_stdout() -> None:
-    """Stdout has no reader any more: the flush at the end of the process must not complain."""
+def _open_closed_streams() -> None:
+    """Let standard streams that are closed lead nowhere: else what is opened next, such as the
+    store's file, takes the number of one."""
+    for number, (name, mode) in enumerate(STREAMS):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _is_of_output(error: Exception) -> TypeGuard[OSError]:
+    """Whether stdout does not take what was written to it; those of a store are Outlast's own."""
+    return isinstance(error, OSError) and error.errno in OUTPUT_ERRORS
+
+
+def _unwritten(error: OSError) -> int:
+    """Tell that the answer has got lost; the flush at the end of the process must not complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # its reader has gone away, and knows
+        return BROKEN_PIPE
+    say(f"the answer cannot be written: {error.strerror}\nwhat the command has done is done")
+    return UNWRITTEN
 
 
 def _add_demo(root: typer.Typer, *, wanted: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from outlast.app import App
-from outlast.cli.connect import exists
+from outlast.cli.connect import closing, exists, run_loop
 from outlast.cli.errors import say
 from outlast.cli.jobs import tell_enqueued
 from outlast.cli.options import Json, Url, command, flagged
@@ -86,7 +85,7 @@ def run(
     limits = {"timeout": timeout, "retries": retries}
     placement = {"delay": delay, "queue": queue, "priority": priority, "key": key, "tenant": tenant}
     arguments = {"argv": argv, "cwd": _absolute(cwd), "output": _absolute(output)}
-    stored = asyncio.run(_enqueue(app, limits, placement, arguments))
+    stored = run_loop(lambda: _enqueue(app, limits, placement, arguments))
     with contextlib.redirect_stdout(sys.stderr if wait else sys.stdout):
         tell_enqueued(stored, app.url, key, made=made, json=json)
     return _wait(app, stored.id) if wait else None
@@ -100,12 +99,10 @@ async def _enqueue(
         placed = add_task(app, **given).using(**placement)
     except ConfigError as error:
         raise flagged(error, _OPTIONS) from error
-    try:
+    async with closing(app):
         return await placed.enqueue(
             **{name: value for name, value in arguments.items() if value is not None}
         )
-    finally:
-        await app.close()
 
 
 def _absolute(path: str | None) -> str | None:
@@ -115,7 +112,7 @@ def _absolute(path: str | None) -> str | None:
 def _wait(app: App, job_id: int) -> int:
     """Show the job until it has ended; print its last lines; return its command's exit code."""
     try:
-        ended = asyncio.run(end_of(app, job_id))
+        ended = run_loop(lambda: end_of(app, job_id))
     except KeyboardInterrupt:
         say(f"job {job_id} goes on; `outlast cancel {job_id}` ends it")
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from outlast.app import App
+from outlast.cli.connect import closing
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.show import bar, said, word
 from outlast.clock import SYSTEM
@@ -40,11 +42,9 @@ class JobEnd(msgspec.Struct, frozen=True):
 async def end_of(app: App, job_id: int) -> JobEnd:
     """Show on stderr how the job is doing until it has ended; return its end."""
     console = Console(stderr=True, highlight=False, markup=False)
-    try:
+    async with closing(app):
         with Live(console=console, auto_refresh=False, transient=True) as live:
             return await app.stores.ask(lambda store: _watched(store, job_id, live))
-    finally:
-        await app.close()
 
 
 async def _watched(store: Store, job_id: int, live: Live) -> JobEnd:
@@ -91,5 +91,12 @@ def _code(crash: Crash) -> int:
     if crash.kind is CrashKind.TIMEOUT:
         return TIMED_OUT
     if crash.signal is not None:
-        return SIGNALLED + getattr(signal, crash.signal, 0)
+        return SIGNALLED + _number_of(crash.signal)
     return crash.exit_code or NOT_SO
+
+
+def _number_of(name: str) -> int:
+    """Return a signal's number; those without a name of their own are told as ``signal 40``."""
+    if unnamed := re.fullmatch(r"signal (\d{1,2})", name, re.ASCII):
+        return int(unnamed[1])
+    return signal.Signals.__members__.get(name, 0)

@@ -86,7 +86,7 @@ def _verdict(error: Verdict) -> Outcome:
 
 
 def _delay(error: BaseException) -> float | None:
-    after = error.after if isinstance(error, Retry) else None
+    after = error.after if isinstance(error, Retry | CommandFailed) else None
     return None if after is None else float(after)
 
 
@@ -94,9 +94,9 @@ def _stopped(reason: StopReason, error: BaseException) -> Outcome:
     if reason is StopReason.CANCEL:
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled")
     if reason is StopReason.DRAIN:
-        return Outcome(
-            kind=OutcomeKind.RELEASED, message="the worker is stopping", delay=_delay(error)
-        )
+        after = _delay(error)
+        message = "the worker is stopping" if after is None else text_of(error)
+        return Outcome(kind=OutcomeKind.RELEASED, message=message, delay=after)
     kind = CrashKind.LOST_LEASE if reason is StopReason.LEASE_LOST else CrashKind(reason.value)
     return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error))
 

@@ -36,6 +36,14 @@ REQUEST_SECONDS = 10.0  # for a line to come
 CALLERS_MAX = 32  # at once
 
 
+def check_checkpoint(value: str) -> None:
+    """Raise UsageError for what the environment of the next attempt cannot hold."""
+    if len(value.encode()) > CHECKPOINT_MAX:
+        raise UsageError(f"a checkpoint has at most {CHECKPOINT_MAX:,} bytes: keep more in a file")
+    if "\0" in value:
+        raise UsageError("a checkpoint cannot hold a NUL")
+
+
 class CheckpointRequest(msgspec.Struct, frozen=True, tag=True):
     """Save this text."""
 
@@ -139,6 +147,7 @@ class ControlSocket:
         if isinstance(request, ReportRequest):
             attempt.report(request.fraction, request.message, stage=request.stage)
         else:
+            check_checkpoint(request.value)
             await attempt.save(request.value)
 
 

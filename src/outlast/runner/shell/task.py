@@ -26,7 +26,9 @@ from outlast.task import Task, TaskOptions
 
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for
+BREAK_MAX = 60.0  # seconds before the next attempt of one whose runner was signalled
 _DOUBLINGS_MAX = 60
+SIGNALLED = "its runner was signalled as well, from outside of its worker: it may have ended early"
 _URLS = frozenset({URL_VARIABLE, WAKEUP_VARIABLE})
 CANCEL_GRACE = 5.0  # seconds between SIGTERM and the kill
 _OF_AN_ATTEMPT = frozenset({"OUTLAST_CHECKPOINT", "OUTLAST_TENANT"})  # or unset
@@ -56,9 +58,8 @@ async def command(
         env = environment(attempt, control.address)
         running = await started(argv, cwd=cwd, env=env, output=output)
         code, stopped, lines = await _end_of(running)
-    if interruptions.heard() != heard:  # it was signalled as well, and so may have ended early
-        attempt._stop(StopReason.DRAIN)  # noqa: SLF001
-        stopped = True
+    if interruptions.heard() != heard:
+        raise _interrupted(attempt, code, lines)
     if stopped:
         raise CommandFailed("it was stopped", **_how(code), output=lines)
     if code == TEMPORARY:
@@ -113,6 +114,16 @@ class _NotNow(Snooze):
 def _pause(number: int) -> float:
     """Return the seconds before the attempt after this one; it may be the ten thousandth."""
     return min(PAUSE_MAX, PAUSE_FIRST * 2.0 ** min(number - 1, _DOUBLINGS_MAX))
+
+
+def _interrupted(attempt: Attempt, code: int, lines: list[str]) -> CommandFailed:
+    """Return the end of a command whose runner was signalled as well. Unless its worker has asked
+    it to stop, it pauses: one that signals its own runner would else run again and again,
+    uncharged, as fast as it can."""
+    asked = attempt._stop_reason is not None  # noqa: SLF001
+    attempt._stop(StopReason.DRAIN)  # noqa: SLF001
+    after = None if asked else min(BREAK_MAX, _pause(attempt.number))
+    return CommandFailed(SIGNALLED, **_how(code), output=lines, after=after)
 
 
 def _said(code: int) -> str:

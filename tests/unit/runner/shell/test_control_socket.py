@@ -186,3 +186,15 @@ async def test_concurrent_callers_are_bounded_and_the_next_is_refused(door, link
     while door._callers:
         await asyncio.sleep(0)
     await say(door, ReportRequest(TOKEN, 1.0))
+
+
+@pytest.mark.parametrize(("value", "words"), [("a\0b", "NUL"), ("x" * 100_001, "100,000 bytes")])
+async def test_what_the_next_environment_cannot_hold_is_refused_by_the_runner(
+    link, monkeypatch, value, words
+):
+    """Whoever sends it: the next attempts could not even be started."""
+    async with ControlSocket(attempt_of(link)) as door:
+        with pytest.raises(UsageError, match=words):
+            await say(door, CheckpointRequest(TOKEN, value))
+        await say(door, CheckpointRequest(TOKEN, "x" * 100_000))
+    assert len(link.saves) == 1

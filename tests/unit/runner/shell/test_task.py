@@ -6,9 +6,11 @@ import os
 
 import pytest
 
-from outlast.attempt import set_current
+from outlast.attempt import StopReason, set_current
 from outlast.errors import Snooze
+from outlast.model.lifecycle import OutcomeKind
 from outlast.runner import main
+from outlast.runner.outcomes import judge
 from outlast.runner.shell import task
 from outlast.runner.shell.command import CommandFailed
 from tests.unit.test_attempt import FakeLink, attempt_of
@@ -72,3 +74,17 @@ def test_a_runner_without_a_worker_kills_itself_last(monkeypatch):
     monkeypatch.setattr(main, "groups_of", lambda sids: {os.getpgrp(), 7})
     main._end_with_worker()
     assert kills == [7, os.getpgrp()]
+
+
+@pytest.mark.parametrize(("number", "pause"), [(1, 2.0), (4, 16.0), (9, 60.0)])
+async def test_a_command_whose_runner_was_signalled_pauses_unless_its_worker_asked(number, pause):
+    """One that signals its own runner would else run again at once, uncharged, for ever."""
+    signalled, drained = (attempt_of(FakeLink()) for _ in range(2))
+    signalled.number = drained.number = number
+    error = task._interrupted(signalled, -15, ["last"])
+    outcome = judge(error, signalled)
+    assert (outcome.kind, outcome.delay) == (OutcomeKind.RELEASED, pause)
+    assert outcome.message == task.SIGNALLED
+
+    drained._stop(StopReason.DRAIN)
+    assert judge(task._interrupted(drained, -15, []), drained).delay is None
