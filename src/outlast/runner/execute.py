@@ -235,17 +235,39 @@ class Executor:
         return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)
 
     async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:
-        async with contextlib.AsyncExitStack() as stack:
-            inner: list[AbstractContextManager[Any]] = []
-            for around in self._app.around_fns:
-                context = around(attempt)
-                if isinstance(context, AbstractContextManager) and not task.is_async:
-                    inner.append(context)  # entered in the function's own thread
-                else:
-                    await entered(stack, context)
-            if task.is_async:
-                return await task.fn(*args, **kwargs)
-            return await self._in_thread(attempt.token, task.fn, inner, args, kwargs)
+        """Call the task inside of what runs around it. What that swallows is raised all the same:
+        a task that has raised, or was never called, has not completed."""
+        raised: BaseException | None = None
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                try:
+                    return await self._call_in(stack, task, attempt, args, kwargs)
+                except BaseException as error:
+                    raised = error
+                    raise
+            assert raised is not None
+            raise raised
+        finally:
+            raised = None  # its traceback knows this frame
+
+    async def _call_in(
+        self,
+        stack: contextlib.AsyncExitStack,
+        task: Task[..., Any],
+        attempt: Attempt,
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
+        inner: list[AbstractContextManager[Any]] = []
+        for around in self._app.around_fns:
+            context = around(attempt)
+            if isinstance(context, AbstractContextManager) and not task.is_async:
+                inner.append(context)  # entered in the function's own thread
+            else:
+                await entered(stack, context)
+        if task.is_async:
+            return await task.fn(*args, **kwargs)
+        return await self._in_thread(attempt.token, task.fn, inner, args, kwargs)
 
     def _start_in_thread(
         self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any
@@ -293,10 +315,7 @@ class Executor:
             try:
                 if not around:
                     return fn(*args, **kwargs), None
-                with contextlib.ExitStack() as stack:
-                    for manager in around:
-                        stack.enter_context(manager)
-                    return fn(*args, **kwargs), None
+                return _call_within(around, fn, args, kwargs), None
             except BaseException as error:
                 self._leave_if_forked(error)
                 return None, error
@@ -310,6 +329,24 @@ class Executor:
                 return None, error
 
         return work
+
+
+def _call_within(around: Any, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """As ``Executor._call``, in a thread."""
+    raised: BaseException | None = None
+    try:
+        with contextlib.ExitStack() as stack:
+            try:
+                for manager in around:
+                    stack.enter_context(manager)
+                return fn(*args, **kwargs)
+            except BaseException as error:
+                raised = error
+                raise
+        assert raised is not None
+        raise raised
+    finally:
+        raised = None
 
 
 def _set(future: asyncio.Future[_Returned], returned: _Returned) -> None:

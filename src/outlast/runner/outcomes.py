@@ -7,6 +7,7 @@ that is an end, too. Ends of attempts whose runner has died are ``worker/runners
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -63,6 +64,7 @@ def cut_short(attempt: Attempt) -> Outcome | None:
 
 
 def _judged(error: BaseException, attempt: Attempt) -> Outcome:
+    error = _decisive(error)
     known = attempt._obeys()  # noqa: SLF001  # before the look below
     overruled = known in _INTERRUPTIONS and not isinstance(error, Snooze)
     if isinstance(error, Verdict) and not overruled:
@@ -72,6 +74,29 @@ def _judged(error: BaseException, attempt: Attempt) -> Outcome:
     if attempt.stop_reason is not None:
         return _stopped(attempt.stop_reason, error)
     return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, error))
+
+
+def _decisive(error: BaseException) -> BaseException:
+    """Return what decides in a group of exceptions, as a TaskGroup raises: the first verdict, where
+    it holds nothing but verdicts, or a lost lease. Else, and of any other error, the error itself.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = list(_leaves(error))
+    lost = [leaf for leaf in leaves if isinstance(leaf, LostLease)]
+    if lost or all(isinstance(leaf, Verdict) for leaf in leaves):
+        return (lost or leaves)[0]
+    return error
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    waiting: list[BaseException] = [group]
+    while waiting:
+        error = waiting.pop()
+        if isinstance(error, BaseExceptionGroup):
+            waiting.extend(reversed(error.exceptions))
+        else:
+            yield error
 
 
 def _verdict(error: Verdict) -> Outcome:
