@@ -28,4 +28,4 @@ def test_a_group_stays_in_one_process(tmp_path: Path) -> None:
         check=False,
     )
     assert "6 passed" in done.stdout, done.stdout + done.stderr
-    assert len(list(tmp_path.glob("gw*"))) == 1, "pytest-xdist does not know this pytest's node ids"
+    assert len(list(tmp_path.glob("gw*"))) == 1, "not the locked pytest: make .venv/.dev-installed"
