@@ -23,6 +23,8 @@ from tests.cli.conftest import APPLICATION
 from tests.cli.forked import ForkServer
 from tests.cli.rows import populated
 
+pytestmark = pytest.mark.slow  # test_stores.py has some of it
+
 STRANGER = 65_534  # nobody: it owns nothing
 NAME = "jobs.db"
 URL = f"sqlite:///{NAME}"

@@ -73,6 +73,10 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "22023": (StoreUnavailable, "the server refuses a setting"),
     "40001": (Collision, "another transaction came first"),
     "40P01": (Collision, "a deadlock with another transaction"),
+    "57014": (
+        StoreUnavailable,
+        "the statement was cut off; another session may hold a lock (see pg_locks)",
+    ),
     "53100": (StoreUnavailable, "the server's disk is full: make room there"),
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }
