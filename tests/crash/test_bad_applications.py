@@ -179,3 +179,31 @@ async def test_arguments_of_another_release_are_released_uncharged(stage: Scene)
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
     (closed,) = await stage.attempts(job)
     assert (closed.outcome, closed.charge) == ("undecodable", "none")
+
+
+LEAVES_BADLY = """
+import outlast
+app = outlast.App()
+@app.lifespan
+def life():
+    yield
+    raise LookupError("the engine does not stop")
+@app.task
+def noop(value):
+    return value"""
+
+
+async def test_a_lifespan_that_fails_at_its_end_is_told_and_harms_no_job(
+    tmp_path: Path, sqlite_stage: Scene
+) -> None:
+    (tmp_path / "leaves.py").write_text(LEAVES_BADLY)
+    worker = start(tmp_path, "leaves:app", sqlite_stage.url)
+    try:
+        job = (await sqlite_stage.store.enqueue([NewJob(task="noop", args='{"value": 8}')]))[0]
+        row = await sqlite_stage.ended(job.job_id)
+        assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+    finally:
+        worker.terminate()
+        out, err = await asyncio.to_thread(worker.communicate, timeout=60)
+    assert worker.returncode == 0
+    assert "lifespan has failed at its end: LookupError: the engine does not stop" in out + err

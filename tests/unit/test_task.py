@@ -8,6 +8,7 @@ import re
 import typing
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -273,3 +274,17 @@ def test_a_wrong_call_fails_before_anything_is_stored(mail, sqlite_url, tmp_path
     with pytest.raises(BadArguments, match="argument 'to' of task mail"):
         mail.enqueue_sync(5)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wall", "fold", "utc"),
+    [
+        ("2026-03-29T02:30", 0, "2026-03-29T01:30Z"),  # it is skipped: this is 3:30
+        ("2026-03-29T02:30", 1, "2026-03-29T00:30Z"),
+        ("2026-10-25T02:30", 0, "2026-10-25T00:30Z"),  # it comes twice
+        ("2026-10-25T02:30", 1, "2026-10-25T01:30Z"),
+    ],
+)
+def test_a_time_that_the_clocks_skip_or_repeat_is_one_moment(mail, wall, fold, utc):
+    at = datetime.fromisoformat(wall).replace(tzinfo=ZoneInfo("Europe/Berlin"), fold=fold)
+    assert mail.using(at=at).call("x").job.run_at == datetime.fromisoformat(utc).timestamp()

@@ -66,6 +66,7 @@ from outlast.store.values import Answer
 
 READ_BYTES = 1 << 18
 BROKEN = 3  # exit code of a runner that could not start, or not go on
+LEFT_BADLY = "outlast: the application's lifespan has failed at its end"
 SWITCH_SECONDS = 0.001  # a runner's own thread must not wait long for the GIL
 
 
@@ -97,6 +98,11 @@ class Channel:
         """Begin to read, on a thread of its own; frames go to ``on_frame`` on that thread."""
         self._on_frame = on_frame
         threading.Thread(target=self._read, name="outlast-channel", daemon=True).start()
+
+    @property
+    def started(self) -> bool:
+        """Whether ``start`` was called."""
+        return self._on_frame is not None
 
     def send(self, frame: ToWorker) -> None:
         """Send a frame. A worker that is gone takes this process along."""
@@ -290,6 +296,8 @@ def main(descriptor: int) -> int:
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
         hide = hiding_secrets(settings.url, settings.wakeup)
+        if channel.started:
+            _exit(BROKEN, hide(f"{LEFT_BADLY}: {describe(error)}\n{_own_traceback(error)}"))
         channel.send(StartupFailed(hide(_message(error)), hide(_own_traceback(error))))
         _exit(BROKEN)
     return 0
