@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,11 +20,17 @@ import outlast
 from outlast.events import subscribe
 from outlast.insight.verify import verify
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import ClaimRequest
 from outlast.wakeup import open_messenger
+from outlast.wakeup.notice import Notice
 from outlast.worker.worker import Worker
 
 DEADLINE = 60.0
+FAR = 2**63 - 1
 NEVER = 3_600.0  # seconds between two looks: all that is found was found by a message
+
+
+GROWTH_MAX = 0.5  # objects for each message: one that is kept is at least one
 
 
 class Shop:
@@ -168,3 +176,48 @@ async def asked_to_close_at_random(url: str, *, times: int, span: float, seed: i
     while left := asyncio.all_tasks() - before:
         assert time.monotonic() < end, left
         await asyncio.sleep(0.02)
+
+
+async def growth_per_message(url: str, *, rounds: int = 45, size: int = 200) -> float:
+    """Return how many objects are left of each message that was published and received: notices
+    for this worker and for others."""
+    worker = open_messenger(url, "postgresql:", "growing", queues=["growing"])
+    client = open_messenger(url, "postgresql:", "growing")
+    inbox = worker.inbox
+    assert inbox is not None
+    seen: set[int] = set()
+
+    def exchange(_: str) -> None:
+        (room,) = inbox.named([ClaimRequest(tasks=["known"], limit=1)])
+        seen.update(room.named or ())
+        inbox.settle(answered=True)
+
+    async def turn(number: int) -> None:
+        wanted = range(number * size + 1, (number + 1) * size + 1)
+        notices = [Notice(job_id=each, queue="growing", task="known") for each in wanted]
+        strange = Notice(job_id=FAR - number, queue="growing", task="strange")
+        assert await client.announce([*notices, strange])
+        async with asyncio.timeout(DEADLINE):
+            while not seen.issuperset(wanted):
+                await asyncio.sleep(0.01)
+        seen.clear()
+
+    inbox.offer(50)
+    try:
+        await worker.start(exchange, lambda task: task == "known")
+        await worker._tried.wait()
+        await client.start()
+        for number in range(rounds // 3):
+            await turn(number)
+        before = _objects()
+        for number in range(rounds // 3, rounds):
+            await turn(number)
+        return (_objects() - before) / (size * (rounds - rounds // 3))
+    finally:
+        await client.close()
+        await worker.close()
+
+
+def _objects() -> int:
+    gc.collect()
+    return sys.getallocatedblocks()

@@ -49,14 +49,24 @@ async def test_a_known_task_does_not_wait_behind_strangers(
         await all_settled(shop, rabbit)  # and they are not redelivered for ever
 
 
+@pytest.mark.parametrize(
+    ("setting", "short", "enough"),
+    [("set_disk_free_limit", "1000000GB", "50MB"), ("set_vm_memory_high_watermark", "0", "0.4")],
+    ids=["disk", "memory"],
+)
 async def test_a_blocked_server_delays_no_enqueue_and_no_worker(
-    shop: Shop, rabbit: RabbitServer, monkeypatch: pytest.MonkeyPatch
+    setting: str,
+    short: str,
+    enough: str,
+    shop: Shop,
+    rabbit: RabbitServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An alarm of its disk: it reads nothing more from connections that have published."""
+    """An alarm: it reads nothing more from connections that have published."""
     monkeypatch.setattr(messenger, "ANSWER_SECONDS", 4.0)
     async with shop.ready_worker(poll=POLL, heartbeat=0.2) as worker:
         assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
-        await asyncio.to_thread(rabbit.ctl, "set_disk_free_limit", "1000000GB")
+        await asyncio.to_thread(rabbit.ctl, setting, short)
         try:
             jobs = [await shop.work.enqueue(number) for number in range(3)]
             assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
@@ -64,7 +74,7 @@ async def test_a_blocked_server_delays_no_enqueue_and_no_worker(
             async with shop.worker(poll=POLL):  # comes and leaves meanwhile
                 assert await (await shop.work.enqueue(4)).result(timeout=30) == 4
         finally:
-            await asyncio.to_thread(rabbit.ctl, "set_disk_free_limit", "50MB")
+            await asyncio.to_thread(rabbit.ctl, setting, enough)
         await shop.until(lambda: worker._exchange._inbox.healthy, "a server that takes messages")
         assert await (await shop.work.enqueue(5)).result(timeout=30) == 5
 

@@ -16,7 +16,7 @@ from harness.rabbit_server import RabbitServer
 from outlast.wakeup import messenger, open_messenger
 from outlast.wakeup.amqp import AmqpBroker
 from outlast.wakeup.notice import Notice
-from tests.messengers.kit import DEADLINE, Shop
+from tests.messengers.kit import DEADLINE, GROWTH_MAX, Shop, growth_per_message
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
 
 pytestmark = [
@@ -199,3 +199,7 @@ async def test_a_storm_of_cut_connections_loses_no_job_and_ends(
             await stormy.until(lambda: worker._exchange._inbox.healthy, "the storm to be over")
             assert await (await stormy.work.enqueue(7)).result(timeout=DEADLINE) == 7
         assert set(stormy.ran.values()) == {1}
+
+
+async def test_memory_does_not_grow_with_the_messages(rabbit: RabbitServer) -> None:
+    assert await growth_per_message(rabbit.url) < GROWTH_MAX

@@ -26,6 +26,7 @@ SWEEP_MAX = 100  # jobs of a queue in one sweep: the first of its line
 REPEAT_SECONDS = 5.0  # a job is announced again after twice this time, and each time in twice
 LOOK_SECONDS = 1.0  # at the health of the wake-up, and at what messages named in vain
 PAUSE_MIN, PAUSE_MAX = 0.01, 60.0
+RECLAIMED_MAX = 10_000  # jobs whose reasons are remembered until the next sweep
 TOLD_MAX = 10_000  # attempts that were told to run elsewhere and are remembered
 
 
@@ -46,6 +47,8 @@ class Sweeper:
     def note_reclaimed(self, job_id: int, reason: str) -> None:
         """Note a job that was taken from a dead worker: announced by the next sweep, with why."""
         self._reclaimed[job_id] = reason
+        if len(self._reclaimed) > RECLAIMED_MAX:  # while the messenger is away
+            del self._reclaimed[next(iter(self._reclaimed))]
 
     async def run_once(self) -> float:
         """Sweep once; return the seconds until this worker's next turn."""

@@ -1,0 +1,211 @@
+"""NATS at its limits and in other hands: bounds, full storage, slow connections, many queues."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.subscription import Subscription
+from nats.js.api import DiscardPolicy, StorageType
+from nats.js.errors import APIError
+
+import outlast.wakeup.nats
+from harness.nats_server import NatsServer, missing
+from harness.proxy import proxied
+from outlast.wakeup import open_messenger
+from outlast.wakeup.notice import Notice
+from tests.messengers.kit import DEADLINE, GROWTH_MAX, Shop, growth_per_message, jetstream
+
+POLL = 0.2
+QUEUES = 1_000
+PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
+
+
+@pytest.fixture
+def small_server() -> Iterator[NatsServer]:
+    """One that ends connections which leave 64 KiB unread."""
+    why = missing()
+    if why:
+        pytest.skip(why)
+    with NatsServer("max_payload: 65536\nmax_pending: 65536") as server:
+        yield server
+
+
+async def jobs_run(shop: Shop, count: int) -> None:
+    jobs = [await shop.work.enqueue(number) for number in range(count)]
+    assert [await job.result(timeout=DEADLINE) for job in jobs] == list(range(count))
+
+
+async def test_a_full_stream_that_rejects_delays_jobs_by_a_poll(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """Someone has made it: Outlast's own drops the oldest."""
+    async with jetstream(nats_server.url) as js:
+        name, subjects = await shop.stream(), [await shop.subject(">")]
+        await js.add_stream(name=name, subjects=subjects, max_msgs=3, discard=DiscardPolicy.NEW)
+        async with shop.ready_worker(poll=POLL) as worker:
+            await jobs_run(shop, 20)
+            assert (await js.stream_info(name)).state.messages == 3
+            assert shop.events("wakeup_lost")
+            await js.purge_stream(name)
+            await shop.until(lambda: worker._exchange._inbox.healthy, "a stream that takes more")
+            await jobs_run(shop, 2)
+
+
+async def test_a_server_whose_storage_is_full_delays_jobs_by_a_poll(
+    pg_url: str, nats_server: NatsServer
+) -> None:
+    async with (
+        Shop.opened(pg_url, f"{nats_server.url}?storage=memory") as shop,
+        jetstream(nats_server.url) as js,
+        shop.ready_worker(poll=POLL) as worker,
+    ):
+        await js.add_stream(name="FULL", subjects=["full"], storage=StorageType.MEMORY)
+        try:
+            for size in (500_000, 1_000):
+                with contextlib.suppress(APIError):
+                    while True:
+                        await js.publish("full", b"x" * size)
+            await jobs_run(shop, 20)
+            await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be told")
+            async with shop.worker(poll=POLL):  # comes and leaves meanwhile
+                await jobs_run(shop, 2)
+        finally:
+            await js.delete_stream("FULL")
+        await shop.until(lambda: worker._exchange._inbox.healthy, "a server with room")
+        await jobs_run(shop, 2)
+
+
+async def test_a_client_that_takes_all_messages_delays_jobs_by_a_poll(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    async with shop.ready_worker(poll=POLL), jetstream(nats_server.url) as js:
+        thief = await js.pull_subscribe_bind("all", await shop.stream())
+        stolen = asyncio.Event()
+
+        async def steal() -> None:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    for message in await thief.fetch(100, timeout=5):
+                        await message.ack()
+                        stolen.set()
+
+        stealing = asyncio.create_task(steal())
+        try:
+            while not stolen.is_set():
+                await jobs_run(shop, 10)
+        finally:
+            stealing.cancel()
+            await asyncio.wait([stealing])
+
+
+async def test_a_connection_that_the_server_ends_as_too_slow_is_made_anew(
+    pg_url: str, small_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlast.wakeup.nats, "SILENCE_SECONDS", 300.0)  # the server is to act first
+    async with (
+        proxied(f"{small_server.url}/") as (proxy, url),
+        Shop.opened(pg_url, url.rstrip("/")) as shop,
+        watching(small_server) as (stranger, requests),
+        shop.ready_worker(poll=POLL) as worker,
+    ):
+        request = await requests.next_msg(timeout=DEADLINE)
+        proxy.stop_reading()
+
+        async def is_too_slow() -> bool:
+            for _ in range(100):
+                await stranger.publish(request.reply, b"x" * 60_000)
+            await stranger.flush()
+            told = await asyncio.to_thread(small_server.ask, "varz")
+            return bool(told["slow_consumers"])
+
+        await shop.until_async(is_too_slow, "the server to end the connection")
+        await jobs_run(shop, 5)
+        proxy.release()
+        await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be noticed")
+        await shop.until(lambda: worker._exchange._inbox.healthy, "another connection")
+        await jobs_run(shop, 1)
+
+
+@contextlib.asynccontextmanager
+async def watching(server: NatsServer) -> AsyncIterator[tuple[Client, Subscription]]:
+    """A client of others that sees where workers want their messages."""
+    stranger = await nats.connect(server.url)
+    try:
+        yield stranger, await stranger.subscribe(PULLS)
+    finally:
+        await stranger.close()
+
+
+async def test_memory_does_not_grow_with_the_messages(nats_server: NatsServer) -> None:
+    assert await growth_per_message(nats_server.url) < GROWTH_MAX
+
+
+async def test_messages_that_pile_up_are_bounded_and_a_worker_drains_them(
+    pg_url: str, nats_server: NatsServer
+) -> None:
+    most = 50
+    async with (
+        Shop.opened(pg_url, f"{nats_server.url}?max_msgs={most}") as shop,
+        jetstream(nats_server.url) as js,
+    ):
+        async with shop.ready_worker():
+            pass  # it has made stream and consumer
+        await shop.app.enqueue_many([shop.work.call(number) for number in range(500)])
+        info = await js.consumer_info(await shop.stream(), "all")
+        assert 0 < (info.num_pending or 0) <= most
+        assert info.config.inactive_threshold  # and a consumer that is not used is forgotten
+        async with shop.ready_worker():
+            await shop.completed(500)
+
+            async def drained() -> bool:
+                info = await js.consumer_info(await shop.stream(), "all")
+                return not info.num_pending and not info.num_ack_pending
+
+            await shop.until_async(drained, "a consumer that is drained")
+
+
+async def test_a_worker_of_a_thousand_queues_opens_and_is_woken(nats_server: NatsServer) -> None:
+    names = [f"q{number}" for number in range(QUEUES)]
+    worker = open_messenger(nats_server.url, "postgresql:", "many", queues=names)
+    client = open_messenger(nats_server.url, "postgresql:", "many")
+    assert worker.inbox is not None
+    worker.inbox.offer(5)
+    try:
+        await worker.start()
+        async with asyncio.timeout(300):
+            await worker._tried.wait()
+        assert worker.health.good, worker.health
+        await client.start()
+        woken = asyncio.Event()
+        worker._on_wake = lambda _: woken.set()
+        assert await client.announce([Notice(job_id=7, queue=names[-1])])
+        await asyncio.wait_for(woken.wait(), DEADLINE)
+        assert worker.health.good, worker.health
+    finally:
+        worker.inbox.refuse()
+        await client.close()
+        await worker.close()
+        async with jetstream(nats_server.url) as js:
+            await js.delete_stream("OUTLAST_many")
+
+
+async def test_a_storm_of_cut_connections_loses_no_job_and_ends(
+    pg_url: str, nats_server: NatsServer
+) -> None:
+    async with (
+        proxied(f"{nats_server.url}/") as (proxy, url),
+        Shop.opened(pg_url, url.rstrip("/")) as shop,
+    ):
+        async with shop.ready_worker(poll=POLL) as worker:
+            for number in range(30):
+                await shop.work.enqueue(number)
+                await proxy.cut()
+            await shop.completed(30)
+            await shop.until(lambda: worker._exchange._inbox.healthy, "the storm to be over")
+            await jobs_run(shop, 1)
+        assert set(shop.ran.values()) == {1}
