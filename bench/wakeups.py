@@ -66,7 +66,7 @@ def servers(kinds: Sequence[str]) -> Iterator[list[tuple[str, str | None]]]:
 async def measure(
     url: str, kind: str, wakeup: str | None, count: int, *, quick: bool
 ) -> dict[str, Any]:
-    """Return the figures of one crew."""
+    """Return the figures of so many workers."""
     app = outlast.App(url, wakeup=wakeup, notify=kind != "polling")
     started: dict[int, float] = {}
 
@@ -75,7 +75,7 @@ async def measure(
         started[number] = time.perf_counter()
 
     jobs, rest = (10, 3.0) if quick else (JOBS, REST_SECONDS)
-    async with crew(app, count):
+    async with many_workers(app, count):
         await asyncio.sleep(3.0 if quick else 12.0)  # all have looked, and found nothing
         at_rest = await committed(url, rest)
         took: list[float] = []
@@ -117,8 +117,8 @@ async def drain(work: Any, started: dict[int, float], count: int) -> float:
 
 
 @contextlib.asynccontextmanager
-async def crew(app: outlast.App, count: int) -> AsyncIterator[None]:
-    """Run so many workers in this process; all hear of new jobs when the block begins."""
+async def many_workers(app: outlast.App, count: int) -> AsyncIterator[None]:
+    """Run so many workers in this process; all receive wake-ups when the block begins."""
     heard: list[str] = []
     unsubscribe = subscribe(lambda name, _: heard.append(name) if name == "wakeup_ready" else None)
     async with contextlib.AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What examples share: workers as processes, what they say, shown live and kept, and patience."""
+"""What examples share: workers as processes, and their events, shown live and kept."""
 
 import json
 import os
@@ -16,18 +16,18 @@ PATIENCE = 300.0  # seconds; a machine may be busy
 DULL = {"event", "timestamp", "level", "worker_id", "replaced", "pid", "by"}
 
 
-class Crew:
-    """Workers of one application; what they say of ``watched`` is printed as they say it."""
+class Workers:
+    """Workers of one application; their events of the kinds ``watched`` are printed at once."""
 
     def __init__(self, application: str, watched: str) -> None:
         self.application = application
         self.watched = set(watched.split())
         self.heard: list[dict[str, Any]] = []
-        self.workers: dict[str, subprocess.Popen[str]] = {}
+        self.processes: dict[str, subprocess.Popen[str]] = {}
         self.began = time.time()
 
     def scene(self, title: str) -> None:
-        """Begin a scene: times are told from here."""
+        """Begin a scene: its times are counted from here."""
         self.began = time.time()
         print(f"\n{title}")
 
@@ -36,7 +36,7 @@ class Crew:
         command += ["--log-format", "json", *options]
         pipe, full = subprocess.PIPE, {**os.environ, **env}
         worker = subprocess.Popen(command, stderr=pipe, text=True, env=full)
-        self.workers[name] = worker
+        self.processes[name] = worker
         threading.Thread(target=self._read, args=(name, worker), daemon=True).start()
 
     def _read(self, name: str, worker: subprocess.Popen[str]) -> None:
@@ -52,16 +52,16 @@ class Crew:
         return [entry for entry in list(self.heard) if wanted <= entry.items()]
 
     def wait(self, event: str, **fields: Any) -> float:
-        """Return when it was said first, in seconds since 1970."""
+        """Return when it was logged first, in seconds since 1970."""
         until(lambda: bool(self.told(event, **fields)))
         return at(self.told(event, **fields)[0])
 
     def kill(self, name: str) -> None:
-        self.workers[name].kill()
-        self.workers[name].wait()
+        self.processes[name].kill()
+        self.processes[name].wait()
 
     def end(self) -> None:
-        for name, worker in self.workers.items():
+        for name, worker in self.processes.items():
             worker.send_signal(signal.SIGCONT)
             self.kill(name)
 
@@ -78,7 +78,7 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def outlast(*arguments: object) -> Any:
-    """Run the command line; return what it says with ``--json``."""
+    """Run the command line; return its document with ``--json``."""
     command = [*OUTLAST, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout) if "--json" in arguments else None

@@ -14,7 +14,7 @@ import nats
 
 import outlast as library
 from examples.analysis_service.app import analyze, app
-from examples.live import Crew, at, outlast, until
+from examples.live import Workers, at, outlast, until
 from harness.nats_server import NatsServer
 from harness.servers import PostgresServer
 
@@ -28,56 +28,56 @@ def main() -> int:
     with PostgresServer() as server, NatsServer() as broker, TemporaryDirectory() as folder:
         app.url = os.environ["OUTLAST_URL"] = server.create_database("analysis")
         os.environ["OUTLAST_WAKEUP"] = broker.url
-        crew = Crew("examples.analysis_service.app:app", WATCHED)
+        workers = Workers("examples.analysis_service.app:app", WATCHED)
         try:
-            return scenarios(crew, Path(folder), broker.url)
+            return scenarios(workers, Path(folder), broker.url)
         finally:
-            crew.end()
+            workers.end()
             app.close_sync()
 
 
-def start_pod(crew: Crew, name: str, folder: Path) -> None:
+def start_pod(workers: Workers, name: str, folder: Path) -> None:
     """A pod of a StatefulSet: its name is its own, and it shares no files with others."""
-    crew.start(name, "--instance", name, OUTLAST_RUN_DIR=str(folder / name))
+    workers.start(name, "--instance", name, OUTLAST_RUN_DIR=str(folder / name))
 
 
-def scenarios(crew: Crew, folder: Path, broker: str) -> int:
+def scenarios(workers: Workers, folder: Path, broker: str) -> int:
     repo = history(folder / "repo")
-    crew.scene("1. A pod dies and is started again; no other worker is there.")
-    start_pod(crew, "pod-0", folder)
+    workers.scene("1. A pod dies and is started again; no other worker is there.")
+    start_pod(workers, "pod-0", folder)
     restart = analyze.enqueue_sync(repo, COMMITS, trouble="hours")
     half_done(restart)
     killed_at = time.time()
-    crew.kill("pod-0")
-    start_pod(crew, "pod-0", folder)
-    again_at = crew.wait("attempt_started", job_id=restart.id, number=2)
-    seconds = [again_at - killed_at, again_at - at(crew.told("worker_registered")[1])]
+    workers.kill("pod-0")
+    start_pod(workers, "pod-0", folder)
+    again_at = workers.wait("attempt_started", job_id=restart.id, number=2)
+    seconds = [again_at - killed_at, again_at - at(workers.told("worker_registered")[1])]
     restart.result_sync(timeout=300)
 
-    crew.scene("2. Duplicate messages; then a pod dies and stays away; another one is there.")
-    start_pod(crew, "pod-1", folder)
-    crew.wait("wakeup_ready", by="pod-1", kind="nats")
-    crew.wait("worker_ready", by="pod-1")
+    workers.scene("2. Duplicate messages; then a pod dies and stays away; another one is there.")
+    start_pod(workers, "pod-1", folder)
+    workers.wait("wakeup_ready", by="pod-1", kind="nats")
+    workers.wait("worker_ready", by="pod-1")
     crash = analyze.enqueue_sync(repo, COMMITS, trouble="hours")
     victim = half_done(crash)
     asyncio.run(publish_duplicates(broker, crash.id))
-    crew.wait("job_skipped_active_elsewhere", job_id=crash.id, worker=victim)
+    workers.wait("job_skipped_active_elsewhere", job_id=crash.id, worker=victim)
     for lock in (folder / victim).iterdir():
         lock.unlink()  # as for another host: it cannot look at this one's lock files
     killed_at = time.time()
-    crew.kill(victim)
-    seconds.append(crew.wait("attempt_started", job_id=crash.id, number=2) - killed_at)
+    workers.kill(victim)
+    seconds.append(workers.wait("attempt_started", job_id=crash.id, number=2) - killed_at)
     crash.result_sync(timeout=300)
 
-    crew.scene("3. A dead-lock in a process that lives.")
+    workers.scene("3. A dead-lock in a process that lives.")
     stuck = analyze.enqueue_sync(repo, COMMITS, trouble="dead-lock")
-    began = crew.wait("runner_output", text="dead-lock")
-    seconds.append(crew.wait("attempt_started", job_id=stuck.id, number=2) - began)
+    began = workers.wait("runner_output", text="dead-lock")
+    seconds.append(workers.wait("attempt_started", job_id=stuck.id, number=2) - began)
     stuck.result_sync(timeout=300)
     jobs = [outlast("job", job.id, "--json") for job in (restart, crash, stuck)]
     outlast("verify")  # or it raises
     until(lambda: asyncio.run(ask_broker(broker))[1] == 0)
-    return tell(crew, jobs, seconds, asyncio.run(ask_broker(broker)))
+    return tell(workers, jobs, seconds, asyncio.run(ask_broker(broker)))
 
 
 def history(folder: Path) -> str:
@@ -118,12 +118,14 @@ async def ask_broker(broker: str) -> tuple[int, int]:
     return stream.state.messages, (consumer.num_pending or 0) + (consumer.num_ack_pending or 0)
 
 
-def tell(crew: Crew, jobs: list[Any], seconds: list[float], broker: tuple[int, int]) -> int:
+def tell(workers: Workers, jobs: list[Any], seconds: list[float], broker: tuple[int, int]) -> int:
     """Print what was measured beside the original's figures; 0 if all is as promised."""
     ends = [[each["outcome"] for each in job["attempts"]] for job in jobs]
     lost = [job["attempts"][0] for job in jobs]
-    skipped = len(crew.told("job_skipped_active_elsewhere"))
-    resumed = len(crew.told("runner_output", text=f"begins at commit {COMMITS // 2} of {COMMITS}"))
+    skipped = len(workers.told("job_skipped_active_elsewhere"))
+    resumed = len(
+        workers.told("runner_output", text=f"begins at commit {COMMITS // 2} of {COMMITS}")
+    )
     limit = analyze.policy.stall_timeout
     print(f"""
 | what | the original | ours | measured now |

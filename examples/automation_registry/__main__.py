@@ -9,7 +9,7 @@ from typing import Any
 
 from examples.automation_registry.app import app, describe, print_out, screenshot
 from examples.automation_registry.monitor import Monitor
-from examples.live import PATIENCE, Crew, outlast, until
+from examples.live import PATIENCE, Workers, outlast, until
 from harness.rabbit_server import RabbitServer, missing
 from harness.servers import PostgresServer
 
@@ -28,21 +28,21 @@ def main() -> int:
         outlast("migrate")
         store_id = server.sql("SELECT store_id FROM outlast_schema WHERE number = 1", "platform")
         monitor = Monitor(broker.url, store_id)
-        crew = Crew("examples.automation_registry.app:app", watched="")
+        workers = Workers("examples.automation_registry.app:app", watched="")
         try:
             for name, tags in TAGS.items():
-                crew.start(name, "--tags", tags, "--heartbeat", "2", "--lease", str(LEASE))
+                workers.start(name, "--tags", tags, "--heartbeat", "2", "--lease", str(LEASE))
             for name in TAGS:
-                crew.wait("worker_ready", by=name)
-                crew.wait("wakeup_ready", by=name, kind="amqp")
-            return scenario(crew, monitor)
+                workers.wait("worker_ready", by=name)
+                workers.wait("wakeup_ready", by=name, kind="amqp")
+            return scenario(workers, monitor)
         finally:
-            crew.end()
+            workers.end()
             monitor.end()
             app.close_sync()
 
 
-def scenario(crew: Crew, monitor: Monitor) -> int:
+def scenario(workers: Workers, monitor: Monitor) -> int:
     unserved = print_out.enqueue_sync("a label")
     jobs = [screenshot.enqueue_sync(f"page-{number}") for number in range(20)]
     jobs += [describe.enqueue_sync(f"page-{number}.png") for number in range(20)]
@@ -61,8 +61,8 @@ def scenario(crew: Crew, monitor: Monitor) -> int:
     until(lambda: all(job.refresh_sync().state == "running" for job in last))
     lost = [job.refresh_sync().worker or "" for job in last]
     began = time.time()
-    crew.workers[lost[0]].kill()
-    crew.workers[lost[1]].send_signal(signal.SIGSTOP)
+    workers.processes[lost[0]].kill()
+    workers.processes[lost[1]].send_signal(signal.SIGSTOP)
     found = [heard(monitor, "deactivated", name) - began for name in lost]
     for job in last:
         job.result_sync(timeout=PATIENCE)

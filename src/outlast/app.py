@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from outlast.attempt import Attempt
 from outlast.config import MAX_PAYLOAD, WorkerOptions, check_whole, resolve_wakeup, worker_settings
-from outlast.credentials import redacted
+from outlast.credentials import redact
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
@@ -109,7 +109,7 @@ class App:
         self._aliases: dict[str, Task[..., Any]] = {}
 
     def __repr__(self) -> str:
-        return f"<App {redacted(self.url)}: {len(self.tasks)} tasks>"
+        return f"<App {redact(self.url)}: {len(self.tasks)} tasks>"
 
     @property
     def url(self) -> str:

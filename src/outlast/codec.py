@@ -86,7 +86,9 @@ def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any)
     try:
         return _decoder(annotation).decode(text)
     except Exception as error:
-        raise BadArguments(f"{what} does not fit {shown(annotation)}: {text_of(error)}") from error
+        raise BadArguments(
+            f"{what} does not fit {format_annotation(annotation)}: {text_of(error)}"
+        ) from error
 
 
 def is_ours(text: str) -> bool:
@@ -149,7 +151,7 @@ def _decoder(annotation: Any) -> _Decoder:
 _cached = functools.lru_cache(maxsize=1024)(_Decoder)
 
 
-def shown(annotation: Any) -> str:
+def format_annotation(annotation: Any) -> str:
     """Return an annotation as a person would write it."""
     if annotation is None or annotation is type(None):
         return "None"
@@ -255,10 +257,10 @@ class Signature:
         try:
             return dict(self._inspected.bind(*args, **kwargs).arguments)
         except TypeError as error:
-            why = self._unexpected(kwargs) or error
+            why = self._describe_unexpected(kwargs) or error
             raise BadArguments(f"task {self.task}{self._inspected}: {why}") from error
 
-    def _unexpected(self, kwargs: dict[str, Any]) -> str | None:
+    def _describe_unexpected(self, kwargs: dict[str, Any]) -> str | None:
         """Name the unexpected arguments: a misspelt one is missing, too, and of the two
         complaints this is the one that shows the mistake."""
         unknown = [name for name in kwargs if name not in self.fields]
@@ -271,8 +273,8 @@ class Signature:
         argument that cannot be encoded or has the wrong type, or the sizes if it is too large."""
         if not bound:
             return "{}"
-        text = self._encoded_plain(bound) or _encoder.encode(
-            {name: self._encoded(name, bound[name]) for name in bound}
+        text = self._encode_plain(bound) or _encoder.encode(
+            {name: self._encode(name, bound[name]) for name in bound}
         )
         if len(text) > self.max_payload:
             what = f"the arguments of task {self.task} have"
@@ -303,12 +305,12 @@ class Signature:
         except Exception as error:
             raise BadArguments(f"the arguments of task {self.task} are no object") from error
         self._check_names(raw)
-        args, kwargs = self._call({name: self._decoded(name, raw[name]) for name in raw})
+        args, kwargs = self._call({name: self._decode(name, raw[name]) for name in raw})
         if not self._named:  # else the names say all
             self.bind(args, kwargs)
         return args, kwargs
 
-    def _encoded_plain(self, bound: dict[str, Any]) -> bytes | None:
+    def _encode_plain(self, bound: dict[str, Any]) -> bytes | None:
         """Return arguments that are plain and exactly of the annotated type; None if one is
         not, or cannot be encoded: which, and why, is found one by one."""
         plain = self._plain
@@ -320,7 +322,7 @@ class Signature:
         except (UnicodeEncodeError, OverflowError):
             return None
 
-    def _encoded(self, name: str, value: Any) -> msgspec.Raw:
+    def _encode(self, name: str, value: Any) -> msgspec.Raw:
         annotation = self.fields[name].annotation
         what = f"argument {name!r} of task {self.task}"
         if annotation is str and not isinstance(value, str):  # bytes would arrive as base64
@@ -330,7 +332,7 @@ class Signature:
             from_json(what, text, annotation)
         return msgspec.Raw(text)
 
-    def _decoded(self, name: str, text: msgspec.Raw) -> Any:
+    def _decode(self, name: str, text: msgspec.Raw) -> Any:
         try:
             return self._decoders[name].decode(text)
         except Exception:  # the caller reports it in full
@@ -397,7 +399,7 @@ def _field(parameter: inspect.Parameter, annotation: Any, task: str) -> Field:
     except TypeError as error:
         raise ConfigError(
             f"task {task}: argument {parameter.name!r} can never be read back from JSON as"
-            f" {shown(annotation)}: {text_of(error)}. Choose another annotation, or none"
+            f" {format_annotation(annotation)}: {text_of(error)}. Choose another one, or none"
         ) from error
     required = parameter.default is parameter.empty and whole is annotation
     return Field(parameter.name, parameter.kind, required, whole)
@@ -413,12 +415,12 @@ def _usable(annotation: Any) -> Any:
 
 def _parameters(fn: Callable[..., Any], task: str) -> inspect.Signature:
     try:
-        return _inspected(fn)
+        return _inspect(fn)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"task {task}: its parameters are not known: {text_of(error)}") from error
 
 
-def _inspected(fn: Callable[..., Any]) -> inspect.Signature:
+def _inspect(fn: Callable[..., Any]) -> inspect.Signature:
     if sys.version_info >= (3, 14):  # where annotations are evaluated late, and may not be at all
         import annotationlib
 

@@ -53,7 +53,7 @@ class _Parts(NamedTuple):
         return password or None
 
 
-def redacted(url: str) -> str:
+def redact(url: str) -> str:
     """Return ``url`` without its secrets: fit for logs and messages. Passwords are ``***``, and all
     of it after the scheme where a part cannot be told from a password."""
     scheme, separator, rest = url.partition("://")
@@ -76,7 +76,7 @@ def _is_file(url: str) -> bool:
 
 
 def _settings(query: str) -> str:
-    return "&".join(_shown(piece) for piece in query.split("&"))
+    return "&".join(_redact_parts(piece) for piece in query.split("&"))
 
 
 def _login(parts: _Parts) -> str:
@@ -87,7 +87,7 @@ def _login(parts: _Parts) -> str:
     return f"{parts.user}:{HIDDEN}@" if parts.password else f"{parts.user}@"
 
 
-def _shown(piece: str) -> str:
+def _redact_parts(piece: str) -> str:
     name, equals, _ = piece.partition("=")
     if not equals:
         return HIDDEN if piece else ""
@@ -125,7 +125,7 @@ def check_encoded(url: str) -> str:
     parts = _cut(url)
     pieces = parts.query.split("&") if parts is not None and parts.query else []
     if parts is None or not all("=" in piece for piece in pieces):
-        raise ConfigError(f"{redacted(url)!r} cannot be read: {ENCODE}")
+        raise ConfigError(f"{redact(url)!r} cannot be read: {ENCODE}")
     return url
 
 
@@ -138,10 +138,10 @@ def hide_logins(text: str) -> str:
 
 def _hidden(found: re.Match[str]) -> str:
     url = found[0].rstrip(_AFTER_URLS)
-    return redacted(url) + found[0][len(url) :]
+    return redact(url) + found[0][len(url) :]
 
 
-def hiding_secrets(*urls: str | None) -> Callable[[str], str]:
+def make_hider(*urls: str | None) -> Callable[[str], str]:
     """Return what hides the secrets of all URLs in a text, and those of these ``urls`` also where
     they stand alone. A password as short or as common as a word is hidden only in a URL."""
     secrets = [each for url in urls if url is not None for each in secrets_of(url)]
@@ -165,7 +165,7 @@ def secrets_of(url: str) -> list[str]:
     written = [value for name, _, value in settings if _SECRET_SETTING.search(unquote(name))]
     written += [parts.password] if parts.password else []
     meant = {form for text in written for form in (text, unquote(text), unquote_plus(text))}
-    shown = redacted(url)
+    shown = redact(url)
     kept = [each for each in meant if len(each) >= BARE_LEAST and each not in shown]
     return sorted(kept, key=len, reverse=True)
 
@@ -174,12 +174,12 @@ def without_secrets(url: str) -> str:
     """Return the URL of a server as a stranger may have it: it names the place, and opens nothing.
     One that cannot be read is left out as a whole."""
     if _is_file(url):
-        return redacted(url)
+        return redact(url)
     parts = _cut(url)
     if parts is None:
         return ""
     has_token = parts.scheme.lower() in _TOKENS and ":" not in (parts.login or "")
     login = f"{parts.user}@" if parts.user and not has_token else ""
-    pieces = [piece for piece in parts.query.split("&") if piece and _shown(piece) == piece]
+    pieces = [piece for piece in parts.query.split("&") if piece and _redact_parts(piece) == piece]
     query = f"?{'&'.join(pieces)}" if pieces else ""
     return f"{parts.scheme}://{login}{parts.hosts}{parts.path}{query}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from outlast.config import resolve_wakeup
-from outlast.credentials import redacted
+from outlast.credentials import redact
 from outlast.errors import UsageError
 from outlast.store.backend import resolve_url
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
@@ -78,7 +78,7 @@ class StoreProvider:
     def move(self, url: str) -> None:
         """Use another store. UsageError once one has been opened."""
         if self._stores:
-            raise UsageError(f"the application already uses {redacted(self.url)}")
+            raise UsageError(f"the application already uses {redact(self.url)}")
         self._url = resolve_url(url)
 
     async def store(self) -> Store:

@@ -15,7 +15,7 @@ import pytest
 import outlast
 from outlast import credentials
 from outlast.cli import main
-from outlast.credentials import redacted
+from outlast.credentials import redact
 from outlast.errors import ConfigError
 from outlast.store import backend
 from outlast.store.backend import all_callers, register
@@ -129,7 +129,7 @@ def test_a_command_makes_no_file(url: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_its_urls_name_files(url: str) -> None:
-    assert redacted(f"{url} a@b") == f"{url} a@b"
+    assert redact(f"{url} a@b") == f"{url} a@b"
     with pytest.raises(ConfigError, match="a messenger is for jobs on a server"):
         asyncio.run(_publish(url))
 
@@ -149,4 +149,4 @@ def test_an_unknown_connection_is_told_of_it(url: str) -> None:
 def test_without_its_entry_it_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not the URL of a store"):
         outlast.App(f"third:///{tmp_path / 'jobs.db'}")
-    assert redacted("third:///a b@c.db") == "third://***"
+    assert redact("third:///a b@c.db") == "third://***"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.chaos.crew import LEASE, send
 from tests.chaos.nemesis import Deed, Ground, Nemesis
+from tests.chaos.supervisor import LEASE, send
 
 
 def how_long(rng: random.Random) -> float:
@@ -88,7 +88,7 @@ async def pause_without_tether(nemesis: Nemesis, rng: random.Random) -> bool:
 
 async def pause_past_a_deadline(nemesis: Nemesis, rng: random.Random) -> bool:
     """Stop a worker process with a long lease until its attempts are far above their timeout."""
-    there = [each for each in nemesis.crew.alive() if each.has_long_lease]
+    there = [each for each in nemesis.supervisor.alive() if each.has_long_lease]
     if not there or there[0].process is None:
         return False
     (member,) = there

@@ -19,8 +19,8 @@ from harness.nats_server import NatsServer
 from harness.proxy import Proxy
 from harness.scene import Scene, boot
 from harness.servers import PostgresServer
-from tests.chaos.crew import Crew, Member
 from tests.chaos.disk import Disk
+from tests.chaos.supervisor import Member, Supervisor
 
 CALM = 0.25  # of the phases
 PHASE_SECONDS = (3.0, 10.0)
@@ -32,7 +32,7 @@ class Ground(msgspec.Struct, kw_only=True):
     """All targets of faults. ``proxies``: in front of the database, one per client."""
 
     scene: Scene
-    crew: Crew
+    supervisor: Supervisor
     disk: Disk | None = None
     server: PostgresServer | None = None
     proxies: list[Proxy] = []
@@ -75,7 +75,7 @@ class Nemesis:
 
     def __init__(self, ground: Ground, deeds: Mapping[str, Deed], seed: int) -> None:
         self.ground = ground
-        self.crew = ground.crew
+        self.supervisor = ground.supervisor
         self.done: Counter[str] = Counter()
         self.phases: Counter[str] = Counter()
         self._deeds = deeds
@@ -112,5 +112,5 @@ class Nemesis:
 
     def some(self, rng: random.Random) -> Member | None:
         """Return a live member that is under no deed."""
-        there = self.crew.alive()
+        there = self.supervisor.alive()
         return rng.choice(there) if there else None

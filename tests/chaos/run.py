@@ -28,11 +28,11 @@ from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
 from outlast.model.job import ENDED
 from outlast.store import open_store
-from tests.chaos.crew import Crew, Member
 from tests.chaos.deeds import deeds_on
 from tests.chaos.disk import Disk
 from tests.chaos.enqueuer import BRAKE
 from tests.chaos.nemesis import Ground, Nemesis
+from tests.chaos.supervisor import Member, Supervisor
 from tests.chaos.verdict import Verdict, verdict_of
 from tests.crash.payments import EFFECTS
 
@@ -89,11 +89,11 @@ class Chaos:
             end_marked()
 
     async def _play(self, ground: Ground) -> Verdict:
-        plan, crew = self._plan, ground.crew
+        plan, supervisor = self._plan, ground.supervisor
         nemesis = Nemesis(ground, deeds_on(ground, plan.only), plan.seed)
         enqueuers = [self._enqueuer(number) for number in range(ENQUEUERS)]
-        crew.begin()
-        await ground.scene.until(crew.is_ready, "workers that are ready", READY_SECONDS)
+        supervisor.begin()
+        await ground.scene.until(supervisor.is_ready, "workers that are ready", READY_SECONDS)
         braking = asyncio.create_task(self._brake(ground.scene))
         try:
             await nemesis.torment(plan.seconds)
@@ -102,9 +102,9 @@ class Chaos:
             for each in enqueuers:
                 each.send_signal(signal.SIGTERM)
         codes = [await asyncio.to_thread(each.wait, DRAIN_SECONDS) for each in enqueuers]
-        crew.odd += [f"an enqueuer ended with code {code}" for code in codes if code]
+        supervisor.odd += [f"an enqueuer ended with code {code}" for code in codes if code]
         quiet = await self._until_all_ended(ground.scene)
-        await crew.end(DRAIN_SECONDS)
+        await supervisor.end(DRAIN_SECONDS)
         return await verdict_of(ground, nemesis, quiet)
 
     # --- the stage -----------------------------------------------------------------------------
@@ -130,11 +130,11 @@ class Chaos:
                 if number < plan.workers:
                     members.append(Member(scene, number, through))
             self._clients_url = through
-            crew = Crew(members, random.Random(plan.seed))
-            stack.callback(crew.kill)
+            supervisor = Supervisor(members, random.Random(plan.seed))
+            stack.callback(supervisor.kill)
             yield Ground(
                 scene=scene,
-                crew=crew,
+                supervisor=supervisor,
                 disk=disk,
                 server=server,
                 proxies=proxies,

@@ -66,7 +66,7 @@ async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
     return Verdict(
         violations=[
             *judge.violations(run),
-            *ground.crew.odd,
+            *ground.supervisor.odd,
             *([verified] if code else []),
             *(f"a duty failed: {line}" for line in failed_duties(scene.folder)),
             *judge.blamed(events),
@@ -83,7 +83,7 @@ async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
         done_twice=judge.done_twice(run),
         refused=Counter(each.verb for each in refusals),
         late_by=max((each.late_by or 0 for each in refusals), default=0.0),
-        worker_starts=ground.crew.starts,
+        worker_starts=ground.supervisor.starts,
         quiet_seconds=quiet,
         verified=verified.splitlines()[-1] if verified else "",
     )

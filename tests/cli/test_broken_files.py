@@ -25,7 +25,7 @@ from tests.cli.rows import populated
 
 pytestmark = pytest.mark.slow  # test_stores.py has some of it
 
-STRANGER = 65_534  # nobody: it owns nothing
+STRANGER = 65_534  # a user id that owns nothing
 NAME = "jobs.db"
 URL = f"sqlite:///{NAME}"
 

@@ -258,7 +258,7 @@ def test_each_command_against_a_server_that_goes_away_in_the_middle(
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("/outlast", "/none_outlast"), ("postgres@", "nobody_such@")]
+    ("before", "after"), [("/outlast", "/none_outlast"), ("postgres@", "no_such_role@")]
 )
 def test_each_command_with_a_login_that_is_none(
     assault: Against, pg_url: str, before: str, after: str

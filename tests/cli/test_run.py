@@ -200,11 +200,11 @@ def test_options_behind_the_command_are_its_own(outlast: Outlast) -> None:
 @pytest.mark.parametrize("words", [("checkpoint", "x"), ("report", "0.5")])
 def test_only_a_command_can_save_or_report(here: Here, words: tuple[str, ...]) -> None:
     here(words).refused(2, "only inside of a command")
-    here(words, OUTLAST_SOCKET="@nobody", OUTLAST_TOKEN="7").refused(3, "is gone")
+    here(words, OUTLAST_SOCKET="@missing", OUTLAST_TOKEN="7").refused(3, "is gone")
 
 
 def test_a_checkpoint_fits_the_environment_of_the_next_attempt(here: Here) -> None:
-    inside = {"OUTLAST_SOCKET": "@nobody", "OUTLAST_TOKEN": "7"}
+    inside = {"OUTLAST_SOCKET": "@missing", "OUTLAST_TOKEN": "7"}
     here(["checkpoint", "x" * 100_001], **inside).refused(2, "at most 100,000 bytes")
     here(["checkpoint", os.fsdecode(b"\xff")], **inside).refused(2, "UTF-8")
 

@@ -186,8 +186,8 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
 
 
 def test_grants_that_cannot_be_made_are_refused(outlast: Outlast, bare_pg_url: str) -> None:
-    outlast("migrate", "--grant", "nobody_such", "--url", bare_pg_url).refused(
-        2, "no role 'nobody_such'"
+    outlast("migrate", "--grant", "no_such_role", "--url", bare_pg_url).refused(
+        2, "no role 'no_such_role'"
     )
     outlast("migrate", "--grant", "a", "--url", "sqlite:///x.db").refused(2, "knows no roles")
     outlast("migrate", "--only", "enqueue").refused(2, "--grant")

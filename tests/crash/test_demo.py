@@ -282,7 +282,7 @@ def broken(folder: Path, what: str) -> list[str]:
         "out cannot be made": [*good, "--out", "file/below"],
         "no url": [*good, "--url", "jobs.db"],
         "no store": [*good, "--url", "sqlite:///nowhere/jobs.db"],
-        "no server": [*good, "--url", "postgresql://nobody:secret@127.0.0.1:1/jobs"],
+        "no server": [*good, "--url", "postgresql://user:secret@127.0.0.1:1/jobs"],
     }[what]
 
 

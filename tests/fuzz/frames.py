@@ -243,7 +243,7 @@ def a_runner_is_configured(chunks: list[bytes]) -> None:
     sender.start()
     try:
         with mock.patch.object(runner, "_end_with_worker") as gone:
-            settings = Channel(own).configured()
+            settings = Channel(own).read_settings()
         assert isinstance(settings, RunnerSettings)
         size = int.from_bytes(data[:PREFIX_BYTES], "big")
         assert _rest(own) == data[PREFIX_BYTES + size :]

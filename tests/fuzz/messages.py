@@ -184,9 +184,9 @@ class Broker:
         self._pull = _Pull(self._wire, "S", "q-default", self._news)  # type: ignore[arg-type]
         await self._pull.open()
 
-    async def pull(self, room: int, seconds: float) -> list[Delivery]:
+    async def pull(self, free_slots: int, seconds: float) -> list[Delivery]:
         """Return all that strangers have sent, as both brokers would; then wait."""
-        await self._pull.ask(room, seconds)
+        await self._pull.ask(free_slots, seconds)
         if not self._wanted:
             self.all_taken.set()
             await asyncio.Event().wait()
@@ -221,7 +221,7 @@ class Broker:
     async def rest(self) -> None:
         """Do nothing: a slot is free."""
 
-    async def lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         """Wait for ever: the connection is not lost."""
         await asyncio.Event().wait()
 
@@ -268,7 +268,7 @@ async def _a_messenger_receives(said: list[Sent]) -> None:
     with heard() as events:
         await messenger.start(lambda _: woken.set(), lambda task: task == "known")
         async with asyncio.timeout(SECONDS):
-            rooms = await _asked(inbox, messenger)
+            requests = await _asked(inbox, messenger)
             inbox.settle(answered=True)
             while messenger.health.good and not made[0].all_taken.is_set():
                 await asyncio.sleep(0)
@@ -276,16 +276,16 @@ async def _a_messenger_receives(said: list[Sent]) -> None:
         await messenger.close()
     assert (trouble, len(made)) == (None, 1), "the connection was given up"
     assert "wakeup_lost" not in events
-    assert 4711 in rooms[0].named
-    assert all(0 < name < INT64 for name in rooms[0].named)
-    assert len(inbox.passed_over()) <= PASSED_MAX
+    assert 4711 in requests[0].named
+    assert all(0 < name < INT64 for name in requests[0].named)
+    assert len(inbox.take_passed_over()) <= PASSED_MAX
 
 
 async def _asked(inbox: Inbox, messenger: Messenger) -> list[ClaimRequest]:
     while True:
-        rooms = inbox.named([ClaimRequest(tasks=["known"], limit=10)])
-        if rooms[0].named or messenger.health.trouble is not None:
-            return rooms
+        requests = inbox.add_names([ClaimRequest(tasks=["known"], limit=10)])
+        if requests[0].named or messenger.health.trouble is not None:
+            return requests
         await asyncio.sleep(0)
 
 

@@ -212,7 +212,7 @@ def documents_are_read(text: str) -> None:
     assert all(isinstance(name, str) for name in columns.names_of(text))
     assert all(isinstance(name, str) for name in columns.lacks_of(text))
     names = ("policy", "progress", "crash", "queues", "tasks", "tags", "lacks")
-    columns.malformed(dict.fromkeys(names, text))
+    columns.find_malformed(dict.fromkeys(names, text))
 
 
 FUZZERS = [

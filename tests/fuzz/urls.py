@@ -18,13 +18,7 @@ from hypothesis import strategies as st
 
 import outlast
 from outlast import config
-from outlast.credentials import (
-    check_encoded,
-    hide_logins,
-    hiding_secrets,
-    redacted,
-    without_secrets,
-)
+from outlast.credentials import check_encoded, hide_logins, make_hider, redact, without_secrets
 from outlast.errors import ConfigError, OutlastError
 from outlast.store import lockfile, open_store
 from outlast.store.backend import file_of, resolve_url
@@ -129,9 +123,9 @@ any_urls = st.one_of(
 def _ways(url: str) -> list[Callable[[], object]]:
     """All code that reads a URL; what returns a text is for people."""
     return [
-        lambda: redacted(url),
+        lambda: redact(url),
         lambda: hide_logins(f"cannot reach {check_encoded(url)}, which is odd"),
-        lambda: hiding_secrets(url)(f"at {check_encoded(url)}"),
+        lambda: make_hider(url)(f"at {check_encoded(url)}"),
         lambda: without_secrets(url),
         lambda: repr(outlast.App(url)),
         lambda: repr(Settings(url=url)),

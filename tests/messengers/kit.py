@@ -120,7 +120,7 @@ class Shop:
 def is_at_ease(worker: Worker) -> bool:
     """Return whether it waits for messages, and has no other reason to look."""
     inbox = worker._exchange._inbox
-    return inbox.healthy and worker._exchange._is_at_ease() and inbox.has_room()
+    return inbox.healthy and worker._exchange._is_at_ease() and inbox.has_free_slots()
 
 
 async def row_says(shop: Shop, words: str) -> None:
@@ -188,7 +188,7 @@ async def growth_per_message(url: str, *, rounds: int = 45, size: int = 200) -> 
     seen: set[int] = set()
 
     def exchange(_: str) -> None:
-        (room,) = inbox.named([ClaimRequest(tasks=["known"], limit=1)])
+        (room,) = inbox.add_names([ClaimRequest(tasks=["known"], limit=1)])
         seen.update(room.named or ())
         inbox.settle(answered=True)
 

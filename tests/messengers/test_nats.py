@@ -203,7 +203,7 @@ NO_NOTICES = [
     b'{"job_id": 1, "queue": "' + b"x" * 900_000 + b'"}',
     b"\xff\xfe\x00",
 ]
-UNKNOWN = [b'{"job_id": 123456789}', b'{"job_id": 9223372036854775807, "queue": "nobody"}']
+UNKNOWN = [b'{"job_id": 123456789}', b'{"job_id": 9223372036854775807, "queue": "unknown"}']
 
 
 async def test_invalid_notices_and_unknown_jobs_are_acknowledged(

@@ -9,7 +9,7 @@ from typing import Any
 
 from outlast.clock import SYSTEM
 from outlast.store.postgres.claim_floors import ClaimFloors
-from outlast.store.postgres.exchange import room_columns
+from outlast.store.postgres.exchange import request_columns
 from outlast.store.postgres.statements import sql
 from outlast.store.values import ClaimRequest
 from tests.conformance.kit import TASK, Hands
@@ -38,7 +38,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
-    rooms = room_columns([ClaimRequest([TASK], limit)])
+    rooms = request_columns([ClaimRequest([TASK], limit)])
     me = hands.me
     lanes, _ = ClaimFloors(SYSTEM).ask()
     ends = ("{}", "{}", "{}", None)

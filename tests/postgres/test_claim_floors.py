@@ -284,7 +284,7 @@ async def test_floors_of_other_clients_count_only_within_their_incarnation(line:
     assert (lanes._lanes, lanes.is_new) == ({}, False)
     lanes.learn("b", [f'{{"incarnation":"b","lanes":[["q","t",0,{n}]]}}' for n in (8, 9, 7)])
     assert lanes._lanes["q", "t", 0].floor == 9
-    lanes.seen("c")
+    lanes.note_incarnation("c")
     assert (lanes._lanes, lanes.is_new) == ({}, True)
 
 
@@ -316,13 +316,13 @@ def test_a_client_with_too_many_lanes_keeps_the_busiest(
 def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:
     clock = ManualClock(boot=0.0)
     below = Below(clock)
-    below.looked((0, 9), 0.2, late=0)
+    below.note_look((0, 9), 0.2, late=0)
     assert below.due_at == 0.2 * FULL_SHARE
-    below.looked((0, 9), 0.0, late=0)
+    below.note_look((0, 9), 0.0, late=0)
     assert below.due_at == FULL_SECONDS
-    below.looked((0, 9), 9e9, late=0)
+    below.note_look((0, 9), 9e9, late=0)
     assert below.due_at == FULL_SECONDS_MAX
-    below.looked((0, 9), 9e9, late=1)
+    below.note_look((0, 9), 9e9, late=1)
     assert below.due_at == 0.0, "there may be more"
 
 
@@ -331,7 +331,7 @@ def test_a_slow_look_is_split_into_parts_until_it_is_quick() -> None:
     parts = []
     for seconds in (DEAR_SECONDS, 0.1, 0.01, 0.01, 0.01, 0.01, *[0.01] * 9):
         parts.append(below.part(1_000_000))
-        below.looked(parts[-1], seconds, late=0)
+        below.note_look(parts[-1], seconds, late=0)
     assert parts[:5] == [
         (0, 1_000_000),
         (900_000, 1_000_000),
@@ -344,8 +344,8 @@ def test_a_slow_look_is_split_into_parts_until_it_is_quick() -> None:
 
 def test_after_a_failure_a_look_restarts_in_small_parts_and_skips_none() -> None:
     below = Below(ManualClock(boot=0.0))
-    below.failed(below.part(1_000_000))
+    below.note_failure(below.part(1_000_000))
     assert below.part(2_000_000) == (900_000, 1_000_000)
-    below.looked((900_000, 1_000_000), 0.0, late=0)
-    below.failed(below.part(2_000_000))
+    below.note_look((900_000, 1_000_000), 0.0, late=0)
+    below.note_failure(below.part(2_000_000))
     assert below.part(2_000_000) == (800_000, 900_000)

@@ -72,7 +72,7 @@ class Disk:
         """Let the disk be full."""
         self._limit(1)  # SQLite makes that the present number of pages
 
-    def make_room(self) -> None:
+    def free_space(self) -> None:
         """Free space again."""
         self._limit(PAGES_MAX)
 

@@ -171,7 +171,7 @@ class Faults:
             await asyncio.sleep(still + 0.05 * self._plan.chance())  # then all at once, any order
 
     def _in_the_way(self, name: str, owner: Any) -> None:
-        """Raise where the store is away, for all or for this one, or has no room."""
+        """Raise where the store is away, for all or for this one, or its disk is full."""
         plan, now = self._plan, self._world.loop.now
         if now < plan.outage_until:
             plan.seen["call in an outage"] += 1

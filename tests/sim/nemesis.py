@@ -325,11 +325,11 @@ def _fill_the_disk(world: Any) -> bool:
     world.disk.fill()
     world.plan.disk_is_full = True
 
-    def make_room() -> None:
-        world.disk.make_room()
+    def free_space() -> None:
+        world.disk.free_space()
         world.plan.disk_is_full = False
 
-    world.loop.call_later(0.5 + 0.8 * world.lease * world.chance() ** 2, make_room)
+    world.loop.call_later(0.5 + 0.8 * world.lease * world.chance() ** 2, free_space)
     return True
 
 

@@ -151,10 +151,10 @@ class ServedStore:
         self._database.draw_incarnation()
         return await self._store.reconnect(me, token_seen)
 
-    async def exchange(self, me: WorkerRef, ended: Any, rooms: Any) -> Exchanged:
+    async def exchange(self, me: WorkerRef, ended: Any, requests: Any) -> Exchanged:
         """Hand in what ended; take nothing before tokens have jumped."""
         if self._database.has_incarnation:
-            return await self._store.exchange(me, ended, rooms)
+            return await self._store.exchange(me, ended, requests)
         reply = await self._store.exchange(me, ended, [])
         return msgspec.structs.replace(reply, valid=False)
 

@@ -38,7 +38,7 @@ class SimChannel(Channel):
 
     def took(self, frame: Any) -> None:
         """Take a frame of the worker's."""
-        self._took(frame)
+        self._handle(frame)
 
 
 class NoOutput:

@@ -27,8 +27,8 @@ from outlast.worker.claims import exchange, ledger, trip_bytes
 from outlast.worker.lease import registration
 from outlast.worker.maintenance import reaper
 from outlast.worker.runners import control, exits
-from tests.sim import host as host_room
-from tests.sim import world as world_room
+from tests.sim import host as host_module
+from tests.sim import world as world_module
 from tests.sim.disk import Disk
 from tests.sim.loop import PROCESS
 from tests.sim.presence import Database
@@ -150,12 +150,12 @@ def _blame() -> Iterable[Patch]:
 @twin("the store's clock judges")
 def _store_clock() -> Iterable[Patch]:
     def expired(self: Any, now: float, signs: Any) -> list[Any]:
-        world = world_room.current
+        world = world_module.current
         look = world.disk.look()
         sql = "SELECT id, lease_expires_at FROM outlast_workers"
         rows = dict(look.execute(sql).fetchall())
         look.close()
-        wall = host_room.StoreClock(world, world.store_host).wall()
+        wall = host_module.StoreClock(world, world.store_host).wall()
         return [sign for sign in signs if rows.get(sign.worker_id, wall) < wall]
 
     yield mock.patch.object(Observer, "look", expired)
@@ -188,7 +188,7 @@ def _cancel() -> Iterable[Patch]:
 
 @twin("runners without a tether")
 def _tether() -> Iterable[Patch]:
-    yield mock.patch.object(host_room.SimTether, "_end_groups")
+    yield mock.patch.object(host_module.SimTether, "_end_groups")
 
 
 @twin("attempts go on after the lease")
@@ -205,7 +205,7 @@ def _no_fence() -> Iterable[Patch]:
 
     yield mock.patch.object(control.RunnersControl, "stop", stop)
     yield mock.patch.object(registration.Registration, "_end_all_but_kept", wait)
-    yield mock.patch.object(host_room.SimTether, "hold_until")
+    yield mock.patch.object(host_module.SimTether, "hold_until")
 
 
 @twin("a reclaim by id alone")
@@ -244,12 +244,12 @@ def _other_run() -> Iterable[Patch]:
 
 @twin("trust on a clock that stands still in a suspend")
 def _monotonic() -> Iterable[Patch]:
-    real = host_room.HostClock.boot
+    real = host_module.HostClock.boot
 
     def monotonic(self: Any) -> float:
         return real(self) - PROCESS.get().slept
 
-    yield mock.patch.object(host_room.HostClock, "boot", monotonic)
+    yield mock.patch.object(host_module.HostClock, "boot", monotonic)
 
 
 @twin("a claim is started though the lease was lost meanwhile")
@@ -299,7 +299,7 @@ def _no_jump() -> Iterable[Patch]:
 @twin("a deadline is judged of a worker that does not beat")
 def _unbeaten() -> Iterable[Patch]:
     def now(self: Any, worker_id: int, *, after: float) -> float:
-        return float(host_room.HostClock.boot(PROCESS.get().owner.clock))
+        return float(host_module.HostClock.boot(PROCESS.get().owner.clock))
 
     yield mock.patch.object(Beating, "last_beat", now)
 

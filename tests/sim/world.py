@@ -169,7 +169,7 @@ class World:
     async def _quiet(self) -> None:
         """No more faults: every job has to end."""
         self.plan.stop()
-        self.disk.make_room()
+        self.disk.free_space()
         for worker in self.alive():
             worker.cut_until, worker.beats_stuck_until, worker.link_dies = 0.0, 0.0, False
         self.store_host.wall_step = self.store_host.wall_step_max  # what was due once is due again

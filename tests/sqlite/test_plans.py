@@ -14,7 +14,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.rows import JobFilter
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
-from outlast.store.sqlite.line import DUE_MAX
+from outlast.store.sqlite.lanes import DUE_MAX
 from outlast.store.sqlite.statements import statements
 from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
@@ -38,8 +38,8 @@ def registered(cursor: sqlite3.Cursor) -> WorkerRef:
 
 
 def claim(cursor: sqlite3.Cursor, me: WorkerRef, limit: int) -> list[Claimed]:
-    rooms = [ClaimRequest(tasks=[TASK], limit=limit)]
-    return exchange.exchange(cursor, NOW, me, [], rooms).claimed
+    requests = [ClaimRequest(tasks=[TASK], limit=limit)]
+    return exchange.exchange(cursor, NOW, me, [], requests).claimed
 
 
 def statements_of_a_trip(cursor: sqlite3.Cursor, me: WorkerRef, size: int) -> list[str]:
@@ -129,7 +129,7 @@ def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
     assert "TEMP B-TREE" not in found
 
 
-def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **room: Any) -> int:
+def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **request: Any) -> int:
     """Claim jobs of the queue "mine" or of those that the request names; return how many steps of
     SQLite's machine that took."""
     sqlite_jobs.enqueue(cursor, NOW, [job(queue="mine") for _ in range(limit)])
@@ -139,8 +139,8 @@ def steps(cursor: sqlite3.Cursor, me: WorkerRef, limit: int = 10, **room: Any) -
         count[0] += 1
 
     cursor.connection.set_progress_handler(counts, 1)
-    rooms = [ClaimRequest(tasks=[TASK], limit=limit, **room)]
-    reply = exchange.exchange(cursor, NOW, me, [], rooms, turns=Turns())
+    requests = [ClaimRequest(tasks=[TASK], limit=limit, **request)]
+    reply = exchange.exchange(cursor, NOW, me, [], requests, turns=Turns())
     cursor.connection.set_progress_handler(None, 1)
     assert len(reply.claimed) == limit
     return count[0]

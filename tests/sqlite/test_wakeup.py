@@ -72,7 +72,7 @@ class OnlyByWord(Pace):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pause, self.deaf = 3600.0, False
+        self.pause, self.ignores_events = 3600.0, False
 
 
 async def test_a_commit_wakes(store: SqliteStore, wakes: list[str]) -> None:
@@ -209,13 +209,13 @@ def test_a_watch_reports_each_write_once_and_can_be_interrupted(tmp_path: Path) 
     watch = FileWatch()
     try:
         watch.follow(path)
-        assert not watch.heard()
+        assert not watch.has_events()
         for _ in range(3):
             path.write_text("x")
-        assert watch.heard(60)
-        assert not watch.heard()
+        assert watch.has_events(60)
+        assert not watch.has_events()
         watch.interrupt()
-        assert not watch.heard(3600)
+        assert not watch.has_events(3600)
         with pytest.raises(OSError, match="inotify_add_watch: No such file"):
             watch.follow(tmp_path / "nothing")
     finally:

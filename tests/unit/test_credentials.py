@@ -14,8 +14,8 @@ import outlast
 from outlast.credentials import (
     check_encoded,
     hide_logins,
-    hiding_secrets,
-    redacted,
+    make_hider,
+    redact,
     secrets_of,
     without_secrets,
 )
@@ -62,7 +62,7 @@ from outlast.wakeup.address import parse
     ],
 )
 def test_no_password_is_shown(url, shown):
-    assert redacted(url) == shown
+    assert redact(url) == shown
     assert repr(Settings(url=url)) == f"<settings of {shown}>"
 
 
@@ -133,7 +133,7 @@ def test_no_piece_of_any_password_is_shown(scheme, password):
         url = f"{scheme}://me:{written}@{hosts}/shop"
         rest = f"{scheme}://me:***@{hosts}/shop"
         pieces = (written[at : at + 4] for at in range(len(written) - 3))
-        assert all(piece in rest or piece not in redacted(url) for piece in pieces)
+        assert all(piece in rest or piece not in redact(url) for piece in pieces)
 
 
 def test_urls_in_a_text_are_hidden():
@@ -148,7 +148,7 @@ def test_urls_in_a_text_are_hidden():
 
 
 def test_a_secret_outside_a_url_is_hidden_in_each_form():
-    hide = hiding_secrets("postgresql://me:p%40ss+w%3Ard@host/db", "nats://to-ken-1@host", None)
+    hide = make_hider("postgresql://me:p%40ss+w%3Ard@host/db", "nats://to-ken-1@host", None)
     for form in ("p%40ss+w%3Ard", "p@ss+w:rd", "p@ss w:rd", "to-ken-1"):
         assert hide(f"<{form}>") == "<***>"
 
@@ -157,7 +157,7 @@ def test_a_secret_outside_a_url_is_hidden_in_each_form():
 def test_a_password_that_is_a_common_word_is_hidden_in_urls_only(url):
     """Else reports of a store with the password "postgres" could not name a driver."""
     assert secrets_of(url) == []
-    assert hiding_secrets(url)(f"{url} postgres pw").endswith(":***@h/db postgres pw")
+    assert make_hider(url)(f"{url} postgres pw").endswith(":***@h/db postgres pw")
 
 
 @pytest.mark.parametrize(

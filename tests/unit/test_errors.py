@@ -21,7 +21,7 @@ import pytest
 import outlast
 from outlast import errors
 from outlast.errors import StoreError, StoreUnavailable, describe, text_of
-from outlast.store.postgres.pool import translated
+from outlast.store.postgres.pool import translate
 from outlast.store.sqlite import errors as sqlite_errors
 from outlast.store.wakeup import Health
 
@@ -107,8 +107,8 @@ def test_an_error_without_text_is_shown_by_its_type(error: Exception, words: str
 
 
 def test_a_store_error_caused_by_an_error_without_text_names_it() -> None:
-    raised = [translated(each) for each in silent_errors()]
-    raised += [sqlite_errors.translated(each, Path("jobs.db")) for each in silent_errors()]
+    raised = [translate(each) for each in silent_errors()]
+    raised += [sqlite_errors.translate(each, Path("jobs.db")) for each in silent_errors()]
     told = [str(each) for each in raised if isinstance(each, StoreError)]
     assert len(told) > 500
     assert [text for text in told if says_nothing(text)] == []
@@ -117,11 +117,11 @@ def test_a_store_error_caused_by_an_error_without_text_names_it() -> None:
 def test_a_wake_ups_trouble_is_named_also_for_an_error_without_text() -> None:
     for error in silent_errors():
         health = Health("notify")
-        health.ill(error)
+        health.note_trouble(error)
         assert not says_nothing(str(health))
 
 
 def test_a_full_disk_of_the_server_is_reported_with_the_remedy() -> None:
-    raised = translated(asyncpg.DiskFullError("could not extend file"))
+    raised = translate(asyncpg.DiskFullError("could not extend file"))
     assert isinstance(raised, StoreUnavailable)
     assert "disk is full: make room" in str(raised)

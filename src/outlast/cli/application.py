@@ -20,11 +20,11 @@ import msgspec
 
 from outlast.app import App
 from outlast.cli.errors import AppImportError, traceback_tail
-from outlast.credentials import redacted
+from outlast.credentials import redact
 from outlast.errors import ApplicationError, text_of
 
 IMPORT_SLOW_SECONDS = 60.0  # then, and again, the child shows on stderr at which line it stands
-IMPORT_SECONDS_MAX = 300.0  # as for a runner's birth
+IMPORT_SECONDS_MAX = 300.0  # as for a runner's start
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Found(msgspec.Struct, frozen=True):
     tail: str = ""
 
     def __repr__(self) -> str:
-        return f"<found for {redacted(self.url)}: {self.error or self.tasks}>"
+        return f"<found for {redact(self.url)}: {self.error or self.tasks}>"
 
 
 def load(spec: str) -> App:
@@ -61,10 +61,10 @@ def load(spec: str) -> App:
         ) from error
 
 
-def look_into(spec: str) -> Found:
+def check_application(spec: str) -> Found:
     """Import MODULE:APP in a child process; return what is in it. Raises AppImportError."""
-    with looking_into(spec) as look:
-        return look.found()
+    with start_check(spec) as look:
+        return look.wait()
 
 
 class ApplicationCheck:
@@ -75,7 +75,7 @@ class ApplicationCheck:
         self._child = child
         self._answer = answer
 
-    def found(self) -> Found:
+    def wait(self) -> Found:
         """Wait until it has told; return that. Raises AppImportError, also where it takes longer
         than a runner may."""
         if not select.select([self._answer], [], [], IMPORT_SECONDS_MAX)[0]:
@@ -86,7 +86,7 @@ class ApplicationCheck:
         text = self._answer.readline()
         self._child.wait()
         if not text:
-            how = _how(self._child)
+            how = _describe_exit(self._child)
             raise AppImportError(f"{self._spec}: the process that imported it died ({how})")
         found = msgspec.json.decode(text, type=Found)
         if found.error is not None:
@@ -95,7 +95,7 @@ class ApplicationCheck:
 
 
 @contextlib.contextmanager
-def looking_into(
+def start_check(
     spec: str, on_line: Callable[[int, str], None] | None = None
 ) -> Iterator[ApplicationCheck]:
     """Start to import MODULE:APP in a child process, which is gone at the end of the context.
@@ -103,12 +103,12 @@ def looking_into(
     What it prints goes to ``on_line(pid, text)`` at the end, else to stderr at once.
     """
     if on_line is None:
-        with _looking(spec, None) as look:
+        with _run_check(spec, None) as look:
             yield look
         return
     with tempfile.TemporaryFile() as output:
         try:
-            with _looking(spec, output) as look:
+            with _run_check(spec, output) as look:
                 yield look
         finally:
             output.seek(0)
@@ -117,18 +117,18 @@ def looking_into(
 
 
 @contextlib.contextmanager
-def _looking(spec: str, output: IO[bytes] | None) -> Iterator[ApplicationCheck]:
+def _run_check(spec: str, output: IO[bytes] | None) -> Iterator[ApplicationCheck]:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as answer:
         try:
-            child = _child(spec, write, output)
+            child = _start_child(spec, write, output)
         finally:
             os.close(write)
-        with _ended(child):
+        with _end_child(child):
             yield ApplicationCheck(spec, child, answer)
 
 
-def _child(spec: str, answer: int, output: IO[bytes] | None) -> subprocess.Popen[bytes]:
+def _start_child(spec: str, answer: int, output: IO[bytes] | None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "outlast.cli.probe", spec, str(answer)],
         stdin=subprocess.DEVNULL,
@@ -140,7 +140,7 @@ def _child(spec: str, answer: int, output: IO[bytes] | None) -> subprocess.Popen
 
 
 @contextlib.contextmanager
-def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
+def _end_child(child: subprocess.Popen[bytes]) -> Iterator[None]:
     """Leave no child behind, also when interrupted."""
     try:
         yield
@@ -150,6 +150,6 @@ def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
         child.wait()
 
 
-def _how(child: subprocess.Popen[bytes]) -> str:
+def _describe_exit(child: subprocess.Popen[bytes]) -> str:
     code = child.returncode
     return f"signal {-code}" if code < 0 else f"exit code {code}"

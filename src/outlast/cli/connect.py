@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from outlast.app import App
-from outlast.credentials import redacted
+from outlast.credentials import redact
 from outlast.errors import SchemaMismatch, StoreUnavailable
 from outlast.store.backend import file_of, open_store, resolve_url
 from outlast.store.paths import is_there
@@ -28,7 +28,7 @@ def on_store(url: str | None, work: Callable[[Store], Awaitable[R]], *, reads: b
     """
 
     async def there() -> R:
-        async with existing(resolve_url(url), reads=reads) as store:
+        async with open_existing(resolve_url(url), reads=reads) as store:
             return await work(store)
 
     return run_loop(there)
@@ -65,7 +65,7 @@ async def closing(app: App) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
+async def open_existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
     """Give the open store at ``url``.
 
     Raises StoreUnavailable where there is no file, SchemaMismatch where there is no schema.
@@ -86,26 +86,25 @@ def exists(url: str) -> bool:
     return file is None or is_there(file)
 
 
-def place(url: str) -> str:
+def describe_place(url: str) -> str:
     """Return where the store is, for people: the file's absolute path, or the redacted URL."""
     file = file_of(url)
-    return redacted(url) if file is None else str(file)
+    return redact(url) if file is None else str(file)
 
 
-def missing(job_id: int, url: str | None) -> str:
+def describe_missing(job_id: int, url: str | None) -> str:
     """Return that this store has no such job, and which store that is."""
-    return f"there is no job {job_id} in {place(resolve_url(url))}"
+    return f"there is no job {job_id} in {describe_place(resolve_url(url))}"
 
 
 async def check_exists(store: Store) -> None:
     """Raise StoreUnavailable where there is no file, SchemaMismatch where there is no schema."""
     if not exists(store.url):
         raise StoreUnavailable(
-            f"there is no database file {place(store.url)}\n"
+            f"there is no database file {describe_place(store.url)}\n"
             "give --url or set OUTLAST_URL; `outlast migrate` makes a new one"
         )
     steps = await store.migrations()
     if not any(step.applied_at is not None for step in steps):
-        raise SchemaMismatch(
-            f"{place(store.url)} is not an Outlast store yet: `outlast migrate` makes it one"
-        )
+        place = describe_place(store.url)
+        raise SchemaMismatch(f"{place} is not an Outlast store yet: `outlast migrate` makes it one")

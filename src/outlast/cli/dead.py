@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.connect import missing, on_store
+from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.jobs import refuse, tell_requeued
 from outlast.cli.options import (
     FromScratch,
@@ -18,7 +18,7 @@ from outlast.cli.options import (
     Tenant,
     Url,
     command,
-    laid_out,
+    lay_out,
 )
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError
@@ -47,7 +47,7 @@ kept with all its evidence until an operator acts.
 
 def add_to(group: typer.Typer) -> None:
     """Add the group."""
-    dead = typer.Typer(help=laid_out(HELP), no_args_is_help=True)
+    dead = typer.Typer(help=lay_out(HELP), no_args_is_help=True)
     command(dead, "list")(list_)
     command(dead, "requeue")(requeue)
     command(dead, "discard")(discard)
@@ -102,14 +102,14 @@ def requeue(
         outlast dead requeue 17 18
         outlast dead requeue --task render --from-scratch
     """
-    choice = chosen(job_ids, (task, queue, tenant), every=every)
+    choice = choose(job_ids, (task, queue, tenant), every=every)
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
         async for each in requeue_dead(store, choice, from_scratch=from_scratch):
             done += sum(answer is Requeued.REQUEUED for answer in each.answers.values())
-            refused += _refused(each.batch, store.url)
-            refused += tell_requeued(_to_tell(each, choice), each.answers, store.url)
+            refused += _list_refused(each.batch, store.url)
+            refused += tell_requeued(_report_all(each, choice), each.answers, store.url)
         if choice.ids is None:
             print(f"{count_of(done, 'job')} requeued")
         return refused
@@ -117,7 +117,7 @@ def requeue(
     refuse(on_store(url, work, reads=False))
 
 
-def _to_tell(done: RequeuedBatch, choice: DeadJobs) -> list[int]:
+def _report_all(done: RequeuedBatch, choice: DeadJobs) -> list[int]:
     """Return the jobs of which something is said one by one: of those that a filter has found, only
     what was not requeued."""
     if choice.ids is not None:
@@ -143,20 +143,20 @@ def discard(
         outlast dead discard 17
         outlast dead discard --queue mail
     """
-    choice = chosen(job_ids, (task, queue, tenant), every=every)
+    choice = choose(job_ids, (task, queue, tenant), every=every)
 
     async def work(store: Store) -> list[str]:
         done, refused = 0, []
         async for each in discard_dead(store, choice):
             done += each.count
-            refused += _refused(each.batch, store.url)
+            refused += _list_refused(each.batch, store.url)
         print(f"{count_of(done, 'job')} discarded")
         return refused
 
     refuse(on_store(url, work, reads=False))
 
 
-def chosen(
+def choose(
     job_ids: list[int] | None, filters: tuple[str | None, str | None, str | None], *, every: bool
 ) -> DeadJobs:
     """Return what was chosen. UsageError where nothing was, or too much."""
@@ -168,13 +168,13 @@ def chosen(
     return DeadJobs(list(dict.fromkeys(job_ids)) if job_ids else None, *filters)
 
 
-def _refused(batch: Batch, url: str) -> list[str]:
+def _list_refused(batch: Batch, url: str) -> list[str]:
     """Return what is wrong with the jobs that were named and are not dead."""
-    return [_not_dead(one, state, url) for one, state in batch.others.items()]
+    return [_describe_not_dead(one, state, url) for one, state in batch.others.items()]
 
 
-def _not_dead(job_id: int, state: State | None, url: str) -> str:
+def _describe_not_dead(job_id: int, state: State | None, url: str) -> str:
     if state is None:
-        return missing(job_id, url)
+        return describe_missing(job_id, url)
     other_way = f": `outlast requeue {job_id}` revives it" if state is State.CANCELLED else ""
     return f"job {job_id} is {state}, not dead{other_way}"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outlast.cli.application import Found, look_into
-from outlast.cli.connect import check_exists, place, run_loop
+from outlast.cli.application import Found, check_application
+from outlast.cli.connect import check_exists, describe_place, run_loop
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.options import AppUrl, Json, command
 from outlast.clock import SYSTEM
@@ -57,7 +57,7 @@ def doctor(
     exposure = look_at(address, wakeup, [] if url is None else [url], os.environ)
     findings = run_loop(lambda: _findings(address, application, exposure))
     if json:
-        print_json(doctor_document(place(address), findings))
+        print_json(doctor_document(describe_place(address), findings))
     else:
         _show(console(), findings)
     raise typer.Exit(NOT_SO if any(one.level is Level.PROBLEM for one in findings) else DONE)
@@ -70,7 +70,7 @@ def _application(spec: str | None) -> tuple[Found | None, Application | None]:
     if spec is None:
         return None, None
     try:
-        found = look_into(spec)
+        found = check_application(spec)
     except AppImportError as error:
         return None, Application(spec=spec, error=text_of(error))
     return found, Application(spec=spec, tasks=found.tasks, aliases=found.aliases)
@@ -86,7 +86,7 @@ async def _findings(url: str, application: Application | None, exposure: Exposur
         await store.close()
     return examine(
         Facts(
-            place=place(url),
+            place=describe_place(url),
             now=SYSTEM.wall(),
             locks=locks_of(url),
             exposure=exposure,

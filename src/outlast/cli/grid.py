@@ -50,7 +50,7 @@ class Grid:
         return table
 
     def _kept(self, width: int) -> list[int]:
-        """Return the columns that have something to show and find room."""
+        """Return the columns that have content and fit."""
         kinds = list(self.columns.values())
         kept = [at for at in range(len(kinds)) if any(len(row[at]) for row in self.rows)]
         while sum(map(self._least, kept)) > width + GAP:

@@ -10,7 +10,14 @@ import typer
 
 from outlast.app import App
 from outlast.cli.application import load
-from outlast.cli.connect import closing, exists, missing, on_store, place, run_loop
+from outlast.cli.connect import (
+    closing,
+    describe_missing,
+    describe_place,
+    exists,
+    on_store,
+    run_loop,
+)
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import (
     Application,
@@ -25,7 +32,7 @@ from outlast.cli.options import (
     Tenant,
     Url,
     command,
-    flagged,
+    with_flag,
 )
 from outlast.clock import SYSTEM
 from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
@@ -116,7 +123,7 @@ async def _enqueue(
     try:
         placed = task.using(**placement)
     except ConfigError as error:
-        raise flagged(error, _PLACEMENT) from error
+        raise with_flag(error, _PLACEMENT) from error
     async with closing(app):
         return await placed.enqueue(*args, **kwargs)
 
@@ -130,7 +137,7 @@ def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, js
         found["same_args"] = stored.same_args
         print_json({"schema": SCHEMA, **found})
         return
-    where = f" in the new file {place(url)}" if made else ""
+    where = f" in the new file {describe_place(url)}" if made else ""
     if stored.created:
         print(f"job {stored.id} enqueued{where}")
     else:
@@ -200,7 +207,7 @@ def jobs(
         return
     out = console()
     chosen = any(each is not None for each in (state, queue, task, tenant))
-    none = "no such jobs" if chosen else f"no jobs yet in {place(resolve_url(url))}"
+    none = "no such jobs" if chosen else f"no jobs yet in {describe_place(resolve_url(url))}"
     out.print(jobs_table(out, rows, known, now, strays) if rows else none)
     if strays:
         out.print(_of_strays(strays), style="red", soft_wrap=True)
@@ -238,7 +245,7 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
     """
     found = on_store(url, lambda store: read_dossier(store, job_id, SYSTEM.wall()))
     if found is None:
-        raise JobNotFound(missing(job_id, url))
+        raise JobNotFound(describe_missing(job_id, url))
     from outlast.cli.page import Page
     from outlast.cli.show import console, print_json
 
@@ -266,7 +273,7 @@ def cancel(job_ids: JobIds, url: Url = None) -> None:
     for one in ids:
         answer = answers.get(one)
         if answer is None:
-            refused.append(missing(one, url))
+            refused.append(describe_missing(one, url))
         elif answer in CANCELLED:
             print(f"job {one} {CANCELLED[answer]}")
         else:
@@ -297,7 +304,7 @@ def tell_requeued(ids: list[int], answers: dict[int, Requeued], url: str | None)
     for one in ids:
         answer = answers.get(one)
         if answer is None:
-            refused.append(missing(one, url))
+            refused.append(describe_missing(one, url))
         elif answer is Requeued.REQUEUED:
             print(f"job {one} requeued")
         else:

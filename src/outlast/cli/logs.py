@@ -2,7 +2,7 @@
 
 A worker that waits for the reader of its log stops beating when a pipe is full or a terminal is
 paused. So ``emit`` only puts the event on a bounded queue; a thread renders and writes it.
-What does not fit is dropped and counted, and the count is said once there is room again.
+What does not fit is dropped and counted, and the count is logged once there is space again.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Thinned:
         self._write(name, fields)
 
     def thin(self, name: str, count: int) -> int:
-        """Return how many of so many events there is room for; count the others."""
+        """Return how many of so many events may be logged; count the others."""
         if name not in ROUTINE:
             return count
         self._look()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.connect import exists, place, run_loop
+from outlast.cli.connect import describe_place, exists, run_loop
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Url, command
 from outlast.clock import SYSTEM
@@ -85,14 +85,14 @@ async def _check(url: str) -> None:
     finally:
         await store.close()
     if missing:
-        raise NotSoError(f"{place(url)} lacks {_named(missing)}: run `outlast migrate`")
-    print(f"{place(url)} is up to date ({count_of(len(steps), 'step')})")
+        raise NotSoError(f"{describe_place(url)} lacks {_named(missing)}: run `outlast migrate`")
+    print(f"{describe_place(url)} is up to date ({count_of(len(steps), 'step')})")
 
 
 async def _migrate(url: str, role: str | None, purpose: Purpose, after_restore: bool) -> None:
     made = not exists(url)
     if made and after_restore:
-        raise NotSoError(f"there is no database file {place(url)}: restore it first")
+        raise NotSoError(f"there is no database file {describe_place(url)}: restore it first")
     store = open_store(url)
     try:
         applied = await store.migrate()
@@ -108,9 +108,9 @@ async def _migrate(url: str, role: str | None, purpose: Purpose, after_restore: 
 def _tell_applied(url: str, applied: list[Migration], *, made: bool) -> None:
     origin = " (a new file)" if made and file_of(url) else ""
     if applied:
-        print(f"{place(url)}{origin}: applied {_named(applied)}")
+        print(f"{describe_place(url)}{origin}: applied {_named(applied)}")
     else:
-        print(f"{place(url)} is up to date: nothing to do")
+        print(f"{describe_place(url)} is up to date: nothing to do")
 
 
 def _tell_granted(role: str, purpose: Purpose, granted: list[str]) -> None:

@@ -16,7 +16,7 @@ LIMIT_MAX = 10_000  # rows of a table
 ID_MAX = 2**63 - 1
 
 
-def _checked(given: Any) -> Any:
+def _check(given: Any) -> Any:
     """Return a job's number, or several, or raise UsageError for what can be none."""
     for one in given if isinstance(given, list | tuple) else [given]:
         if one is not None and not 1 <= one <= ID_MAX:
@@ -48,13 +48,13 @@ AppUrl = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, for programs.", show_default=False)
 ]
-JobId = Annotated[int, typer.Argument(metavar="ID", callback=_checked, help="The job's number.")]
+JobId = Annotated[int, typer.Argument(metavar="ID", callback=_check, help="The job's number.")]
 JobIds = Annotated[
-    list[int], typer.Argument(metavar="ID", callback=_checked, help="The jobs' numbers.")
+    list[int], typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers.")
 ]
 SomeIds = Annotated[
     list[int] | None,
-    typer.Argument(metavar="ID", callback=_checked, help="The jobs' numbers."),
+    typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers."),
 ]
 Queue = Annotated[
     str | None, typer.Option("--queue", metavar="NAME", help="Only jobs of this queue.")
@@ -78,14 +78,14 @@ def command(group: typer.Typer, name: str, **settings: Any) -> Callable[[F], F]:
     """Add a function to a group, its docstring laid out as the help."""
 
     def add(function: F) -> F:
-        text = laid_out(function.__doc__ or "")
+        text = lay_out(function.__doc__ or "")
         group.command(name, help=text, **settings)(function)
         return function
 
     return add
 
 
-def laid_out(docstring: str) -> str:
+def lay_out(docstring: str) -> str:
     """Return a docstring as typer's help: paragraphs as one line each, examples as they stand."""
     paragraphs = inspect.cleandoc(docstring).split("\n\n")
     return "\n\n".join(_paragraph(each) for each in paragraphs).replace("[", r"\[")
@@ -98,7 +98,7 @@ def _paragraph(text: str) -> str:
     return text if text.startswith("    ") else " ".join(text.split())
 
 
-def flagged(error: ConfigError | UsageError, names: tuple[str, ...]) -> UsageError:
+def with_flag(error: ConfigError | UsageError, names: tuple[str, ...]) -> UsageError:
     """Return the error with the option's flag in front instead of the setting's name."""
     text = text_of(error)
     for name in names:

@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
-from outlast.cli.show import bar, said, word
-from outlast.insight.availability import alive
+from outlast.cli.show import bar, format_progress, word
+from outlast.insight.availability import list_alive
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
 from outlast.store.rows import AttemptRow, StoredJob
@@ -103,7 +103,7 @@ class Page:
         if progress is None:
             return
         drawn = bar(progress, cells=BAR_CELLS, ascii_only=self._out.options.ascii_only)
-        text = said(progress, 200)
+        text = format_progress(progress, 200)
         self._field("progress", drawn + Text(f"  {text}" if drawn.plain and text else text))
 
     # -- what it has and has made ----------------------------------------------------------------
@@ -215,7 +215,7 @@ def what_next(dossier: Dossier) -> str:
 
 def _while_astray(dossier: Dossier) -> str:
     gone = "is gone" if dossier.phase == "orphaned" else "has been silent for its whole lease"
-    others = alive(dossier.workers, dossier.now)
+    others = list_alive(dossier.workers, dossier.now)
     then = "another worker gives the job back to the queue"
     left = then if others else "no worker is alive to give the job back to the queue: start one"
     return f"its worker {gone}; {left}"
@@ -326,7 +326,7 @@ def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
         "signal": crash.signal and line(crash.signal, 60),
         "used": _used(crash),
         "memory": _memory(crash.memory),
-        "progress": said(crash.progress, 200) or _fraction(crash),
+        "progress": format_progress(crash.progress, 200) or _fraction(crash),
         "checkpoint": _age(crash, attempt),
         "beside it": _neighbours(crash),
         "where": _where(crash, attempt),

@@ -1,4 +1,4 @@
-"""The child process of ``application.look_into``: imports MODULE:APP and tells what is in it."""
+"""The child process of ``application.check_application``: imports MODULE:APP, reports its tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def main(spec: str, answer: int) -> None:
     die_with_parent()
     os.set_inheritable(answer, False)
     faulthandler.dump_traceback_later(IMPORT_SLOW_SECONDS, repeat=True)
-    found = looked_into(spec)
+    found = probe_application(spec)
     faulthandler.cancel_dump_traceback_later()
     with os.fdopen(answer, "wb") as pipe:
         pipe.write(msgspec.json.encode(found) + b"\n")
@@ -29,7 +29,7 @@ def main(spec: str, answer: int) -> None:
     os._exit(0)  # threads that the module has started do not matter here
 
 
-def looked_into(spec: str) -> Found:
+def probe_application(spec: str) -> Found:
     """Return what is in the application, or why it does not import."""
     try:
         app = load(spec)

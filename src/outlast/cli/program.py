@@ -23,7 +23,7 @@ from outlast.cli.errors import (
     say,
     tell,
 )
-from outlast.cli.options import laid_out
+from outlast.cli.options import lay_out
 
 COMMANDS = (
     "worker",
@@ -80,7 +80,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     """
     root = typer.Typer(
         name="outlast",
-        help=laid_out(HELP),
+        help=lay_out(HELP),
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode="rich",
@@ -136,7 +136,7 @@ def _run(given: list[str]) -> int:
     except SystemExit:  # so rich ends a program whose output has no reader
         return _unwritten(BrokenPipeError())
     except Exception as error:
-        return _unwritten(error) if _is_of_output(error) else _told(error)
+        return _unwritten(error) if _is_of_output(error) else _report_error(error)
     return code
 
 
@@ -150,7 +150,7 @@ def _invoke(given: list[str]) -> int:
     return answer if isinstance(answer, int) else DONE
 
 
-def _told(error: Exception) -> int:
+def _report_error(error: Exception) -> int:
     """Tell of an error: typer's own (by what they can do, not by their class), or ours."""
     if isinstance(error, typer.Abort):
         return INTERRUPTED
@@ -209,9 +209,9 @@ def _add_demo(root: typer.Typer, *, wanted: bool) -> None:
     """Add the demo, whose libraries are loaded only where it is asked for."""
     if wanted:
         demo = importlib.import_module("outlast.demo.command").demo
-        root.command("demo", help=laid_out(demo.__doc__ or DEMO_HELP))(demo)
+        root.command("demo", help=lay_out(demo.__doc__ or DEMO_HELP))(demo)
         return
-    root.command("demo", help=laid_out(DEMO_HELP))(_demo_stands_here)
+    root.command("demo", help=lay_out(DEMO_HELP))(_demo_stands_here)
 
 
 def _demo_stands_here() -> None:

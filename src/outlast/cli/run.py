@@ -13,7 +13,7 @@ from outlast.app import App
 from outlast.cli.connect import closing, exists, run_loop
 from outlast.cli.errors import say
 from outlast.cli.jobs import tell_enqueued
-from outlast.cli.options import Json, Url, command, flagged
+from outlast.cli.options import Json, Url, command, with_flag
 from outlast.cli.wait import end_of
 from outlast.errors import ConfigError, UsageError
 from outlast.job import Job
@@ -98,7 +98,7 @@ async def _enqueue(
         given = {name: value for name, value in limits.items() if value is not None}
         placed = add_task(app, **given).using(**placement)
     except ConfigError as error:
-        raise flagged(error, _OPTIONS) from error
+        raise with_flag(error, _OPTIONS) from error
     async with closing(app):
         return await placed.enqueue(
             **{name: value for name, value in arguments.items() if value is not None}

@@ -174,7 +174,7 @@ def _call(row: StoredJob, args: Any) -> str:
 def _doing(row: StoredJob) -> Text:
     if row.malformed is not None:
         return Text(f"malformed: {line(row.malformed)}", style="red")
-    return Text(said(row.progress, 60) if _moves(row) else "", style="dim")
+    return Text(format_progress(row.progress, 60) if _moves(row) else "", style="dim")
 
 
 def _moves(row: StoredJob) -> bool:
@@ -282,7 +282,7 @@ def when(row: StoredJob, now: float) -> str:
     return f"due {ago(row.run_at, now)}" if row.waiting else ago(row.enqueued_at, now)
 
 
-def said(progress: Progress | None, most: int) -> str:
+def format_progress(progress: Progress | None, most: int) -> str:
     """Return stage and message as one line."""
     if progress is None:
         return ""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.connect import on_store, place
+from outlast.cli.connect import describe_place, on_store
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.options import Json, Url, command
 from outlast.insight.verify import RULES, Verified, document, promise_of
@@ -56,7 +56,7 @@ def verify(
     if json:
         print_json(document(verified))
     else:
-        _show(verified, place(resolve_url(url)))
+        _show(verified, describe_place(resolve_url(url)))
     raise typer.Exit(NOT_SO if verified.violations else DONE)
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from outlast.app import App
 from outlast.cli.connect import closing
 from outlast.cli.errors import DONE, NOT_SO
-from outlast.cli.show import bar, said, word
+from outlast.cli.show import bar, format_progress, word
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
 from outlast.insight.documents import phase_of
@@ -44,10 +44,10 @@ async def end_of(app: App, job_id: int) -> JobEnd:
     console = Console(stderr=True, highlight=False, markup=False)
     async with closing(app):
         with Live(console=console, auto_refresh=False, transient=True) as live:
-            return await app.stores.ask(lambda store: _watched(store, job_id, live))
+            return await app.stores.ask(lambda store: _watch(store, job_id, live))
 
 
-async def _watched(store: Store, job_id: int, live: Live) -> JobEnd:
+async def _watch(store: Store, job_id: int, live: Live) -> JobEnd:
     while True:
         row = await store.inspector.job(job_id)
         if row is None:
@@ -66,7 +66,7 @@ def _standing(row: StoredJob, known: Sequence[str] | set[str]) -> Text:
         parts.append(Text("no worker with --shell is there", style="dim"))
     elif row.attempt_count > 1:
         parts.append(Text(f"attempt {row.attempt_count}", style="dim"))
-    parts.append(Text(said(row.progress, MESSAGE_MAX), style="dim"))
+    parts.append(Text(format_progress(row.progress, MESSAGE_MAX), style="dim"))
     return Text("  ").join(part for part in parts if part)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outlast.cli.connect import missing, on_store
+from outlast.cli.connect import describe_missing, on_store
 from outlast.cli.options import JobId, Json, Url, command
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
 from outlast.insight.queries import read_situation
-from outlast.insight.why import counted, why_document
+from outlast.insight.why import count_text, why_document
 from outlast.insight.why import why as explained
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
     """
     about = on_store(url, lambda store: read_situation(store, job_id, SYSTEM.wall()))
     if about is None:
-        raise JobNotFound(missing(job_id, url))
+        raise JobNotFound(describe_missing(job_id, url))
     answer = explained(about)
     from outlast.cli.show import console, print_json, word
 
@@ -47,6 +47,6 @@ def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
     for move in answer.moves:
         out.print(f"-> {move}", style="bold", soft_wrap=True)
     if answer.others:
-        others = counted(answer.others, "other job")
+        others = count_text(answer.others, "other job")
         verb = "is" if answer.others == 1 else "are"
         out.print(f"\n{others} {verb} in the same position.", style="dim")

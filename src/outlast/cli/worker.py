@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from outlast.cli.application import Found, looking_into
-from outlast.cli.connect import exists, place
-from outlast.cli.options import AppUrl, command, flagged
+from outlast.cli.application import Found, start_check
+from outlast.cli.connect import describe_place, exists
+from outlast.cli.options import AppUrl, command, with_flag
 from outlast.config import WorkerSettings, parse_size, worker_settings
 from outlast.credentials import hide_logins
 from outlast.errors import ConfigError, UsageError, text_of
@@ -209,10 +209,10 @@ def worker(
     app = _application(app, shell=shell)
     as_json = log_format is LogFormat.JSON
     with contextlib.ExitStack() as until_the_end:
-        with looking_into(app, _to_log if as_json else None) as look:
+        with start_check(app, _to_log if as_json else None) as look:
             _load_the_rest(url)  # in the meantime
             log = until_the_end.enter_context(_log(as_json=as_json))
-            found = look.found()
+            found = look.wait()
         address = resolve_url(found.url if url is None else url)
         _run(app, address, wakeup or found.wakeup, settings, found, log)
 
@@ -249,15 +249,15 @@ def settings_of(**given: Any) -> WorkerSettings:
     try:
         return worker_settings(**{key: value for key, value in given.items() if value is not None})
     except ConfigError as error:
-        raise _named(error) from error
+        raise _with_flag(error) from error
 
 
-def _named(error: ConfigError) -> UsageError:
+def _with_flag(error: ConfigError) -> UsageError:
     """Return the error with the flag in front that has to be mended."""
     for start, flag in _ABOUT.items():
         if str(error).startswith(start):
             return UsageError(f"{flag}: {text_of(error)}")
-    return flagged(error, WorkerSettings.__struct_fields__)
+    return with_flag(error, WorkerSettings.__struct_fields__)
 
 
 def _size(text: str) -> int:
@@ -351,7 +351,7 @@ def _facts(
     lacks = {name: tags for name, tags in needed.items() if tags}
     return {
         "application": app,
-        "database": place(url),
+        "database": describe_place(url),
         "new_file": made if file_of(url) else None,
         "queues": settings.queues,
         "tags": settings.tags,
@@ -388,11 +388,11 @@ def introduction(facts: dict[str, Any]) -> str:
         "tags": ", ".join(facts["tags"]),
         "tasks": (", ".join(tasks[:TASKS_SHOWN]) + more) or "none",
     }
-    rows |= {"not here": _not_here(facts["lacks"])}
+    rows |= {"not here": _list_unservable(facts["lacks"])}
     body = "".join(f"  {name:<9} {value}\n" for name, value in rows.items() if value)
     return f"{facts['application']} is ready. Ctrl-C drains, a second one stops at once.\n{body}"
 
 
-def _not_here(lacks: dict[str, list[str]]) -> str:
+def _list_unservable(lacks: dict[str, list[str]]) -> str:
     told = [f"{name} (needs {', '.join(tags)})" for name, tags in sorted(lacks.items())]
     return ", ".join(told[:TASKS_SHOWN]) + (" …" if len(told) > TASKS_SHOWN else "")

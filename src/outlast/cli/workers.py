@@ -10,11 +10,11 @@ import typer
 
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
-from outlast.cli.options import Json, Url, command, laid_out
+from outlast.cli.options import Json, Url, command, lay_out
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError, text_of
 from outlast.insight.actions import CannotDrain, ask_to_drain, follow_drain
-from outlast.insight.availability import alive, health, holds, unheard
+from outlast.insight.availability import health, holds, list_alive, unheard
 from outlast.insight.documents import refused_since, workers_document
 from outlast.insight.queries import list_workers
 from outlast.store.protocol import Store
@@ -39,7 +39,7 @@ Examples:
 
 def add_to(group: typer.Typer) -> None:
     """Add the group."""
-    made = typer.Typer(help=laid_out(HELP), invoke_without_command=True)
+    made = typer.Typer(help=lay_out(HELP), invoke_without_command=True)
     made.callback()(workers)
     command(made, "drain")(drain)
     group.add_typer(made, name="workers")
@@ -80,7 +80,7 @@ def _show(
     gone = sorted((row for row in rows if not holds(row)), key=_stopped_at, reverse=True)
     shown = gone if every else [row for row in gone if _stopped_at(row) > now - DAY][:GONE_SHOWN]
     out.print(workers_table(out, here, refused, now) if here else "no workers")
-    helpers = bool(alive(here, now))
+    helpers = bool(list_alive(here, now))
     for row in here:
         if ill := _illness(row, now, helpers=helpers):
             out.print(f"{line(row.name)} {ill}", style="red", soft_wrap=True)

@@ -11,7 +11,7 @@ census.py     lines by language of a whole tree, counting nothing twice
 languages.py  the language of a file name, the lines of a file's content
 evolution.py  the samples over time, and their compact form (checkpoint and result)
 git.py        git as a child process: short answers, streams, and objects by id
-crew.py       the workers as processes: started, killed, ended, never left behind
+workers.py    the workers as processes: started, killed, ended, never left behind
 watch.py      what the store shows of them, look by look
 show.py       what is printed: lines, the live view, the timeline
 picture.py    the picture and the numbers

@@ -20,12 +20,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from outlast.cli.connect import place
+from outlast.cli.connect import describe_place
 from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
 from outlast.cli.verify import verdict
 from outlast.clock import SYSTEM
 from outlast.demo.app import app
-from outlast.demo.crew import Crew
 from outlast.demo.evolution import Evolution
 from outlast.demo.git import NotARepository
 from outlast.demo.history import SAMPLES_LEAST, SAMPLES_LIMIT, History
@@ -33,6 +32,7 @@ from outlast.demo.picture import Interruption, load_drawing, write_numbers, writ
 from outlast.demo.show import Show, show_on, timeline
 from outlast.demo.story import Ending, Plan, Story
 from outlast.demo.watch import Watch
+from outlast.demo.workers import DemoWorkers
 from outlast.errors import text_of
 from outlast.insight.verify import Verified, verify
 from outlast.store.backend import file_of, resolve_url
@@ -195,12 +195,12 @@ async def _play(plan: Plan, folder: Path, console: Console) -> int:
     """Tell the story and leave no process behind; return the exit code."""
     show = show_on(console)
     store = await app.stores.store()
-    with Crew(app.url, plan.queue, folder) as crew, _signals(crew) as caught:
+    with DemoWorkers(app.url, plan.queue, folder) as workers, _signals(workers) as caught:
         watch = Watch(store.inspector, plan.goal)
-        story = Story(plan, crew, watch, show)
+        story = Story(plan, workers, watch, show)
         try:
             _introduce(console, plan)
-            ending = await _told(story, crew, show)
+            ending = await _told(story, workers, show)
             _write(folder, ending)
             verified = await verify(store.inspector)
         except asyncio.CancelledError:
@@ -210,7 +210,7 @@ async def _play(plan: Plan, folder: Path, console: Console) -> int:
     return NOT_SO if verified.violations else DONE
 
 
-async def _told(story: Story, crew: Crew, show: Show) -> Ending:
+async def _told(story: Story, workers: DemoWorkers, show: Show) -> Ending:
     """The story, and the end of the workers however it ends."""
     try:
         with show:
@@ -223,11 +223,11 @@ async def _told(story: Story, crew: Crew, show: Show) -> Ending:
             await asyncio.wait_for(story.give_up(), FAREWELL_SECONDS)
         raise
     finally:
-        await crew.end()
+        await workers.end()
 
 
 @contextlib.contextmanager
-def _signals(crew: Crew) -> Iterator[list[int]]:
+def _signals(workers: DemoWorkers) -> Iterator[list[int]]:
     """A first signal ends the demo in order, a second one at once. Gives those that came."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -238,7 +238,7 @@ def _signals(crew: Crew) -> Iterator[list[int]]:
         if len(caught) == 1:
             task.cancel()
         else:
-            crew.kill()
+            workers.kill()
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in numbers:
@@ -258,7 +258,7 @@ def _introduce(console: Console, plan: Plan) -> None:
         Text.assemble(
             ("Outlast", "bold"),
             f": one job counts the lines of {plan.name}, {plan.goal:,} of {plan.total:,} commits,"
-            f" on {place(app.url)}",
+            f" on {describe_place(app.url)}",
         ),
         soft_wrap=True,
     )
@@ -293,7 +293,7 @@ def _traces(folder: Path, ending: Ending) -> dict[str, str]:
     files = {what: _near(folder / name) for what, name in FILES.items()}
     job = ending.look.job
     file = file_of(app.url)
-    url = place(app.url) if file is None else _url_of(app.url, _near(file))
+    url = describe_place(app.url) if file is None else _url_of(app.url, _near(file))
     return {**files, "evidence": f"outlast job {job.id if job else ''} --url {url}"}
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from outlast.demo.git import NotARepository, ask, demand, printable, stream
 
 SAMPLES_LEAST, SAMPLES_LIMIT = 2, 1_000
-"""The fewest and the most commits of one walk; a picture has no room for more."""
+"""The fewest and the most commits of one walk; a picture cannot show more."""
 LAST_SECOND = 32_503_679_999
 """The end of the year 2999, in Unix seconds; a commit may claim to be younger."""
 

@@ -17,10 +17,10 @@ import msgspec
 from outlast.cli.errors import NotSoError
 from outlast.clock import SYSTEM
 from outlast.demo.app import analyze
-from outlast.demo.crew import Crew, Member
 from outlast.demo.evolution import Packed
 from outlast.demo.show import COLOURS, Show
 from outlast.demo.watch import Observation, Watch, done_of
+from outlast.demo.workers import DemoWorker, DemoWorkers
 from outlast.job import Job
 from outlast.model.job import State
 from outlast.text import count_of, line, span
@@ -68,11 +68,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Story:
-    """Tells the story once. Leaves the workers to the caller, who opened the crew."""
+    """Tells the story once. Leaves the workers to the caller, who opened the workers."""
 
-    def __init__(self, plan: Plan, crew: Crew, watch: Watch, show: Show) -> None:
+    def __init__(self, plan: Plan, workers: DemoWorkers, watch: Watch, show: Show) -> None:
         self._plan = plan
-        self._crew = crew
+        self._workers = workers
         self._watch = watch
         self._show = show
         self.job: Job[Packed] | None = None
@@ -103,7 +103,7 @@ class Story:
                 await SYSTEM.sleep(CLOSE_LOOK_SECONDS)
 
     async def _start_workers(self) -> None:
-        self._watch.pids = {name: self._crew.start(name).pid for name in COLOURS}
+        self._watch.pids = {name: self._workers.start(name).pid for name in COLOURS}
         self._say("starting two workers, each a process with a runner and a spare below it")
 
         def ready(look: Observation) -> bool:
@@ -135,12 +135,12 @@ class Story:
 
         await self._until(lambda look: look.done >= half and look.saved > 0)
 
-    async def _kill_the_holder(self) -> tuple[Member, int]:
+    async def _kill_the_holder(self) -> tuple[DemoWorker, int]:
         look = await self._until(lambda look: look.holder in COLOURS, "the job to run")
         assert look.holder is not None
         assert look.job is not None
         assert look.job.token is not None
-        member = self._crew.members[look.holder]
+        member = self._workers.by_name[look.holder]
         killed = member.kill_tree()
         self._say(f"kill -9 of {member.name} and all below it: {', '.join(killed)}", "bold red")
         await self._tell_what_is_saved()
@@ -151,7 +151,7 @@ class Story:
         look = await self._watch.look()
         self._say(f"{look.saved} of {look.goal} commits are saved; what it did since then is lost")
 
-    async def _wait_until_noticed(self, member: Member, token: int) -> float:
+    async def _wait_until_noticed(self, member: DemoWorker, token: int) -> float:
         def noticed(look: Observation) -> bool:
             return any(each.token == token for each in look.attempts)
 
@@ -166,7 +166,7 @@ class Story:
         )
         return after
 
-    async def _wait_until_resumed(self, member: Member, token: int) -> None:
+    async def _wait_until_resumed(self, member: DemoWorker, token: int) -> None:
         def resumed(look: Observation) -> bool:
             return look.job is not None and (look.job.token or 0) > token
 
@@ -206,10 +206,10 @@ class Story:
             await asyncio.sleep(pause)
 
     def _refuse_the_impossible(self, look: Observation) -> None:
-        if (lost := self._crew.lost()) is not None:
+        if (lost := self._workers.find_lost()) is not None:
             how = lost.process.returncode
             raise NotSoError(
-                f"worker {lost.name} ended by itself ({how}): {line(lost.last_words())}"
+                f"worker {lost.name} ended by itself ({how}): {line(lost.read_log_tail())}"
             )
         if look.state is State.COMPLETED:
             raise NotSoError(
@@ -220,7 +220,7 @@ class Story:
             raise NotSoError(f"the job ended as {look.state}: {line(why) or 'no reason given'}")
 
     def _killed(self) -> dict[str, float]:
-        members = self._crew.members.values()
+        members = self._workers.by_name.values()
         return {m.name: m.killed_at for m in members if m.killed_at is not None}
 
     def _say(self, text: str, style: str = "") -> None:

@@ -129,11 +129,11 @@ async def ask_to_drain(store: Store, names: Iterable[str] | None) -> DrainReques
     """
     rows = await store.inspector.workers()
     here = [row for row in rows if holds(row)]
-    chosen = here if names is None else [_named(name, rows) for name in dict.fromkeys(names)]
+    chosen = here if names is None else [_find_by_name(name, rows) for name in dict.fromkeys(names)]
     return DrainRequest(chosen, await store.request_drain([row.id for row in chosen]))
 
 
-def _named(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
+def _find_by_name(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
     """Return the live worker of that name or, if none has it, of that id."""
     found = [row for row in rows if row.name == name] or [r for r in rows if str(r.id) == name]
     here = [row for row in found if holds(row)]

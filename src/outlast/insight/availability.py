@@ -59,7 +59,7 @@ def astray(rows: Iterable[StoredJob], workers: Iterable[WorkerRow], now: float) 
     return {number: phase for number, phase in found.items() if phase is not None}
 
 
-def alive(workers: Iterable[WorkerRow], now: float) -> list[WorkerRow]:
+def list_alive(workers: Iterable[WorkerRow], now: float) -> list[WorkerRow]:
     """Return those that are alive."""
     return [one for one in workers if holds(one) and not dead(one) and not silent(one, now)]
 

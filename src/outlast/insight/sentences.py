@@ -13,14 +13,14 @@ NAME_MAX = 60
 SAID_MAX = 200
 
 
-def named(workers: Sequence[WorkerRow]) -> str:
+def join_names(workers: Sequence[WorkerRow]) -> str:
     """Return the names of some workers, bounded."""
     names = ", ".join(line(one.name, NAME_MAX) for one in workers[:NAMES_SHOWN])
     more = f" and {len(workers) - NAMES_SHOWN} more" if workers[NAMES_SHOWN:] else ""
     return f"worker {names}" if len(workers) == 1 else f"workers {names}{more}"
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a foreign name in quotes, as one safe line."""
     return f"'{line(text, NAME_MAX)}'"
 
@@ -59,7 +59,7 @@ def ago_of(at: float, now: float) -> str:
     return ago(at, now).replace("now", "just now")
 
 
-def opened(text: str) -> str:
+def capitalize(text: str) -> str:
     """Begin a sentence, without touching the names in it."""
     return text[:1].upper() + text[1:]
 
@@ -72,7 +72,7 @@ def beats(mine: WorkerRow, now: float) -> str:
     return f"Its worker {status}was heard of {ago_of(now - unheard(mine, now), now)}; {lasts}."
 
 
-def gone(mine: WorkerRow | None, now: float) -> str:
+def describe_gone(mine: WorkerRow | None, now: float) -> str:
     """Return what has become of a worker that is gone; None: its row is, too."""
     if mine is None:
         return "its worker is not known to the store any more"
@@ -98,7 +98,7 @@ HOLD_NO_SLOTS = (
 )
 
 
-def told_waits(held: Sequence[Held]) -> str:
+def describe_waits(held: Sequence[Held]) -> str:
     """Return who waits for whom."""
     pairs = [f"job {one.job_id} for job {one.waits_for}" for one in held[:NAMES_SHOWN]]
     more = f" and {len(held) - NAMES_SHOWN} more" if held[NAMES_SHOWN:] else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from outlast.insight.availability import alive, health, hindrance
+from outlast.insight.availability import health, hindrance, list_alive
 from outlast.insight.documents import SCHEMA, Document
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.statistics import STATISTICS_MAX, EndedJobs, QueueCount, Statistics
@@ -48,7 +48,7 @@ def _ill(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
 
 def _wakeups(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     """Return how many live workers are woken, and how many have to poll, by the kind of wake-up."""
-    live = alive(workers, statistics.now)
+    live = list_alive(workers, statistics.now)
     told = [one.wakeup.partition(";")[0] for one in live if one.wakeup is not None]  # no notes
     kinds = sorted({words.partition(":")[0] for words in told})
     return {
@@ -134,7 +134,7 @@ def _full(numbers: Iterable[QueueCount | EndedJobs]) -> bool:
 
 def _unservable(statistics: Statistics, workers: Sequence[WorkerRow]) -> list[Document]:
     """Return the lanes that no live worker takes jobs from, and why (a position of ``why``)."""
-    live = alive(workers, statistics.now)
+    live = list_alive(workers, statistics.now)
     judged = [(lane, hindrance(live, lane.queue, lane.task)) for lane in statistics.lanes]
     return [
         {

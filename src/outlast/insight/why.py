@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from outlast.insight.availability import (
-    alive,
     dead,
     drains,
     hindrance,
     holds,
     knows,
+    list_alive,
     serves,
     silent,
     takes_nothing,
@@ -31,13 +31,13 @@ from outlast.insight.sentences import (
     at_time,
     beats,
     by_worker,
+    capitalize,
+    describe_gone,
+    describe_waits,
     fails,
-    gone,
-    named,
-    opened,
-    quoted,
+    join_names,
+    quote,
     timeout,
-    told_waits,
     took,
     tries,
 )
@@ -124,7 +124,7 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
     }
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a bounded number in words: ``3 jobs``, ``10000 or more jobs``."""
     return f"{number} or more {noun}s" if number >= COUNT_MAX else count_of(number, noun)
 
@@ -157,7 +157,7 @@ def _requeue(about: Situation) -> list[str]:
     if holder is not None:
         return [
             (
-                f"Nothing yet: its key {quoted(row.key or '')} belongs to job {holder}, which is"
+                f"Nothing yet: its key {quote(row.key or '')} belongs to job {holder}, which is"
                 " unfinished; it can be requeued after that has ended."
             )
         ]
@@ -188,7 +188,7 @@ def _running(about: Situation) -> Explanation:
     if mine is None or not holds(mine) or dead(mine):
         return Explanation(
             position="orphaned",
-            sentences=[f"{_runs(about)}, but {gone(mine, about.now)}: it is an orphan."],
+            sentences=[f"{_runs(about)}, but {describe_gone(mine, about.now)}: it is an orphan."],
             moves=_reclaimers(about),
             others=others,
         )
@@ -237,7 +237,9 @@ def _runs(about: Situation) -> str:
 
 def _reclaimers(about: Situation, besides: WorkerRow | None = None) -> list[str]:
     others = [
-        one for one in alive(about.workers, about.now) if besides is None or one.id != besides.id
+        one
+        for one in list_alive(about.workers, about.now)
+        if besides is None or one.id != besides.id
     ]
     if not others:
         return [
@@ -246,7 +248,7 @@ def _reclaimers(about: Situation, besides: WorkerRow | None = None) -> list[str]
                 " start one."
             )
         ]
-    return [f"One of {named(others)} gives it back to the queue."]
+    return [f"One of {join_names(others)} gives it back to the queue."]
 
 
 def _progress(row: StoredJob) -> list[str]:
@@ -302,11 +304,11 @@ def _due(about: Situation) -> Explanation:
         return Explanation(position="suspect", sentences=past, moves=moves, others=others)
     able = _able(about)
     before = about.place.before
-    line_up = f"{counted(before, 'job')} before it" if before else "nothing before it"
+    line_up = f"{count_text(before, 'job')} before it" if before else "nothing before it"
     sentences = [
         f"It has been due {since(row.run_at, about.now)}, with {line_up} in its queue.",
         (
-            f"{opened(named(able))} can take it and"
+            f"{capitalize(join_names(able))} can take it and"
             f" {'runs' if len(able) == 1 else 'run'} {count_of(_load(able), 'attempt')} now."
         ),
     ]
@@ -330,7 +332,7 @@ def _held(about: Situation, able: Sequence[WorkerRow]) -> str:
     there = [one for one in about.held if one.worker_id in ids]
     if not there or len(there) < _load(able) or any(one.waits_for is None for one in there):
         return ""
-    return told_waits(there)
+    return describe_waits(there)
 
 
 Standing = tuple[str, list[str], list[str], int]
@@ -338,7 +340,7 @@ Standing = tuple[str, list[str], list[str], int]
 
 def _hindrance(about: Situation) -> Standing | None:
     """Return why no worker can take the job now: position, sentences, moves, others."""
-    row, live = about.row, alive(about.workers, about.now)
+    row, live = about.row, list_alive(about.workers, about.now)
     position = hindrance(live, row.queue, row.task)
     if position is None:
         return None
@@ -352,9 +354,9 @@ Told = tuple[str, str, int]
 def _no_workers(about: Situation, _live: list[WorkerRow]) -> Told:
     killed = [one for one in about.workers if dead(one)]
     quiet = [one for one in about.workers if holds(one) and not dead(one)]
-    seen = f" (nothing was heard of {named(quiet)} for a whole lease)" if quiet else ""
-    seen += f" (the lock file of {named(killed)} is free: dead)" if killed else ""
-    wanted = f"that knows the task {quoted(about.row.task)}"
+    seen = f" (nothing was heard of {join_names(quiet)} for a whole lease)" if quiet else ""
+    seen += f" (the lock file of {join_names(killed)} is free: dead)" if killed else ""
+    wanted = f"that knows the task {quote(about.row.task)}"
     wanted = "with --shell, since it is a command" if about.row.task == SHELL_TASK else wanted
     move = f"Start a worker {wanted}."
     return f"No worker is alive{seen}.", move, about.place.due
@@ -363,14 +365,14 @@ def _no_workers(about: Situation, _live: list[WorkerRow]) -> Told:
 def _unservable(about: Situation, live: list[WorkerRow]) -> Told:
     if about.row.task == SHELL_TASK:
         return _no_shell(about, live)
-    task = quoted(about.row.task)
-    said = f"No live worker knows the task {task}; there is {named(live)}."
+    task = quote(about.row.task)
+    said = f"No live worker knows the task {task}; there is {join_names(live)}."
     move = f"Start a worker whose application has the task {task} (or an alias of that name)."
     return said, move, about.place.due_alike
 
 
 def _no_shell(about: Situation, live: list[WorkerRow]) -> Told:
-    said = f"It is a command, and no live worker runs commands; there is {named(live)}."
+    said = f"It is a command, and no live worker runs commands; there is {join_names(live)}."
     move = "Start a worker with --shell: every client that enqueues can execute commands there."
     return said, move, about.place.due_alike
 
@@ -378,9 +380,9 @@ def _no_shell(about: Situation, live: list[WorkerRow]) -> Told:
 def _lacks_tags(about: Situation, live: list[WorkerRow]) -> Told:
     task = about.row.task
     lacking = sorted({tag for one in live for tag in one.lacks.get(task, ())})
-    tags = ", ".join(map(quoted, lacking[:NAMES_SHOWN]))
+    tags = ", ".join(map(quote, lacking[:NAMES_SHOWN]))
     noun = "the tag" if len(lacking) == 1 else "all of the tags"
-    said = f"No worker that knows the task {quoted(task)} has {noun} {tags}."
+    said = f"No worker that knows the task {quote(task)} has {noun} {tags}."
     return said, f"Start a worker that knows it and has {noun} {tags}.", about.place.due_alike
 
 
@@ -388,8 +390,8 @@ def _queue_not_served(about: Situation, live: list[WorkerRow]) -> Told:
     row = about.row
     knowing = [one for one in live if knows(one, row.task)]
     said = (
-        f"No worker that knows the task {quoted(row.task)} serves the queue {quoted(row.queue)};"
-        f" {named(knowing)} {'knows' if len(knowing) == 1 else 'know'} it."
+        f"No worker that knows the task {quote(row.task)} serves the queue {quote(row.queue)};"
+        f" {join_names(knowing)} {'knows' if len(knowing) == 1 else 'know'} it."
     )
     name = line(row.queue, NAME_MAX)
     move = f"Start a worker with --queues {name}, or without --queues."
@@ -398,14 +400,16 @@ def _queue_not_served(about: Situation, live: list[WorkerRow]) -> Told:
 
 def _draining(about: Situation, live: list[WorkerRow]) -> Told:
     stopping = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
-    said = f"All that could take it are draining: {named(stopping)}."
+    said = f"All that could take it are draining: {join_names(stopping)}."
     return said, "The next worker that starts takes it.", about.place.due_alike
 
 
 def _failing(about: Situation, live: list[WorkerRow]) -> Told:
     those = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
     ill = [one for one in those if takes_nothing(one)]
-    said = f"All that could take it fail at taking jobs: {named(ill)}. {fails(ill[0], about.now)}"
+    said = (
+        f"All that could take it fail at taking jobs: {join_names(ill)}. {fails(ill[0], about.now)}"
+    )
     move = "Mend that: `outlast doctor` says how, or the log of that worker."
     return said, move, about.place.due_alike
 
@@ -470,7 +474,7 @@ def _able(about: Situation) -> list[WorkerRow]:
     row = about.row
     return [
         one
-        for one in alive(about.workers, about.now)
+        for one in list_alive(about.workers, about.now)
         if knows(one, row.task) and serves(one, row.queue) and not drains(one)
     ]
 

@@ -183,9 +183,9 @@ def clean(text: str, limit: int = LINE_MAX) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def bounded(crash: C) -> C:
+def bound(crash: C) -> C:
     """Return the report with every text sanitised and every text and list within its limit."""
-    return _edited(crash, lambda text, kept: clean(text, kept.characters))
+    return _edit(crash, lambda text, kept: clean(text, kept.characters))
 
 
 def hiding(patterns: Sequence[str]) -> Callable[[str], str]:
@@ -200,17 +200,17 @@ def hiding(patterns: Sequence[str]) -> Callable[[str], str]:
     return hide
 
 
-def redacted(crash: C, hide: Callable[[str], str]) -> C:
+def redact(crash: C, hide: Callable[[str], str]) -> C:
     """Return the report with ``hide`` applied to every text that user code may have written, and
     every list within its limit."""
-    return _edited(crash, lambda text, kept: text if kept.own else hide(text))
+    return _edit(crash, lambda text, kept: text if kept.own else hide(text))
 
 
 Change = Callable[[str, Kept], str]
 Edit = Callable[[Any, Change], Any]
 
 
-def _edited(struct: S, change: Change) -> S:
+def _edit(struct: S, change: Change) -> S:
     """Return the struct with each text in it changed, and each list within its limit."""
     edits = _edits_of(type(struct))
     changed = {name: edit(getattr(struct, name), change) for name, edit in edits.items()}
@@ -235,7 +235,7 @@ def _edit_of(hint: Any, kept: Kept) -> Edit:
         return lambda text, change: change(text, kept)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         _edits_of(hint)  # raises what it has to raise now
-        return _edited
+        return _edit
     if isinstance(hint, type) and issubclass(hint, (int, float, Enum)):
         return lambda value, _: value
     raise TypeError(f"no rule says how {hint} is bounded and redacted in a report")

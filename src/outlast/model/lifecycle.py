@@ -97,7 +97,7 @@ def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
     """
     if outcome.kind is _COMPLETED:
         return _plain(facts, outcome, _ENDED_WELL)
-    move = _crashed if outcome.kind is OutcomeKind.CRASHED else _MOVES[outcome.kind]
+    move = _crash if outcome.kind is OutcomeKind.CRASHED else _MOVES[outcome.kind]
     transition = move(facts, outcome, random)
     if transition.state is State.QUEUED and facts.cancel_requested:
         return msgspec.structs.replace(transition, state=State.CANCELLED, delay=0.0)
@@ -129,34 +129,34 @@ def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) 
     )
 
 
-def _snoozed(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
+def _snooze(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
     moved = _plain(facts, outcome, State.QUEUED, _within(outcome.delay or 0.0))
     return msgspec.structs.replace(moved, **_NO_SUSPECT)
 
 
-def _released(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
+def _release(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
     return _plain(facts, outcome, State.QUEUED, _within(outcome.delay or 0.0))
 
 
-def _cancelled(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
+def _cancel(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
     return _plain(facts, outcome, State.CANCELLED)
 
 
-def _dead(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
+def _end_dead(facts: JobFacts, outcome: Outcome, _: Callable[[], float]) -> Transition:
     return msgspec.structs.replace(
         _plain(facts, outcome, State.DEAD), charge=Charge.FAILURE, failures=facts.failures + 1
     )
 
 
 _MOVES = {
-    OutcomeKind.SNOOZED: _snoozed,
-    OutcomeKind.RELEASED: _released,
-    OutcomeKind.CANCELLED: _cancelled,
-    OutcomeKind.DEAD: _dead,
+    OutcomeKind.SNOOZED: _snooze,
+    OutcomeKind.RELEASED: _release,
+    OutcomeKind.CANCELLED: _cancel,
+    OutcomeKind.DEAD: _end_dead,
 }
 
 
-def _crashed(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
+def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
     crash = outcome.crash
     if crash is None:
         raise ValueError("a crashed outcome needs its crash report")
@@ -178,7 +178,7 @@ def _crashed(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> 
         message=crash.message,
         pid=outcome.pid,
         doubles_to=_grows_to(outcome, crash.kind),
-        **_suspected(facts, outcome, crash.kind, charge, losses),
+        **_suspect(facts, outcome, crash.kind, charge, losses),
     )
 
 
@@ -200,7 +200,7 @@ def _killed_its_worker(facts: JobFacts, outcome: Outcome) -> bool:
     return outcome.proven and facts.solo == ALONE_IN_WORKER and facts.losses >= WORKER_LOSSES
 
 
-def _suspected(
+def _suspect(
     facts: JobFacts, outcome: Outcome, kind: CrashKind, charge: Charge, losses: int
 ) -> dict[str, Any]:
     """Return how the job runs next, as the last fields of its transition."""

@@ -26,9 +26,9 @@ from outlast.errors import BadArguments, UnknownTask, describe, text_of
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.coroutine_stacks import stack_of
-from outlast.runner.outcomes import crashed, cut_short, judge
+from outlast.runner.outcomes import cut_short, judge, make_crashed
 from outlast.runner.protocol import End
-from outlast.runner.stacks import call_marked, marked
+from outlast.runner.stacks import call_marked, run_marked
 from outlast.runner.task_reuse import ReusedTasks, is_as
 from outlast.runner.threads import Threads
 from outlast.store.values import Claimed
@@ -53,11 +53,11 @@ os.register_at_fork(after_in_child=_note_fork)  # to ask for the process id is a
 class ExecutorLink(Link, Protocol):
     """What the executor needs besides what attempts need: where ends go."""
 
-    def ended(self, end: End) -> None:
+    def report_end(self, end: End) -> None:
         """Take note of one attempt's end."""
         ...
 
-    def stood(self, token: int, stack: str) -> None:
+    def report_stack(self, token: int, stack: str) -> None:
         """Take note of where an attempt's coroutine stands at its limit."""
         ...
 
@@ -119,7 +119,7 @@ class Executor:
         attempt._stop(reason)  # noqa: SLF001
         if task is not None and self._app.find(attempt.task).is_async:
             if reason in LIMITS and (stack := stack_of(task)):
-                self._link.stood(token, stack)
+                self._link.report_stack(token, stack)
             self._loop.call_soon(self._cancel, token)
 
     def _cancel(self, token: int) -> None:
@@ -151,7 +151,7 @@ class Executor:
     async def _run(self, claimed: Claimed, asyncio_task: asyncio.Task[None]) -> bool:
         """Run one attempt in this asyncio task, or start it in a thread. Return whether it has
         completed and left the context as it was."""
-        prepared = self._prepared(claimed)
+        prepared = self._prepare_or_end(claimed)
         if prepared is None:
             return True
         task, attempt, args, kwargs = prepared
@@ -165,10 +165,10 @@ class Executor:
         before = contextvars.copy_context()
         try:
             if self._app.around_fns or not task.is_async:
-                value = await marked(attempt.token, self._call, (task, attempt, args, kwargs))
+                value = await run_marked(attempt.token, self._call, (task, attempt, args, kwargs))
             else:
-                value = await marked(attempt.token, task.fn, args, kwargs)
-            outcome = self._completed(attempt, value)
+                value = await run_marked(attempt.token, task.fn, args, kwargs)
+            outcome = self._complete(attempt, value)
         except BaseException as error:
             self._leave_if_forked(error)
             self._end(attempt, judge(error, attempt))
@@ -185,17 +185,17 @@ class Executor:
             self._ran, self._in_loop = 0, False
             with contextlib.suppress(Exception):  # it must not keep the end back
                 self._on_idle(idle)
-        self._link.ended(End(attempt.token, outcome, attempt.completed_in))
+        self._link.report_end(End(attempt.token, outcome, attempt.completed_in))
 
-    def _prepared(self, claimed: Claimed) -> Prepared | None:
+    def _prepare_or_end(self, claimed: Claimed) -> Prepared | None:
         """Return what an attempt needs to begin; None if it has ended because of it."""
         token = claimed.token
         try:
             prepared = self._prepare(claimed)
         except (BadArguments, UnknownTask) as error:
-            outcome = crashed(CrashKind.UNDECODABLE, text_of(error))
+            outcome = make_crashed(CrashKind.UNDECODABLE, text_of(error))
         except Exception as error:  # such as a limit that no clock can show: told, not raised
-            outcome = crashed(CrashKind.ERROR, describe(error))
+            outcome = make_crashed(CrashKind.ERROR, describe(error))
         else:
             self._attempts[token] = attempt = prepared[1]
             if self._asked_early and (reason := self._asked_early.pop(token, None)):
@@ -204,7 +204,7 @@ class Executor:
             return prepared
         del self._tasks[token]
         self._asked_early.pop(token, None)
-        self._link.ended(End(token, outcome))
+        self._link.report_end(End(token, outcome))
         return None
 
     def _prepare(self, claimed: Claimed) -> Prepared:
@@ -221,7 +221,7 @@ class Executor:
         )
         return task, attempt, args, kwargs
 
-    def _completed(self, attempt: Attempt, value: Any) -> Outcome:
+    def _complete(self, attempt: Attempt, value: Any) -> Outcome:
         if attempt.completed_in:
             return Outcome(kind=OutcomeKind.COMPLETED)
         if attempt._noticed and (stopped := cut_short(attempt)) is not None:  # noqa: SLF001
@@ -231,7 +231,7 @@ class Executor:
         try:
             result, misfit = encode_return(value, attempt.returns, self._app.max_payload)
         except BadArguments as error:
-            return crashed(CrashKind.REJECTED_RESULT, text_of(error))
+            return make_crashed(CrashKind.REJECTED_RESULT, text_of(error))
         return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)
 
     async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:
@@ -283,7 +283,7 @@ class Executor:
         try:
             if error is not None:
                 raise error
-            outcome = self._completed(attempt, value)
+            outcome = self._complete(attempt, value)
         except BaseException as raised:
             outcome = judge(raised, attempt)
         self._end(attempt, outcome)

@@ -17,6 +17,6 @@ def note(number: int, frame: Any) -> None:
     _heard += 1
 
 
-def heard() -> int:
+def count_interruptions() -> int:
     """Return how many signals have asked this process to end so far."""
     return _heard

@@ -24,14 +24,14 @@ from typing import NoReturn
 from outlast.app import App
 from outlast.attempt import current_token
 from outlast.clock import SYSTEM
-from outlast.credentials import hiding_secrets
+from outlast.credentials import make_hider
 from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
 from outlast.runner.application import load_app
 from outlast.runner.execute import Executor, Idle, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
-from outlast.runner.outcomes import crashed
+from outlast.runner.outcomes import make_crashed
 from outlast.runner.printing import flush_tagged, tag_output
 from outlast.runner.process_state import ProcessState
 from outlast.runner.protocol import (
@@ -80,7 +80,7 @@ class Channel:
         self._saves: dict[int, Future[str]] = {}
         self._on_frame: Callable[[ToRunner], None] | None = None
 
-    def configured(self) -> RunnerSettings:
+    def read_settings(self) -> RunnerSettings:
         """Wait for the settings, the first frame; of what comes after it nothing is read yet."""
         unpacker = Unpacker(TO_RUNNER)
         data = self._socket.recv(PREFIX_BYTES, socket.MSG_WAITALL)
@@ -128,14 +128,14 @@ class Channel:
         try:
             while data := self._socket.recv(READ_BYTES):
                 for frame in unpacker.feed(data):
-                    self._took(frame)
+                    self._handle(frame)
         except Exception as error:  # any error: a deaf runner would hold its attempts
             with contextlib.suppress(Exception):  # user code may have closed it
                 sys.stderr.write(f"outlast: the worker's frames cannot be read: {text_of(error)}\n")
         finally:
             _end_with_worker()
 
-    def _took(self, frame: ToRunner) -> None:
+    def _handle(self, frame: ToRunner) -> None:
         if isinstance(frame, Saved):
             future = self._saves.pop(frame.seq, None)
             if future is not None and future.set_running_or_notify_cancel():
@@ -174,13 +174,13 @@ class WorkerLink:
         """Save a checkpoint from a plain function's thread."""
         return _answer(self._channel.save(token, number, value_json).result())
 
-    def ended(self, end: End) -> None:
+    def report_end(self, end: End) -> None:
         """Tell the worker that an attempt ended; ends of one turn of the loop go together."""
         self._ends.append(end)
         if len(self._ends) == 1:
             self._loop.call_soon(self._flush)
 
-    def stood(self, token: int, stack: str) -> None:
+    def report_stack(self, token: int, stack: str) -> None:
         """Tell the worker where an attempt's coroutine stands at its limit."""
         self._channel.send(StackAtLimit(token, stack))
 
@@ -197,7 +197,7 @@ class WorkerLink:
         try:
             self._channel.send(AttemptsEnded([end]))
         except Exception as error:
-            outcome = crashed(
+            outcome = make_crashed(
                 CrashKind.REJECTED_RESULT, f"its end cannot be told: {text_of(error)}"
             )
             self._channel.send(AttemptsEnded([End(end.token, outcome)]))
@@ -284,7 +284,7 @@ def main(descriptor: int) -> int:
     """Be a runner, at this inherited end of a socket; return the exit code."""
     _hold_to_worker()
     channel = Channel(socket.socket(fileno=descriptor))
-    settings = channel.configured()
+    settings = channel.read_settings()
     _prepare(settings)
     try:
         app = load_app(settings.app)
@@ -295,7 +295,7 @@ def main(descriptor: int) -> int:
         app.stores.wakeup = settings.wakeup or app.stores.wakeup
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
-        hide = hiding_secrets(settings.url, settings.wakeup)
+        hide = make_hider(settings.url, settings.wakeup)
         if channel.started:
             _exit(BROKEN, hide(f"{LEFT_BADLY}: {describe(error)}\n{_own_traceback(error)}"))
         channel.send(StartupFailed(hide(_message(error)), hide(_own_traceback(error))))

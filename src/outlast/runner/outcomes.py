@@ -24,7 +24,7 @@ from outlast.errors import (
     describe,
     text_of,
 )
-from outlast.model.crash import Crash, CrashKind, bounded, clean
+from outlast.model.crash import Crash, CrashKind, bound, clean
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import stacks
 from outlast.runner.shell.command import CommandFailed
@@ -46,7 +46,7 @@ def judge(error: BaseException, attempt: Attempt) -> Outcome:
     end, too.
     """
     try:
-        return _judged(error, attempt)
+        return _judge(error, attempt)
     except Exception as broken:
         return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, broken))
 
@@ -57,13 +57,13 @@ def cut_short(attempt: Attempt) -> Outcome | None:
     reason = attempt._obeys()  # noqa: SLF001
     if reason is None:
         return None
-    outcome = _stopped(reason, Stopped(_RETURNED))
+    outcome = _judge_stopped(reason, Stopped(_RETURNED))
     if outcome.kind is OutcomeKind.RELEASED:
         outcome = msgspec.structs.replace(outcome, message=_RETURNED)
     return outcome
 
 
-def _judged(error: BaseException, attempt: Attempt) -> Outcome:
+def _judge(error: BaseException, attempt: Attempt) -> Outcome:
     error = _decisive(error)
     known = attempt._obeys()  # noqa: SLF001  # before the look below
     overruled = known in _INTERRUPTIONS and not isinstance(error, Snooze)
@@ -72,7 +72,7 @@ def _judged(error: BaseException, attempt: Attempt) -> Outcome:
     if isinstance(error, LostLease):
         return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.LOST_LEASE, error))
     if attempt.stop_reason is not None:
-        return _stopped(attempt.stop_reason, error)
+        return _judge_stopped(attempt.stop_reason, error)
     return Outcome(kind=OutcomeKind.CRASHED, crash=_report(CrashKind.ERROR, error))
 
 
@@ -101,12 +101,14 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 def _verdict(error: Verdict) -> Outcome:
     if isinstance(error, Snooze):
-        return Outcome(kind=OutcomeKind.SNOOZED, delay=float(error.seconds), message=_said(error))
+        return Outcome(
+            kind=OutcomeKind.SNOOZED, delay=float(error.seconds), message=_read_message(error)
+        )
     if isinstance(error, Cancel):
-        return Outcome(kind=OutcomeKind.CANCELLED, message=_said(error))
+        return Outcome(kind=OutcomeKind.CANCELLED, message=_read_message(error))
     crash = _report(CrashKind.ERROR, error)
     if isinstance(error, Dead):
-        return Outcome(kind=OutcomeKind.DEAD, message=_said(error), crash=crash)
+        return Outcome(kind=OutcomeKind.DEAD, message=_read_message(error), crash=crash)
     return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=_delay(error))
 
 
@@ -115,7 +117,7 @@ def _delay(error: BaseException) -> float | None:
     return None if after is None else float(after)
 
 
-def _stopped(reason: StopReason, error: BaseException) -> Outcome:
+def _judge_stopped(reason: StopReason, error: BaseException) -> Outcome:
     if reason is StopReason.CANCEL:
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled")
     if reason is StopReason.DRAIN:
@@ -143,7 +145,7 @@ def _report(kind: CrashKind, error: BaseException) -> Crash:
         exception=type(error).__qualname__,
         traceback="".join(_lines(error)),
     )
-    return bounded(crash)
+    return bound(crash)
 
 
 def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
@@ -155,10 +157,10 @@ def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
         signal=error.signal,
         output=error.output,
     )
-    return bounded(crash)
+    return bound(crash)
 
 
-def _said(error: Verdict) -> str:
+def _read_message(error: Verdict) -> str:
     """Return what a verdict says. Raises what it raises when it is asked: that is an error."""
     return clean(format(error)) or text_of(error)
 
@@ -175,7 +177,7 @@ def _lines(error: BaseException) -> list[str]:
         return [f"{type(error).__name__} (its traceback cannot be formatted)"]
 
 
-def crashed(kind: CrashKind, message: str) -> Outcome:
+def make_crashed(kind: CrashKind, message: str) -> Outcome:
     """Return a crashed end with this message."""
     message = clean(message)
     crash = Crash(kind=kind, message=message)

@@ -6,7 +6,7 @@ import signal
 
 import msgspec
 
-from outlast.credentials import redacted
+from outlast.credentials import redact
 
 STACKS_SIGNAL: int = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
@@ -28,4 +28,4 @@ class RunnerSettings(msgspec.Struct, frozen=True):
     wakeup: str | None = None
 
     def __repr__(self) -> str:
-        return f"<settings of a runner of {self.app} for {redacted(self.url)}>"
+        return f"<settings of a runner of {self.app} for {redact(self.url)}>"

@@ -40,7 +40,7 @@ def _call(inner: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 _AWAIT, _CALL = _await.__code__.replace, _call.__code__.replace
 
 
-def marked(
+def run_marked(
     token: int, inner: Callable[..., Awaitable[T]], args: Any = (), kwargs: Any = _NONE
 ) -> Coroutine[Any, Any, T]:
     """Return a coroutine that calls and awaits ``inner`` in a frame that names the attempt."""

@@ -17,7 +17,7 @@ import msgspec
 
 from outlast.clock import SYSTEM, Clock
 from outlast.config import URL_DEFAULT, URL_VARIABLE
-from outlast.credentials import FILE_SCHEMES, check_encoded, redacted
+from outlast.credentials import FILE_SCHEMES, check_encoded, redact
 from outlast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -165,4 +165,4 @@ def file_of(url: str) -> Path | None:
 
 def _unknown(url: str) -> ConfigError:
     forms = " or ".join(form for each in _backends for form in each.forms)
-    return ConfigError(f"{redacted(url)!r} is not the URL of a store; write {forms}")
+    return ConfigError(f"{redact(url)!r} is not the URL of a store; write {forms}")

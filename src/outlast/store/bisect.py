@@ -22,23 +22,25 @@ async def exchange_bisecting(
     store: Store,
     me: WorkerRef,
     ended: Sequence[Transition],
-    rooms: Sequence[ClaimRequest],
+    requests: Sequence[ClaimRequest],
     reject: Callable[[Transition], Transition],
 ) -> Exchanged:
     """Exchange, with ``reject`` giving the end to write instead of one that the store refuses.
 
     Answers are in the order of ``ended``. After a refusal the claim requests go last and alone,
     lowered by what was busy. Raises BadData if the store refuses what ``reject`` returned, or the
-    rooms.
+    requests.
     """
     try:
-        return await store.exchange(me, ended, rooms)
+        return await store.exchange(me, ended, requests)
     except BadData:
         if not ended:
             raise
     answers = await _hand_in(store, me, ended, reject)
     busy = answers.count(Answer.BUSY)
-    left = [msgspec.structs.replace(room, limit=max(0, room.limit - busy)) for room in rooms]
+    left = [
+        msgspec.structs.replace(request, limit=max(0, request.limit - busy)) for request in requests
+    ]
     reply = await store.exchange(me, [], left)
     return msgspec.structs.replace(reply, answers=answers)
 
@@ -49,7 +51,7 @@ async def _hand_in(
     ended: Sequence[Transition],
     reject: Callable[[Transition], Transition],
 ) -> list[Answer]:
-    """Hand in without rooms, in halves where the store refuses."""
+    """Hand in without requests, in halves where the store refuses."""
     try:
         return (await store.exchange(me, ended, [])).answers
     except BadData:

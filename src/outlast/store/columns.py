@@ -50,10 +50,10 @@ def _policy(text: str) -> tuple[Policy, str | None]:
         policy = msgspec.json.decode(text, type=Policy)
     except _UNREADABLE as error:
         return Policy(), f"its policy cannot be read: {text_of(error)}"
-    return msgspec.structs.replace(policy, **_bounded(msgspec.structs.asdict(policy))), None
+    return msgspec.structs.replace(policy, **_bound(msgspec.structs.asdict(policy))), None
 
 
-def _bounded(limits: Mapping[str, Any]) -> dict[str, Any]:
+def _bound(limits: Mapping[str, Any]) -> dict[str, Any]:
     """Return the numbers among the limits, each within its range."""
     counts = {name: count_of(limits[name]) for name in ("retries", "max_losses")}
     others = {name: value for name, value in limits.items() if name not in counts}
@@ -113,7 +113,7 @@ def lacks_of(text: str) -> dict[str, list[str]]:
     return _read(text, _lacks) or {}
 
 
-def malformed(values: Mapping[str, Any]) -> str | None:
+def find_malformed(values: Mapping[str, Any]) -> str | None:
     """Return the names of those columns among these that hold a text which cannot be read."""
     wrong = [name for name, reader in _READERS.items() if _is_malformed(values.get(name), reader)]
     return ", ".join(wrong) or None

@@ -12,7 +12,7 @@ from outlast.errors import KeyInUse
 from outlast.store.values import Enqueued, NewJob
 
 
-def held(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enqueued:
+def match_holder(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enqueued:
     """Return the unfinished job of ``task`` that has the key of ``job``; KeyInUse if that is
     another task's. A task's aliases are names of the same task."""
     key = job.key or ""

@@ -214,7 +214,7 @@ class Store(Protocol):
         ...
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
+        self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
         """Hand in what ended, take what can run next: one round trip, one commit.
 

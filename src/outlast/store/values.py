@@ -140,8 +140,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     ``named``: ids of jobs that messages have named, taken before others of their priority where
     the store can; a hint, and what cannot be claimed is passed over.
 
-    ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its rooms'; the first
-    job comes regardless of its size."""
+    ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests'; the
+    first job comes regardless of its size."""
 
     tasks: list[str]
     limit: int
@@ -151,9 +151,9 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     bytes_max: int = TRIP_BYTES
 
 
-def bytes_max(rooms: Sequence[ClaimRequest]) -> int:
-    """Return how many bytes one reply may bring into these rooms."""
-    return min((room.bytes_max for room in rooms), default=TRIP_BYTES)
+def bytes_max(requests: Sequence[ClaimRequest]) -> int:
+    """Return how many bytes one reply to these requests may bring."""
+    return min((request.bytes_max for request in requests), default=TRIP_BYTES)
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -184,7 +184,7 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
     scheduled job of these queues falls due, where nothing more could be claimed; suspects count
     where there was room for them. ``solo_waiting`` is the largest ``solo`` among the suspects of
-    the rooms' tasks and queues that are due and were not claimed, 0 if there are none. ``cut``:
+    the requests' tasks and queues that are due and were not claimed, 0 if there are none. ``cut``:
     more could have been claimed, but for the bytes that a reply may bring."""
 
     valid: bool

@@ -55,7 +55,7 @@ class Health:
         """Whether it has been tried at all."""
         return self.good or self.trouble is not None
 
-    def well(self) -> bool:
+    def note_well(self) -> bool:
         """Note that it works; return whether that is news."""
         if self.good:
             return False
@@ -63,9 +63,9 @@ class Health:
         emit("wakeup_ready", kind=self.kind)
         return True
 
-    def ill(self, error: BaseException | str) -> None:
+    def note_trouble(self, error: BaseException | str) -> None:
         """Note why it does not work."""
-        text = error if isinstance(error, str) else _words(error)
+        text = error if isinstance(error, str) else _format_error(error)
         if self.good or self.trouble is None:
             emit("wakeup_lost", kind=self.kind, error=text)
         self.good, self.trouble = False, text
@@ -80,7 +80,7 @@ class Health:
         return self.kind if self.note is None else f"{self.kind}; {self.note}"
 
 
-def _words(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     return hide_logins(" ".join(describe(error).split()))[:WORDS_MAX]
 
 
@@ -93,7 +93,7 @@ class Backoff:
         self._pause = BACKOFF_FIRST_SECONDS
         self._since = math.inf
 
-    def stands(self) -> None:
+    def note_connected(self) -> None:
         """Note that a connection stands from now on."""
         self._since = self._clock.boot()
 

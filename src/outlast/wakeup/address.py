@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from outlast.credentials import check_encoded, redacted
+from outlast.credentials import check_encoded, redact
 from outlast.errors import ConfigError, text_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def parse(url: str) -> Address:
     """Return the address. ConfigError says what is wrong with it."""
     scheme, separator, rest = url.partition("://")
     if scheme not in _KINDS or not separator:
-        raise ConfigError(f"{redacted(url)!r} is not the URL of a messenger; write {EXAMPLES}")
+        raise ConfigError(f"{redact(url)!r} is not the URL of a messenger; write {EXAMPLES}")
     check_encoded(url)
     place, _, query = rest.partition("?")
     login, _, netloc = place.rpartition("@")
@@ -105,7 +105,7 @@ def parse(url: str) -> Address:
 def _host(url: str, text: str, port: int) -> tuple[str, int]:
     found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?", text)
     if not found or not 0 < int(found[2] or port) <= PORT_MAX:
-        raise ConfigError(f"{redacted(url)!r} does not name hosts; write {EXAMPLES}")
+        raise ConfigError(f"{redact(url)!r} does not name hosts; write {EXAMPLES}")
     return found[1].strip("[]"), int(found[2] or port)
 
 

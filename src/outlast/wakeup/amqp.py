@@ -2,8 +2,8 @@
 
 The queues keep notices for a bounded time and number and drop the oldest: they are hints. Exchange
 and queues are made at each connection, so a server that has lost its data is mended by the
-first client that connects. A consumer is only there while its worker has room, and unsettled
-messages are bounded by that room; what is given back goes to another worker at once. A second
+first client that connects. A consumer exists only while its worker has free slots, and unsettled
+messages are bounded by those; what is given back goes to another worker at once. A second
 exchange, which keeps nothing, tells watchers of heartbeats and deactivations; a third, to which no
 queue is bound, shows whether the server takes messages at all: while its disk or memory is short it
 takes the first of a connection, and then reads nothing more from it.
@@ -166,28 +166,28 @@ class AmqpBroker:
         message = aio_pika.Message(body, content_type="application/json")
         await self._workers.publish(message, topic, mandatory=False)
 
-    async def pull(self, room: int, seconds: float) -> list[AmqpDelivery]:
+    async def pull(self, free_slots: int, seconds: float) -> list[AmqpDelivery]:
         """Wait for messages; look now and then whether the queues are still there."""
-        if self._tags and room > 2 * self._prefetch:
+        if self._tags and free_slots > 2 * self._prefetch:
             await self.rest()
         if not self._tags:
-            await self._consume(room)
+            await self._consume(free_slots)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
         if not self._here:
             await self._check()
-        return self._take(room)
+        return self._take(free_slots)
 
-    def _take(self, room: int) -> list[AmqpDelivery]:
-        found, self._here = self._here[:room], self._here[room:]
+    def _take(self, free_slots: int) -> list[AmqpDelivery]:
+        found, self._here = self._here[:free_slots], self._here[free_slots:]
         if not self._here:
             self._news.clear()
         return found
 
-    async def _consume(self, room: int) -> None:
-        self._prefetch = room
-        await self._channel.set_qos(room)
+    async def _consume(self, free_slots: int) -> None:
+        self._prefetch = free_slots
+        await self._channel.set_qos(free_slots)
         for queue, _ in self._sources:
             self._tags.append((queue, await queue.consume(self._heard)))
 
@@ -205,7 +205,7 @@ class AmqpBroker:
     async def _heard(self, message: AbstractIncomingMessage) -> None:
         delivery = AmqpDelivery(message)
         if not self._tags and not self._prefetch:
-            await delivery.back()
+            await delivery.give_back()
             return
         self._here.append(delivery)
         self._news.set()
@@ -217,11 +217,11 @@ class AmqpBroker:
         for queue, tag in tags:
             await queue.cancel(tag)
         for delivery in self._take(len(self._here)):
-            await delivery.back()
+            await delivery.give_back()
         if not tags:
             await self._check()
 
-    async def lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         """Return when the connection is lost."""
         await self._lost.wait()
 
@@ -249,6 +249,6 @@ class AmqpDelivery:
         """Settle it."""
         await self._message.ack()
 
-    async def back(self) -> None:
-        """Give it back: the server hands it to the next consumer that has room, at once."""
+    async def give_back(self) -> None:
+        """Give it back: the server hands it to the next consumer with free slots, at once."""
         await self._message.nack(requeue=True)

@@ -1,9 +1,9 @@
 """Between a messenger and the exchange: takes names of jobs, and returns the number of free slots.
 
-A message is taken from the messenger only while there is room for its job, and handed to one
+A message is taken from the messenger only while there is a slot for its job, and handed to one
 exchange. Once that has been answered, the message is settled even if nothing was claimed; where the
-exchange had no room after all, or broke off, the message goes back for another worker. Jobs that
-were named and not claimed are remembered for a while: ``passed_over`` returns them.
+exchange had no slot after all, or broke off, the message goes back for another worker. Jobs that
+were named and not claimed are remembered for a while: ``take_passed_over`` returns them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self.healthy = False  # while it is, looks without a hint may be rare
-        self._room = 0
-        self._has_room = asyncio.Event()
+        self._free_slots = 0
+        self._has_free_slots = asyncio.Event()
         self._waiting: list[tuple[list[int], asyncio.Future[bool]]] = []
         self._asked: list[asyncio.Future[bool]] = []
         self._names: list[int] = []  # that the exchange under way asks for
@@ -33,18 +33,20 @@ class Inbox:
 
     # -- the exchange's side
 
-    def named(self, rooms: Sequence[ClaimRequest]) -> list[ClaimRequest]:
-        """Return the requests with the names that wait; without an ordinary one those go back."""
+    def add_names(self, requests: Sequence[ClaimRequest]) -> list[ClaimRequest]:
+        """Return the requests with the waiting names; without an ordinary request those go back."""
         if not self._waiting:
-            return list(rooms)
-        if not any(room.limit and not room.solo for room in rooms):
+            return list(requests)
+        if not any(each.limit and not each.solo for each in requests):
             self.refuse()
-            return list(rooms)
+            return list(requests)
         names = sorted({name for names, _ in self._waiting for name in names})[:CLAIMS_MAX]
         self._asked += [answer for _, answer in self._waiting]
         self._waiting.clear()
         self._names = names
-        return [room if room.solo else msgspec.structs.replace(room, named=names) for room in rooms]
+        return [
+            each if each.solo else msgspec.structs.replace(each, named=names) for each in requests
+        ]
 
     def settle(self, *, answered: bool, claimed: Sequence[Claimed] = ()) -> None:
         """Say of the names that were asked for whether the exchange was answered, and by what."""
@@ -57,35 +59,35 @@ class Inbox:
             self._passed.update(name for name in self._names if name not in got)
 
     def refuse(self) -> None:
-        """Give back what waits: there is no room for it."""
+        """Give back waiting names: there are no free slots."""
         _resolve([answer for _, answer in self._waiting], answered=False)
         self._waiting.clear()
 
-    def offer(self, room: int) -> None:
-        """Say for how many jobs there is room."""
-        self._room = min(room, CLAIMS_MAX)
-        if self._room > 0:
-            self._has_room.set()
+    def offer(self, free_slots: int) -> None:
+        """Set the number of free slots."""
+        self._free_slots = min(free_slots, CLAIMS_MAX)
+        if self._free_slots > 0:
+            self._has_free_slots.set()
         else:
-            self._has_room.clear()
+            self._has_free_slots.clear()
 
     # -- what reports them
 
-    def passed_over(self) -> list[int]:
+    def take_passed_over(self) -> list[int]:
         """Return names that were asked for since the last call and not claimed, a few at most."""
         passed, self._passed = self._passed, set()
         return sorted(passed)[:PASSED_MAX]
 
     # -- the messenger's side
 
-    def has_room(self) -> bool:
-        """Whether there is room."""
-        return self._has_room.is_set()
+    def has_free_slots(self) -> bool:
+        """Return whether there are free slots."""
+        return self._has_free_slots.is_set()
 
-    async def wanted(self) -> int:
-        """Wait for room; return for how many."""
-        await self._has_room.wait()
-        return self._room
+    async def wait_for_slots(self) -> int:
+        """Wait for free slots; return their number."""
+        await self._has_free_slots.wait()
+        return self._free_slots
 
     def put(self, names: list[int]) -> asyncio.Future[bool]:
         """Hand over names of jobs. The result tells whether an exchange was answered."""

@@ -1,8 +1,8 @@
 """Wake-ups by a messenger (NATS, RabbitMQ): one mechanism for all of them.
 
 The store is the only truth. A message says "look" and names a job; it is published after the
-commit, fetched only while there is room, and settled when the exchange has been answered. So a
-message that is lost, late, doubled, reordered or a year old costs latency or a look, never a job,
+commit, fetched only while there are free slots, and settled when the exchange has been answered. So
+a message that is lost, late, doubled, reordered or a year old costs latency or a look, never a job,
 and no redelivery can race a recovery. While the messenger is away workers poll as they always do.
 """
 
@@ -49,15 +49,15 @@ class Broker(Protocol):
         """Publish it to current watchers; it is not kept."""
         ...
 
-    async def pull(self, room: int, seconds: float) -> Sequence[Delivery]:
-        """Wait for messages, at most ``seconds``; return up to about ``room`` of them."""
+    async def pull(self, free_slots: int, seconds: float) -> Sequence[Delivery]:
+        """Wait for messages, at most ``seconds``; return up to about ``free_slots`` of them."""
         ...
 
     async def rest(self) -> None:
         """Take no more messages for now; raise if the connection does not answer."""
         ...
 
-    async def lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         """Return, or raise why, when the connection is lost."""
         ...
 
@@ -128,7 +128,7 @@ class Messenger(Listening):
                         return False
                     await self._broker.publish(notices[start : start + BATCH_MAX])
         except Exception as error:
-            self._fell_ill(error)
+            self._note_trouble(error)
             self._broker = None  # no call waits for it again
             self._useless.set()
             return False
@@ -139,7 +139,7 @@ class Messenger(Listening):
         self._to_tell.append((topic, msgspec.json.encode({"event": topic, **facts})))
         self._telling.set()
 
-    async def all_told(self) -> None:
+    async def wait_until_told(self) -> None:
         """Wait until watchers have been told all."""
         while self._to_tell and self.health.good:
             await self._clock.sleep(0.01)
@@ -151,7 +151,7 @@ class Messenger(Listening):
             try:
                 await self._use_one()
             except Exception as error:  # of a driver, or of what is set up there
-                self._fell_ill(error)
+                self._note_trouble(error)
             self._tried.set()
             self._broker = None
             if not self.is_closing:  # else a driver has kept the cancellation to itself
@@ -166,19 +166,18 @@ class Messenger(Listening):
             if self.is_closing:  # and the driver has swallowed the cancellation
                 return
             self._broker = broker
-            self._backoff.stands()
-            self._is_well()
+            self._backoff.note_connected()
+            self._note_health()
             self._tried.set()
-            await _first_of(
-                self._serve(broker), self._herald(broker), broker.lost(), self._failed()
-            )
+            parts = self._serve(broker), self._send_events(broker), broker.wait_until_lost()
+            await _first_of(*parts, self._fail_when_useless())
         finally:
             self._strangers.forget()
             with suppress(Exception):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await broker.close()
 
-    async def _herald(self, broker: Broker) -> None:
+    async def _send_events(self, broker: Broker) -> None:
         while True:
             await self._telling.wait()
             self._telling.clear()
@@ -186,21 +185,21 @@ class Messenger(Listening):
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await broker.tell(*self._to_tell.popleft())
 
-    async def _failed(self) -> None:
+    async def _fail_when_useless(self) -> None:
         await self._useless.wait()
         raise ConnectionError(self.health.trouble or "a message could not be published")
 
-    def _is_well(self) -> None:
+    def _note_health(self) -> None:
         if self.inbox is not None:
             self.inbox.healthy = True
-        if self.health.well():
+        if self.health.note_well():
             self._on_wake("")  # for what was missed meanwhile
 
-    def _fell_ill(self, error: Exception) -> None:
+    def _note_trouble(self, error: Exception) -> None:
         if self.inbox is not None:
             self.inbox.healthy = False
         was_good = self.health.good
-        self.health.ill(error)
+        self.health.note_trouble(error)
         if was_good:
             self._on_wake("")  # from now on by polling
 
@@ -212,27 +211,27 @@ class Messenger(Listening):
             return
         while not self.is_closing:
             self._rejections.tell()
-            if not self.inbox.has_room():
+            if not self.inbox.has_free_slots():
                 async with asyncio.timeout(self._patience):
                     await broker.rest()
             try:
                 async with asyncio.timeout(PULL_SECONDS):
-                    room = await self.inbox.wanted()
+                    free_slots = await self.inbox.wait_for_slots()
             except TimeoutError:
                 continue
             async with asyncio.timeout(PULL_SECONDS + self._patience):
-                deliveries = await broker.pull(room, PULL_SECONDS)
+                deliveries = await broker.pull(free_slots, PULL_SECONDS)
             if self._broker is broker:  # else a publish has just failed on it
-                self._is_well()
+                self._note_health()
             if deliveries:
                 async with asyncio.timeout(HOLD_SECONDS + ANSWER_SECONDS):
-                    await self._settle(deliveries, room, self.inbox)
+                    await self._settle(deliveries, free_slots, self.inbox)
 
-    async def _settle(self, deliveries: Sequence[Delivery], room: int, inbox: Inbox) -> None:
+    async def _settle(self, deliveries: Sequence[Delivery], free_slots: int, inbox: Inbox) -> None:
         """Hand over what is for this worker; settle each message by what came of it."""
         mine: list[tuple[Delivery, Notice]] = []
         for delivery in deliveries:
-            notice = await self._opened(delivery, room)
+            notice = await self._open_notice(delivery, free_slots)
             if notice is not None:
                 mine.append((delivery, notice))
         if len(mine) < len(deliveries):
@@ -244,7 +243,7 @@ class Messenger(Listening):
         done, _ = await asyncio.wait([answer], timeout=HOLD_SECONDS)
         answered = bool(done) and answer.result()
         for delivery, _ in mine:
-            await (delivery.ack() if answered else delivery.back())
+            await (delivery.ack() if answered else delivery.give_back())
 
     def _look_past_others(self) -> None:
         """Look at the store as often as without a messenger: what is not for this worker may stand
@@ -254,7 +253,7 @@ class Messenger(Listening):
             self._look_at = now + LOOK_SECONDS
             self._on_wake("")
 
-    async def _opened(self, delivery: Delivery, room: int) -> Notice | None:
+    async def _open_notice(self, delivery: Delivery, free_slots: int) -> Notice | None:
         """Return the notice, or settle what is none, or is for workers that know its task."""
         try:
             notice = read(delivery.body)
@@ -263,7 +262,7 @@ class Messenger(Listening):
             await delivery.ack()
             return None
         if notice.task and not self._knows(notice.task):
-            await self._strangers.give_back(delivery, room)
+            await self._strangers.give_back(delivery, free_slots)
             return None
         return notice
 

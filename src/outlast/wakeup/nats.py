@@ -2,9 +2,9 @@
 
 The stream keeps notices for a bounded time, as a file, and forgets the oldest first: they are
 hints. It is made and checked at each connection, so a server that has lost its data, or a stream
-that was deleted, is mended by the first client that notices. A pull is one request with the room as
-its bound; the server shows every two seconds that it is still at it, so that a silent network or a
-consumer without a leader is noticed at once and the next connection looks for another server.
+that was deleted, is restored by the first client that notices. A pull is one request, bounded by
+the free slots; the server shows every two seconds that it is still alive, so that a silent network
+or a consumer without a leader is noticed at once and the next connection looks for another server.
 """
 
 from __future__ import annotations
@@ -205,10 +205,10 @@ class NatsBroker:
         """Tell watchers, on a subject that no stream keeps."""
         await self._client.publish(f"{self._workers}.{topic}", body)
 
-    async def pull(self, room: int, seconds: float) -> list[NatsDelivery]:
+    async def pull(self, free_slots: int, seconds: float) -> list[NatsDelivery]:
         """Ask every consumer that is not asked yet; return what has come, [] to be called again."""
         for each in self._pulls:
-            await each.ask(room, seconds)
+            await each.ask(free_slots, seconds)
         while True:
             self._news.clear()
             found = [message for each in self._pulls for message in each.take()]
@@ -223,7 +223,7 @@ class NatsBroker:
             await each.rest()
         await self._client.flush(CONNECT_SECONDS)
 
-    async def lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         """Return when the connection is lost."""
         await self._closed.wait()
 
@@ -265,17 +265,17 @@ class _Pull:
             raise ConnectionError(f"the consumer {self._durable} shows no sign of life")
         return self._left > 0
 
-    async def ask(self, room: int, seconds: float) -> None:
+    async def ask(self, free_slots: int, seconds: float) -> None:
         """Ask for messages, unless a request is under way."""
         self._resting = False
         if self.is_asked():
             return
         wish = {
-            "batch": room,
+            "batch": free_slots,
             "expires": int(seconds * _NANO),
             "idle_heartbeat": int(BEAT_SECONDS * _NANO),
         }
-        self._left, self._heard_at = room, _now()
+        self._left, self._heard_at = free_slots, _now()
         await self._client.publish(self._subject, json.dumps(wish).encode(), self._inbox)
 
     def take(self) -> list[NatsDelivery]:
@@ -287,7 +287,7 @@ class _Pull:
         """Give back what has come, and what comes until the next request."""
         self._resting = True
         for message in self.take():
-            await message.back()
+            await message.give_back()
 
     async def _heard(self, message: Msg) -> None:
         """Take a message of the stream, or a status of the server, which names no subject to reply
@@ -318,7 +318,7 @@ class _Pull:
 
     async def _came(self, message: NatsDelivery) -> None:
         if self._resting:
-            await message.back()
+            await message.give_back()
         else:
             self._here.append(message)
 
@@ -343,7 +343,7 @@ class NatsDelivery:
         """Settle it."""
         await self._message.ack()
 
-    async def back(self) -> None:
+    async def give_back(self) -> None:
         """Give it back."""
         await self._message.nak(BACK_SECONDS)
 

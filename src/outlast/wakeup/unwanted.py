@@ -19,7 +19,7 @@ RESTING_SHARE = 4  # one in so many messages that the messenger delivers may res
 
 
 class Delivery(Protocol):
-    """One message in this worker's hands."""
+    """One message that this worker has received."""
 
     body: bytes
 
@@ -32,7 +32,7 @@ class Delivery(Protocol):
         """Settle it: it does not come back."""
         ...
 
-    async def back(self) -> None:
+    async def give_back(self) -> None:
         """Give it back, to be delivered again, here or elsewhere."""
         ...
 
@@ -78,11 +78,11 @@ class Strangers:
         self._clock = clock
         self._resting: set[asyncio.Task[None]] = set()
 
-    async def give_back(self, delivery: Delivery, room: int) -> None:
-        """Give it back, now or later, or settle it. ``room``: of the messages asked for."""
+    async def give_back(self, delivery: Delivery, free_slots: int) -> None:
+        """Give it back, now or later, or settle it. ``free_slots``: how many were asked for."""
         if delivery.times <= 1:
-            await delivery.back()
-        elif delivery.times < DELIVERIES_MAX and len(self._resting) < room // RESTING_SHARE:
+            await delivery.give_back()
+        elif delivery.times < DELIVERIES_MAX and len(self._resting) < free_slots // RESTING_SHARE:
             task = asyncio.create_task(self._rest(delivery), name="outlast-stranger")
             self._resting.add(task)
             task.add_done_callback(self._resting.discard)
@@ -92,7 +92,7 @@ class Strangers:
     async def _rest(self, delivery: Delivery) -> None:
         await self._clock.sleep(REST_SECONDS)
         with suppress(Exception):  # the connection is lost, which is noticed elsewhere
-            await delivery.back()
+            await delivery.give_back()
 
     def forget(self) -> None:
         """Leave what rests to the messenger: the connection is closed."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings
-from outlast.credentials import hiding_secrets
+from outlast.credentials import make_hider
 from outlast.errors import ConfigError, text_of
 from outlast.events import emit
 from outlast.runner.garbage import keep_what_is_loaded
@@ -198,7 +198,7 @@ async def open_parts(
             store=store,
             wakeup=await wakeup_for(url, wakeup, store, settings, clock),
             lock=lock,
-            hide_secrets=hiding_secrets(url, wakeup),
+            hide_secrets=make_hider(url, wakeup),
             clock=clock,
         )
         yield parts

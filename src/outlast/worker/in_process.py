@@ -91,7 +91,7 @@ class LocalLink:
         call = self.save(job_id, token, number, value_json)
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
-    def ended(self, end: End) -> None:
+    def report_end(self, end: End) -> None:
         """Note an end; those of one turn of the loop go together."""
         if not self._ends:
             self._loop.call_soon(self.flush)
@@ -108,7 +108,7 @@ class LocalLink:
         self._ledger.end_all(ends.values())
         self._slots.note_freed(len(ends))
 
-    def stood(self, token: int, stack: str) -> None:
+    def report_stack(self, token: int, stack: str) -> None:
         """Note where a coroutine stands at its limit."""
         running = self._ledger.running.get(token)
         if running is not None:

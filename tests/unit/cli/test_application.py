@@ -32,11 +32,11 @@ def test_an_import_that_does_not_end_is_given_up_and_its_process_is_gone(
     hangs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "IMPORT_SECONDS_MAX", 0.2)
-    with application.looking_into("hangs:app") as look:
+    with application.start_check("hangs:app") as look:
         with pytest.raises(
             AppImportError, match=r"^hangs:app: its import has not ended after 0\.2"
         ):
-            look.found()
+            look.wait()
         child = look._child
         assert child.poll() is None
     assert child.returncode == -9

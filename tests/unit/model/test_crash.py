@@ -20,11 +20,11 @@ from outlast.model.crash import (
     CrashKind,
     MemoryEvidence,
     Progress,
-    bounded,
+    bound,
     charge_of,
     clean,
     hiding,
-    redacted,
+    redact,
 )
 
 texts = st.text("ab\n\x00\ud800\udfff\x1bé😀", max_size=12)
@@ -104,7 +104,7 @@ def texts_of(crash: Crash) -> list[str]:
 
 @given(crashes)
 def test_every_text_of_a_bounded_report_can_be_stored_and_is_within_its_limit(crash):
-    report = bounded(crash)
+    report = bound(crash)
     assert all(storable(text) for text in texts_of(report))
     assert all(len(text) <= TEXT_MAX for text in texts_of(report))
     assert all(len(line) <= LINE_MAX for line in [report.message, *report.output])
@@ -116,11 +116,11 @@ def test_every_text_of_a_bounded_report_can_be_stored_and_is_within_its_limit(cr
 
 @given(crashes)
 def test_bounding_twice_changes_nothing_more(crash):
-    assert bounded(bounded(crash)) == bounded(crash)
+    assert bound(bound(crash)) == bound(crash)
 
 
 def test_the_last_lines_of_output_are_kept():
-    report = bounded(Crash(kind=CrashKind.EXITED, output=[str(n) for n in range(80)]))
+    report = bound(Crash(kind=CrashKind.EXITED, output=[str(n) for n in range(80)]))
     assert report.output == [str(n) for n in range(30, 80)]
 
 
@@ -156,14 +156,14 @@ def texts_of_later(crash: LaterCrash) -> list[str]:
 
 
 def test_a_new_field_of_a_report_is_bounded():
-    report = bounded(LATER)
+    report = bound(LATER)
     assert all(len(text) <= LINE_MAX for text in texts_of_later(report))
     assert all(storable(text) for text in texts_of_later(report))
     assert (len(report.lines), len(report.notes)) == (ITEMS_MAX, ITEMS_MAX)
 
 
 def test_a_new_field_of_a_report_is_redacted():
-    report = redacted(LATER, hiding([r"token=\S"]))
+    report = redact(LATER, hiding([r"token=\S"]))
     assert not any("token" in text for text in texts_of_later(report))
     assert all("[redacted]" in text for text in texts_of_later(report))
 
@@ -173,7 +173,7 @@ def test_a_new_field_of_a_type_without_a_rule_is_refused():
         environment: dict[str, str] = {}
 
     with pytest.raises(TypeError, match="no rule"):
-        bounded(Odd(kind=CrashKind.ERROR, environment={"token": "1"}))
+        bound(Odd(kind=CrashKind.ERROR, environment={"token": "1"}))
 
 
 def test_fields_that_user_code_cannot_write_are_not_redacted():
@@ -190,7 +190,7 @@ def test_fields_that_user_code_cannot_write_are_not_redacted():
         progress=Progress(stage="a", message="a"),
         **values,
     )
-    report = redacted(written, hiding(["a"]))
+    report = redact(written, hiding(["a"]))
     assert {getattr(report, name) for name in values} == {"a"}
     assert texts_of(report).count("[redacted]") == 7
 

@@ -106,7 +106,7 @@ def told_first(data: bytes) -> RunnerSettings:
         worker.shutdown(socket.SHUT_WR)
         tracemalloc.start()
         try:
-            return Channel(own).configured()
+            return Channel(own).read_settings()
         finally:
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
@@ -117,7 +117,7 @@ def test_reading_settings_reads_nothing_beyond_them(ended, settings):
     worker, own = socket.socketpair()
     with worker, own:
         worker.sendall(pack(Configure(settings)) + pack(Quit()))
-        assert Channel(own).configured() == settings
+        assert Channel(own).read_settings() == settings
         assert own.recv(1_000) == pack(Quit())
 
 
@@ -218,8 +218,8 @@ async def test_an_end_that_cannot_be_packed_is_still_reported(wire, settings, mo
     monkeypatch.setattr(module, "pack", packed)
     wire.listen()
     link = WorkerLink(wire.channel, settings)
-    link.ended(End(1, Outcome(kind=OutcomeKind.COMPLETED, result="large")))
-    link.ended(End(2, COMPLETED))
+    link.report_end(End(1, Outcome(kind=OutcomeKind.COMPLETED, result="large")))
+    link.report_end(End(2, COMPLETED))
     await asyncio.sleep(0)
     first, second = wire.told(), wire.told()
     assert isinstance(first, AttemptsEnded)
@@ -239,7 +239,7 @@ async def test_output_that_cannot_be_flushed_does_not_block_the_end(wire, settin
     monkeypatch.setattr(printing, "_streams", [stream])
     wire.listen()
     link = WorkerLink(wire.channel, settings)
-    link.ended(End(1, COMPLETED))
+    link.report_end(End(1, COMPLETED))
     await asyncio.sleep(0)
     assert wire.told() == AttemptsEnded([End(1, COMPLETED)])
     os.close(write)

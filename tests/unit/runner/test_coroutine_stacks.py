@@ -6,12 +6,12 @@ import asyncio
 from types import coroutine
 
 from outlast.runner.coroutine_stacks import FRAMES_MAX, stack_of
-from outlast.runner.stacks import line_of, marked, own_first
+from outlast.runner.stacks import line_of, own_first, run_marked
 
 
 async def shown(inner, turns: int = 3) -> str:
     """Let it run until it waits; return its stack."""
-    task = asyncio.create_task(marked(7, lambda: inner))
+    task = asyncio.create_task(run_marked(7, lambda: inner))
     for _ in range(turns):
         await asyncio.sleep(0)
     stack = stack_of(task)
@@ -84,7 +84,7 @@ def test_two_tasks_that_wait_for_each_other_cause_no_endless_loop():
 
 
 async def test_an_ended_task_has_no_stack():
-    task = asyncio.create_task(marked(7, asyncio.sleep, (0,)))
+    task = asyncio.create_task(run_marked(7, asyncio.sleep, (0,)))
     await task
     assert stack_of(task) == ""
 

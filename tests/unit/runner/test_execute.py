@@ -43,11 +43,11 @@ class FakeLink:
     def save_blocking(self, job_id, token, number, value_json) -> Answer:
         return self.answer
 
-    def ended(self, end: End) -> None:
+    def report_end(self, end: End) -> None:
         self.ends.append(end)
         self.told.set()
 
-    def stood(self, token, stack) -> None:
+    def report_stack(self, token, stack) -> None:
         self.stacks.append((token, stack))
 
 

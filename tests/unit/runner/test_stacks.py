@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from outlast.runner import stacks as marks
-from outlast.runner.stacks import call_marked, current_attempt, line_of, marked
+from outlast.runner.stacks import call_marked, current_attempt, line_of, run_marked
 
 
 def stacks_now() -> str:
@@ -29,7 +29,7 @@ async def look() -> str:
 
 
 async def test_a_coroutines_stack_names_its_attempt_and_its_line() -> None:
-    stacks = await marked(12, look)
+    stacks = await run_marked(12, look)
     assert current_attempt(stacks) == 12
     line = line_of(stacks, 12)
     assert line is not None
@@ -88,7 +88,7 @@ def test_of_two_dumps_the_last_counts() -> None:
 CRASH = """
 import asyncio, ctypes, faulthandler
 from outlast.runner import stacks as marks
-from outlast.runner.stacks import marked
+from outlast.runner.stacks import run_marked
 faulthandler.enable()
 async def innocent():
     await asyncio.sleep(60)
@@ -96,7 +96,7 @@ async def culprit():
     await asyncio.sleep(0)
     ctypes.string_at(0)
 async def main():
-    await asyncio.gather(marked(3, innocent), marked(4, culprit), marked(5, innocent))
+    await asyncio.gather(run_marked(3, innocent), run_marked(4, culprit), run_marked(5, innocent))
 asyncio.run(main())
 """
 

@@ -24,7 +24,7 @@ from outlast.wakeup.notice import NAME_MAX, Notice, can_carry
 from outlast.wakeup.unwanted import DELIVERIES_MAX, REST_SECONDS, RESTING_SHARE, TELL_SECONDS
 from tests.manual_clock import ManualClock
 
-ROOM = 20
+FREE_SLOTS = 20
 
 
 class Message:
@@ -37,7 +37,7 @@ class Message:
     async def ack(self) -> None:
         self.fate.append("ack")
 
-    async def back(self) -> None:
+    async def give_back(self) -> None:
         self.fate.append("back")
 
 
@@ -59,7 +59,7 @@ class Line:
 
     async def tell(self, topic: str, body: bytes) -> None: ...
 
-    async def pull(self, room: int, seconds: float) -> list[Message]:
+    async def pull(self, free_slots: int, seconds: float) -> list[Message]:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 return await self.here.get()
@@ -67,7 +67,7 @@ class Line:
 
     async def rest(self) -> None: ...
 
-    async def lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         await asyncio.Event().wait()
 
     async def close(self) -> None:
@@ -80,7 +80,7 @@ class Stage:
     def __init__(self, broker: Any, clock: ManualClock) -> None:
         self.broker, self.clock = broker, clock
         self.inbox = Inbox()
-        self.inbox.offer(ROOM)
+        self.inbox.offer(FREE_SLOTS)
         self.messenger = Messenger(lambda: broker, "amqp", inbox=self.inbox, clock=clock)
         self.wakes = 0
         self.told: list[dict[str, Any]] = []
@@ -126,16 +126,16 @@ async def started(broker: Any) -> AsyncIterator[Stage]:
 
 async def test_a_notice_for_this_worker_does_not_wait_for_held_foreign_ones() -> None:
     async with started(Line()) as stage:
-        strangers = [about("strange", times=2) for _ in range(5 * ROOM)]
+        strangers = [about("strange", times=2) for _ in range(5 * FREE_SLOTS)]
         await stage.brings(*strangers)
         resting = [each for each in strangers if not each.fate]
-        assert len(resting) == ROOM // RESTING_SHARE  # bounded, so that others are delivered
+        assert len(resting) == FREE_SLOTS // RESTING_SHARE  # bounded, so that others are delivered
         known = about("known", job_id=7)
         await stage.brings(known)
-        (room,) = stage.inbox.named(
+        (free_slots,) = stage.inbox.add_names(
             [ClaimRequest(tasks=["known"], limit=1)]
         )  # as the next exchange does
-        assert room.named == [7]
+        assert free_slots.named == [7]
         stage.inbox.settle(answered=True)
         await stage.until(lambda: known.fate == ["ack"])
         assert [each.fate for each in resting] == [[]] * len(resting)
@@ -203,13 +203,13 @@ class Deaf(Line):
         await super().open()
         await self._swallow("open")
 
-    async def pull(self, room: int, seconds: float) -> list[Message]:
+    async def pull(self, free_slots: int, seconds: float) -> list[Message]:
         await self._swallow("pull")
-        return await super().pull(room, seconds)
+        return await super().pull(free_slots, seconds)
 
-    async def lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         await self._swallow("lost")
-        await super().lost()
+        await super().wait_until_lost()
 
     async def close(self) -> None:
         await super().close()
@@ -356,7 +356,7 @@ async def test_a_broker_that_stops_answering_is_dropped_and_workers_poll(
 class Dropping(Line):
     """Takes each connection, and drops it at once."""
 
-    async def lost(self) -> None: ...
+    async def wait_until_lost(self) -> None: ...
 
 
 async def test_a_server_that_drops_connections_is_retried_ever_more_rarely() -> None:

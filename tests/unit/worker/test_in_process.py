@@ -175,9 +175,9 @@ async def test_a_report_just_before_an_end_is_handled_before_it() -> None:
     checkpoints: Any = CheckpointWriter(mock.Mock(), ledger, Nudge())
     link = LocalLink(ledger, checkpoints, slots := Slots(), "store")
     first, second = ledger.claim([claimed(1), claimed(2)])
-    link.ended(End(first.token, COMPLETED))
+    link.report_end(End(first.token, COMPLETED))
     link.report(second.token, Progress(1.0))
-    link.ended(End(second.token, COMPLETED))
+    link.report_end(End(second.token, COMPLETED))
     await asyncio.sleep(0)
     assert second.progress == Progress(1.0)
     assert slots.freed == 2

@@ -12,7 +12,7 @@ host.py      this machine: lock files, Kubernetes; and the application, if one i
 
 from __future__ import annotations
 
-from outlast.insight.availability import alive
+from outlast.insight.availability import list_alive
 from outlast.insight.doctor.exposure import EXPOSURE, look_at
 from outlast.insight.doctor.finding import (
     Application,
@@ -25,7 +25,7 @@ from outlast.insight.doctor.finding import (
 from outlast.insight.doctor.gather import gather
 from outlast.insight.doctor.host import HERE, in_kubernetes, locks_of
 from outlast.insight.doctor.store import STORE
-from outlast.insight.doctor.workers import CREW
+from outlast.insight.doctor.workers import CHECKS
 from outlast.store.finding import CheckContext, Finding, Level
 
 __all__ = [
@@ -49,7 +49,7 @@ def examine(facts: Facts) -> list[Finding]:
     """Return what all checks find, in a fixed order."""
     found = [one for check in STORE for one in check(facts)]
     if facts.environment is not None:
-        live = len(alive(facts.workers, facts.now))
+        live = len(list_alive(facts.workers, facts.now))
         context = CheckContext(now=facts.now, asked_at=facts.asked_at, workers=live)
         found += facts.environment.check(context)
-    return found + [one for check in (*CREW, *EXPOSURE, *HERE) for one in check(facts)]
+    return found + [one for check in (*CHECKS, *EXPOSURE, *HERE) for one in check(facts)]

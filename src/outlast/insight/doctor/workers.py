@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from outlast.insight.availability import alive, dead, duty_of, health, hindrance, takes_nothing
+from outlast.insight.availability import dead, duty_of, health, hindrance, list_alive, takes_nothing
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.store import GRANT
-from outlast.insight.sentences import HOLD_NO_SLOTS, told_waits
+from outlast.insight.sentences import HOLD_NO_SLOTS, describe_waits
 from outlast.store.finding import Finding, Level, ok
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.text import count_of, line, since, span
@@ -33,7 +33,7 @@ MENDS = {
 
 def workers(facts: Facts) -> Iterator[Finding]:
     """Whether there is a worker at all."""
-    live = alive(facts.workers, facts.now)
+    live = list_alive(facts.workers, facts.now)
     if live:
         yield ok("workers", f"{count_of(len(live), 'worker')} alive: {_named(live)}.")
     elif facts.error is None and facts.mismatch is None and facts.denied is None:
@@ -83,7 +83,7 @@ def lost(facts: Facts) -> Iterator[Finding]:
 
 def releases(facts: Facts) -> Iterator[Finding]:
     """Whether workers of several releases run side by side."""
-    found = sorted({one.release for one in alive(facts.workers, facts.now) if one.release})
+    found = sorted({one.release for one in list_alive(facts.workers, facts.now) if one.release})
     if len(found) > 1:
         names = ", ".join(line(name, NAME_MAX) for name in found[:NAMES_SHOWN])
         yield Finding(
@@ -145,7 +145,7 @@ def failing(facts: Facts) -> Iterator[Finding]:
 
 def leases(facts: Facts) -> Iterator[Finding]:
     """Whether workers have odd terms."""
-    live = alive(facts.workers, facts.now)
+    live = list_alive(facts.workers, facts.now)
     for odd, harm in (
         ([one for one in live if one.lease < LEASE_SHORT], "a short stall stops their attempts"),
         ([one for one in live if one.lease > LEASE_LONG], "a dead host goes unnoticed for as long"),
@@ -168,14 +168,14 @@ def slots_held(facts: Facts) -> Iterator[Finding]:
             level=Level.WARNING,
             name="slots_held",
             sentence="Jobs are due, and all that runs waits for other jobs and holds its slot:"
-            f" {told_waits(facts.held)}.",
+            f" {describe_waits(facts.held)}.",
             mend=HOLD_NO_SLOTS,
         )
 
 
 def unservable(facts: Facts) -> Iterator[Finding]:
     """Whether jobs are due that no live worker takes."""
-    live = alive(facts.workers, facts.now)
+    live = list_alive(facts.workers, facts.now)
     lanes = [] if facts.statistics is None or not live else facts.statistics.lanes
     for lane in lanes:
         reason = hindrance(live, lane.queue, lane.task)
@@ -233,7 +233,7 @@ def _by(
 ) -> list[tuple[str, list[WorkerRow]]]:
     """Return what live workers say of themselves, each with those that say it."""
     said: dict[str, list[WorkerRow]] = {}
-    for one in alive(facts.workers, facts.now):
+    for one in list_alive(facts.workers, facts.now):
         if words := words_of(one):
             said.setdefault(words, []).append(one)
     return sorted(said.items())
@@ -248,7 +248,7 @@ def _and_more(number: int) -> str:
     return f" and {number - NAMES_SHOWN} more" if number > NAMES_SHOWN else ""
 
 
-CREW: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     workers,
     lost,
     releases,

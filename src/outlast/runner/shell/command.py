@@ -53,7 +53,7 @@ class Carrier:
 
     def __init__(self, path: str | None) -> None:
         """``path``: of the file to which all of it is added. CommandFailed if it cannot be."""
-        self._file = None if path is None else _opened(path)
+        self._file = None if path is None else _open_output(path)
         self._tail = Tail()
         self._read, self.write_end = os.pipe()
         self._closed, self._close = os.pipe()
@@ -106,7 +106,7 @@ class Carrier:
             return
 
 
-def _opened(path: str) -> int:
+def _open_output(path: str) -> int:
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     except (OSError, ValueError) as error:
@@ -138,13 +138,13 @@ class Command:
         """Whether its own process has; others that it started may be left."""
         return self._code.done()
 
-    async def ended(self) -> int:
+    async def wait(self) -> int:
         """Wait for the end of its own process; return the exit code, negative for a signal."""
         return await asyncio.shield(self._code)
 
     def ask_to_end(self) -> None:
         """Send SIGTERM to all of it."""
-        for pgid in self._left() | {self._process.pid}:
+        for pgid in self._find_left() | {self._process.pid}:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pgid, signal.SIGTERM)
 
@@ -152,13 +152,13 @@ class Command:
         """Kill what is left of it, and wait until that is gone; return its last lines."""
         deadline = SYSTEM.boot() + EMPTY_SECONDS
         kill_group(self._process.pid)
-        while (left := self._left()) and SYSTEM.boot() < deadline:
+        while (left := self._find_left()) and SYSTEM.boot() < deadline:
             for pgid in left:
                 kill_group(pgid)
             await SYSTEM.sleep(0.01)
         return await self._carrier.finish()
 
-    def _left(self) -> set[int]:
+    def _find_left(self) -> set[int]:
         """Return the groups that this runner's session has since it was started: a command has
         its runner to itself."""
         return groups_of({os.getpid()}) - self._before
@@ -169,7 +169,7 @@ class Command:
             loop.call_soon_threadsafe(self._code.set_result, code)
 
 
-async def started(
+async def start_command(
     argv: Sequence[str], *, cwd: str | None, env: Mapping[str, str], output: str | None
 ) -> Command:
     """Start a command. ``output``: a file to which all that it writes is added.
@@ -181,7 +181,7 @@ async def started(
     before = groups_of({os.getpid()})
     carrier = Carrier(output)
     try:
-        process = _spawned(argv, cwd, env, carrier.write_end)
+        process = _spawn(argv, cwd, env, carrier.write_end)
     except (OSError, ValueError) as error:  # a NUL in an argument is a ValueError
         await carrier.finish()
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
@@ -189,7 +189,7 @@ async def started(
     return Command(process, carrier, before)
 
 
-def _spawned(
+def _spawn(
     argv: Sequence[str], cwd: str | None, env: Mapping[str, str], stdout: int
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(

@@ -120,7 +120,7 @@ class ControlSocket:
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 line = await reader.readline()
-            reply = await self._replied(line)
+            reply = await self._reply(line)
             writer.write(_line(reply))
             async with asyncio.timeout(REQUEST_SECONDS):
                 await writer.drain()
@@ -130,9 +130,9 @@ class ControlSocket:
             self._callers -= 1
             writer.close()
 
-    async def _replied(self, line: bytes) -> Reply:
+    async def _reply(self, line: bytes) -> Reply:
         try:
-            await self._done(_requests.decode(line))
+            await self._handle(_requests.decode(line))
         except _NOT_UNDERSTOOD as error:
             return Reply("UsageError", f"not understood: {text_of(error)}")
         except Exception as error:
@@ -140,7 +140,7 @@ class ControlSocket:
             return Reply(kind or "StoreUnavailable", text_of(error))
         return Reply()
 
-    async def _done(self, request: CheckpointRequest | ReportRequest) -> None:
+    async def _handle(self, request: CheckpointRequest | ReportRequest) -> None:
         attempt = self._attempt
         if request.token != attempt.token:
             raise LostLease(f"token {request.token} is not the current one of this runner")

@@ -20,7 +20,7 @@ from outlast.credentials import without_secrets
 from outlast.errors import Snooze
 from outlast.model.job import SHELL_TASK
 from outlast.runner import interruptions
-from outlast.runner.shell.command import Command, CommandFailed, started
+from outlast.runner.shell.command import Command, CommandFailed, start_command
 from outlast.runner.shell.control_socket import ControlSocket
 from outlast.task import Task, TaskOptions
 
@@ -53,12 +53,12 @@ async def command(
     all that it writes is added.
     """
     attempt = current()
-    heard = interruptions.heard()
+    heard = interruptions.count_interruptions()
     async with ControlSocket(attempt) as control:
         env = environment(attempt, control.address)
-        running = await started(argv, cwd=cwd, env=env, output=output)
+        running = await start_command(argv, cwd=cwd, env=env, output=output)
         code, stopped, lines = await _end_of(running)
-    if interruptions.heard() != heard:
+    if interruptions.count_interruptions() != heard:
         raise _interrupted(attempt, code, lines)
     if stopped:
         raise CommandFailed("it was stopped", **_how(code), output=lines)
@@ -74,12 +74,12 @@ async def _end_of(running: Command) -> tuple[int, bool, list[str]]:
     """Return the exit code, whether the command was stopped, and its last lines."""
     stopped = False
     try:
-        code = await running.ended()
+        code = await running.wait()
     except asyncio.CancelledError:
         stopped = not running.has_ended  # an end that came first counts
         if stopped:
             running.ask_to_end()
-        code = await running.ended()
+        code = await running.wait()
     finally:
         lines = await running.clear()
     return code, stopped, lines

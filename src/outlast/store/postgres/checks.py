@@ -232,7 +232,7 @@ def pooler(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
 
 
 def connections(server: PostgresFacts, context: CheckContext) -> Iterator[Finding]:
-    """Whether there is room for the connections of workers."""
+    """Check that there are enough connections for workers."""
     left = server.connections_max - server.connections
     workers = context.workers
     said = (

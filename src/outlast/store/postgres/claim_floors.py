@@ -65,7 +65,7 @@ class _Lane:
         self.floor = self.next = self.count = 0
         self.next_at = 0.0
 
-    def claimed(self, position: int, now: float) -> None:
+    def note_claimed(self, position: int, now: float) -> None:
         """Note the highest position that one exchange has claimed. What stood below the floor does
         not lower it: more of that is found in the same way."""
         self.rise(now)
@@ -97,7 +97,7 @@ class Below:
         top = floor if self._top is None else min(floor, self._top)
         return max(0, top - self._span), top
 
-    def looked(self, part: tuple[int, int], seconds: float, late: int) -> None:
+    def note_look(self, part: tuple[int, int], seconds: float, late: int) -> None:
         """Note that this part was looked at, how long that took, and how many jobs were claimed
         there: where there were any, there may be more."""
         if late:
@@ -112,7 +112,7 @@ class Below:
         self._top, self._span = None, ALL if self._seconds < DEAR_SECONDS else PART
         self._seconds = 0.0
 
-    def failed(self, part: tuple[int, int]) -> None:
+    def note_failure(self, part: tuple[int, int]) -> None:
         """Note that a look at this part was not answered: smaller ones of it come next."""
         self.put_off()
         self._top, self._span, self._seconds = part[1], PART, DEAR_SECONDS
@@ -146,7 +146,7 @@ class ClaimFloors:
 
     def learn(self, incarnation: str | None, texts: Iterable[str]) -> None:
         """Take in what others have kept in this incarnation: the highest floor of each lane."""
-        self.seen(incarnation)
+        self.note_incarnation(incarnation)
         self.is_new = False
         for text in texts:
             with suppress(msgspec.DecodeError):  # of another release
@@ -162,7 +162,7 @@ class ClaimFloors:
             lane = self._lanes.setdefault((queue, task, rank), _Lane())
             lane.floor = lane.next = max(lane.floor, floor)
 
-    def to_keep(self) -> str | None:
+    def take_due_note(self) -> str | None:
         """Return what is to be kept for others now, if that is due and new."""
         if not self._lanes or self._clock.boot() < self._keep_at:
             return None
@@ -172,7 +172,7 @@ class ClaimFloors:
         before, self._kept = self._kept, _encode(_Kept(self._incarnation, lanes))
         return None if self._kept == before else self._kept.decode()
 
-    def seen(self, incarnation: str | None) -> None:
+    def note_incarnation(self, incarnation: str | None) -> None:
         """Note in which incarnation the database is. In another one positions may have stepped
         back, behind the floors: nothing is known of it."""
         if incarnation is not None and incarnation != self._incarnation:
@@ -182,19 +182,19 @@ class ClaimFloors:
 
     def ask(self) -> tuple[list[str], tuple[int, int] | None]:
         """Return what the exchange takes, and the positions below the floors to be looked at, too,
-        if that is due: ``looked`` or ``failed`` must be told of it."""
+        if that is due: call ``note_look`` or ``note_failure`` afterwards."""
         now = self._clock.boot()
         floors = [lane.rise(now) for lane in self._lanes.values()]
         look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
         return [*self._columns, array_text(floors)], look
 
-    def looked(self, part: tuple[int, int], seconds: float, late: int) -> None:
+    def note_look(self, part: tuple[int, int], seconds: float, late: int) -> None:
         """Note that a look below the floors has taken so long, and found so many jobs."""
-        self._below.looked(part, seconds, late)
+        self._below.note_look(part, seconds, late)
 
-    def failed(self, part: tuple[int, int]) -> None:
+    def note_failure(self, part: tuple[int, int]) -> None:
         """Note that a look below the floors was not answered."""
-        self._below.failed(part)
+        self._below.note_failure(part)
 
     def remember(
         self, new: Iterable[tuple[str, str, int, int]], claimed: Sequence[tuple[_Key, int]]
@@ -208,7 +208,7 @@ class ClaimFloors:
         counts = Counter(key for key, _ in claimed)
         for key, position in {**first, **dict(claimed)}.items():
             if (lane := self._lanes.get(key)) is not None:
-                lane.claimed(position, now)
+                lane.note_claimed(position, now)
                 lane.count += counts[key]
         if len(self._lanes) != known:
             self._sort()

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from outlast.errors import StoreUnavailable
-from outlast.store.keys import check_batch, held
+from outlast.store.keys import check_batch, match_holder
 from outlast.store.postgres.statements import job_columns, policy_text, sql
 from outlast.store.values import Enqueued, NewJob
 
@@ -20,7 +20,7 @@ KEYED_TRIES = 10  # a key whose job ends between insert and look-up, this often 
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
 
 
-def keyed(jobs: Sequence[NewJob]) -> bool:
+def has_keys(jobs: Sequence[NewJob]) -> bool:
     """Whether some have keys."""
     if len(jobs) == 1:
         return jobs[0].key is not None
@@ -31,7 +31,7 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
     """Store jobs in their order. More than one of which some have keys: in a transaction only."""
     if not jobs:
         return []
-    if keyed(jobs):
+    if has_keys(jobs):
         return await _enqueue_keyed(connection, jobs, notify=notify)
     alike = _alike(jobs)
     if alike is None:
@@ -49,19 +49,19 @@ async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqu
     return Enqueued(rows[0]["id"], True) if rows else None
 
 
-async def unfinished(connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
+async def find_unfinished(connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
     """Return of each of these jobs the unfinished one that has its key, or None; KeyInUse if one is
     of another task."""
     keys = [job.key for job in jobs if job.key is not None]
     rows = {row["key"]: row for row in await connection.fetch(sql("find_keys"), keys)}
-    return [_held(job, rows.get(job.key)) for job in jobs]
+    return [_match_row(job, rows.get(job.key)) for job in jobs]
 
 
-def _held(job: NewJob, row: Any) -> Enqueued | None:
+def _match_row(job: NewJob, row: Any) -> Enqueued | None:
     if row is None:
         return None
     digest = sha256(job.args.encode()).hexdigest()
-    return held(job, row["id"], row["task"], same_args=digest == row["args_digest"])
+    return match_holder(job, row["id"], row["task"], same_args=digest == row["args_digest"])
 
 
 def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
@@ -115,11 +115,11 @@ async def _enqueue_keyed(
     check_batch(jobs)
     found: list[Enqueued | None] = [None] * len(jobs)
     if len(jobs) > 1:
-        found = await unfinished(connection, jobs)
+        found = await find_unfinished(connection, jobs)
     for _ in range(KEYED_TRIES):
         found = await _store_those_left(connection, jobs, found, notify=notify)
         if None in found:
-            looked = await unfinished(connection, jobs)
+            looked = await find_unfinished(connection, jobs)
             found = [one or other for one, other in zip(found, looked, strict=True)]
         if None not in found:
             return [one for one in found if one is not None]

@@ -67,16 +67,16 @@ class PostgresExchange:
         self._turns = Turns()
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
+        self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
         """As ``Store.exchange``. The same (job, token) handed in twice is judged twice, the second
         time by a trip of its own after the first has been committed."""
         unique, again = _without_repeats(ended)
-        reply = await self._trip(me, unique, [] if again else rooms)
+        reply = await self._trip(me, unique, [] if again else requests)
         if not again:
             return reply
         answers = dict(zip(map(pair_of, unique), reply.answers, strict=True))
-        last = await self.exchange(me, [ended[index] for index in again], rooms)
+        last = await self.exchange(me, [ended[index] for index in again], requests)
         late = dict(zip(again, last.answers, strict=True))
         merged = [
             late[index] if index in late else answers[pair_of(end)]
@@ -85,14 +85,14 @@ class PostgresExchange:
         return msgspec.structs.replace(last, answers=merged)
 
     async def _trip(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
+        self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        head, rows = await self._ask(me, ended, rooms)
+        head, rows = await self._ask(me, ended, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
         return Exchanged(
             valid=head.valid,
             answers=_all_but(others, ended),
-            claimed=[_claimed_of(row) for row in rows],
+            claimed=[_make_claimed(row) for row in rows],
             cancels=head.cancels,
             next_due=head.next_due,
             solo_waiting=head.solo_waiting,
@@ -100,11 +100,11 @@ class PostgresExchange:
         )
 
     async def _ask(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
+        self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> tuple[_Head, list[Any]]:
-        if rooms:
+        if requests:
             await self._share(me)
-        lanes, look = self._lanes.ask() if rooms else (NO_LANES, None)
+        lanes, look = self._lanes.ask() if requests else (NO_LANES, None)
         began_at = self._clock.boot()
         try:
             *found, last = await self._fetch(
@@ -112,26 +112,26 @@ class PostgresExchange:
                 me.worker_id,
                 me.epoch,
                 *_end_columns(ended),
-                *room_columns(rooms),
+                *request_columns(requests),
                 *lanes,
                 *(look or (None, None)),
                 self._notify,
                 CLAIMS_MAX,
-                bytes_max(rooms),
+                bytes_max(requests),
                 REFUSALS_KEPT,
                 me.registration,
-                texts_array_text([self._turns.first(room) for room in rooms]),
+                texts_array_text([self._turns.find_start(request) for request in requests]),
             )
         except BaseException:
             if look is not None:
-                self._lanes.failed(look)
+                self._lanes.note_failure(look)
             raise
         head = _head_of(last["head"])
         rows = _in_line(found, head.order)
         if look is not None and head.late is not None:
-            self._lanes.looked(look, self._clock.boot() - began_at, head.late)
+            self._lanes.note_look(look, self._clock.boot() - began_at, head.late)
         self._remember(rows, head)
-        self._note_turns(rooms, rows, head)
+        self._note_turns(requests, rows, head)
         return head, rows
 
     async def _share(self, me: WorkerRef) -> None:
@@ -141,7 +141,7 @@ class PostgresExchange:
             rows = await self._fetch("learn_lanes")
             texts = [row["lanes"] for row in rows if row["lanes"] is not None]
             self._lanes.learn(rows[0]["incarnation"] if rows else None, texts)
-        elif (kept := self._lanes.to_keep()) is not None:
+        elif (kept := self._lanes.take_due_note()) is not None:
             await self._fetch("keep_lanes", me.worker_id, kept, me.registration)
 
     async def _fetch(self, verb: str, *values: Any) -> list[Any]:
@@ -154,18 +154,20 @@ class PostgresExchange:
 
     def _remember(self, rows: Sequence[Any], head: _Head) -> None:
         """Note what an exchange has told of the line."""
-        self._lanes.seen(head.incarnation)
+        self._lanes.note_incarnation(head.incarnation)
         places = zip(rows, head.places, strict=True)
         claimed = [((row[4], row[3], -row[12]), place) for row, place in places if place]
         self._lanes.remember(head.lanes, claimed)
 
-    def _note_turns(self, rooms: Sequence[ClaimRequest], rows: Sequence[Any], head: _Head) -> None:
-        """Note for each room the last queue from which it was given something by turns."""
+    def _note_turns(
+        self, requests: Sequence[ClaimRequest], rows: Sequence[Any], head: _Head
+    ) -> None:
+        """Note for each request the last queue from which it was given jobs by turns."""
         claimed = iter(zip(rows, head.places, strict=True))
-        for room, count in zip(rooms, head.counts, strict=False):
+        for request, count in zip(requests, head.counts, strict=False):
             queues = [row[4] for row, place in islice(claimed, count) if place]
             if queues:
-                self._turns.took(room, queues[-1])
+                self._turns.note_taken(request, queues[-1])
 
 
 # -- what is handed in
@@ -200,15 +202,15 @@ def _end_columns(ended: Sequence[Transition]) -> list[str | None]:
     ]
 
 
-def room_columns(rooms: Sequence[ClaimRequest]) -> list[str]:
+def request_columns(requests: Sequence[ClaimRequest]) -> list[str]:
     """Return claim requests as arguments of the call; a list in one is an array within the
     text."""
     return [
-        array_text([room.limit for room in rooms]),
-        array_text([room.solo for room in rooms]),
-        texts_array_text([texts_array_text(room.tasks) for room in rooms]),
-        texts_array_text([texts_array_text(room.queues) for room in rooms]),
-        texts_array_text([array_text(room.named) for room in rooms]),
+        array_text([request.limit for request in requests]),
+        array_text([request.solo for request in requests]),
+        texts_array_text([texts_array_text(request.tasks) for request in requests]),
+        texts_array_text([texts_array_text(request.queues) for request in requests]),
+        texts_array_text([array_text(request.named) for request in requests]),
     ]
 
 
@@ -228,7 +230,7 @@ def _in_line(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
     return [by_id[job_id] for job_id in order]
 
 
-def _claimed_of(row: Any) -> Claimed:
+def _make_claimed(row: Any) -> Claimed:
     policy, wrong = read_policy(row[9])
     return Claimed(
         job_id=row[1],

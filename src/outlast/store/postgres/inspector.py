@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from outlast.model.job import State
 from outlast.store.columns import (
     crash_of,
+    find_malformed,
     finite,
     held_of,
     lacks_of,
-    malformed,
     names_of,
     policy_of,
     progress_of,
@@ -193,7 +193,7 @@ def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:
 
 def _job(row: Any) -> StoredJob:
     values: dict[str, Any] = dict(row)
-    values["malformed"] = malformed(values)
+    values["malformed"] = find_malformed(values)
     values["state"] = State(values["state"])
     values["policy"] = policy_of(values["policy"])
     values["progress"] = progress_of(values["progress"])
@@ -211,7 +211,7 @@ def _past(row: Any) -> JobPast:
 
 def _attempt(row: Any) -> AttemptRow:
     values = finite(dict(row))
-    values["malformed"] = malformed(values)
+    values["malformed"] = find_malformed(values)
     values["progress"] = progress_of(values["progress"])
     values["crash"] = crash_of(values["crash"])
     return AttemptRow(**values)
@@ -219,7 +219,7 @@ def _attempt(row: Any) -> AttemptRow:
 
 def _worker(row: Any) -> WorkerRow:
     values: dict[str, Any] = dict(row)
-    values["malformed"] = malformed(values)
+    values["malformed"] = find_malformed(values)
     values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
     values["status"] = WorkerStatus(values["status"])
     values |= {name: names_of(values[name]) for name in ("queues", "tasks", "tags")}

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, ref
 import asyncpg
 import msgspec
 
-from outlast.credentials import check_encoded, hiding_secrets, redacted
+from outlast.credentials import check_encoded, make_hider, redact
 from outlast.errors import (
     BadData,
     ConfigError,
@@ -101,18 +101,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pooler: bool = False
 
     def __repr__(self) -> str:
-        return f"<settings of {redacted(self.url)}>"
+        return f"<settings of {redact(self.url)}>"
 
 
 def check_url(url: str) -> str:
     """Return the URL. Raises ConfigError unless it is one of PostgreSQL."""
     if not url.startswith(SCHEMES):
-        shown = redacted(url)
+        shown = redact(url)
         raise ConfigError(f"not a PostgreSQL URL: {shown!r}; write postgresql://USER@HOST/DATABASE")
     return check_encoded(url)
 
 
-def translated(error: BaseException) -> Exception | None:
+def translate(error: BaseException) -> Exception | None:
     """Return the error of Outlast that a driver's error stands for; None if it is no such one."""
     if isinstance(error, asyncpg.PostgresError):
         return _of_server(error)
@@ -227,7 +227,7 @@ class _Checkout:
                 await self._command("COMMIT")
             self._give_back(keep=True)
             return
-        mapped = translated(error)
+        mapped = translate(error)
         keep = _is_clean(error, mapped)
         if keep and self._kind is not None:
             await self._command("ROLLBACK")
@@ -248,7 +248,7 @@ class _Checkout:
             await self._connection.execute(text)
         except BaseException as error:
             self._give_back(keep=False)
-            self._raise(error, translated(error))
+            self._raise(error, translate(error))
             raise
 
     def _raise(self, error: BaseException, mapped: Exception | None) -> None:
@@ -360,12 +360,12 @@ class Connections:
         try:
             return await connect(self.settings, keeps_plans=keeps_plans)
         except Exception as error:
-            mapped = translated(error)
+            mapped = translate(error)
             if mapped is None:
                 raise
-            text = hiding_secrets(self.settings.url)(text_of(error))
+            text = make_hider(self.settings.url)(text_of(error))
             raise StoreUnavailable(
-                f"cannot connect to {redacted(self.settings.url)}: {text}"
+                f"cannot connect to {redact(self.settings.url)}: {text}"
             ) from error
 
 
@@ -415,8 +415,8 @@ async def _dial(settings: Settings, session: dict[str, str], *, pooler: bool) ->
     except ValueError as error:
         if isinstance(error, OSError):  # the server's certificate is refused: it may get another
             raise
-        text = hiding_secrets(settings.url)(text_of(error))
-        raise ConfigError(f"{redacted(settings.url)}: {text}") from None
+        text = make_hider(settings.url)(text_of(error))
+        raise ConfigError(f"{redact(settings.url)}: {text}") from None
 
 
 def _is_clean(error: BaseException, mapped: Exception | None) -> bool:

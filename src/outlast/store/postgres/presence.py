@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from outlast.store.postgres.pool import Settings, check_url, connect, translated
+from outlast.store.postgres.pool import Settings, check_url, connect, translate
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.postgres.statements import sql
 from outlast.store.values import WorkerRef
@@ -39,7 +39,7 @@ class PostgresPresence:
                 return await self._hold(me)
         except BaseException as error:
             self._drop()
-            mapped = translated(error)
+            mapped = translate(error)
             if mapped is None:
                 raise
             raise mapped from error
@@ -52,7 +52,7 @@ class PostgresPresence:
                 await connection.close(timeout=self._patience)
             except BaseException as error:
                 connection.terminate()
-                if translated(error) is None:
+                if translate(error) is None:
                     raise
 
     async def _hold(self, me: WorkerRef) -> str | None:

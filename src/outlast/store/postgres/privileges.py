@@ -76,7 +76,7 @@ async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
     # PostgreSQL only warns where the one who grants has no right to
     left = [each for each in await privileges(connection, role, purpose) if not each.held]
     if left:
-        raise NotPermitted(f"this role may not grant {named(left)}: use the tables' owner")
+        raise NotPermitted(f"this role may not grant {format_names(left)}: use the tables' owner")
     return [each.what for each in lacking]
 
 
@@ -85,12 +85,12 @@ async def check_may_serve(connection: Any) -> None:
     lacking = [p for p in await privileges(connection, None, Purpose.WORKER) if not p.held]
     if lacking:
         raise NotPermitted(
-            f"PostgreSQL: this role lacks privileges that a worker needs: {named(lacking)}."
+            f"PostgreSQL: this role lacks privileges that a worker needs: {format_names(lacking)}."
             " The owner of the tables grants them: `outlast migrate --grant ROLE`"
         )
 
 
-def named(lacking: list[Privilege]) -> str:
+def format_names(lacking: list[Privilege]) -> str:
     """Return some privileges in words."""
     told = ", ".join(each.what for each in lacking[:NAMED_MAX])
     more = len(lacking) - NAMED_MAX

@@ -16,7 +16,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition
 from outlast.store.columns import policy_of, seconds_of
-from outlast.store.postgres.enqueue import create_with_key, enqueue, keyed, unfinished
+from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfinished, has_keys
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.inspector import PostgresInspector
 from outlast.store.postgres.pool import Connections, Settings, check_url, foreign_errors
@@ -141,7 +141,7 @@ class PostgresStore:
             stored = await self._enqueue_with_key(jobs[0])
             if stored is not None:
                 return [stored]
-        with_keys = keyed(jobs)
+        with_keys = has_keys(jobs)
         return await self._connections.run(
             lambda connection: enqueue(connection, jobs, notify=self.notify),
             keeps_plans=not with_keys,
@@ -155,13 +155,13 @@ class PostgresStore:
         )
         if created is not None:
             return created
-        return (await self._connections.run(lambda each: unfinished(each, [job])))[0]
+        return (await self._connections.run(lambda each: find_unfinished(each, [job])))[0]
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
+        self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
         """Hand in what ended, take what can run next: one round trip, one commit."""
-        return await self._exchange.exchange(me, ended, rooms)
+        return await self._exchange.exchange(me, ended, requests)
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
         """Save checkpoints; of several for one attempt in the batch, the highest number."""

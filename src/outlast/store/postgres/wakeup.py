@@ -42,7 +42,7 @@ class PostgresWakeup(Listening):
                 await self._listen()
             except Exception as error:  # any error: this task would end in silence
                 trouble = error
-            self.health.ill(trouble)
+            self.health.note_trouble(trouble)
             if not self.is_closing:  # else a driver has kept the cancellation to itself
                 await self._backoff.rest()
 
@@ -56,8 +56,8 @@ class PostgresWakeup(Listening):
             await connection.add_listener(CHANNEL, self._heard)
             await connection.add_listener(echo_channel, self._echoed)
             while await self._echo_returns(connection, echo_channel) and not self.is_closing:
-                if self.health.well():
-                    self._backoff.stands()
+                if self.health.note_well():
+                    self._backoff.note_connected()
                     self._on_wake("")
                 if await self._lost_within(ECHO_EVERY_SECONDS):
                     return

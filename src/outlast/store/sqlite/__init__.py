@@ -21,5 +21,5 @@ url.py          what a URL names: a file, and how strict to be about where it li
 library.py      which SQLite libraries work, and which damage a database in WAL mode
 statements.py   loads the SQL files
 sql/            one file for each verb and migration; its head argues why it is right
-line.py         which jobs are next, queue by queue
+lanes.py        which jobs are next, queue by queue
 """

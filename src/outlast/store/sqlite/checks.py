@@ -136,7 +136,7 @@ def replaceable(facts: SqliteFacts) -> Iterator[Finding]:
 
 
 def disk(facts: SqliteFacts) -> Iterator[Finding]:
-    """Whether there is room on the disk."""
+    """Check that there is space on the disk."""
     free = f"{size(facts.free_bytes)} are free on the disk of the file."
     if facts.free_bytes < FREE_GOOD:
         level = Level.PROBLEM if facts.free_bytes < FREE_LEAST else Level.WARNING

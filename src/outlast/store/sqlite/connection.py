@@ -29,7 +29,7 @@ from typing import TypeVar
 from outlast.clock import Clock
 from outlast.errors import ConfigError, StoreUnavailable
 from outlast.store.paths import is_there, mode_of
-from outlast.store.sqlite.errors import is_busy, translated
+from outlast.store.sqlite.errors import is_busy, translate
 from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.thread import OneThread
 
@@ -177,7 +177,7 @@ class SqliteConnection:
             try:
                 return job()
             except Exception as error:
-                other = translated(error, self.path)
+                other = translate(error, self.path)
                 if other is error:
                     raise
                 raise other from error

@@ -51,7 +51,7 @@ def is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and _code(error) in _BUSY
 
 
-def translated(error: Exception, path: Path) -> Exception:
+def translate(error: Exception, path: Path) -> Exception:
     """Return the error of Outlast for one of sqlite3; any other comes back as it is."""
     if isinstance(error, _VALUES) or _is_binding(error):
         return BadData(f"the store refuses a value: {text_of(error)}")

@@ -20,8 +20,8 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX
-from outlast.store.sqlite import line, suspects
-from outlast.store.sqlite.line import Row, draw
+from outlast.store.sqlite import lanes, suspects
+from outlast.store.sqlite.lanes import Row, draw
 from outlast.store.sqlite.refusals import judge
 from outlast.store.sqlite.statements import statements
 from outlast.store.turns import Turns
@@ -40,7 +40,7 @@ def exchange(
     now: float,
     me: WorkerRef,
     ended: Sequence[Transition],
-    rooms: Sequence[ClaimRequest],
+    requests: Sequence[ClaimRequest],
     *,
     turns: Turns | None = None,
 ) -> Exchanged:
@@ -50,14 +50,14 @@ def exchange(
     answers = hand_in(cursor, now, ended)
     claimed: list[Claimed] = []
     next_due, solo_waiting, cut = None, 0, False
-    if status == "active" and rooms:
+    if status == "active" and requests:
         most, soonest = waiting(cursor)
         if soonest is not None and soonest <= now:
-            line.line_up_due(cursor, now, rooms)
-        fit = [room for room in rooms if room.solo <= most]
+            lanes.line_up_due(cursor, now, requests)
+        fit = [request for request in requests if request.solo <= most]
         claimed, cut = claim(cursor, now, me, fit, turns or Turns())
-        next_due = seconds_to_next(cursor, now, rooms, claimed, most)
-        solo_waiting = suspects.waiting(cursor, now, rooms, most)
+        next_due = seconds_to_next(cursor, now, requests, claimed, most)
+        solo_waiting = suspects.find_waiting(cursor, now, requests, most)
     return Exchanged(
         valid=status in {"active", "draining"},
         answers=answers,
@@ -206,24 +206,24 @@ def claim(
     cursor: Cursor,
     now: float,
     me: WorkerRef,
-    rooms: Sequence[ClaimRequest],
+    requests: Sequence[ClaimRequest],
     turns: Turns,
 ) -> tuple[list[Claimed], bool]:
-    """Take jobs out of the line, room by room, at most CLAIMS_MAX and as many bytes as a reply may
-    bring; return whether those have cut it short."""
+    """Take jobs out of the line, request by request, at most CLAIMS_MAX and as many bytes as a
+    reply may bring; return whether those have cut it short."""
     claimed: list[Claimed] = []
-    left = bytes_max(rooms)
-    for room in rooms:
-        limit = min(room.limit, CLAIMS_MAX - len(claimed))
+    left = bytes_max(requests)
+    for request in requests:
+        limit = min(request.limit, CLAIMS_MAX - len(claimed))
         if limit <= 0:
             continue
-        if room.solo:
-            found = suspects.next_cohort(cursor, now, room, limit)
+        if request.solo:
+            found = suspects.find_cohort(cursor, now, request, limit)
         else:
-            found = line.next_in_line(cursor, room, limit, turns.first(room))
+            found = lanes.find_next(cursor, request, limit, turns.find_start(request))
         count, left = _within(found, left, least=0 if claimed else 1)
-        if count and not room.solo:
-            turns.took(room, found[count - 1][4])
+        if count and not request.solo:
+            turns.note_taken(request, found[count - 1][4])
         claimed.extend(_take(cursor, now, me, found[:count]))
         if count < len(found):
             return claimed, True
@@ -253,12 +253,12 @@ def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> li
     cursor.execute(_SQL["claim"], values)
     policies = {text: read_policy(text) for text in {row[9] for row in found}}  # jobs share a few
     return [
-        _claimed(cursor, row, token, *policies[row[9]])
+        _make_claimed(cursor, row, token, *policies[row[9]])
         for token, row in zip(tokens, found, strict=True)
     ]
 
 
-def _claimed(
+def _make_claimed(
     cursor: Cursor, row: Row, token: int, policy: Policy, malformed: str | None
 ) -> Claimed:
     args, checkpoint = row[5], row[11]
@@ -286,13 +286,17 @@ def _claimed(
 
 
 def seconds_to_next(
-    cursor: Cursor, now: float, rooms: Sequence[ClaimRequest], claimed: Sequence[Claimed], most: int
+    cursor: Cursor,
+    now: float,
+    requests: Sequence[ClaimRequest],
+    claimed: Sequence[Claimed],
+    most: int,
 ) -> float | None:
-    """Return in how many seconds the next job falls due that there would be room for."""
-    ordinary = [room for room in rooms if not room.solo]
-    full = sum(not each.solo for each in claimed) >= sum(room.limit for room in ordinary)
-    times = [] if full else [line.next_due(cursor, ordinary)]
-    alone = [room for room in rooms if 0 < room.solo <= most]
-    times += [suspects.next_due(cursor, now, room) for room in alone]
+    """Return in how many seconds the next job falls due that a request has places for."""
+    ordinary = [request for request in requests if not request.solo]
+    full = sum(not each.solo for each in claimed) >= sum(request.limit for request in ordinary)
+    times = [] if full else [lanes.find_next_due(cursor, ordinary)]
+    alone = [request for request in requests if 0 < request.solo <= most]
+    times += [suspects.find_next_due(cursor, now, request) for request in alone]
     known = [time for time in times if time is not None]
     return max(0.0, min(known) - now) if known else None

@@ -38,7 +38,7 @@ class FileWatch:
         """Hear of what is written to this file from now on. Raises OSError, as if there is none."""
         _call("inotify_add_watch", self._fd, os.fsencode(path), IN_MODIFY)
 
-    def heard(self, seconds: float = 0.0) -> bool:
+    def has_events(self, seconds: float = 0.0) -> bool:
         """Return whether there were writes since the last call; wait so long for the first."""
         self._poll.poll(seconds * 1000)
         with suppress(BlockingIOError):

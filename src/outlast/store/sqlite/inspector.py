@@ -11,10 +11,10 @@ from outlast.clock import Clock
 from outlast.model.job import State
 from outlast.store.columns import (
     crash_of,
+    find_malformed,
     finite,
     held_of,
     lacks_of,
-    malformed,
     names_of,
     policy_of,
     progress_of,
@@ -184,7 +184,7 @@ def _struct(kind: type[msgspec.Struct], row: tuple[Any, ...]) -> Any:
 
 def _job(row: tuple[Any, ...]) -> StoredJob:
     values = dict(zip(_JOB, row, strict=True))
-    values["malformed"] = malformed(values)
+    values["malformed"] = find_malformed(values)
     values["state"] = State(values["state"])
     values["waiting"] = bool(values["waiting"])
     values["cancel_requested"] = bool(values["cancel_requested"])
@@ -213,7 +213,7 @@ def _attempt_past(row: tuple[Any, ...]) -> AttemptPast:
 
 def _attempt(row: tuple[Any, ...]) -> AttemptRow:
     values = finite(dict(zip(_ATTEMPT, row, strict=True)))
-    values["malformed"] = malformed(values)
+    values["malformed"] = find_malformed(values)
     values["progress"] = progress_of(values["progress"])
     values["crash"] = crash_of(values["crash"])
     return AttemptRow(**values)
@@ -226,7 +226,7 @@ def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:
 
 def _worker(row: tuple[Any, ...]) -> WorkerRow:
     values = dict(zip(_WORKER, row, strict=True))
-    values["malformed"] = malformed(values)
+    values["malformed"] = find_malformed(values)
     values["status"] = WorkerStatus(values["status"])
     values |= {name: names_of(values[name]) for name in ("queues", "tasks", "tags")}
     values["lacks"] = lacks_of(values["lacks"])

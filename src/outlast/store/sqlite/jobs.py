@@ -18,10 +18,10 @@ import msgspec
 
 from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
-from outlast.store.keys import check_batch, held
+from outlast.store.keys import check_batch, match_holder
 from outlast.store.protocol import ENQUEUE_MAX
-from outlast.store.sqlite.errors import translated
-from outlast.store.sqlite.line import draw
+from outlast.store.sqlite.errors import translate
+from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer, Cancelled, Enqueued, NewJob, Report, Requeued, Save
@@ -90,7 +90,7 @@ def _clear_errors() -> Iterator[None]:
         yield
     except Exception as error:
         raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
-        other = translated(raised, Path("the database of this connection"))
+        other = translate(raised, Path("the database of this connection"))
         if other is raised:
             raise
         raise other from error
@@ -177,7 +177,7 @@ def _holder(cursor: Cursor, job: NewJob) -> Enqueued | None:
     if job.key is None:
         return None
     row = cursor.execute(_ENQUEUE["key_holder"], {"key": job.key, "args": job.args}).fetchone()
-    return row and held(job, row[0], bytes(row[1]).decode(), same_args=bool(row[2]))
+    return row and match_holder(job, row[0], bytes(row[1]).decode(), same_args=bool(row[2]))
 
 
 # ----------------------------------------------------------------- writes of an attempt

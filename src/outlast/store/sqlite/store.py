@@ -162,10 +162,10 @@ class SqliteStore:
         return await self._write(sqlite_jobs.enqueue, jobs)
 
     async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], rooms: Sequence[ClaimRequest]
+        self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
         """Hand in what ended, take what can run next, in one commit."""
-        return await self._write(sqlite_exchange.exchange, me, ended, rooms, turns=self._turns)
+        return await self._write(sqlite_exchange.exchange, me, ended, requests, turns=self._turns)
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
         """Save checkpoints, each fenced and only forward."""

@@ -19,48 +19,48 @@ _SQL = statements("exchange")
 Row = tuple[Any, ...]
 
 
-def next_cohort(cursor: Cursor, now: float, room: ClaimRequest, limit: int) -> list[Row]:
+def find_cohort(cursor: Cursor, now: float, request: ClaimRequest, limit: int) -> list[Row]:
     """Return the rows of the suspect that is next, and of those of its cohort that fit."""
-    first = _first(cursor, now, room, room.solo)
+    first = _find_first(cursor, now, request, request.solo)
     if first is None:
         return []
     _, _, job_id, incident, cohort = first
     ids = [job_id]
-    if room.solo == ALONE_IN_RUNNER and incident is not None:
+    if request.solo == ALONE_IN_RUNNER and incident is not None:
         members = cursor.execute(_SQL["cohort"], (incident, cohort, now)).fetchall()
-        ids += [id_ for id_, *lane in members if id_ != job_id and _within(room, *lane)]
+        ids += [id_ for id_, *lane in members if id_ != job_id and _is_within(request, *lane)]
     return [cursor.execute(_SQL["suspect"], (id_,)).fetchone() for id_ in sorted(ids[:limit])]
 
 
-def next_due(cursor: Cursor, now: float, room: ClaimRequest) -> float | None:
+def find_next_due(cursor: Cursor, now: float, request: ClaimRequest) -> float | None:
     """Return when the next suspect that this request has a place for falls due."""
     looks = (
-        cursor.execute(_SQL["next_suspect_due"], (room.solo, *lane, now)).fetchone()[0]
-        for lane in _lanes(cursor, room, room.solo)
+        cursor.execute(_SQL["next_suspect_due"], (request.solo, *lane, now)).fetchone()[0]
+        for lane in _read_lanes(cursor, request, request.solo)
     )
     return min((time for time in looks if time is not None), default=None)
 
 
-def waiting(cursor: Cursor, now: float, rooms: Sequence[ClaimRequest], most: int) -> int:
+def find_waiting(cursor: Cursor, now: float, requests: Sequence[ClaimRequest], most: int) -> int:
     """Return the largest ``solo`` of a suspect that is due for these requests' tasks and queues."""
     for solo in range(most, 0, -1):
-        if any(_first(cursor, now, room, solo) for room in rooms):
+        if any(_find_first(cursor, now, request, solo) for request in requests):
             return solo
     return 0
 
 
-def _first(cursor: Cursor, now: float, room: ClaimRequest, solo: int) -> Row | None:
+def _find_first(cursor: Cursor, now: float, request: ClaimRequest, solo: int) -> Row | None:
     looks = (
         cursor.execute(_SQL["first_suspect"], (solo, *lane, now)).fetchone()
-        for lane in _lanes(cursor, room, solo)
+        for lane in _read_lanes(cursor, request, solo)
     )
     return min((row for row in looks if row is not None), default=None)
 
 
-def _lanes(cursor: Cursor, room: ClaimRequest, solo: int) -> list[tuple[str, str]]:
+def _read_lanes(cursor: Cursor, request: ClaimRequest, solo: int) -> list[tuple[str, str]]:
     lanes = cursor.execute(_SQL["suspect_lanes"], {"solo": solo}).fetchall()
-    return [(queue, task) for queue, task in lanes if _within(room, queue, task)]
+    return [(queue, task) for queue, task in lanes if _is_within(request, queue, task)]
 
 
-def _within(room: ClaimRequest, queue: str, task: str) -> bool:
-    return task in room.tasks and (not room.queues or queue in room.queues)
+def _is_within(request: ClaimRequest, queue: str, task: str) -> bool:
+    return task in request.tasks and (not request.queues or queue in request.queues)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from outlast.credentials import redacted
+from outlast.credentials import redact
 from outlast.errors import ConfigError
 
 PREFIX = "sqlite:///"
@@ -29,7 +29,7 @@ def parse(url: str) -> SqliteLocation:
     """Return what the URL names. Raises ConfigError with what to write instead."""
     if not url.startswith(PREFIX):
         raise ConfigError(
-            f"{redacted(url)!r} is not a SQLite URL: write sqlite:///jobs.db for a file in this"
+            f"{redact(url)!r} is not a SQLite URL: write sqlite:///jobs.db for a file in this"
             " directory, or sqlite:////var/lib/jobs.db (four slashes) for an absolute path"
         )
     text, _, query = url.removeprefix(PREFIX).partition("?")
@@ -37,21 +37,21 @@ def parse(url: str) -> SqliteLocation:
     try:
         path = Path(unquote(text)).expanduser()
     except RuntimeError:  # of a user that is not there
-        raise ConfigError(f"{redacted(url)!r} names no home directory") from None
+        raise ConfigError(f"{redact(url)!r} names no home directory") from None
     absolute = Path(os.path.abspath(path))
     if not absolute.name:  # the root
-        raise ConfigError(f"{redacted(url)!r} names no file: write sqlite:////var/lib/jobs.db")
+        raise ConfigError(f"{redact(url)!r} names no file: write sqlite:////var/lib/jobs.db")
     return SqliteLocation(absolute, _unsafe(url, query))
 
 
 def _refuse_memory(url: str, text: str, query: str) -> None:
     if text == ":memory:" or "mode=memory" in query:
         raise ConfigError(
-            f"{redacted(url)!r}: a database in memory is gone with its process and no worker could"
+            f"{redact(url)!r}: a database in memory is gone with its process and no worker could"
             " open it; Outlast needs a file, such as sqlite:///jobs.db"
         )
     if not text or "\x00" in unquote(text) or not _is_encodable(unquote(text)):
-        raise ConfigError(f"{redacted(url)!r} names no file: write sqlite:///jobs.db")
+        raise ConfigError(f"{redact(url)!r} names no file: write sqlite:///jobs.db")
 
 
 def _is_encodable(text: str) -> bool:
@@ -67,5 +67,5 @@ def _unsafe(url: str, query: str) -> bool:
     settings = dict(parse_qsl(query, keep_blank_values=True))
     value = settings.pop(UNSAFE, "0")
     if settings or value not in {"0", "1"}:
-        raise ConfigError(f"{redacted(url)!r}: the only setting of a SQLite URL is ?{UNSAFE}=1")
+        raise ConfigError(f"{redact(url)!r}: the only setting of a SQLite URL is ?{UNSAFE}=1")
     return value == "1"

@@ -5,12 +5,12 @@ file's version tells whether they were a commit.
 shared memory and takes no lock that others wait for. The look runs on a thread of its own:
 no event loop ever waits for the disk.
 
-The kernel's word comes early, and just once: at the write of a page to the log, before the disk
-has it, and so before the commit is seen. So after a word looks follow at growing distances, from a
-quarter of a millisecond to a second, which is also the rest without any word. While this connection
+An event comes early, and just once: at the write of a page to the log, before the disk has it, and
+so before the commit is seen. So after an event looks follow at growing distances, from a quarter of
+a millisecond to a second, which is also the pause without any event. While this connection
 is open the log stays the same file: only the last one to close deletes it.
 
-Where there is no inotify, or its words do not come, each look follows the last after 15 ms.
+Where there is no inotify, or it sends no events, each look follows the last after 15 ms.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from outlast.store.wakeup import Health
 
 POLL_SECONDS = 0.015  # between looks if writes are not announced, or do not end
 FIRST_SECONDS = POLL_SECONDS / 64  # from the news of a write to the first look for its commit
-AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: more of the same work, often our own
+AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: further ones of the same work, often our own
 GROWTH = 1.5  # so a commit is seen at most half as long again after it was there
-REST_SECONDS = 1.0  # between two looks while the kernel has nothing to tell
+REST_SECONDS = 1.0  # between two looks while there are no events
 REOPEN_SECONDS = 1.0  # after an error
 _DATA_VERSION = statements("open")["data_version"]
 
 
 class Pace:
-    """How long to rest before the next look, and whether word of a write may cut that short.
+    """How long to wait before the next look, and whether an event may shorten that.
 
-    Soon after such news, then less and less often; if there is news in each pause, as while a
-    process fills the log, every POLL_SECONDS, however much there is.
+    Soon after an event, then less and less often; if there is an event in each pause, as while a
+    process fills the log, every POLL_SECONDS, for any number of events.
     """
 
     def __init__(self) -> None:
         self.pause = self._start = FIRST_SECONDS
-        self.deaf = True
+        self.ignores_events = True
 
-    def looked(self, *, told: bool, changed: bool) -> None:
-        """Take in whether there was word of a write, and whether the look has found a commit."""
+    def note_look(self, *, told: bool, changed: bool) -> None:
+        """Note whether there was an event, and whether the look has found a commit."""
         if told or changed:
             self.pause = max(self._start, AGAIN_SECONDS) if changed else self._start
             self._start = min(2 * self.pause, POLL_SECONDS)
-            self.deaf = True
+            self.ignores_events = True
         else:
             self.pause = min(GROWTH * self.pause, REST_SECONDS)
             self._start = FIRST_SECONDS
-            self.deaf = self.pause < AGAIN_SECONDS
+            self.ignores_events = self.pause < AGAIN_SECONDS
 
 
 class SqliteWakeup:
@@ -89,7 +89,7 @@ class SqliteWakeup:
         try:
             self._watch = FileWatch()
         except OSError as error:
-            self._looks_often(error)
+            self._poll_often(error)
         self._thread = threading.Thread(target=self._look_on, name="outlast-wakeup", daemon=True)
         self._thread.start()
 
@@ -114,8 +114,8 @@ class SqliteWakeup:
                 uri = f"{self._path.as_uri()}?mode=ro"
                 with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
                     self._look(connection, watch, place)
-            except Exception as error:  # any error: this thread would end in silence
-                self.health.ill(error)
+            except Exception as error:  # any error: this thread would end unnoticed
+                self.health.note_trouble(error)
             self._ended.wait(REOPEN_SECONDS)
 
     def _look(
@@ -123,8 +123,8 @@ class SqliteWakeup:
     ) -> None:
         pace = Pace()
         seen = _version(connection)  # from here on there is a log
-        watch = self._following(watch)
-        self.health.well()
+        watch = self._follow_log(watch)
+        self.health.note_well()
         while not self._ended.is_set() and place_of(self._path) == place:
             told = self._rest(pace, watch)
             version = _version(connection)
@@ -132,37 +132,37 @@ class SqliteWakeup:
             if changed:
                 self._wake()
             if watch is not None and changed and pace.pause >= REST_SECONDS:
-                watch = self._if_it_hears(watch, told=told)
-            pace.looked(told=told, changed=changed)
+                watch = self._keep_if_it_reports(watch, told=told)
+            pace.note_look(told=told, changed=changed)
 
     def _rest(self, pace: Pace, watch: FileWatch | None) -> bool:
         if watch is None:
             self._ended.wait(POLL_SECONDS)
             return False
-        if pace.deaf:
+        if pace.ignores_events:
             self._ended.wait(pace.pause)
-            return watch.heard()
-        return watch.heard(pace.pause)
+            return watch.has_events()
+        return watch.has_events(pace.pause)
 
-    def _if_it_hears(self, watch: FileWatch, *, told: bool) -> FileWatch | None:
-        """Return the watch unless it is deaf to a commit that was seen: its word comes before."""
-        if told or watch.heard():
+    def _keep_if_it_reports(self, watch: FileWatch, *, told: bool) -> FileWatch | None:
+        """Return the watch unless it missed a commit that was seen: its event comes before."""
+        if told or watch.has_events():
             return watch
-        self._looks_often("for commits come without the kernel's word")
+        self._poll_often("for commits come without an event of the kernel")
         return None
 
-    def _following(self, watch: FileWatch | None) -> FileWatch | None:
+    def _follow_log(self, watch: FileWatch | None) -> FileWatch | None:
         path = self._path.resolve()  # SQLite follows links, too
         try:
             if watch is not None:
                 watch.follow(path.with_name(f"{path.name}-wal"))
         except OSError as error:
-            self._looks_often(error)
+            self._poll_often(error)
             return None
         return watch
 
-    def _looks_often(self, why: OSError | str) -> None:
-        """Say so where people look, unless that is how it is on this system."""
+    def _poll_often(self, why: OSError | str) -> None:
+        """Note it for people, unless this system has no inotify at all."""
         if isinstance(why, str) or why.errno != errno.ENOSYS:
             self.health.note = f"looks every {POLL_SECONDS * 1000:g} ms: {why}"
 

@@ -22,7 +22,7 @@ from outlast.store.columns import cause_of, count_of, policy_of, progress_of
 from outlast.store.lockfile import LockFile, read_beat
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
-from outlast.store.sqlite.line import draw
+from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import (
     Beat,

@@ -186,7 +186,7 @@ class Exchange:
     async def _trip(self, ended: list[Transition], requests: list[ClaimRequest]) -> Exchanged:
         self._hint = False
         self._asked_at = self._look_at = self._clock.boot()
-        requests = [self._bound(request) for request in self._inbox.named(requests)]
+        requests = [self._bound(request) for request in self._inbox.add_names(requests)]
         try:
             await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):

@@ -18,7 +18,7 @@ import msgspec
 from outlast.clock import Clock
 from outlast.credentials import hide_logins
 from outlast.events import emit, heard
-from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bounded, clean, hiding, redacted
+from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bound, clean, hiding, redact
 from outlast.model.job import SHELL_TASK, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.protocol import End
@@ -294,7 +294,7 @@ class Ledger:
             )  # those of our own code, which only waits
         elif crash.kind in LIMITS:
             crash = _add_line(crash, running)
-        return msgspec.structs.replace(outcome, crash=bounded(redacted(crash, self._hide)))
+        return msgspec.structs.replace(outcome, crash=bound(redact(crash, self._hide)))
 
 
 def _tell_mismatch(running: Running, error: str) -> None:

@@ -111,5 +111,5 @@ class Announcer:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 if self.sweeper is not None:
                     await self.sweeper.sweep(grace=0.0)
-                await self._messenger.all_told()
+                await self._messenger.wait_until_told()
         await self._messenger.close()

@@ -97,7 +97,7 @@ class Passed:
 
     async def run_once(self) -> float:
         """Tell of each, where there are any."""
-        passed = self._inbox.passed_over()
+        passed = self._inbox.take_passed_over()
         if passed:
             for job_id, token, worker, number in await self._store.elsewhere(self._me(), passed):
                 if not self._is_news(token):

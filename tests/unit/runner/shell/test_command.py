@@ -16,7 +16,7 @@ import pytest
 
 from outlast.runner.shell import command as module
 from outlast.runner.shell import task
-from outlast.runner.shell.command import CommandFailed, started
+from outlast.runner.shell.command import CommandFailed, start_command
 
 SECONDS = 60.0
 
@@ -28,9 +28,9 @@ def _stdout_of_the_runner(capfd):
 
 async def run(*argv: str, cwd: str | None = None, output: str | None = None, **env: str):
     """Run a command to its end; return its exit code and its last lines."""
-    command = await started(argv, cwd=cwd, env={**os.environ, **env}, output=output)
+    command = await start_command(argv, cwd=cwd, env={**os.environ, **env}, output=output)
     async with asyncio.timeout(SECONDS):
-        code = await command.ended()
+        code = await command.wait()
         return code, await command.clear()
 
 
@@ -112,7 +112,7 @@ async def test_a_slow_reader_slows_the_command_down(monkeypatch):
         under_way[0] -= 1
 
     monkeypatch.setattr(module, "_write", write)
-    command = await started(sh("head -c 10000000 /dev/zero"), cwd=None, env={}, output=None)
+    command = await start_command(sh("head -c 10000000 /dev/zero"), cwd=None, env={}, output=None)
     async with asyncio.timeout(SECONDS):
         full = 0
         while not command.has_ended and full < 50:
@@ -120,7 +120,7 @@ async def test_a_slow_reader_slows_the_command_down(monkeypatch):
             full += waiting_in(command._carrier._read) >= 65_536
         assert not command.has_ended
         goes_on.set()
-        assert await command.ended() == 0
+        assert await command.wait() == 0
         await command.clear()
     assert most == [1]
 

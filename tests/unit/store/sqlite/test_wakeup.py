@@ -19,21 +19,21 @@ def at_rest() -> Pace:
     """A pace after a long time without anything."""
     pace = Pace()
     for _ in range(40):
-        pace.looked(told=False, changed=False)
+        pace.note_look(told=False, changed=False)
     return pace
 
 
 def test_without_events_looks_become_rare() -> None:
-    assert (at_rest().pause, at_rest().deaf) == (REST_SECONDS, False)
+    assert (at_rest().pause, at_rest().ignores_events) == (REST_SECONDS, False)
 
 
 def test_after_an_event_looks_follow_until_its_commit_must_be_visible() -> None:
     pace = at_rest()
-    pace.looked(told=True, changed=False)
+    pace.note_look(told=True, changed=False)
     pauses = []
     while pace.pause < REST_SECONDS:
         pauses.append(pace.pause)
-        pace.looked(told=False, changed=False)
+        pace.note_look(told=False, changed=False)
     assert pauses[0] == FIRST_SECONDS
     # however long the disk takes, at most half as long again passes before the next look
     since = list(accumulate(pauses))
@@ -45,21 +45,21 @@ def test_after_an_event_looks_follow_until_its_commit_must_be_visible() -> None:
 def test_many_events_cause_no_more_looks_than_without_inotify(told: bool, changed: bool) -> None:
     pace = at_rest()
     for _ in range(10):
-        pace.looked(told=told, changed=changed)
+        pace.note_look(told=told, changed=changed)
     for _ in range(100):
-        pace.looked(told=told, changed=changed)
-        assert pace.deaf  # no word cuts the pause short
+        pace.note_look(told=told, changed=changed)
+        assert pace.ignores_events  # no word cuts the pause short
         assert pace.pause >= POLL_SECONDS
 
 
 def test_a_single_job_does_not_make_the_pace_ignore_events() -> None:
     pace = at_rest()
-    pace.looked(told=True, changed=False)
-    pace.looked(told=False, changed=True)  # it was enqueued
-    assert (pace.pause, pace.deaf) == (AGAIN_SECONDS, True)
-    pace.looked(told=True, changed=True)  # our own claim and completion
-    assert pace.deaf
-    pace.looked(told=False, changed=False)
-    assert not pace.deaf
-    pace.looked(told=True, changed=False)
+    pace.note_look(told=True, changed=False)
+    pace.note_look(told=False, changed=True)  # it was enqueued
+    assert (pace.pause, pace.ignores_events) == (AGAIN_SECONDS, True)
+    pace.note_look(told=True, changed=True)  # our own claim and completion
+    assert pace.ignores_events
+    pace.note_look(told=False, changed=False)
+    assert not pace.ignores_events
+    pace.note_look(told=True, changed=False)
     assert pace.pause == FIRST_SECONDS

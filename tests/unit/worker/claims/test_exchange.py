@@ -319,11 +319,11 @@ async def test_after_a_full_worker_frees_a_slot_it_looks_despite_messengers():
     bench.ends(1)
     await bench.exchange.run_once()
     assert bench.requests() == [[]]
-    assert not inbox.has_room()
+    assert not inbox.has_free_slots()
     bench.pool.slots = 10
     await bench.exchange.run_once()
     assert bench.requests()[1:] == [[ClaimRequest(["t"], 10)]]
-    assert inbox.has_room()
+    assert inbox.has_free_slots()
     await bench.exchange.run_once()
     assert len(bench.requests()) == 2, "from now on messengers wake it"
 

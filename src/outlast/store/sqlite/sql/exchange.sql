@@ -5,7 +5,7 @@
 -- commit and then sees our claims as its orphans. Against a late worker: every end is guarded by
 -- (id, token, running); tokens are never drawn twice, so a job that went on has another token, and
 -- the update finds no row. Against another claim: rows leave the line (position becomes NULL) in
--- the transaction that read them from it. Suspects (solo > 0) are in no line: only a room for
+-- the transaction that read them from it. Suspects (solo > 0) are in no line: only a request for
 -- suspects finds them, by their own index, in which one look tells, for most exchanges, that there
 -- are none. An end clears an incident in the transaction that accepted it, and a refused one clears
 -- none. Of a job that runs again and again the first and last attempts are kept (how many:
@@ -15,7 +15,7 @@
 --
 -- No step reads all queues. Scheduled jobs are found by their time; the line is read by task, so that
 -- what no runner here knows is never met, and from there by queue, as many as there are places
--- (store/sqlite/line.py).
+-- (store/sqlite/lanes.py).
 --
 -- What is many goes in and out as one JSON text, so that a trip is a dozen steps of sqlite3 however
 -- many its jobs are: round each step it lets go of the interpreter's lock, and beside a busy event

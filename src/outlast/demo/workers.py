@@ -1,6 +1,6 @@
 """The demo's workers: real processes, started, killed and ended; none is ever left behind.
 
-The workers stand in sessions of their own, so that a terminal's Ctrl-C reaches the demo alone,
+The workers are in sessions of their own, so that a terminal's Ctrl-C reaches the demo alone,
 which then ends them in order. Should the demo itself be killed, a tether process (the one that
 a worker has for its runners) sees the end of its pipe and kills the workers, whose own tethers
 and the kernel do the rest.
@@ -33,7 +33,7 @@ _LINUX = sys.platform.startswith("linux")
 _ROLES = {"outlast.runner.main": "runner", "tether.py": "tether", "cat-file": "git"}
 
 
-class Member:
+class DemoWorker:
     """One worker process; ``killed_at`` (boot seconds) is set once the demo has killed it."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -47,20 +47,20 @@ class Member:
         """The worker's process id."""
         return self.process.pid
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the worker process still runs."""
         return self.process.poll() is None
 
     def kill_tree(self) -> list[str]:
-        """Kill the worker and all below it at one blow; return what they were, with their ids."""
-        if not self.alive():
+        """Kill the worker and all below it at once; return what they were, with their ids."""
+        if not self.is_alive():
             return []
         killed = kill_tree(self.pid)
         self.killed_at = SYSTEM.boot()
         self.process.wait()
         return killed
 
-    def last_words(self) -> str:
+    def read_log_tail(self) -> str:
         """Return the end of its log."""
         with contextlib.suppress(OSError):
             lines = self.log.read_text("utf-8", "replace").split("\n")
@@ -68,7 +68,7 @@ class Member:
         return ""
 
 
-class Crew:
+class DemoWorkers:
     """The workers of one demo. A context manager: on leaving it no process is left."""
 
     def __init__(self, url: str, queue: str, folder: Path) -> None:
@@ -76,7 +76,7 @@ class Crew:
         self._queue = queue
         self._folder = folder
         self._tether = Tether()
-        self.members: dict[str, Member] = {}
+        self.by_name: dict[str, DemoWorker] = {}
 
     def __enter__(self) -> Self:
         self._tether.start()
@@ -86,7 +86,7 @@ class Crew:
         self.kill()
         self._tether.stop()
 
-    def start(self, name: str) -> Member:
+    def start(self, name: str) -> DemoWorker:
         """Start a worker. Raises OSError when its log cannot be written."""
         log = self._folder / f"worker-{name}.log"
         with log.open("wb") as output:
@@ -100,29 +100,31 @@ class Crew:
                 start_new_session=True,
             )
         self._tether.add(process.pid)
-        member = self.members[name] = Member(name, process, log)
+        member = self.by_name[name] = DemoWorker(name, process, log)
         return member
 
-    def lost(self) -> Member | None:
+    def find_lost(self) -> DemoWorker | None:
         """Return a worker that has ended without being asked to."""
-        return next((m for m in self.members.values() if not m.killed_at and not m.alive()), None)
+        return next(
+            (m for m in self.by_name.values() if not m.killed_at and not m.is_alive()), None
+        )
 
     async def end(self) -> None:
         """Ask all workers to stop, and wait until they have; kill those that do not."""
-        for member in self._alive():
+        for member in self._list_alive():
             member.process.terminate()
         deadline = SYSTEM.boot() + END_SECONDS
-        while self._alive() and SYSTEM.boot() < deadline:
+        while self._list_alive() and SYSTEM.boot() < deadline:
             await SYSTEM.sleep(0.02)
         self.kill()
 
     def kill(self) -> None:
         """Kill what is left of all workers, at once."""
-        for member in self._alive():
+        for member in self._list_alive():
             member.kill_tree()
 
-    def _alive(self) -> list[Member]:
-        return [member for member in self.members.values() if member.alive()]
+    def _list_alive(self) -> list[DemoWorker]:
+        return [member for member in self.by_name.values() if member.is_alive()]
 
     def _command(self, name: str) -> list[str]:
         worker = [sys.executable, "-m", "outlast", "worker", APPLICATION]

@@ -25,7 +25,7 @@ MORE = (
 
 
 class Member:
-    """One place in the crew, and the worker that has it now."""
+    """One place under the supervisor, and the worker that has it now."""
 
     def __init__(self, scene: Scene, number: int, url: str) -> None:
         self.name = f"worker-{number}"
@@ -91,7 +91,7 @@ class Member:
         self.process.signal(signal.SIGTERM)
 
 
-class Crew:
+class Supervisor:
     """All members, and the task that restarts them."""
 
     def __init__(self, members: list[Member], rng: random.Random) -> None:

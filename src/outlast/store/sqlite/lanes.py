@@ -41,34 +41,36 @@ def draw(cursor: Cursor, name: str, count: int) -> range:
 # ---------------------------------------------------------------------------- what is next
 
 
-def next_in_line(cursor: Cursor, room: ClaimRequest, limit: int, first: str) -> list[Row]:
+def find_next(cursor: Cursor, request: ClaimRequest, limit: int, first: str) -> list[Row]:
     """Return the rows of what this request takes, each queue's in the order of its line, from the
     queue of this name on."""
     found: list[Row] = []
-    for lanes in _stretches(cursor, room, limit, first):
-        found += _shares(cursor, lanes, limit - len(found))
+    for lanes in _read_stretches(cursor, request, limit, first):
+        found += _share_out(cursor, lanes, limit - len(found))
         if len(found) >= limit:
             break
     return found
 
 
-def _stretches(cursor: Cursor, room: ClaimRequest, limit: int, first: str) -> Iterator[list[Lane]]:
+def _read_stretches(
+    cursor: Cursor, request: ClaimRequest, limit: int, first: str
+) -> Iterator[list[Lane]]:
     """Yield lanes that are not empty, in the order of their queues' turns: in each stretch as many
     as fill ``limit`` places, or all up to the end."""
-    if room.queues:
-        values = {"tasks": _names(room.tasks), "queues": _names(room.queues)}
+    if request.queues:
+        values = {"tasks": _encode_names(request.tasks), "queues": _encode_names(request.queues)}
         lanes = _decode(cursor.execute(_SQL["lanes_of_queues"], values).fetchone()[0])
         yield sorted(map(tuple, lanes), key=lambda lane: (lane[0] < first, lane[0]))
         return
-    yield _lanes_from(cursor, room.tasks, first, limit)
+    yield _read_lanes(cursor, request.tasks, first, limit)
     if first:
-        yield [lane for lane in _lanes_from(cursor, room.tasks, "", limit) if lane[0] < first]
+        yield [lane for lane in _read_lanes(cursor, request.tasks, "", limit) if lane[0] < first]
 
 
-def _lanes_from(cursor: Cursor, tasks: Collection[str], first: str, most: int) -> list[Lane]:
+def _read_lanes(cursor: Cursor, tasks: Collection[str], first: str, most: int) -> list[Lane]:
     """Return the lanes of the queues from this name on; where a task has more than ``most``, only
     up to the queue to which the lanes of all tasks are known."""
-    values = {"tasks": _names(tasks), "first": first, "most": most}
+    values = {"tasks": _encode_names(tasks), "first": first, "most": most}
     lanes = [tuple(lane) for lane in _decode(cursor.execute(_SQL["lanes"], values).fetchone()[0])]
     counts = Counter(task for _, task in lanes)
     last = {task: queue for queue, task in lanes if counts[task] >= most}  # of each that goes on
@@ -76,7 +78,7 @@ def _lanes_from(cursor: Cursor, tasks: Collection[str], first: str, most: int) -
     return sorted(lane for lane in lanes if known is None or lane[0] <= known)
 
 
-def _shares(cursor: Cursor, lanes: Sequence[Lane], limit: int) -> list[Row]:
+def _share_out(cursor: Cursor, lanes: Sequence[Lane], limit: int) -> list[Row]:
     """Return at most ``limit`` rows of these lanes: of each queue as many as of the others, and
     what the others do not use up."""
     found: list[Row] = []
@@ -84,41 +86,39 @@ def _shares(cursor: Cursor, lanes: Sequence[Lane], limit: int) -> list[Row]:
     share = 0
     while waiting and len(found) < limit:
         taken, share = share, share + ceil((limit - len(found)) / len(waiting))
-        rows = _first_of_queues(cursor, [lane for lane in lanes if lane[0] in waiting], share)
+        rows = _read_heads(cursor, [lane for lane in lanes if lane[0] in waiting], share)
         for queue in waiting:
             found += rows[queue][taken:share]
         waiting = dict.fromkeys(queue for queue in waiting if len(rows[queue]) >= share)
     return found[:limit]
 
 
-def _first_of_queues(
-    cursor: Cursor, lanes: Sequence[Lane], most: int
-) -> defaultdict[str, list[Row]]:
+def _read_heads(cursor: Cursor, lanes: Sequence[Lane], most: int) -> defaultdict[str, list[Row]]:
     """Return the first ``most`` rows of each lane and maybe more of its queue, by queue, in the
     order of the line; they begin with what they are ordered by."""
-    values = {"lanes": _text(lanes), "most": most, "long": LONG}
+    values = {"lanes": _encode_text(lanes), "most": most, "long": LONG}
     rows: defaultdict[str, list[Row]] = defaultdict(list)
     for row in sorted(_decode(cursor.execute(_SQL["first_of_lanes"], values).fetchone()[0])):
         rows[row[4]].append(row)
     return rows
 
 
-def _names(names: Collection[str]) -> str:
+def _encode_names(names: Collection[str]) -> str:
     """Return each name once: a lane that is read twice would bring its jobs twice."""
-    return _text(sorted({*names}))
+    return _encode_text(sorted({*names}))
 
 
-def _text(values: Collection[object]) -> str:
+def _encode_text(values: Collection[object]) -> str:
     return _encode(values).decode()
 
 
 # ------------------------------------------------------------------------ what falls due
 
 
-def line_up_due(cursor: Cursor, now: float, rooms: Sequence[ClaimRequest]) -> None:
+def line_up_due(cursor: Cursor, now: float, requests: Sequence[ClaimRequest]) -> None:
     """Give scheduled jobs of these requests' queues that are due their place in the line, those
     first that are due for longest; at most DUE_MAX."""
-    queues = _queues_of(rooms)
+    queues = _list_queues(requests)
     if queues is None:
         due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
     else:
@@ -133,9 +133,9 @@ def line_up_due(cursor: Cursor, now: float, rooms: Sequence[ClaimRequest]) -> No
         cursor.executemany(_SQL["line_up"], rows)
 
 
-def next_due(cursor: Cursor, rooms: Sequence[ClaimRequest]) -> float | None:
+def find_next_due(cursor: Cursor, requests: Sequence[ClaimRequest]) -> float | None:
     """Return when the next scheduled job of these requests' queues falls due."""
-    queues = _queues_of(rooms)
+    queues = _list_queues(requests)
     if queues is None:
         looks = [cursor.execute(_SQL["next_due"]).fetchone()[0]]
     else:
@@ -145,9 +145,9 @@ def next_due(cursor: Cursor, rooms: Sequence[ClaimRequest]) -> float | None:
     return min((time for time in looks if time is not None), default=None)
 
 
-def _queues_of(rooms: Sequence[ClaimRequest]) -> set[str] | None:
+def _list_queues(requests: Sequence[ClaimRequest]) -> set[str] | None:
     """Return the queues of which ordinary jobs are wanted; None: of all."""
-    ordinary = [room for room in rooms if not room.solo]
-    if not all(room.queues for room in ordinary):
+    ordinary = [request for request in requests if not request.solo]
+    if not all(request.queues for request in ordinary):
         return None
-    return {queue for room in ordinary for queue in room.queues}
+    return {queue for request in ordinary for queue in request.queues}
