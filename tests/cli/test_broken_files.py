@@ -236,7 +236,7 @@ def held(path: Path, begin: str) -> Iterator[None]:
         ("PRAGMA journal_mode = delete; BEGIN EXCLUSIVE", Broken(LOCKED)),
         ("BEGIN; SELECT count(*) FROM outlast_jobs", Broken(codes=(0, 1))),
     ],
-    ids=["by a writer", "by one that lets nobody read", "out of WAL mode", "by a reader"],
+    ids=["by a writer", "by one that blocks readers", "out of WAL mode", "by a reader"],
 )
 def test_each_command_against_a_file_that_is_locked(
     fork_server: ForkServer, place: Path, begin: str, broken: Broken

@@ -98,15 +98,15 @@ class Hands:
         """Register a worker."""
         return cls(store, await store.register(new_worker(name, **fields)))
 
-    async def exchange(self, *ends: Transition, limit: int = 0, **room: Any) -> Exchanged:
+    async def exchange(self, *ends: Transition, limit: int = 0, **request: Any) -> Exchanged:
         """Hand in ends and take up to ``limit`` jobs of the known task."""
         values: dict[str, Any] = {"tasks": [TASK], "limit": limit}
-        rooms = [ClaimRequest(**(values | room))] if limit else []
-        return await self.store.exchange(self.me, ends, rooms)
+        requests = [ClaimRequest(**(values | request))] if limit else []
+        return await self.store.exchange(self.me, ends, requests)
 
-    async def claim(self, limit: int = 100, **room: Any) -> list[Claimed]:
+    async def claim(self, limit: int = 100, **request: Any) -> list[Claimed]:
         """Take up to ``limit`` jobs."""
-        return (await self.exchange(limit=limit, **room)).claimed
+        return (await self.exchange(limit=limit, **request)).claimed
 
     async def claim_one(self) -> Claimed:
         """Take exactly one job, which must be there."""

@@ -123,8 +123,8 @@ class History(RuleBasedStateMachine):
         expected = line[:limit] if self.alive[worker] else []
 
         async def play(side: Side) -> list[tuple[int, int, int, int, str | None]]:
-            rooms = [ClaimRequest(tasks=[TASK], limit=limit)]
-            reply = await side.store.exchange(side.workers[worker], [], rooms)
+            requests = [ClaimRequest(tasks=[TASK], limit=limit)]
+            reply = await side.store.exchange(side.workers[worker], [], requests)
             assert reply.valid is self.alive[worker]
             drawn = [one.token for one in reply.claimed]  # in any order among each other
             assert len({*drawn}) == len(drawn)
@@ -153,8 +153,8 @@ class History(RuleBasedStateMachine):
         expected = sorted(waiting) if self.alive[worker] else []
 
         async def play(side: Side) -> list[tuple[int, int, int, int, str | None]]:
-            rooms = [ClaimRequest(tasks=[TASK], limit=10, solo=solo)]
-            reply = await side.store.exchange(side.workers[worker], [], rooms)
+            requests = [ClaimRequest(tasks=[TASK], limit=10, solo=solo)]
+            reply = await side.store.exchange(side.workers[worker], [], requests)
             side.tokens += [one.token for one in reply.claimed]
             return [
                 (side.jobs.index(one.job_id), one.number, one.failures, one.losses, one.checkpoint)

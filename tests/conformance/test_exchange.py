@@ -136,12 +136,12 @@ async def test_jobs_of_unknown_tasks_are_skipped(store: Store, hands: Hands) -> 
 
 async def test_several_requests_are_each_filled_to_their_limit(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(task="a") for _ in range(5)], *[job(task="b") for _ in range(5)])
-    rooms = [
+    requests = [
         ClaimRequest(tasks=["a"], limit=2),
         ClaimRequest(tasks=["b"], limit=3),
         ClaimRequest(tasks=["b"], limit=9),
     ]
-    claimed = (await store.exchange(hands.me, [], rooms)).claimed
+    claimed = (await store.exchange(hands.me, [], requests)).claimed
     assert sorted(one.task for one in claimed) == ["a"] * 2 + ["b"] * 5
 
 

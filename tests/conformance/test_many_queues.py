@@ -102,11 +102,11 @@ async def test_a_reply_cut_by_bytes_moves_the_turn_only_past_what_it_took(
 async def test_kinds_of_requests_do_not_share_turns(store: Store, hands: Hands, trips: int) -> None:
     """As where async tasks wait in one queue, and plain functions in queues around it."""
     await enqueued(store, *[job(queue=queue, task="own") for queue in "az" for _ in range(9)])
-    rooms = [ClaimRequest(["own", "sharing"], 1), ClaimRequest(["sharing"], 1)]
+    requests = [ClaimRequest(["own", "sharing"], 1), ClaimRequest(["sharing"], 1)]
     queues = []
     for _ in range(6):
         await enqueued(store, job(queue="m", task="sharing"), job(queue="m", task="sharing"))
-        for part in [rooms] if trips == 1 else [rooms[:1], rooms[1:]]:
+        for part in [requests] if trips == 1 else [requests[:1], requests[1:]]:
             claimed = (await store.exchange(hands.me, [], part)).claimed
             queues += [each.queue for each in claimed if each.task == "own"]
     assert queues == ["a", "z"] * 2
@@ -179,8 +179,8 @@ async def test_a_claim_reads_as_much_beside_few_queues_as_beside_many(
         for _ in range(4):
             await enqueued(alone, *[job(queue="mine") for _ in range(10)])
             before = await work(alone)
-            room = ClaimRequest([TASK, "u"], 10, queues)
-            assert len((await alone.exchange(hands.me, [], [room])).claimed) == 10
+            request = ClaimRequest([TASK, "u"], 10, queues)
+            assert len((await alone.exchange(hands.me, [], [request])).claimed) == 10
             seen.append(await work(alone) - before)
         costs.append(max(seen))
     assert costs[1] < 1.3 * costs[0] + 20, costs

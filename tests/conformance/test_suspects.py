@@ -342,8 +342,8 @@ async def test_only_suspects_that_the_requests_could_take_count_as_waiting(
 async def test_one_exchange_fills_requests_of_both_kinds(store: Store, hands: Hands) -> None:
     (job_id,) = await suspects(hands, 1)
     made: list[Enqueued] = await store.enqueue([job(), job()])
-    rooms = [ClaimRequest([TASK], 10), ClaimRequest([TASK], 10, solo=1)]
-    reply = await store.exchange(hands.me, [], rooms)
+    requests = [ClaimRequest([TASK], 10), ClaimRequest([TASK], 10, solo=1)]
+    reply = await store.exchange(hands.me, [], requests)
     claimed = {one.job_id: one.solo for one in reply.claimed}
     assert claimed == {made[0].job_id: 0, made[1].job_id: 0, job_id: 1}
 

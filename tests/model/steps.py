@@ -116,7 +116,7 @@ class Steps:
     def _claims(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         if not slot.trusts or slot.draining:
             return
-        for solo in self._rooms(slot):
+        for solo in self._requests(slot):
             db, claims = self.desk.claim(world.db, self._me(i, slot), solo, max(tokens_of(world)))
             if not claims:
                 continue
@@ -129,14 +129,14 @@ class Steps:
             given_up = slot._replace(late=(late,), broken=1)
             yield _step(f"worker {i + 1} gives up a claim", world, i, given_up, harm=True)
 
-    def _rooms(self, slot: Slot) -> list[int]:
+    def _requests(self, slot: Slot) -> list[int]:
         """What it asks for: as ``Assignment`` and ``ExclusiveClaim`` do."""
         running = [held for held in slot.held if not held.end]
         if any(held.solo == 2 for held in running):
             return []
-        rooms = [0] if len([h for h in slot.held if h.solo == 0]) < self.scene.slots else []
-        rooms += [1] if not any(held.solo == 1 for held in slot.held) else []
-        return rooms + ([2] if not slot.held else [])
+        requests = [0] if len([h for h in slot.held if h.solo == 0]) < self.scene.slots else []
+        requests += [1] if not any(held.solo == 1 for held in slot.held) else []
+        return requests + ([2] if not slot.held else [])
 
     def _hears(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         """The reply to a claim: received, or lost."""

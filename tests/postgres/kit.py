@@ -38,10 +38,10 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
-    rooms = request_columns([ClaimRequest([TASK], limit)])
+    requests = request_columns([ClaimRequest([TASK], limit)])
     me = hands.me
     lanes, _ = ClaimFloors(SYSTEM).ask()
     ends = ("{}", "{}", "{}", None)
-    more = (*rooms, *lanes, None, None, False, 500, 10**9, 1000, me.registration, '{""}')
+    more = (*requests, *lanes, None, None, False, 500, 10**9, 1000, me.registration, '{""}')
     reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more)
     assert len(reply) == limit + 1

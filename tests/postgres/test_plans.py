@@ -212,8 +212,8 @@ async def test_a_claim_does_not_read_jobs_of_unknown_tasks(full_url: str) -> Non
         s.plans.clear()
         own = [NewJob(task=f"u{n % 3}", queue="mixed", priority=n % 2) for n in range(30)]
         made = await s.store.enqueue(own)
-        rooms = [ClaimRequest(["u0", "u1", "u2"], 20)]
-        claimed = (await s.store.exchange(me, [], rooms)).claimed
+        requests = [ClaimRequest(["u0", "u1", "u2"], 20)]
+        claimed = (await s.store.exchange(me, [], requests)).claimed
         ids = [one.job_id for one in made]
         assert [each.job_id for each in claimed] == (ids[1::2] + ids[::2])[:20]
         assert "outlast_jobs_lane" in by_index(await s.settled())

@@ -42,7 +42,7 @@ BY_THE_OWNER = {
     "schema_lock_holders",
     "schema_record",
 }  # statements of `outlast migrate` itself
-ROOMS = (
+MODULES = (
     postgres, enqueue, exchange, postgres_inspector, postgres_presence,
     privileges, schema, postgres_session, strangers, wakeup,
 )  # fmt: skip
@@ -81,8 +81,8 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         names.add(verb)
         return str(real(verb))
 
-    for room in ROOMS:
-        monkeypatch.setattr(room, "sql", noting)
+    for module in MODULES:
+        monkeypatch.setattr(module, "sql", noting)
     return names
 
 

@@ -1,4 +1,4 @@
-"""The house rules that no linter knows: sizes, sleeps, notes without an issue."""
+"""The house rules that no linter knows: sizes, sleeps, notes without an issue, words."""
 
 from __future__ import annotations
 
@@ -186,6 +186,39 @@ def test_no_public_class_of_the_library_has_the_name_of_another() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     found.setdefault(node.name, []).append(named(path))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+# Vague subjects, and words that have given way to those of the field, in prose and in names.
+BANNED = re.compile(
+    r"(?<![a-z])(?:nobody|somebody|whoever|whatever|undertaker|heralds?|savings|crew|rooms)(?![a-z])"
+)
+ALLOWED = ('getpwnam("nobody")',)  # the user of that name
+WORDED = [
+    *(path for path in TEXT if path.name != Path(__file__).name),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(path for path in sorted(ROOT.glob("*.md")) if path.name != "CHANGELOG.md"),  # of old names
+]
+
+
+def banned_words(text: str) -> list[str]:
+    for allowed in ALLOWED:
+        text = text.replace(allowed, "")
+    split = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text)  # a class's name into its words
+    return BANNED.findall(split.lower())
+
+
+@pytest.mark.parametrize("path", WORDED, ids=named)
+def test_prose_and_names_use_the_words_of_the_field(path: Path) -> None:
+    assert banned_words(path.read_text()) == []
+    assert banned_words(named(path)) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["Nobody waits.", "rooms = []", "def test_whatever_comes():", "class CrewMember:"]
+)
+def test_a_banned_word_is_found(text: str) -> None:
+    assert banned_words(text) != []
+    assert banned_words("mushrooms, Somerset, screw") == []
 
 
 LIBRARY = ROOT / "src" / "outlast"

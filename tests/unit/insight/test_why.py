@@ -153,7 +153,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     ("in_line", asked(job(), REFUSED, worker(2)), ["Worker"], 0),
     (
         "running",
-        asked(running(), worker(failing="savings: StoreUnavailable: x", failing_since=NOW - 9)),
+        asked(running(), worker(failing="checkpoints: StoreUnavailable: x", failing_since=NOW - 9)),
         ["Worker W-1 could not do all its duties for 9.0 s: StoreUnavailable: x."],
         0,
     ),

@@ -192,7 +192,7 @@ async def test_concurrent_callers_are_bounded_and_the_next_is_refused(door, link
 async def test_what_the_next_environment_cannot_hold_is_refused_by_the_runner(
     link, monkeypatch, value, words
 ):
-    """Whoever sends it: the next attempts could not even be started."""
+    """Otherwise the next attempts could not even be started."""
     async with ControlSocket(attempt_of(link)) as door:
         with pytest.raises(UsageError, match=words):
             await say(door, CheckpointRequest(TOKEN, value))

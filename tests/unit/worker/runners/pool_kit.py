@@ -90,7 +90,7 @@ class FakeRunner(RunnerState):
         ]
 
 
-class Savings:
+class SentCheckpoints:
     def __init__(self) -> None:
         self.saves: list[int] = []
         self.reports: list[int] = []
@@ -128,7 +128,7 @@ class Bench:
     ) -> None:
         self.clock = ManualClock(boot=0.0)
         self.ledger = new_ledger(self.clock)
-        self.checkpoints = Savings()
+        self.checkpoints = SentCheckpoints()
         self.owner = FakeOwner()
         self.tether = FakeTether()
         self.pool = RunnerPool(

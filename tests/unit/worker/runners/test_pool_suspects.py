@@ -14,14 +14,14 @@ def suspect(token: int, task: str = SHARED, **fields) -> Claimed:
     return claimed(token, task, **values)
 
 
-def solo_rooms(bench: Bench) -> list[ClaimRequest]:
+def solo_requests(bench: Bench) -> list[ClaimRequest]:
     return [request for request in bench.pool.starter.make_requests(0) if request.solo]
 
 
 async def test_the_spare_takes_a_cohort_while_other_runners_are_busy():
     bench = await Bench().ready()
     request = ClaimRequest([OWN, SHARED], CONCURRENCY, [], solo=1)
-    assert solo_rooms(bench) == [request]
+    assert solo_requests(bench) == [request]
     bench.place(own(1), own(2))
     assert bench.pool.starter.make_requests(0) == [request]
 
@@ -32,9 +32,9 @@ async def test_without_a_ready_spare_suspects_wait():
     for runner in bench.runners:
         runner.greets(shared=False)
     await bench.when_spare_is_due()
-    assert solo_rooms(bench) == []
+    assert solo_requests(bench) == []
     bench.runners[SIZE].greets(shared=False)
-    assert len(solo_rooms(bench)) == 1
+    assert len(solo_requests(bench)) == 1
 
 
 async def test_a_cohort_runs_in_one_idle_runner_and_another_spare_starts():
@@ -47,7 +47,7 @@ async def test_a_cohort_runs_in_one_idle_runner_and_another_spare_starts():
     await bench.pool.keeper.run_once()
     assert len(bench.runners) == SIZE + 2
     bench.runners[-1].greets(shared=False)
-    assert solo_rooms(bench) == [], "one cohort at a time"
+    assert solo_requests(bench) == [], "one cohort at a time"
 
 
 async def test_a_runner_with_suspects_takes_no_other_attempts():
@@ -65,7 +65,7 @@ async def test_its_runner_is_a_spare_again_when_the_cohort_has_ended():
     bench.place(suspect(1))
     (cohort,) = [runner for runner in bench.runners if runner.tokens]
     cohort.says(AttemptsEnded([End(1, COMPLETED)]))
-    assert len(solo_rooms(bench)) == 1
+    assert len(solo_requests(bench)) == 1
 
 
 async def test_suspects_that_find_no_idle_runner_are_handed_back_as_suspects():
