@@ -338,3 +338,14 @@ def test_a_group_is_killed_again_until_it_can_be_seen_to_be_empty(monkeypatch):
     monkeypatch.setattr(child, "groups_of", look)
     child._end({7})
     assert kills == [7, 7, 7, 7]
+
+
+def test_its_children_are_the_process_itself_and_the_runners_on_it(
+    tether: Tether, groups: list[Group]
+) -> None:
+    """As process 1, the worker leaves these to the code that has started them."""
+    first, second = groups
+    tether.add(first.pgid)
+    tether.add(second.pgid)
+    tether.drop(second.pgid)
+    assert tether.children() == {tether.pid, first.pgid}
