@@ -186,35 +186,6 @@ def test_a_signal_handler_may_enqueue_in_the_middle_of_an_enqueue(
     assert run(SIGNALS, store_url, tmp_path) == "done\n"
 
 
-BROKEN_OFF = """
-import logging, warnings
-warnings.simplefilter("ignore")  # of coroutines that have not begun
-logging.disable()  # of what asyncpg says about a connection that it was just opening
-class Alarm(Exception): ...
-def ring(number, frame):
-    raise Alarm
-signal.signal(signal.SIGALRM, ring)
-mail.enqueue_sync("first")  # Thread.start() complains where an exception comes into it
-rung = 0
-for n in range(40):
-    signal.setitimer(signal.ITIMER_REAL, 0.0005 * (n % 10 + 1))
-    try:
-        for _ in range(30):
-            mail.enqueue_sync("main")
-    except Alarm:
-        rung += 1
-    signal.setitimer(signal.ITIMER_REAL, 0)
-assert rung
-print(mail.enqueue_sync("last").id > 0)
-"""
-
-
-def test_calls_that_a_signal_breaks_off_leave_a_working_application(
-    store_url: str, tmp_path: Path
-) -> None:
-    assert run(BROKEN_OFF, store_url, tmp_path) == "True\n"
-
-
 FINALIZERS = """
 class Cyclic:
     def __init__(self):
