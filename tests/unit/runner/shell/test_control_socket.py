@@ -10,6 +10,7 @@ import struct
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,7 +105,9 @@ async def test_other_users_are_not_served(door, link, monkeypatch):
     if not hasattr(socket, "SO_PEERCRED"):
         pytest.skip("the folder's mode is what keeps them out")
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
-    monkeypatch.setattr(struct, "unpack", lambda *_: (1, 999, 999))
+    # the module's own: threads of this process unpack, too
+    stranger = SimpleNamespace(calcsize=struct.calcsize, unpack=lambda *_: (1, 999, 999))
+    monkeypatch.setattr(module, "struct", stranger)
     with pytest.raises(UsageError, match="own user"):
         await say(door, CheckpointRequest(TOKEN, "x"))
     assert link.saves == []
