@@ -266,7 +266,7 @@ class Store(Protocol):
 
     async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
         """Return running attempts more than ``slack`` seconds past their hard deadline by the
-        store's clock, the latest first."""
+        store's clock, the longest overdue first."""
         ...
 
     async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:

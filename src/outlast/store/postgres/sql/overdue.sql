@@ -1,7 +1,8 @@
--- Running attempts past their hard deadline by more than $1 seconds, the latest first. Reads only: who
--- closes one of them does so by its token, and an attempt's deadline never changes. One range of the
--- index on hard_deadline. The list is a hundred times as long as what is closed of it at once: those that
--- cannot be closed yet, since their rows are held or their grace is long, are not to hide those behind them.
+-- Running attempts past their hard deadline by more than $1 seconds, the longest overdue first. Reads
+-- only: what closes one of them does so by its token, and an attempt's deadline never changes. One range
+-- of the index on hard_deadline. The list is a hundred times as long as what is closed of it at once:
+-- those that cannot be closed yet, since their rows are held or their grace is long, are not to hide
+-- those behind them.
 SELECT j.id, j.token, j.worker_id,
        outlast_seconds_v1(statement_timestamp(), j.hard_deadline), j.policy
 FROM outlast_jobs j
