@@ -174,24 +174,26 @@ class Impostor:
         self._most = most
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._server = threading.Thread(target=self._serve, daemon=True)
+        self._server.start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # ends an accept() that another thread is in
+        self._server.join()
         self._socket.close()
 
     def _serve(self) -> None:
-        kept = []
-        with contextlib.suppress(OSError):
+        with contextlib.ExitStack() as kept, contextlib.suppress(OSError):
             while True:
-                client, _ = self._socket.accept()
-                kept.append(client)
+                client = kept.enter_context(self._socket.accept()[0])
                 if self._answer is not None:
-                    client.sendall(self._answer)
+                    with contextlib.suppress(OSError):  # it may have gone already
+                        client.sendall(self._answer)
                 elif self._target:
-                    threading.Thread(target=self._pass, args=(client,), daemon=True).start()
+                    threading.Thread(target=self._pass, args=(client.dup(),), daemon=True).start()
 
     def _pass(self, client: socket.socket) -> None:
         with socket.create_connection(("127.0.0.1", self._target)) as server, client:
