@@ -14,11 +14,11 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar
 
 import msgspec
 
-from outlast.codec import Signature
 from outlast.config import check_key, check_name, check_seconds, check_whole
 from outlast.errors import ConfigError
 from outlast.job import Job
 from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
+from outlast.signature import Signature
 from outlast.store.values import Enqueued, NewJob
 from outlast.stores import StoreProvider
 from outlast.sync import blocking

@@ -18,11 +18,12 @@ from uuid import UUID
 import msgspec
 from hypothesis import strategies as st
 
-from outlast.codec import Signature, decode_result
+from outlast.codec import decode_result
 from outlast.errors import BadArguments
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy
 from outlast.runner.protocol import Run, pack
+from outlast.signature import Signature
 from outlast.store import columns
 from tests.fuzz.kit import BOMBS, SECONDS, Fuzzer, damaged, json_values
 from tests.unit.runner.test_execute import Bench

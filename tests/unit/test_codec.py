@@ -19,8 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.codec import DEPTH_MAX, Signature, decode_result, encode_result, to_json
+from outlast.codec import DEPTH_MAX, decode_result, encode_result, to_json
 from outlast.errors import BadArguments, ConfigError
+from outlast.signature import Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
