@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from harness.scene import Scene
-from outlast.insight.why import Situation, why
+from outlast.insight.situation import Situation
+from outlast.insight.why import why
 from outlast.model.job import State
 from outlast.store.rows import StoredJob
 from outlast.store.statistics import Place

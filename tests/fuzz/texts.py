@@ -18,7 +18,8 @@ from outlast.cli.page import Page
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
 from outlast.insight.queries import Dossier
-from outlast.insight.why import Situation, why
+from outlast.insight.situation import Situation
+from outlast.insight.why import why
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import WorkerStatus
 from outlast.store.statistics import Place

@@ -9,8 +9,9 @@ from outlast.cli.options import JobId, Json, Url, command
 from outlast.clock import SYSTEM
 from outlast.errors import JobNotFound
 from outlast.insight.queries import read_situation
-from outlast.insight.why import count_text, why_document
+from outlast.insight.sentences import count_text
 from outlast.insight.why import why as explained
+from outlast.insight.why import why_document
 
 if TYPE_CHECKING:
     import typer

@@ -9,7 +9,10 @@ documents.py     phases, and the JSON documents of the command line: a contract
 availability.py  which workers can take what: the same rules for why, stats and doctor
 liveness.py      workers whose lock file on this machine is free: they are dead
 why.py           why a job is where it is, and what would move it
-sentences.py     parts of the sentences of why: workers, times and names
+waiting.py       why a queued job does not run yet
+hindrances.py    why no worker can take a job that is due, in words
+situation.py     what is known of one job, and the answer of why: the values
+sentences.py     parts of the sentences of why: workers, ends, times and names
 stats.py         the numbers of a store as one document
 verify.py        checks the history of a store against the guarantees, job by job
 doctor/          checks of a store, its workers and this machine, with what to do

@@ -12,7 +12,7 @@ import msgspec
 from outlast.insight.availability import astray
 from outlast.insight.documents import phase_of
 from outlast.insight.liveness import with_proof
-from outlast.insight.why import Situation
+from outlast.insight.situation import Situation
 from outlast.model.job import State
 from outlast.store.protocol import REFUSALS_KEPT, Store
 from outlast.store.rows import AttemptRow, JobFilter, RefusalRow, StoredJob, WorkerRow

@@ -1,11 +1,13 @@
-"""Parts of the sentences of ``outlast why``: workers, times and names in words. Pure."""
+"""Parts of the sentences of ``outlast why``: workers, ends, times and names in words. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from outlast.insight.availability import dead, drains, takes_nothing, unheard
-from outlast.store.rows import Held, StoredJob, WorkerRow
+from outlast.model.crash import Charge
+from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
+from outlast.store.statistics import COUNT_MAX
 from outlast.text import ago, count_of, line, since, span, stamp
 
 NAMES_SHOWN = 5
@@ -103,3 +105,21 @@ def describe_waits(held: Sequence[Held]) -> str:
     pairs = [f"job {one.job_id} for job {one.waits_for}" for one in held[:NAMES_SHOWN]]
     more = f" and {len(held) - NAMES_SHOWN} more" if held[NAMES_SHOWN:] else ""
     return ", ".join(pairs) + more
+
+
+def count_text(number: int, noun: str) -> str:
+    """Return a bounded number in words: ``3 jobs``, ``10000 or more jobs``."""
+    return f"{number} or more {noun}s" if number >= COUNT_MAX else count_of(number, noun)
+
+
+def describe_last_end(attempts: Sequence[AttemptRow]) -> list[str]:
+    """Say how the last attempt ended that was charged, or else the last at all."""
+    charged = [one for one in attempts if one.charge != Charge.NONE]
+    ends = (charged or list(attempts))[-1:]
+    return [f"Attempt {one.number} ended as {_ending(one)}." for one in ends]
+
+
+def _ending(one: AttemptRow) -> str:
+    message = line(one.message, SAID_MAX).rstrip(".")
+    outcome = line(one.outcome, NAME_MAX)
+    return f"{outcome}: {message}" if message else outcome

@@ -6,34 +6,15 @@ programs; the sentences are for people and may be worded anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-import msgspec
-
-from outlast.insight.availability import (
-    dead,
-    drains,
-    hindrance,
-    holds,
-    knows,
-    list_alive,
-    serves,
-    silent,
-    takes_nothing,
-    unheard,
-)
+from outlast.insight.availability import dead, holds, list_alive, silent, unheard
 from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.sentences import (
-    HOLD_NO_SLOTS,
-    NAME_MAX,
-    NAMES_SHOWN,
     SAID_MAX,
     at_time,
     beats,
     by_worker,
-    capitalize,
     describe_gone,
-    describe_waits,
+    describe_last_end,
     fails,
     join_names,
     quote,
@@ -41,11 +22,12 @@ from outlast.insight.sentences import (
     took,
     tries,
 )
-from outlast.model.crash import Charge, CrashKind
-from outlast.model.job import SHELL_TASK, State
-from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
-from outlast.store.statistics import COUNT_MAX, Place
-from outlast.text import count_of, line, since, span, stamp
+from outlast.insight.situation import Explanation, Situation
+from outlast.insight.waiting import explain_waiting
+from outlast.model.job import State
+from outlast.store.rows import StoredJob, WorkerRow
+from outlast.store.statistics import COUNT_MAX
+from outlast.text import line, since, span
 
 POSITIONS = {
     "completed": "it is done",
@@ -70,34 +52,13 @@ POSITIONS = {
 }
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known. ``attempts`` are closed ones by token; ``now`` is seconds since 1970.
-    ``held``: jobs that run, as many as were looked at."""
-
-    row: StoredJob
-    attempts: Sequence[AttemptRow]
-    workers: Sequence[WorkerRow]
-    place: Place
-    now: float
-    held: Sequence[Held] = ()
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why, and what next. ``others`` are in the same position (COUNT_MAX: that many or more)."""
-
-    position: str
-    sentences: list[str]
-    moves: list[str]
-    others: int = 0
-
-
 def why(about: Situation) -> Explanation:
     """Return why a job is where it is."""
     row = about.row
     if row.state is State.RUNNING:
         return _running(about)
     if row.state is State.QUEUED:
-        return _queued(about)
+        return explain_waiting(about)
     if row.state is State.DEAD:
         return _dead(about)
     if row.state is State.CANCELLED:
@@ -124,11 +85,6 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
     }
 
 
-def count_text(number: int, noun: str) -> str:
-    """Return a bounded number in words: ``3 jobs``, ``10000 or more jobs``."""
-    return f"{number} or more {noun}s" if number >= COUNT_MAX else count_of(number, noun)
-
-
 # -- it has ended
 
 
@@ -144,7 +100,7 @@ def _dead(about: Situation) -> Explanation:
         position="dead",
         sentences=[
             f"It died {at_time(row.ended_at, about.now)}, {tries(row)}: {cause}.",
-            *_last_end(about.attempts),
+            *describe_last_end(about.attempts),
         ],
         moves=_requeue(about),
         others=max(0, about.place.dead_alike - 1),
@@ -163,19 +119,6 @@ def _requeue(about: Situation) -> list[str]:
         ]
     begin = "from its last checkpoint" if row.checkpoint is not None else "from the start"
     return [f"`outlast requeue {row.id}` runs it again with fresh budgets, {begin}."]
-
-
-def _last_end(attempts: Sequence[AttemptRow]) -> list[str]:
-    """Say how the last attempt ended that was charged, or else the last at all."""
-    charged = [one for one in attempts if one.charge != Charge.NONE]
-    ends = (charged or list(attempts))[-1:]
-    return [f"Attempt {one.number} ended as {_ending(one)}." for one in ends]
-
-
-def _ending(one: AttemptRow) -> str:
-    message = line(one.message, SAID_MAX).rstrip(".")
-    outcome = line(one.outcome, NAME_MAX)
-    return f"{outcome}: {message}" if message else outcome
 
 
 # -- it runs
@@ -259,225 +202,3 @@ def _progress(row: StoredJob) -> list[str]:
     done = f"{int(fraction * 100)}%" if fraction is not None and 0 <= fraction <= 1 else ""
     told = ", ".join(part for part in (done, said) if part)
     return [f"It last reported {told}."] if told else []
-
-
-# -- it waits
-
-
-def _queued(about: Situation) -> Explanation:
-    row = about.row
-    if not row.waiting:
-        return _due(about)
-    again = row.failures > 0 or row.losses > 0
-    if row.solo:
-        position, others = "suspect", about.place.suspects
-    elif again:
-        position, others = "retrying", about.place.retrying
-    else:
-        position, others = "scheduled", about.place.waiting - about.place.retrying
-    sentences = _past(about) if again else []
-    sentences += _suspicion(about) + _repeated(about)
-    number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
-    sentences.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
-    standing = _hindrance(about)
-    sentences += standing[1] if standing else []
-    then = standing[2] if standing else ["A worker takes it when it is due."]
-    return Explanation(
-        position=position, sentences=sentences, moves=then, others=max(0, others - 1)
-    )
-
-
-def _due(about: Situation) -> Explanation:
-    row = about.row
-    past = (_past(about) if row.failures or row.losses else []) + _suspicion(about)
-    past += _repeated(about)
-    standing = _hindrance(about)
-    if standing is not None:
-        position, sentences, moves, others = standing
-        return Explanation(
-            position=position, sentences=past + sentences, moves=moves, others=others
-        )
-    if row.solo:
-        alone = "has a runner to spare" if row.solo == 1 else "runs nothing else"
-        moves = [f"A worker that {alone}."]
-        others = max(0, about.place.suspects - 1)
-        return Explanation(position="suspect", sentences=past, moves=moves, others=others)
-    able = _able(about)
-    before = about.place.before
-    line_up = f"{count_text(before, 'job')} before it" if before else "nothing before it"
-    sentences = [
-        f"It has been due {since(row.run_at, about.now)}, with {line_up} in its queue.",
-        (
-            f"{capitalize(join_names(able))} can take it and"
-            f" {'runs' if len(able) == 1 else 'run'} {count_of(_load(able), 'attempt')} now."
-        ),
-    ]
-    if held := _held(about, able):
-        said = f"All that runs there waits for other jobs and holds its slot: {held}."
-        return Explanation(
-            position="slots_held",
-            sentences=[*past, *sentences, said],
-            moves=[HOLD_NO_SLOTS],
-            others=max(0, about.place.due_here - 1),
-        )
-    first = "" if not before else ", after those before it"
-    moves = [f"A worker takes it as soon as it has room{first}; more workers would be sooner."]
-    others = max(0, about.place.due_here - 1)
-    return Explanation(position="in_line", sentences=past + sentences, moves=moves, others=others)
-
-
-def _held(about: Situation, able: Sequence[WorkerRow]) -> str:
-    """Return who waits for whom, where all attempts of these workers wait; else ""."""
-    ids = {one.id for one in able}
-    there = [one for one in about.held if one.worker_id in ids]
-    if not there or len(there) < _load(able) or any(one.waits_for is None for one in there):
-        return ""
-    return describe_waits(there)
-
-
-Standing = tuple[str, list[str], list[str], int]
-
-
-def _hindrance(about: Situation) -> Standing | None:
-    """Return why no worker can take the job now: position, sentences, moves, others."""
-    row, live = about.row, list_alive(about.workers, about.now)
-    position = hindrance(live, row.queue, row.task)
-    if position is None:
-        return None
-    sentence, move, others = _HINDRANCES[position](about, live)
-    return position, [sentence], [move], max(0, others - 1)
-
-
-Told = tuple[str, str, int]
-
-
-def _no_workers(about: Situation, _live: list[WorkerRow]) -> Told:
-    killed = [one for one in about.workers if dead(one)]
-    quiet = [one for one in about.workers if holds(one) and not dead(one)]
-    seen = f" (nothing was heard of {join_names(quiet)} for a whole lease)" if quiet else ""
-    seen += f" (the lock file of {join_names(killed)} is free: dead)" if killed else ""
-    wanted = f"that knows the task {quote(about.row.task)}"
-    wanted = "with --shell, since it is a command" if about.row.task == SHELL_TASK else wanted
-    move = f"Start a worker {wanted}."
-    return f"No worker is alive{seen}.", move, about.place.due
-
-
-def _unservable(about: Situation, live: list[WorkerRow]) -> Told:
-    if about.row.task == SHELL_TASK:
-        return _no_shell(about, live)
-    task = quote(about.row.task)
-    said = f"No live worker knows the task {task}; there is {join_names(live)}."
-    move = f"Start a worker whose application has the task {task} (or an alias of that name)."
-    return said, move, about.place.due_alike
-
-
-def _no_shell(about: Situation, live: list[WorkerRow]) -> Told:
-    said = f"It is a command, and no live worker runs commands; there is {join_names(live)}."
-    move = "Start a worker with --shell: every client that enqueues can execute commands there."
-    return said, move, about.place.due_alike
-
-
-def _lacks_tags(about: Situation, live: list[WorkerRow]) -> Told:
-    task = about.row.task
-    lacking = sorted({tag for one in live for tag in one.lacks.get(task, ())})
-    tags = ", ".join(map(quote, lacking[:NAMES_SHOWN]))
-    noun = "the tag" if len(lacking) == 1 else "all of the tags"
-    said = f"No worker that knows the task {quote(task)} has {noun} {tags}."
-    return said, f"Start a worker that knows it and has {noun} {tags}.", about.place.due_alike
-
-
-def _queue_not_served(about: Situation, live: list[WorkerRow]) -> Told:
-    row = about.row
-    knowing = [one for one in live if knows(one, row.task)]
-    said = (
-        f"No worker that knows the task {quote(row.task)} serves the queue {quote(row.queue)};"
-        f" {join_names(knowing)} {'knows' if len(knowing) == 1 else 'know'} it."
-    )
-    name = line(row.queue, NAME_MAX)
-    move = f"Start a worker with --queues {name}, or without --queues."
-    return said, move, about.place.due_here
-
-
-def _draining(about: Situation, live: list[WorkerRow]) -> Told:
-    stopping = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
-    said = f"All that could take it are draining: {join_names(stopping)}."
-    return said, "The next worker that starts takes it.", about.place.due_alike
-
-
-def _failing(about: Situation, live: list[WorkerRow]) -> Told:
-    those = [one for one in live if knows(one, about.row.task) and serves(one, about.row.queue)]
-    ill = [one for one in those if takes_nothing(one)]
-    said = (
-        f"All that could take it fail at taking jobs: {join_names(ill)}. {fails(ill[0], about.now)}"
-    )
-    move = "Mend that: `outlast doctor` says how, or the log of that worker."
-    return said, move, about.place.due_alike
-
-
-_HINDRANCES = {
-    "no_workers": _no_workers,
-    "unservable": _unservable,
-    "lacks_tags": _lacks_tags,
-    "queue_not_served": _queue_not_served,
-    "draining": _draining,
-    "failing": _failing,
-}
-
-
-def _past(about: Situation) -> list[str]:
-    row, policy = about.row, about.row.policy
-    budgets = (
-        f"It has used {row.failures} of {count_of(policy.retries, 'failure')}"
-        f" and {row.losses} of {policy.max_losses} losses."
-    )
-    return [*_last_end(about.attempts), budgets]
-
-
-def _suspicion(about: Situation) -> list[str]:
-    row = about.row
-    if not row.solo:
-        return []
-    beside = [one.crash.neighbours for one in about.attempts if one.crash is not None]
-    others = sorted({*about.place.incident, *(beside[-1] if beside else [])} - {row.id})
-    shared = ", ".join(map(str, others[:NAMES_SHOWN])) + (", …" if others[NAMES_SHOWN:] else "")
-    company = f" with {'job' if len(others) == 1 else 'jobs'} {shared}" if others else ""
-    where = "in a runner" if row.solo == 1 else "in a whole worker"
-    return [
-        (
-            f"It shared a process that died{company}, so it runs alone {where}: then it is certain"
-            " whether it was the cause."
-        )
-    ]
-
-
-def _repeated(about: Situation) -> list[str]:
-    """Say how many times in a row it came back in the same way, without being charged for it."""
-    last = about.attempts[-1] if about.attempts else None
-    if last is None or last.charge != Charge.NONE:
-        return []
-    times = count_of(last.repeats, "time")
-    if last.outcome == CrashKind.UNDECODABLE:
-        release = last.crash.release if last.crash else None
-        by = f", last by release {line(release, NAME_MAX)}" if release else ""
-        because = f": {line(last.message, SAID_MAX).rstrip('.')}" if last.message else ""
-        return [
-            f"It could not be decoded {times} in a row{by}{because}.",
-            "It waits for a release that can; the pause between tries grows to 10 minutes.",
-        ]
-    return [f"It was {line(last.outcome, NAME_MAX)} {times} in a row."] if last.repeats > 1 else []
-
-
-# -- workers
-
-
-def _able(about: Situation) -> list[WorkerRow]:
-    row = about.row
-    return [
-        one
-        for one in list_alive(about.workers, about.now)
-        if knows(one, row.task) and serves(one, row.queue) and not drains(one)
-    ]
-
-
-def _load(workers: Iterable[WorkerRow]) -> int:
-    return sum(one.running for one in workers)

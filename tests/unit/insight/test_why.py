@@ -10,7 +10,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from outlast.insight.why import POSITIONS, Explanation, Situation, why, why_document
+from outlast.insight.situation import Explanation, Situation
+from outlast.insight.why import POSITIONS, why, why_document
 from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow, WorkerStatus

@@ -1,0 +1,31 @@
+"""What is known of one job, and the answer of ``outlast why``. Values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
+from outlast.store.statistics import Place
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known. ``attempts`` are closed ones by token; ``now`` is seconds since 1970.
+    ``held``: jobs that run, as many as were looked at."""
+
+    row: StoredJob
+    attempts: Sequence[AttemptRow]
+    workers: Sequence[WorkerRow]
+    place: Place
+    now: float
+    held: Sequence[Held] = ()
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why, and what next. ``others`` are in the same position (COUNT_MAX: that many or more)."""
+
+    position: str
+    sentences: list[str]
+    moves: list[str]
+    others: int = 0
