@@ -22,7 +22,8 @@ from outlast.credentials import check_encoded, hide_logins, make_hider, redact, 
 from outlast.errors import ConfigError, OutlastError
 from outlast.store import lockfile, open_store
 from outlast.store.backend import file_of, resolve_url
-from outlast.store.postgres.pool import TROUBLE, Settings, connect
+from outlast.store.postgres.connection import Settings, connect
+from outlast.store.postgres.errors import TROUBLE
 from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup import check_messenger
 from outlast.wakeup.address import parse

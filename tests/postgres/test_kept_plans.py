@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from outlast.store.postgres.pool import Connections, Settings
+from outlast.store.postgres.connection import Settings
+from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewJob, WorkerRef
 

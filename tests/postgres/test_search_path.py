@@ -13,7 +13,8 @@ import pytest
 from harness.pgbouncer import PgBouncerServer
 from outlast.errors import SchemaMismatch
 from outlast.store.postgres.checks import PostgresFacts
-from outlast.store.postgres.pool import Connections, Settings
+from outlast.store.postgres.connection import Settings
+from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore, enqueue_on
 from outlast.store.values import Purpose, Requeued, Save

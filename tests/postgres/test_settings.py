@@ -10,7 +10,9 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
-from outlast.store.postgres.pool import RETRIES, Collision, Connections, Settings
+from outlast.store.postgres.connection import Settings
+from outlast.store.postgres.errors import Collision
+from outlast.store.postgres.pool import RETRIES, Connections
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.session import settings_of
 from outlast.store.postgres.store import PostgresStore

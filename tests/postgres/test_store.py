@@ -20,7 +20,8 @@ from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.model.suspects import Suspicion
 from outlast.store.bisect import exchange_bisecting
 from outlast.store.postgres import wakeup as postgres_wakeup
-from outlast.store.postgres.pool import Connections, Settings
+from outlast.store.postgres.connection import Settings
+from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store

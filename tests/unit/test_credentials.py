@@ -23,7 +23,7 @@ from outlast.errors import ConfigError, StoreUnavailable
 from outlast.runner.protocol import Configure
 from outlast.runner.settings import RunnerSettings
 from outlast.store.backend import open_store, resolve_url
-from outlast.store.postgres.pool import Settings, connect
+from outlast.store.postgres.connection import Settings, connect
 from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup.address import parse
 

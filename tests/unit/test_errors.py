@@ -21,7 +21,7 @@ import pytest
 import outlast
 from outlast import errors
 from outlast.errors import StoreError, StoreUnavailable, describe, text_of
-from outlast.store.postgres.pool import translate
+from outlast.store.postgres.errors import translate
 from outlast.store.sqlite import errors as sqlite_errors
 from outlast.store.wakeup import Health
 

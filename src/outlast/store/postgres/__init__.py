@@ -9,7 +9,9 @@ callers.py       callers' own connections: asyncpg, psycopg
 inspector.py     reads for people and screens; never writes, takes no locks
 presence.py      a worker's presence: an advisory lock on a session of its own
 wakeup.py        wake-ups: LISTEN and NOTIFY, on a connection that checks that it receives
-pool.py          connections, and what their errors mean to the rest of the program
+pool.py          the connections that a store shares among its calls
+connection.py    opens one connection, by its URL and settings, through a pooler or not
+errors.py        what the server's and the driver's errors mean to the rest of the program
 session.py       the settings that each session of ours has, regardless of its role's
 checks.py        facts for the doctor, and checks of them: durability, connections, vacuum
 route.py         how safe the way to the server is, for the doctor

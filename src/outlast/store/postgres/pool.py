@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, and what their errors mean to the rest of the program.
+"""The connections to PostgreSQL that a store shares among its calls.
 
 A constant small number of connections, last used first, without asyncpg's own pool: its reset
 costs a round trip per release and runs ``pg_advisory_unlock_all()``. A connection whose
@@ -12,139 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-import asyncpg
-import msgspec
-
-from outlast.credentials import check_encoded, make_hider, redact
-from outlast.errors import (
-    BadData,
-    ConfigError,
-    NotPermitted,
-    SchemaMismatch,
-    StoreCorrupt,
-    StoreUnavailable,
-    text_of,
-)
-from outlast.store.postgres.session import (
-    Transaction,
-    begin_text,
-    is_pooled,
-    narrow,
-    path_of,
-    settings_of,
-)
+from outlast.credentials import make_hider, redact
+from outlast.errors import SchemaMismatch, StoreCorrupt, StoreUnavailable, text_of
+from outlast.store.postgres.connection import Settings, connect
+from outlast.store.postgres.errors import TROUBLE, Collision, translate
+from outlast.store.postgres.session import Transaction, begin_text, is_pooled, path_of
 
 R = TypeVar("R")
 
-SCHEMES = ("postgresql://", "postgres://")
-_CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
-
-_BROKEN_OFF = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-TROUBLE = (*_BROKEN_OFF, asyncpg.PostgresError)  # all that the driver raises
 RETRIES = 4  # of what has collided with another transaction, and was rolled back
-
-
-class Collision(StoreUnavailable):
-    """The server has rolled a transaction back in favour of another one; it may be done again."""
-
-
-_CLASS_ERRORS: dict[str, type[Exception]] = {
-    "21": BadData,
-    "22": BadData,
-    "23": BadData,
-    "XX": StoreCorrupt,
-}
-_MIGRATE = "run `outlast migrate`; where that finds nothing to do, restore a backup"
-_CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
-    "42P01": (SchemaMismatch, f"a table is missing: {_MIGRATE}"),
-    "42883": (SchemaMismatch, f"a function is missing: {_MIGRATE}"),
-    "42703": (SchemaMismatch, f"a column is missing: {_MIGRATE}"),
-    "3F000": (SchemaMismatch, "the schema of the search_path is missing"),
-    "42501": (
-        NotPermitted,
-        "this role lacks a privilege; `outlast migrate --grant ROLE` grants it",
-    ),
-    "XX000": (StoreUnavailable, "the server failed"),
-    "22023": (StoreUnavailable, "the server refuses a setting"),
-    "40001": (Collision, "another transaction came first"),
-    "40P01": (Collision, "a deadlock with another transaction"),
-    "57014": (
-        StoreUnavailable,
-        "the statement was cut off; another session may hold a lock (see pg_locks)",
-    ),
-    "53100": (StoreUnavailable, "the server's disk is full: make room there"),
-    "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
-}
-
-_ROW_SECURITY = (
-    "rows of Outlast may not be hidden from its own sessions: disable row security on its tables,"
-    " or give this role BYPASSRLS"
-)
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect. Times are in seconds. ``reserved``: so many of the connections are for a
-    worker's own trips, and no others are. ``pooler``: a transaction pooler stands between, so
-    nothing is kept in the session, neither settings nor prepared statements. A pooler that refuses
-    our settings is recognised by that."""
-
-    url: str
-    connections: int = 1
-    reserved: int = 0
-    statement_timeout: float = 30.0
-    connect_timeout: float = 10.0
-    pooler: bool = False
-
-    def __repr__(self) -> str:
-        return f"<settings of {redact(self.url)}>"
-
-
-def check_url(url: str) -> str:
-    """Return the URL. Raises ConfigError unless it is one of PostgreSQL."""
-    if not url.startswith(SCHEMES):
-        shown = redact(url)
-        raise ConfigError(f"not a PostgreSQL URL: {shown!r}; write postgresql://USER@HOST/DATABASE")
-    return check_encoded(url)
-
-
-def translate(error: BaseException) -> Exception | None:
-    """Return the error of Outlast that a driver's error stands for; None if it is no such one."""
-    if isinstance(error, asyncpg.PostgresError):
-        return _of_server(error)
-    if isinstance(error, UnicodeError):
-        return BadData(text_of(error))
-    if isinstance(error, _BROKEN_OFF):
-        return StoreUnavailable(f"PostgreSQL: {text_of(error)}")
-    return None
-
-
-def _of_server(error: BaseException) -> Exception:
-    code = getattr(error, "sqlstate", None) or ""
-    if code == "42501" and "row-level security" in text_of(error):
-        return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({text_of(error)})")
-    if code in _CODE_ERRORS:
-        kind, hint = _CODE_ERRORS[code]
-        return kind(f"PostgreSQL: {hint} ({text_of(error)})")
-    return _CLASS_ERRORS.get(code[:2], StoreUnavailable)(f"PostgreSQL: {text_of(error)}")
-
-
-@contextmanager
-def foreign_errors() -> Iterator[None]:
-    """Translate what concerns our rows on a connection of the caller's; the rest is the caller's
-    own (a serialization failure, say, which its retry loop waits for)."""
-    try:
-        yield
-    except Exception as error:
-        raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
-        mapped = BadData(text_of(error)) if isinstance(raised, UnicodeError) else _of_server(raised)
-        if isinstance(mapped, (BadData, SchemaMismatch, NotPermitted)):
-            raise mapped from error
-        raise
 
 
 class _LoopPool:
@@ -367,56 +247,6 @@ class Connections:
             raise StoreUnavailable(
                 f"cannot connect to {redact(self.settings.url)}: {text}"
             ) from error
-
-
-async def connect(
-    settings: Settings, *, application: str = "outlast", keeps_plans: bool = False
-) -> Any:
-    """Open one connection, by way of a pooler where there is one. Its driver prepares and executes
-    without a break, so a pooler keeps both on one session of the server."""
-    session = {
-        "application_name": application,
-        "default_transaction_isolation": "read committed",
-        **settings_of(settings.statement_timeout, keeps_plans=keeps_plans),
-    }
-    try:
-        connection = await _open(settings, session, pooler=settings.pooler)
-    except asyncpg.ProtocolViolationError as error:
-        if "startup parameter" not in str(error):
-            raise
-        connection = None
-    return connection or await _open(settings, session, pooler=True)
-
-
-async def _open(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
-    """Open a connection whose search_path is ours. None: it leads to a pooler, which took our
-    settings and dropped them."""
-    connection = await _dial(settings, session, pooler=pooler)
-    ours = False
-    try:
-        ours = await narrow(connection, settings.connect_timeout)
-    finally:
-        if not ours:
-            connection.terminate()
-    return connection if ours else None
-
-
-async def _dial(settings: Settings, session: dict[str, str], *, pooler: bool) -> Any:
-    check_encoded(settings.url)  # what a driver says of one that is not shows pieces of it
-    name = {"application_name": session["application_name"]}
-    try:
-        return await asyncpg.connect(
-            settings.url,
-            timeout=settings.connect_timeout,  # pyright: ignore[reportArgumentType]
-            command_timeout=settings.statement_timeout + _CLIENT_GRACE_SECONDS,
-            statement_cache_size=0 if pooler else 100,
-            server_settings=name if pooler else session,
-        )
-    except ValueError as error:
-        if isinstance(error, OSError):  # the server's certificate is refused: it may get another
-            raise
-        text = make_hider(settings.url)(text_of(error))
-        raise ConfigError(f"{redact(settings.url)}: {text}") from None
 
 
 def _is_clean(error: BaseException, mapped: Exception | None) -> bool:

@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from outlast.store.postgres.pool import Settings, check_url, connect, translate
+from outlast.store.postgres.connection import Settings, check_url, connect
+from outlast.store.postgres.errors import translate
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.postgres.statements import sql
 from outlast.store.values import WorkerRef

@@ -16,10 +16,12 @@ from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition
 from outlast.store.columns import policy_of, seconds_of
+from outlast.store.postgres.connection import Settings, check_url
 from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfinished, has_keys
+from outlast.store.postgres.errors import foreign_errors
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.inspector import PostgresInspector
-from outlast.store.postgres.pool import Connections, Settings, check_url, foreign_errors
+from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import check_may_serve, grant
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction

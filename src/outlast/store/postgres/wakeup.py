@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from outlast.clock import SYSTEM, Clock
-from outlast.store.postgres.pool import Settings, check_url, connect
+from outlast.store.postgres.connection import Settings, check_url, connect
 from outlast.store.postgres.statements import sql
 from outlast.store.wakeup import Backoff, Listening
 

@@ -1,0 +1,93 @@
+"""What the errors of PostgreSQL and of its driver mean to the rest of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from outlast.errors import (
+    BadData,
+    NotPermitted,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreUnavailable,
+    text_of,
+)
+
+_BROKEN_OFF = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+TROUBLE = (*_BROKEN_OFF, asyncpg.PostgresError)  # all that the driver raises
+
+
+class Collision(StoreUnavailable):
+    """The server has rolled a transaction back in favour of another one; it may be done again."""
+
+
+_CLASS_ERRORS: dict[str, type[Exception]] = {
+    "21": BadData,
+    "22": BadData,
+    "23": BadData,
+    "XX": StoreCorrupt,
+}
+_MIGRATE = "run `outlast migrate`; where that finds nothing to do, restore a backup"
+_CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
+    "42P01": (SchemaMismatch, f"a table is missing: {_MIGRATE}"),
+    "42883": (SchemaMismatch, f"a function is missing: {_MIGRATE}"),
+    "42703": (SchemaMismatch, f"a column is missing: {_MIGRATE}"),
+    "3F000": (SchemaMismatch, "the schema of the search_path is missing"),
+    "42501": (
+        NotPermitted,
+        "this role lacks a privilege; `outlast migrate --grant ROLE` grants it",
+    ),
+    "XX000": (StoreUnavailable, "the server failed"),
+    "22023": (StoreUnavailable, "the server refuses a setting"),
+    "40001": (Collision, "another transaction came first"),
+    "40P01": (Collision, "a deadlock with another transaction"),
+    "57014": (
+        StoreUnavailable,
+        "the statement was cut off; another session may hold a lock (see pg_locks)",
+    ),
+    "53100": (StoreUnavailable, "the server's disk is full: make room there"),
+    "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
+}
+
+_ROW_SECURITY = (
+    "rows of Outlast may not be hidden from its own sessions: disable row security on its tables,"
+    " or give this role BYPASSRLS"
+)
+
+
+def translate(error: BaseException) -> Exception | None:
+    """Return the error of Outlast that a driver's error stands for; None if it is no such one."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _of_server(error)
+    if isinstance(error, UnicodeError):
+        return BadData(text_of(error))
+    if isinstance(error, _BROKEN_OFF):
+        return StoreUnavailable(f"PostgreSQL: {text_of(error)}")
+    return None
+
+
+def _of_server(error: BaseException) -> Exception:
+    code = getattr(error, "sqlstate", None) or ""
+    if code == "42501" and "row-level security" in text_of(error):
+        return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({text_of(error)})")
+    if code in _CODE_ERRORS:
+        kind, hint = _CODE_ERRORS[code]
+        return kind(f"PostgreSQL: {hint} ({text_of(error)})")
+    return _CLASS_ERRORS.get(code[:2], StoreUnavailable)(f"PostgreSQL: {text_of(error)}")
+
+
+@contextmanager
+def foreign_errors() -> Iterator[None]:
+    """Translate what concerns our rows on a connection of the caller's; the rest is the caller's
+    own (a serialization failure, say, which its retry loop waits for)."""
+    try:
+        yield
+    except Exception as error:
+        raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
+        mapped = BadData(text_of(error)) if isinstance(raised, UnicodeError) else _of_server(raised)
+        if isinstance(mapped, (BadData, SchemaMismatch, NotPermitted)):
+            raise mapped from error
+        raise
