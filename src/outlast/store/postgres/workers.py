@@ -1,0 +1,208 @@
+"""The verbs of a ``PostgresStore`` about workers: rows, leases, and what they left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from outlast.errors import StoreUnavailable
+from outlast.model.lease import DeathCause, Presence
+from outlast.model.lifecycle import Transition
+from outlast.store.columns import policy_of, seconds_of
+from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.privileges import check_may_serve
+from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.statements import Pair, ends_text, orphan_of, pair_of, sql, to_json
+from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
+from outlast.store.rows import WorkerStatus
+from outlast.store.values import (
+    Beat,
+    Failing,
+    NewWorker,
+    Orphan,
+    OverdueAttempt,
+    Registered,
+    Snapshot,
+    WorkerRef,
+    WorkerSeen,
+    line_of,
+)
+
+
+class WorkerVerbs:
+    """The half of ``PostgresStore`` that knows workers. ``notify``: whether listeners are woken."""
+
+    def __init__(self, connections: Connections, *, notify: bool) -> None:
+        self._connections = connections
+        self.notify = notify
+
+    # -- a worker's own
+
+    async def register(self, new: NewWorker) -> Registered:
+        """Make a row for a worker, active, its lease running, or find it made; end those that
+        it succeeds. Raises NotPermitted where this role may not do all that a worker does."""
+        async with self._connections.use() as connection:
+            await check_may_serve(connection)
+        await self.raise_tokens(new.token_seen)
+        rows = await self._fetch(
+            "register",
+            new.name,
+            new.host,
+            new.pid,
+            new.boot_id,
+            new.heartbeat,
+            new.lease,
+            to_json(new.queues),
+            to_json(new.tasks),
+            to_json(new.tags),
+            to_json(new.lacks),
+            new.instance,
+            new.release,
+            new.lock_path,
+            new.lock_device,
+            new.lock_inode,
+            new.instance if new.succeeds else None,
+            new.registration,
+            own=True,
+        )
+        worker_id, epoch, replaced = rows[0]
+        return Registered(worker_id, epoch, new.registration, replaced)
+
+    async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
+        """Raise the epoch, after any exchange under way. None: the lease is lost."""
+        await self.raise_tokens(token_seen)
+        rows = await self._fetch("reconnect", me.worker_id, me.registration, own=True)
+        return WorkerRef(me.worker_id, rows[0]["epoch"], me.registration) if rows else None
+
+    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
+        """Move to draining or stopped. False: the lease is lost."""
+        rows = await self._fetch(
+            "set_status", me.worker_id, status.value, me.registration, own=True
+        )
+        return bool(rows)
+
+    async def announce(
+        self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Replace the tasks that this worker's row shows, and those it lacks tags for."""
+        await self._fetch("announce", me.worker_id, to_json(tasks), to_json(lacks), me.registration)
+
+    async def presence_off(self, me: WorkerRef, reason: str) -> None:
+        """Say on this worker's row that its presence proves nothing, and why."""
+        await self._fetch("presence_off", me.worker_id, reason, me.registration)
+
+    async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
+        """Say on this worker's row by what it is woken, and what is wrong with that."""
+        await self._fetch("tell_wakeup", me.worker_id, words, me.registration)
+
+    async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
+        """Say on this live worker's row which of its duties fails."""
+        told = (None, None) if failing is None else (line_of(failing), failing.seconds)
+        await self._fetch("tell_failing", me.worker_id, *told, me.registration)
+
+    async def heartbeat(self, me: WorkerRef) -> Beat:
+        """Renew the lease: the counter goes up by one."""
+        rows = await self._fetch("heartbeat", me.worker_id, me.registration)
+        cancels = [(row[0], row[1]) for row in rows if row[0] is not None]
+        return Beat(bool(rows), cancels, drain=any(row[2] for row in rows))
+
+    async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
+        """Release own running jobs whose token is not in ``held``."""
+        rows = await self._fetch(
+            "reconcile",
+            me.worker_id,
+            me.epoch,
+            list(held),
+            self.notify,
+            me.registration,
+            own=True,
+        )
+        return [(row["job_id"], row["token"]) for row in rows]
+
+    async def raise_tokens(self, above: int) -> None:
+        """Make every later token larger than ``above``."""
+        await self._fetch("raise_tokens", above, own=True)
+
+    # -- about others
+
+    async def request_drain(self, worker_ids: Sequence[int]) -> set[int]:
+        """Ask live workers to drain and leave; return the ids of those that are asked."""
+        return {row[0] for row in await self._fetch("request_drain", list(worker_ids), self.notify)}
+
+    async def observe(self, slack: float = 0.0) -> Snapshot:
+        """Return one look at all active and draining workers, and at what no worker looks after."""
+        rows = await self._fetch("observe", slack)
+        orphans, overdue, now, next_due, drawn, here, *_ = rows[0]
+        return Snapshot(
+            workers=[_seen(row) for row in rows if row["worker_id"] is not None],
+            orphans=orphans,
+            overdue=overdue,
+            now=now,
+            next_due=next_due,
+            drawn=drawn,
+            incarnation=here,
+        )
+
+    async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
+        """Mark a worker lost, and why, if its counter still stands where it was seen.
+
+        Waits for no lock. Raises StoreUnavailable while another session holds the row; one that
+        only waits for a client that does not read is ended.
+        """
+        (row,) = await self._fetch("reap", gone.worker_id, gone.beat, cause.value, gone.begun)
+        if row["held"]:
+            await self._free(gone)
+        return bool(row["reaped"])
+
+    async def _free(self, gone: WorkerSeen) -> None:
+        ended = (await self._fetch("free", gone.worker_id, gone.beat))[0][0]
+        if ended is not None:
+            what = "was ended, since its client does not read" if ended else "holds its row"
+            raise StoreUnavailable(f"another session of worker {gone.name} {what}")
+
+    async def reclaim(
+        self,
+        decide: Callable[[Orphan], Transition],
+        limit: int = ORPHANS_MAX,
+        only: Collection[Pair] | None = None,
+    ) -> list[Transition]:
+        """Close the attempts of orphans, or only these, as decided, in one transaction."""
+
+        async def close(connection: Any) -> list[Transition]:
+            if only is None:
+                rows = await connection.fetch(sql("orphans"), limit)
+            else:
+                rows = await connection.fetch(sql("facts"), *_columns(only), limit)
+            if not rows:
+                return []
+            decided = [decide(orphan_of(row)) for row in rows]
+            closed = await connection.fetch(sql("close"), ends_text(decided), self.notify)
+            pairs = {(row["job_id"], row["token"]) for row in closed}
+            return [transition for transition in decided if pair_of(transition) in pairs]
+
+        return await self._connections.run(close, kind=Transaction.COMMITTED)
+
+    async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
+        """Return running attempts past their hard deadline by more than ``slack`` seconds."""
+        rows = await self._fetch("overdue", slack, limit)
+        return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
+
+    async def superseded(self, attempts: Collection[Pair]) -> list[int]:
+        """Return the tokens of those that are no longer current."""
+        return [row["token"] for row in await self._fetch("superseded", *_columns(attempts))]
+
+    async def _fetch(self, verb: str, *values: Any, own: bool = False) -> list[Any]:
+        rows: list[Any] = await self._connections.run(
+            lambda connection: connection.fetch(sql(verb), *values), own=own
+        )
+        return rows
+
+
+def _seen(row: Any) -> WorkerSeen:
+    values = {name: row[name] for name in WorkerSeen.__struct_fields__ if name != "begun"}
+    values |= {name: seconds_of(values[name]) for name in ("heartbeat", "lease")}
+    return WorkerSeen(**{**values, "presence": Presence(values["presence"])})
+
+
+def _columns(pairs: Collection[Pair]) -> tuple[list[int], list[int]]:
+    return [job_id for job_id, _ in pairs], [token for _, token in pairs]
