@@ -25,7 +25,7 @@ from outlast.wakeup.notice import BODY_MAX, Notice, read
 from outlast.wakeup.unwanted import Delivery
 from tests.fuzz.kit import BOMBS, INT64, SECONDS, Fuzzer, damaged, json_values
 from tests.manual_clock import ManualClock
-from tests.unit.worker.test_worker import Stage
+from tests.unit.worker.stage_kit import Stage
 from tests.unit.worker.worker_kit import heard
 
 odd_ids = st.integers(-5, 5) | st.integers(-(2**70), 2**70) | json_values

@@ -26,7 +26,7 @@ from outlast.runner.protocol import Run, pack
 from outlast.signature import Signature
 from outlast.store import columns
 from tests.fuzz.kit import BOMBS, SECONDS, Fuzzer, damaged, json_values
-from tests.unit.runner.test_execute import Bench
+from tests.unit.runner.execute_kit import Bench
 from tests.unit.test_attempt import FakeLink, attempt_of
 from tests.unit.worker.worker_kit import claimed
 

@@ -25,7 +25,7 @@ from outlast.store.rows import WorkerStatus
 from outlast.store.statistics import Place
 from tests.fuzz.kit import BOMBS, Fuzzer, quiet
 from tests.unit.cli.test_hostile_texts import ATTEMPTS, EVIL, REFUSALS, WORKER, job_in
-from tests.unit.insight.test_why import NOW
+from tests.unit.insight.rows_kit import NOW
 
 PIECES = [
     EVIL,

@@ -20,7 +20,7 @@ from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import Place
-from tests.unit.insight.test_why import NOW, RELEASED, job, worker
+from tests.unit.insight.rows_kit import NOW, RELEASED, job, worker
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x00\x08bad"
 RAW = set("\x1b\x07\x9b\u202e\x00\x08\r")

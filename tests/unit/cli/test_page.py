@@ -9,7 +9,7 @@ from outlast.cli.page import GAP, evidence, timeline
 from outlast.cli.show import when
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence
 from outlast.store.rows import AttemptRow
-from tests.unit.insight.test_why import NOW, job, running
+from tests.unit.insight.rows_kit import NOW, job, running
 
 MIB = 1024 * 1024
 ATTEMPT = AttemptRow(

@@ -30,7 +30,7 @@ from outlast.store.postgres.route import PostgresRoute
 from outlast.store.rows import Held, WorkerStatus
 from outlast.store.sqlite.checks import SqliteFacts
 from outlast.store.statistics import DueJobs, QueueCount, Statistics, Undecodable
-from tests.unit.insight.test_why import NOW, worker
+from tests.unit.insight.rows_kit import NOW, worker
 
 SERVER = PostgresFacts(
     version=160_004,

@@ -17,7 +17,7 @@ from outlast.store.statistics import (
     ScheduledJobs,
     Statistics,
 )
-from tests.unit.insight.test_why import NOW, worker
+from tests.unit.insight.rows_kit import NOW, worker
 
 EMPTY = Statistics(now=NOW, lanes=[], waiting=[], running=[], suspects=[], dead=[], ended=[])
 

@@ -12,73 +12,11 @@ from hypothesis import strategies as st
 
 from outlast.insight.situation import Explanation, Situation
 from outlast.insight.why import POSITIONS, why, why_document
-from outlast.model.crash import Charge, Crash, CrashKind, Progress
+from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
-from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import Held, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import COUNT_MAX, Place
-
-NOW = 1_893_456_000.0
-FAILED = AttemptRow(
-    job_id=7,
-    token=70,
-    number=1,
-    outcome="signalled",
-    charge=Charge.FAILURE,
-    started_at=NOW - 90,
-    ended_at=NOW - 60,
-    message="the runner was ended by SIGSEGV.",
-    crash=Crash(kind=CrashKind.SIGNALLED, neighbours=[7, 3]),
-)
-RELEASED = msgspec.structs.replace(
-    FAILED, token=71, number=2, outcome="released", charge=Charge.NONE, message="", crash=None
-)
-
-
-def job(**changes: Any) -> StoredJob:
-    row = StoredJob(
-        id=7,
-        task="render",
-        queue="slow",
-        state=State.QUEUED,
-        priority=0,
-        attempt_count=0,
-        failures=0,
-        losses=0,
-        token=None,
-        waiting=False,
-        args="{}",
-        policy=Policy(),
-        run_at=NOW - 30,
-        enqueued_at=NOW - 30,
-    )
-    return msgspec.structs.replace(row, **changes)
-
-
-def running(**changes: Any) -> StoredJob:
-    values = {"state": State.RUNNING, "attempt_count": 2, "token": 72, "worker_id": 1}
-    values |= {"worker": "W-1", "host": "h1", "started_at": NOW - 12}
-    return job(**(values | changes))
-
-
-def worker(number: int = 1, **changes: Any) -> WorkerRow:
-    row = WorkerRow(
-        id=number,
-        name=f"W-{number}",
-        host="h1",
-        pid=1,
-        status=WorkerStatus.ACTIVE,
-        epoch=1,
-        beat=1,
-        heartbeat=2.0,
-        lease=60.0,
-        queues=[],
-        tasks=["render"],
-        running=3,
-        started_at=NOW - 900,
-        heartbeat_at=NOW - 1,
-        lease_expires_at=NOW + 59,
-    )
-    return msgspec.structs.replace(row, **changes)
+from tests.unit.insight.rows_kit import FAILED, NOW, RELEASED, job, running, worker
 
 
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:

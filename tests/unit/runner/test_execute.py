@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import sys
 import threading
@@ -14,96 +13,12 @@ import pytest
 import outlast
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
-from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.runner.execute import Executor, enter_lifespan
-from outlast.runner.protocol import End
+from outlast.model.lifecycle import OutcomeKind
 from outlast.store.values import Answer
-from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import claimed
+from tests.unit.runner import execute_kit
+from tests.unit.runner.execute_kit import kind_of, raiser
 
-
-class FakeLink:
-    """Records ends; gives set answers to saves."""
-
-    store_id = "s"
-    worker_id = 9
-
-    def __init__(self) -> None:
-        self.ends: list[End] = []
-        self.stacks: list[tuple[int, str]] = []
-        self.told = asyncio.Event()
-        self.answer = Answer.ACCEPTED
-
-    def report(self, token, progress) -> None:
-        """Ignore progress."""
-
-    async def save(self, job_id, token, number, value_json) -> Answer:
-        return self.answer
-
-    def save_blocking(self, job_id, token, number, value_json) -> Answer:
-        return self.answer
-
-    def report_end(self, end: End) -> None:
-        self.ends.append(end)
-        self.told.set()
-
-    def report_stack(self, token, stack) -> None:
-        self.stacks.append((token, stack))
-
-
-class Bench:
-    """An application, and an executor that runs its tasks."""
-
-    def __init__(self) -> None:
-        self.app = outlast.App("sqlite:///never-opened.db", max_payload=2000)
-        self.link = FakeLink()
-        self.executor = Executor(
-            self.app, self.link, "resources", clock=ManualClock(wall=1000.0), threads=4
-        )
-
-    def start(self, task, token: int = 1, args: str = "{}", **fields) -> None:
-        name = getattr(task, "name", task)
-        self.executor.start([claimed(token, name, args=args, **fields)])
-
-    async def end(self) -> End:
-        async with asyncio.timeout(60):
-            await self.link.told.wait()
-        self.link.told.clear()
-        (end,) = self.link.ends
-        self.link.ends.clear()
-        return end
-
-    async def outcome(self, task, args: str = "{}", **fields) -> Outcome:
-        self.start(task, args=args, **fields)
-        return (await self.end()).outcome
-
-
-@pytest.fixture
-async def bench():
-    bench = Bench()
-    yield bench
-    bench.executor.close()
-
-
-def kind_of(outcome: Outcome) -> CrashKind | None:
-    return None if outcome.crash is None else outcome.crash.kind
-
-
-def raiser(bench: Bench, error: BaseException, *, plain: bool):
-    """A task that raises this."""
-    if plain:
-
-        @bench.app.task(name="raises")
-        def raises() -> None:
-            raise error
-
-        return raises
-
-    @bench.app.task(name="raises")
-    async def raises_async() -> None:
-        raise error
-
-    return raises_async
+bench = execute_kit.bench
 
 
 # ------------------------------------------------------------------------- return values
@@ -306,106 +221,6 @@ async def test_a_lost_lease_is_no_error_of_the_task(bench):
 
     bench.link.answer = Answer.REFUSED
     assert kind_of(await bench.outcome(saves)) is CrashKind.LOST_LEASE
-
-
-# ---------------------------------------------------------------------- arounds, lifespans
-
-
-def trace(bench: Bench, seen: list[str]) -> None:
-    @bench.app.around
-    def sync_first(attempt):
-        seen.append(f"sync in {threading.current_thread() is threading.main_thread()}")
-        yield
-        seen.append("sync out")
-
-    @bench.app.around
-    async def async_second(attempt):
-        seen.append("async in")
-        try:
-            yield
-        finally:
-            seen.append("async out")
-
-
-async def test_arounds_are_entered_in_their_order_the_first_outermost(bench):
-    seen: list[str] = []
-    trace(bench, seen)
-
-    @bench.app.task
-    async def work() -> None:
-        seen.append("work")
-
-    assert (await bench.outcome(work)).kind is OutcomeKind.COMPLETED
-    assert seen == ["sync in True", "async in", "work", "async out", "sync out"]
-
-
-async def test_for_a_plain_function_sync_arounds_are_entered_in_its_own_thread(bench):
-    """And so inside the async ones: a Flask context belongs to its thread."""
-    seen: list[str] = []
-    trace(bench, seen)
-
-    @bench.app.task
-    def work() -> None:
-        seen.append("work")
-
-    assert (await bench.outcome(work)).kind is OutcomeKind.COMPLETED
-    assert seen == ["async in", "sync in False", "work", "sync out", "async out"]
-
-
-@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
-async def test_an_around_that_fails_is_an_error_of_the_attempt(bench, plain):
-    @bench.app.around
-    def fails(attempt):
-        raise LookupError("no such tenant")
-        yield
-
-    outcome = await bench.outcome(raiser(bench, ValueError("never raised"), plain=plain))
-    assert outcome.crash is not None
-    assert outcome.crash.exception == "LookupError"
-
-
-@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
-async def test_an_around_sees_the_error_and_exits(bench, plain):
-    seen: list[BaseException] = []
-
-    @bench.app.around
-    def looks(attempt):
-        try:
-            yield
-        except BaseException as error:
-            seen.append(error)
-            raise
-
-    error = outlast.Snooze(1)
-    outcome = await bench.outcome(raiser(bench, error, plain=plain))
-    assert outcome.kind is OutcomeKind.SNOOZED
-    assert seen == [error]
-
-
-async def test_what_the_lifespan_yields_are_the_resources(bench):
-    seen = []
-
-    @bench.app.lifespan
-    async def engines(app):
-        seen.append("in")
-        yield {"engine": app}
-        seen.append("out")
-
-    async with contextlib.AsyncExitStack() as stack:
-        assert await enter_lifespan(bench.app, stack) == {"engine": bench.app}
-        assert seen == ["in"]
-    assert seen == ["in", "out"]
-
-
-async def test_a_plain_lifespan_and_no_lifespan_are_accepted(bench):
-    async with contextlib.AsyncExitStack() as stack:
-        assert await enter_lifespan(bench.app, stack) is None
-
-        @bench.app.lifespan
-        def engines():
-            yield 5
-
-        assert await enter_lifespan(bench.app, stack) == 5
 
 
 # ------------------------------------------------------------------------------ complete_in

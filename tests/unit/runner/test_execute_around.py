@@ -12,7 +12,7 @@ import outlast
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.values import Answer
-from tests.unit.runner.test_execute import Bench, kind_of, raiser
+from tests.unit.runner.execute_kit import Bench, kind_of, raiser
 
 both = pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
 

@@ -12,7 +12,7 @@ import outlast
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind
-from tests.unit.runner.test_execute import Bench, kind_of, raiser
+from tests.unit.runner.execute_kit import Bench, kind_of, raiser
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from outlast.attempt import StopReason
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.stacks import line_of
-from tests.unit.runner.test_execute import Bench, kind_of
+from tests.unit.runner.execute_kit import Bench, kind_of
 
 
 @pytest.fixture

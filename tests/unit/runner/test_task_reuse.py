@@ -22,7 +22,7 @@ from outlast.errors import ConfigError
 from outlast.model.lifecycle import OutcomeKind
 from outlast.runner import task_reuse
 from outlast.runner.task_reuse import TURN_MAX
-from tests.unit.runner.test_execute import Bench
+from tests.unit.runner.execute_kit import Bench
 from tests.unit.worker.worker_kit import claimed
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlast.store.values import ClaimRequest, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
@@ -70,3 +72,8 @@ class Bench:
 
     def _exchanges(self):
         return [call for call in self.store.calls if call[0] == "exchange"]
+
+
+@pytest.fixture
+def bench():
+    return Bench()

@@ -1,34 +1,22 @@
-"""The exchange, step by step, with a store that answers from a script."""
+"""The exchange, step by step: what goes into a trip, and what is done with its answer."""
 
 from __future__ import annotations
 
-import asyncio
-from unittest import mock
-
 import pytest
 
-from outlast.errors import BadData, StoreUnavailable
+from outlast.errors import StoreUnavailable
 from outlast.events import subscribe
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
-from outlast.model.lease import LOOK_SECONDS
-from outlast.model.lifecycle import Transition
 from outlast.runner.protocol import Reported
 from outlast.store.protocol import OUTCOMES_MAX
-from outlast.store.values import Answer, ClaimRequest, Exchanged, Snapshot, WorkerRef
-from outlast.wakeup.inbox import Inbox
-from outlast.worker.claims.exchange import (
-    BUSY_PAUSE_SECONDS,
-    LEFT_OPEN_SECONDS,
-    POLL_FACTOR_WITH_REAPER,
-)
-from tests.unit.worker.claims.exchange_kit import LOOK, POLL, RECONCILE, Bench
+from outlast.store.values import Answer, ClaimRequest, Exchanged, WorkerRef
+from outlast.worker.claims.exchange import LEFT_OPEN_SECONDS
+from tests.unit.worker.claims import exchange_kit
+from tests.unit.worker.claims.exchange_kit import POLL, RECONCILE, Bench
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, heard
 
-
-@pytest.fixture
-def bench():
-    return Bench()
+bench = exchange_kit.bench
 
 
 # ------------------------------------------------------------------------------- one trip
@@ -73,122 +61,7 @@ async def test_a_cancel_request_reaches_the_attempt(bench):
     assert bench.pool.stopped == [(5, "cancel")]
 
 
-# --------------------------------------------------------------------------------- pauses
-
-
-@pytest.mark.parametrize(
-    ("reply", "pause"),
-    [
-        (accepted(0), POLL),
-        (accepted(0, next_due=0.3), 0.3),
-        (accepted(0, next_due=0.0), 0.001),
-        (accepted(0, next_due=500.0), POLL),
-        (accepted(0, claimed=[claimed(n) for n in range(1, 11)]), 0.0),
-        (accepted(0, claimed=[claimed(1)]), POLL),
-    ],
-    ids=["nothing", "due soon", "due now", "due late", "as many as asked", "fewer than asked"],
-)
-async def test_it_looks_again_when_there_may_be_more(bench, reply, pause):
-    bench.store.script = [reply]
-    assert await bench.exchange.run_once() == pause
-
-
-async def test_a_hint_during_a_trip_is_not_forgotten(bench):
-    def hinted() -> Exchanged:
-        bench.exchange.hint()
-        return accepted(0)
-
-    bench.store.script = [hinted]
-    assert await bench.exchange.run_once() == 0.0
-    assert await bench.exchange.run_once() == POLL
-
-
-async def test_a_busy_end_is_handed_in_again_after_a_short_pause(bench):
-    bench.ends(1, 2)
-    bench.store.script = [Exchanged(valid=True, answers=[Answer.BUSY, Answer.ACCEPTED])]
-    assert await bench.exchange.run_once() == BUSY_PAUSE_SECONDS
-    assert bench.ledger.held() == {1}
-    await bench.exchange.run_once()
-    assert bench.handed_in() == [[1, 2], [1]]
-    assert bench.ledger.is_empty()
-
-
-# -------------------------------------------------------------------- a trip that broke off
-
-
-async def test_after_a_trip_broke_off_its_ends_are_handed_in_again_once(bench):
-    bench.ends(1, 2)
-    bench.ledger.claim([claimed(3)])
-    bench.store.script = [StoreUnavailable("the connection broke")]
-    with pytest.raises(StoreUnavailable):
-        await bench.exchange.run_once()
-    assert bench.ledger.held() == {1, 2, 3}
-    await bench.exchange.run_once()
-    assert bench.store.verbs() == [
-        "exchange",
-        "drop_connections",
-        "reconnect",
-        "reconcile",
-        "exchange",
-    ]
-    assert dict(bench.store.calls)["reconcile"] == {1, 2, 3}, "also ends that are not answered"
-    assert bench.handed_in() == [[1, 2], [1, 2]]
-    assert bench.ledger.held() == {3}
-
-
-async def test_a_claim_with_a_lost_reply_is_released_and_looked_for_at_once(bench):
-    bench.store.script = [StoreUnavailable("the reply was cut")]
-    bench.store.unknown = [(8, 80)]
-    with pytest.raises(StoreUnavailable):
-        await bench.exchange.run_once()
-    with heard() as names:
-        await bench.exchange.run_once()
-    assert names == ["claim_reconciled"]
-
-
-async def test_a_store_that_does_not_answer_in_time_counts_as_broken_off():
-    bench = Bench()
-    bench.exchange._patience = 0.0
-    bench.ends(1)
-    never = asyncio.get_running_loop().create_future()
-
-    async def hangs(me, ended, requests):
-        await never
-
-    bench.store.exchange = hangs  # type: ignore[method-assign]
-    with pytest.raises(StoreUnavailable, match="no answer within"):
-        await bench.exchange.run_once()
-    assert [end.token for end in bench.ledger.ended] == [1]
-    del bench.store.exchange
-    bench.exchange._patience = 20.0
-    await bench.exchange.run_once()
-    assert bench.store.verbs()[:2] == ["drop_connections", "reconnect"]
-
-
-async def test_a_trip_that_is_cancelled_gives_its_ends_back(bench):
-    bench.ends(1)
-    bench.store.script = [asyncio.CancelledError()]
-    with pytest.raises(asyncio.CancelledError):
-        await bench.exchange.run_once()
-    assert [end.token for end in bench.ledger.ended] == [1]
-
-
-async def test_a_reconnect_that_breaks_off_is_tried_again_before_any_trip(bench):
-    bench.ends(1)
-    bench.store.script = [StoreUnavailable("broke")]
-    with pytest.raises(StoreUnavailable):
-        await bench.exchange.run_once()
-    working, outage = bench.holder.reconnect, StoreUnavailable("still away")
-
-    async def breaks() -> bool:
-        raise outage
-
-    bench.holder.reconnect = breaks
-    with pytest.raises(StoreUnavailable, match="still away"):
-        await bench.exchange.run_once()
-    bench.holder.reconnect = working
-    await bench.exchange.run_once()
-    assert bench.handed_in() == [[1], [1]]
+# ------------------------------------------------------------------------- no claims
 
 
 async def test_ends_are_handed_in_though_the_lease_is_lost_and_nothing_is_claimed(bench):
@@ -202,16 +75,6 @@ async def test_ends_are_handed_in_though_the_lease_is_lost_and_nothing_is_claime
     assert bench.store.verbs() == ["exchange", "drop_connections", "reconnect", "exchange"]
     assert bench.requests()[-1] == []
     assert bench.ledger.is_empty()
-
-
-async def test_a_refused_epoch_is_raised_again(bench):
-    bench.store.script = [Exchanged(valid=False, answers=[])]
-    assert await bench.exchange.run_once() == 0.0
-    await bench.exchange.run_once()
-    assert bench.store.verbs()[1:4] == ["drop_connections", "reconnect", "reconcile"]
-
-
-# ------------------------------------------------------------------------- no claims
 
 
 async def test_nothing_is_claimed_while_draining_or_fenced_but_ends_go_in(bench):
@@ -270,94 +133,6 @@ async def test_claims_of_an_earlier_registration_are_not_started(bench):
     assert [end.outcome for end in bench.ledger.ended] == ["released"]
 
 
-# ---------------------------------------------------------------------------- how often
-
-
-def look(**fields):
-    return Snapshot(workers=[], orphans=False, overdue=False, now=0.0, **fields)
-
-
-async def test_an_idle_worker_makes_few_trips_where_looks_show_new_jobs(bench):
-    assert await bench.exchange.run_once() == POLL
-    bench.exchange.take_look(look())
-    assert await bench.exchange.run_once() == POLL, "this store does not say"
-    bench.exchange.take_look(look(drawn=7))
-    assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WITH_REAPER
-    bench.store.script = [accepted(0, next_due=0.3)]
-    assert await bench.exchange.run_once() == 0.3
-
-
-async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(bench):
-    bench.exchange.take_look(look(drawn=7))
-    bench.ledger.claim([claimed(3)])
-    assert await bench.exchange.run_once() == LOOK
-
-
-async def test_new_jobs_are_looked_for_without_a_notification(bench):
-    told = []
-    for drawn in (7, 7, 8, 8):
-        told.append(bench.exchange.take_look(look(drawn=drawn)))
-        await bench.exchange.run_once()
-    assert told == [True, False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("next_due", "told"),
-    [(None, False), (LOOK_SECONDS + 0.1, False), (LOOK_SECONDS, True), (-3.0, True)],
-)
-async def test_a_job_due_before_the_next_look_shortens_the_pause(bench, next_due, told):
-    bench.exchange.take_look(look(drawn=7))
-    await bench.exchange.run_once()
-    assert bench.exchange.take_look(look(drawn=7, next_due=next_due)) == told
-
-
-async def test_after_a_full_worker_frees_a_slot_it_looks_despite_messengers():
-    """They were offered no free slots, so they cannot wake the worker."""
-    inbox = Inbox()
-    inbox.healthy = True
-    bench = Bench(slots=0, inbox=inbox)
-    bench.ends(1)
-    await bench.exchange.run_once()
-    assert bench.requests() == [[]]
-    assert not inbox.has_free_slots()
-    bench.pool.slots = 10
-    await bench.exchange.run_once()
-    assert bench.requests()[1:] == [[ClaimRequest(["t"], 10)]]
-    assert inbox.has_free_slots()
-    await bench.exchange.run_once()
-    assert len(bench.requests()) == 2, "from now on messengers wake it"
-
-
-# ---------------------------------------------------------------------------- reconciling
-
-
-async def test_a_reply_that_was_processed_only_in_part_is_reconciled(bench, monkeypatch):
-    bench.store.script = [Exchanged(valid=True, answers=[], claimed=[claimed(3)])]
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr(bench.ledger, "claim", mock.Mock(side_effect=RuntimeError("a fault")))
-        await bench.exchange.run_once()
-    await bench.exchange.run_once()
-    assert bench.store.verbs()[1:4] == ["drop_connections", "reconnect", "reconcile"]
-
-
-async def test_claims_are_reconciled_from_time_to_time_and_when_nothing_else_is_under_way(bench):
-    bench.ledger.claim([claimed(3)])
-    await bench.exchange.run_once()
-    assert bench.store.verbs() == ["exchange"]
-    bench.clock.advance(RECONCILE)
-    await bench.exchange.run_once()
-    await bench.exchange.run_once()
-    assert bench.store.verbs() == ["exchange", "exchange", "reconcile", "exchange"]
-    assert dict(bench.store.calls)["reconcile"] == {3}
-
-
-async def test_a_full_worker_reconciles_as_well(bench):
-    bench.pool.slots = 0
-    bench.clock.advance(RECONCILE)
-    await bench.exchange.run_once()
-    assert bench.store.verbs() == ["reconcile"]
-
-
 # ------------------------------------------------------------- a transaction left open
 
 
@@ -389,59 +164,6 @@ async def test_a_runner_that_leaves_its_transaction_open_is_ended(bench):
     assert bench.ledger.find_left_open(0.0) == []
 
 
-# ------------------------------------------------------------------------------ bad data
-
-
-async def test_one_refused_end_is_found_and_replaced_and_the_others_are_written(bench):
-    bench.ends(*range(1, 8))
-    bench.store.poison = {5}
-    accepted_ends: list[Transition] = []
-    working = bench.store.exchange
-
-    async def noting(me, ended, requests):
-        reply = await working(me, ended, requests)
-        accepted_ends.extend(ended)
-        return reply
-
-    bench.store.exchange = noting
-    with heard() as names:
-        await bench.exchange.run_once()
-    assert names == ["result_rejected"]
-    assert sorted(end.token for end in accepted_ends) == [1, 2, 3, 4, 5, 6, 7]
-    assert [end.token for end in accepted_ends if end.outcome == "rejected_result"] == [5]
-    assert bench.ledger.is_empty()
-    assert bench.requests()[-1] == [ClaimRequest(["t"], 10)], "and the next jobs are claimed"
-
-
-async def test_every_end_may_be_refused(bench):
-    bench.ends(1, 2, 3)
-    bench.store.poison = {1, 2, 3}
-    await bench.exchange.run_once()
-    assert bench.ledger.is_empty()
-
-
-async def test_requests_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench):
-    bench.store.script = [BadData("odd requests")]
-    with pytest.raises(BadData):
-        await bench.exchange.run_once()
-    bench.ends(1)
-    await bench.exchange.run_once()
-    assert bench.ledger.is_empty()
-
-
-async def test_a_full_worker_looks_for_suspects_at_each_poll_and_not_at_each_hint():
-    bench = Bench()
-    bench.pool.make_requests = lambda unanswered: [ClaimRequest(["t"], 3, solo=1)]  # type: ignore[method-assign]
-    await bench.exchange.run_once()
-    assert len(bench.requests()) == 1
-    bench.exchange.hint()
-    await bench.exchange.run_once()
-    assert len(bench.requests()) == 1
-    bench.clock.advance(POLL)
-    await bench.exchange.run_once()
-    assert len(bench.requests()) == 2
-
-
 async def test_an_empty_worker_claims_an_exclusive_job_at_once():
     bench = Bench()
     bench.store.script = [accepted(0, solo_waiting=2)]
@@ -466,19 +188,6 @@ async def test_an_attempt_closed_by_another_worker_is_asked_to_stop_and_then_kil
     assert bench.pool.stopped == [(4, "lease_lost")]
     assert bench.pool.killed == [4, 4]
     assert names.count("attempt_superseded") == 1
-
-
-async def test_ends_are_collected_while_enough_attempts_are_prefetched():
-    bench = Bench(slots=1)
-    bench.pool.lingers = 0.004
-    bench.store.script = [accepted(0, claimed=[claimed(1)])]
-    assert await bench.exchange.run_once() == 0.004, "the request was filled: go on, later"
-    bench.ledger.end(1, COMPLETED)
-    assert not bench.nudge.is_given
-    await bench.exchange.run_once()
-    assert bench.handed_in() == [[1]]
-    bench.ends(2)
-    assert bench.nudge.is_given
 
 
 # ---------------------------------------------------------------------------- last reports

@@ -9,7 +9,7 @@ import pytest
 
 from outlast.model.job import Policy
 from outlast.worker.lease.registration import STOP_GRACE_SECONDS
-from tests.unit.worker.test_worker import Stage
+from tests.unit.worker.stage_kit import Stage
 from tests.unit.worker.worker_kit import COMPLETED, claimed, heard
 
 KEPT = Policy(keep_running_when_isolated=True, cancel_grace=1e6)

@@ -1,12 +1,9 @@
-"""The pool: claimed attempts are started, runners are replaced, and deaths are handled."""
+"""The pool: what runners say is taken, deaths are handled, and it comes to an end."""
 
 from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from outlast import events
 from outlast.model.crash import Progress
 from outlast.runner.protocol import (
     AttemptsEnded,
@@ -15,67 +12,13 @@ from outlast.runner.protocol import (
     Reported,
     Saved,
     SaveRequest,
-    StartupFailed,
     Stop,
     TaskInfo,
 )
-from outlast.store.values import ClaimRequest
-from outlast.worker.runners.startup import LOOK_SECONDS
-from outlast.worker.runners.supervisor import (
-    SPARE_AFTER_SECONDS,
-    START_BACKOFF_FIRST,
-    START_BACKOFF_MAX,
-)
-from tests.unit.worker.runners.pool_kit import OWN, SIZE, Bench, own, shared
+from tests.unit.worker.runners.pool_kit import OWN, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, heard
 
 SECONDS = 15.0
-
-# --------------------------------------------------------------------------- starts, spares
-
-
-async def test_the_pool_keeps_its_size_and_one_warm_spare():
-    bench = await Bench().ready()
-    assert len(bench.runners) == SIZE + 1
-    assert bench.tether.groups == [(runner.pid, True) for runner in bench.runners]
-    bench.runners[0].dies(signal="SIGKILL")
-    assert len(bench.runners) == SIZE
-    assert await bench.pool.keeper.run_once() == LOOK_SECONDS
-    assert len(bench.runners) == SIZE + 1
-
-
-async def test_a_runner_that_is_not_ready_gets_no_work():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
-    assert bench.requests(0) == []
-    assert bench.pool.starter.tasks() == []
-    bench.runners[1].greets(own=True)
-    assert bench.pool.starter.tasks() == [OWN]
-    assert bench.requests(0) == [ClaimRequest([OWN], 1, [])]
-    assert bench.owner.changes == 1
-
-
-async def test_the_spare_gets_no_work_until_it_replaces_a_dead_one():
-    bench = await Bench().ready()
-    bench.place(own(1), own(2), own(3))
-    busy = [runner for runner in bench.runners if runner.tokens]
-    assert len(busy) == SIZE
-    assert bench.outcomes() == ["released"]
-    assert bench.requests(0) == []
-    busy[0].dies(signal="SIGSEGV")
-    assert [request.limit for request in bench.requests(0)] == [1]
-
-
-async def test_a_runner_that_is_late_does_not_make_the_spare_work_beside_it():
-    """Two of three have taken work; the third, first in the list, becomes ready only now."""
-    bench = Bench()
-    await bench.pool.keeper.run_once()
-    bench.runners[1].greets(own=True, shared=False)
-    await bench.when_spare_is_due()
-    bench.runners[2].greets(own=True, shared=False)
-    bench.place(own(1), own(2))
-    bench.runners[0].greets(own=True, shared=False)
-    assert bench.requests(0) == []
 
 
 # ------------------------------------------------------------------------ what runners say
@@ -231,119 +174,6 @@ async def test_the_report_has_the_versions_of_the_runner():
     (end,) = bench.ends()
     assert end.crash is not None
     assert (end.crash.release, end.crash.python) == ("2026.12", "3.99")
-
-
-# ------------------------------------------------------------------------- failed starts
-
-
-async def test_runners_that_die_at_their_start_are_replaced_with_back_off():
-    bench = Bench(size=1)
-    await bench.pool.keeper.run_once()
-    bench.runners[0].greets()
-    await bench.when_spare_is_due()
-    waits: list[float] = []
-    for _ in range(8):
-        with heard() as names:
-            bench.runners[-1].dies(exit_code=1, output=["no memory"])
-        assert names == ["runner_died", "runner_restart_delayed"]
-        wait = await bench.pool.keeper.run_once()
-        assert wait is not None
-        waits.append(wait)
-        bench.clock.advance(wait)
-        assert await bench.pool.keeper.run_once() == LOOK_SECONDS
-    assert waits[:3] == [START_BACKOFF_FIRST, 1.0, 2.0]
-    assert max(waits) == waits[-1] == START_BACKOFF_MAX
-    assert bench.owner.failures == []
-
-
-async def test_the_spare_starts_after_the_first_work():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
-    bench.runners[0].greets()
-    bench.clock.advance(SPARE_AFTER_SECONDS / 4)
-    bench.runners[1].greets()
-    assert await bench.pool.keeper.run_once() == pytest.approx(SPARE_AFTER_SECONDS * 3 / 4)
-    assert len(bench.runners) == SIZE
-    bench.clock.advance(SPARE_AFTER_SECONDS)
-    await bench.pool.keeper.run_once()
-    assert len(bench.runners) == SIZE + 1
-
-
-async def test_after_a_death_the_spare_does_not_wait():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
-    for runner in bench.runners:
-        runner.greets()
-    bench.runners[0].dies(signal="SIGKILL")
-    await bench.pool.keeper.run_once()
-    assert len(bench.runners) == SIZE + 1
-
-
-async def test_a_runner_that_retires_early_is_replaced_at_once():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
-    for runner in bench.runners:
-        runner.greets()
-    bench.runners[0].retiring = "max_rss"
-    await bench.pool.keeper.run_once()
-    assert len(bench.runners) == SIZE + 1, "the old one and two that work"
-
-
-async def test_a_successful_start_ends_the_back_off():
-    bench = Bench(size=1)
-    await bench.pool.keeper.run_once()
-    for _ in range(2):
-        bench.runners[0].dies(exit_code=1)
-        bench.clock.advance(START_BACKOFF_MAX)
-        await bench.pool.keeper.run_once()
-    bench.runners[0].greets(own=True)
-    await bench.when_spare_is_due()
-    bench.runners[1].dies(exit_code=1)
-    assert await bench.pool.keeper.run_once() == START_BACKOFF_FIRST
-
-
-async def test_an_application_that_cannot_be_imported_ends_the_worker_with_its_error():
-    bench = Bench()
-    await bench.pool.keeper.run_once()
-    for runner in list(bench.runners):
-        runner.says(StartupFailed("no module named 'shop'", "Traceback ..."))
-        runner.dies(exit_code=3)
-    assert str(bench.owner.failures[0]) == "no module named 'shop'\nTraceback ..."
-
-
-async def test_an_application_that_broke_after_a_good_start_is_tried_again():
-    """A deploy in place may be half done; running attempts must survive it."""
-    bench = await Bench().ready()
-    bench.runners[2].dies(signal="SIGKILL")
-    await bench.pool.keeper.run_once()
-    newborn = bench.runners[-1]
-    newborn.says(StartupFailed("no module named 'shop'", ""))
-    with heard() as names:
-        newborn.dies(exit_code=3)
-    assert bench.owner.failures == []
-    assert names == ["runner_died", "runner_restart_delayed"]
-
-
-async def test_the_error_of_a_failed_start_is_not_reported_for_the_next():
-    said: list[str] = []
-    end = events.subscribe(lambda _, fields: said.append(fields.get("error", "")))
-    bench = await Bench().ready()
-    await bench.pool.keeper.run_once()
-    for words in (StartupFailed("no module named 'shop'", ""), None):
-        bench.runners[0].dies(signal="SIGKILL")
-        bench.clock.advance(60)
-        await bench.pool.keeper.run_once()
-        newborn = bench.runners[-1]
-        if words is not None:
-            newborn.says(words)
-        newborn.dies(exit_code=1)
-        bench.clock.advance(60)
-        await bench.pool.keeper.run_once()
-    end()
-    errors = [error for error in said if error]
-    assert len(errors) == 2
-    assert "shop" in errors[0]
-    assert "died before it was ready (exit code 1)" in errors[1]
 
 
 # -------------------------------------------------------------------------------- the end

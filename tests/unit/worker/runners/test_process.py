@@ -1,4 +1,4 @@
-"""A runner as its worker sees it, with small real processes in its place."""
+"""A runner as its worker sees it: its start, its frames, its output and its death."""
 
 from __future__ import annotations
 
@@ -8,106 +8,21 @@ import io
 import os
 import select
 import signal
-import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outlast.clock import SYSTEM
 from outlast.runner.protocol import Hello, Run, Stop, pack
-from outlast.runner.settings import RunnerSettings
 from outlast.runner.tether import groups_of
 from outlast.worker.runners import process as module
-from outlast.worker.runners.process import Death, RunnerProcess
+from outlast.worker.runners.process import RunnerProcess
+from tests.unit.worker.runners import process_kit
+from tests.unit.worker.runners.process_kit import SECONDS, Child, Stage
 from tests.unit.worker.worker_kit import claimed, heard
-from tests.unkillable import held_at_its_exit
 
-SECONDS = 15.0
-
-HEAD = """
-import os, signal, socket, subprocess, sys, threading
-sock = socket.socket(fileno=int(sys.argv[1]))
-stacks = int(sys.argv[2])
-def frame(body):
-    sock.sendall(len(body).to_bytes(4, "big") + body)
-HELLO = bytes([0x94, 0xa5]) + b"Hello" + bytes([0x90, 0xc0, 0xa1]) + b"3"
-"""
-
-SETTINGS = RunnerSettings(app="", stacks=-1, concurrency=1, store_id="", url="")
-
-
-class Child(RunnerProcess):
-    """Runs a few lines of Python instead of a runner."""
-
-    def __init__(self, code: str, stage: Stage) -> None:
-        super().__init__(SETTINGS, stage, clock=SYSTEM, output=stage)
-        self._code = HEAD + code
-
-    def _spawn(self, sock: int, stacks: int, output: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-S", "-c", self._code, str(sock), str(stacks)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(sock, stacks),
-            start_new_session=True,
-        )
-        self.pid = self._process.pid
-
-
-class Stage:
-    """Starts children, and records their frames and exits."""
-
-    def __init__(self) -> None:
-        self.frames: list[Any] = []
-        self.output = bytearray()
-        self.failures: list[BaseException] = []
-        self.children: list[Child] = []
-        self.died: asyncio.Queue[Death] = asyncio.Queue()
-        self.heard = asyncio.Event()
-        self.at_death: list[bool] = []
-
-    def take_frame(self, runner: RunnerProcess, frame: Any) -> None:
-        self.frames.append(frame)
-        self.heard.set()
-
-    def take_death(self, runner: RunnerProcess, death: Death) -> None:
-        self.at_death.append(not groups_of({runner.pid}))
-        self.died.put_nowait(death)
-
-    def fail(self, error: BaseException) -> None:
-        self.failures.append(error)
-
-    def write(self, pid: int, data: bytes, token: int | None = None) -> None:
-        self.output.extend(data)
-
-    async def start(self, code: str) -> Child:
-        child = Child(code, self)
-        await child.start()
-        self.children.append(child)
-        return child
-
-    async def death(self) -> Death:
-        async with asyncio.timeout(SECONDS):
-            return await self.died.get()
-
-    async def greeted(self) -> None:
-        async with asyncio.timeout(SECONDS):
-            await self.heard.wait()
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    made = Stage()
-    yield made
-    for child in made.children:
-        if child._process.returncode is None:
-            child.kill()
-            await made.death()
-    assert made.failures == []
+stage = process_kit.stage
 
 
 async def test_an_exit_is_reported_with_its_code_and_last_output(stage):
@@ -178,85 +93,6 @@ async def test_a_death_is_reported_only_when_the_session_is_empty(stage, group):
     assert stage.at_death == [True]
 
 
-async def test_a_kill_takes_the_whole_group_and_its_first_reason_stays(stage):
-    child = await stage.start(
-        "subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()']); "
-        "frame(HELLO); signal.pause()"
-    )
-    await stage.greeted()
-    child.kill("timeout")
-    child.kill("drain")
-    assert (await stage.death()).signal == "SIGKILL"
-    assert child.kill_reason == "timeout"
-    assert stage.at_death == [True]
-
-
-async def test_a_kill_after_the_death_is_not_its_reason(stage):
-    """A runner that died by itself must not count as killed by its worker."""
-    child = await stage.start("signal.pause()")
-    empty_session = child._empty_session
-
-    async def meanwhile() -> None:
-        child.kill("drain")
-        await empty_session()
-
-    child._empty_session = meanwhile
-    os.kill(child.pid, signal.SIGSEGV)
-    assert (await stage.death()).signal == "SIGSEGV"
-    assert child.kill_reason is None
-
-
-@pytest.mark.parametrize(
-    "send",
-    [
-        "frame(bytes([0xc1]))",
-        "frame(b'')",
-        "sock.sendall((2**32 - 1).to_bytes(4, 'big'))",
-        "frame(bytes([0x92, 0xa7]) + b'Explode' + bytes([1]))",
-    ],
-    ids=["malformed", "empty", "oversized", "unknown"],
-)
-async def test_a_bad_frame_ends_the_runner_and_later_frames_are_ignored(stage, send):
-    child = await stage.start(f"frame(HELLO); {send}; frame(HELLO); signal.pause()")
-    death = await stage.death()
-    assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")
-    assert "frame" in (death.complaint or "")
-    assert stage.frames == [Hello([], None, "3")]
-
-
-async def test_after_a_bad_frame_nothing_can_be_trusted(stage):
-    child = await stage.start("signal.pause()")
-    child._on_data(bytes(4))  # a frame without a message
-    child._on_data(pack(Hello([], None, "3")))
-    await stage.death()
-    assert stage.frames == []
-
-
-async def test_any_frame_that_cannot_be_handled_ends_the_runner(stage, monkeypatch):
-    """A runner that ignores the end of its socket would hold its attempts."""
-
-    def fails(runner: RunnerProcess, frame: Any) -> None:
-        raise ValueError("no such thing")
-
-    monkeypatch.setattr(Stage, "take_frame", staticmethod(fails))
-    child = await stage.start("frame(HELLO); signal.pause()")
-    death = await stage.death()
-    assert (death.signal, child.kill_reason) == ("SIGKILL", "bad_frame")
-    assert death.complaint == "ValueError('no such thing')"
-
-
-async def test_a_runner_that_may_not_be_signalled_is_killed_all_the_same(stage, monkeypatch):
-    child = await stage.start("frame(HELLO); signal.pause()")
-    await stage.greeted()
-
-    def refuses(pid: int, number: int) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "kill", refuses)
-    await child.kill_with_stacks()
-    assert (await stage.death()).signal == "SIGKILL"
-
-
 async def test_without_a_thread_no_process_of_the_runner_is_left(monkeypatch):
     """At a limit of processes each try would leave one more process that is not tracked."""
     before = os.listdir("/proc/self/fd")
@@ -320,34 +156,6 @@ async def test_frames_to_a_dead_runner_are_dropped(stage):
     child.send(Stop(1, "cancel"))
     child.kill("late")
     await child.kill_with_stacks()
-
-
-async def test_a_kill_with_stacks_asks_for_them_first(stage):
-    child = await stage.start(
-        "import faulthandler; faulthandler.register(signal.SIGRTMIN + 7, file=stacks); "
-        "frame(HELLO); threading.Event().wait()"
-    )
-    await stage.greeted()
-    child.kill_reason = "timeout"
-    await child.kill_with_stacks()
-    death = await stage.death()
-    assert death.signal == "SIGKILL"
-    assert "most recent call first" in death.stacks
-
-
-async def test_a_group_that_cannot_be_killed_is_reported_and_not_waited_for(stage, monkeypatch):
-    monkeypatch.setattr(module, "GROUP_EMPTY_SECONDS", 0.1)
-    child = await stage.start(
-        "left = subprocess.Popen([sys.executable, '-S', '-c', 'import signal; signal.pause()'])\n"
-        "print(left.pid, flush=True)\nsys.stdin.read() or signal.pause()"
-    )
-    while not stage.output.endswith(b"\n"):
-        await asyncio.sleep(0.01)
-    with heard() as names, held_at_its_exit(int(stage.output)):
-        child.kill()
-        assert (await stage.death()).signal == "SIGKILL"
-        assert stage.at_death == [False]
-    assert names == ["runner_unkillable"]
 
 
 async def test_what_was_written_before_a_frame_is_read_before_it(stage):

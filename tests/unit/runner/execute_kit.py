@@ -1,0 +1,100 @@
+"""An executor with an application of its own and a link that records, for its tests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import outlast
+from outlast.model.crash import CrashKind
+from outlast.model.lifecycle import Outcome
+from outlast.runner.execute import Executor
+from outlast.runner.protocol import End
+from outlast.store.values import Answer
+from tests.manual_clock import ManualClock
+from tests.unit.worker.worker_kit import claimed
+
+
+class FakeLink:
+    """Records ends; gives set answers to saves."""
+
+    store_id = "s"
+    worker_id = 9
+
+    def __init__(self) -> None:
+        self.ends: list[End] = []
+        self.stacks: list[tuple[int, str]] = []
+        self.told = asyncio.Event()
+        self.answer = Answer.ACCEPTED
+
+    def report(self, token, progress) -> None:
+        """Ignore progress."""
+
+    async def save(self, job_id, token, number, value_json) -> Answer:
+        return self.answer
+
+    def save_blocking(self, job_id, token, number, value_json) -> Answer:
+        return self.answer
+
+    def report_end(self, end: End) -> None:
+        self.ends.append(end)
+        self.told.set()
+
+    def report_stack(self, token, stack) -> None:
+        self.stacks.append((token, stack))
+
+
+class Bench:
+    """An application, and an executor that runs its tasks."""
+
+    def __init__(self) -> None:
+        self.app = outlast.App("sqlite:///never-opened.db", max_payload=2000)
+        self.link = FakeLink()
+        self.executor = Executor(
+            self.app, self.link, "resources", clock=ManualClock(wall=1000.0), threads=4
+        )
+
+    def start(self, task, token: int = 1, args: str = "{}", **fields) -> None:
+        name = getattr(task, "name", task)
+        self.executor.start([claimed(token, name, args=args, **fields)])
+
+    async def end(self) -> End:
+        async with asyncio.timeout(60):
+            await self.link.told.wait()
+        self.link.told.clear()
+        (end,) = self.link.ends
+        self.link.ends.clear()
+        return end
+
+    async def outcome(self, task, args: str = "{}", **fields) -> Outcome:
+        self.start(task, args=args, **fields)
+        return (await self.end()).outcome
+
+
+@pytest.fixture
+async def bench():
+    bench = Bench()
+    yield bench
+    bench.executor.close()
+
+
+def kind_of(outcome: Outcome) -> CrashKind | None:
+    return None if outcome.crash is None else outcome.crash.kind
+
+
+def raiser(bench: Bench, error: BaseException, *, plain: bool):
+    """A task that raises this."""
+    if plain:
+
+        @bench.app.task(name="raises")
+        def raises() -> None:
+            raise error
+
+        return raises
+
+    @bench.app.task(name="raises")
+    async def raises_async() -> None:
+        raise error
+
+    return raises_async

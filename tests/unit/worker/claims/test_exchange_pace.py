@@ -1,0 +1,139 @@
+"""When an exchange makes its next trip: pauses, hints, looks and polls."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.model.lease import LOOK_SECONDS
+from outlast.store.values import Answer, ClaimRequest, Exchanged, Snapshot
+from outlast.wakeup.inbox import Inbox
+from outlast.worker.claims.exchange import BUSY_PAUSE_SECONDS, POLL_FACTOR_WITH_REAPER
+from tests.unit.worker.claims import exchange_kit
+from tests.unit.worker.claims.exchange_kit import LOOK, POLL, Bench
+from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed
+
+bench = exchange_kit.bench
+
+
+# --------------------------------------------------------------------------------- pauses
+
+
+@pytest.mark.parametrize(
+    ("reply", "pause"),
+    [
+        (accepted(0), POLL),
+        (accepted(0, next_due=0.3), 0.3),
+        (accepted(0, next_due=0.0), 0.001),
+        (accepted(0, next_due=500.0), POLL),
+        (accepted(0, claimed=[claimed(n) for n in range(1, 11)]), 0.0),
+        (accepted(0, claimed=[claimed(1)]), POLL),
+    ],
+    ids=["nothing", "due soon", "due now", "due late", "as many as asked", "fewer than asked"],
+)
+async def test_it_looks_again_when_there_may_be_more(bench, reply, pause):
+    bench.store.script = [reply]
+    assert await bench.exchange.run_once() == pause
+
+
+async def test_a_hint_during_a_trip_is_not_forgotten(bench):
+    def hinted() -> Exchanged:
+        bench.exchange.hint()
+        return accepted(0)
+
+    bench.store.script = [hinted]
+    assert await bench.exchange.run_once() == 0.0
+    assert await bench.exchange.run_once() == POLL
+
+
+async def test_a_busy_end_is_handed_in_again_after_a_short_pause(bench):
+    bench.ends(1, 2)
+    bench.store.script = [Exchanged(valid=True, answers=[Answer.BUSY, Answer.ACCEPTED])]
+    assert await bench.exchange.run_once() == BUSY_PAUSE_SECONDS
+    assert bench.ledger.held() == {1}
+    await bench.exchange.run_once()
+    assert bench.handed_in() == [[1, 2], [1]]
+    assert bench.ledger.is_empty()
+
+
+# ---------------------------------------------------------------------------- how often
+
+
+def look(**fields):
+    return Snapshot(workers=[], orphans=False, overdue=False, now=0.0, **fields)
+
+
+async def test_an_idle_worker_makes_few_trips_where_looks_show_new_jobs(bench):
+    assert await bench.exchange.run_once() == POLL
+    bench.exchange.take_look(look())
+    assert await bench.exchange.run_once() == POLL, "this store does not say"
+    bench.exchange.take_look(look(drawn=7))
+    assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WITH_REAPER
+    bench.store.script = [accepted(0, next_due=0.3)]
+    assert await bench.exchange.run_once() == 0.3
+
+
+async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(bench):
+    bench.exchange.take_look(look(drawn=7))
+    bench.ledger.claim([claimed(3)])
+    assert await bench.exchange.run_once() == LOOK
+
+
+async def test_new_jobs_are_looked_for_without_a_notification(bench):
+    told = []
+    for drawn in (7, 7, 8, 8):
+        told.append(bench.exchange.take_look(look(drawn=drawn)))
+        await bench.exchange.run_once()
+    assert told == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("next_due", "told"),
+    [(None, False), (LOOK_SECONDS + 0.1, False), (LOOK_SECONDS, True), (-3.0, True)],
+)
+async def test_a_job_due_before_the_next_look_shortens_the_pause(bench, next_due, told):
+    bench.exchange.take_look(look(drawn=7))
+    await bench.exchange.run_once()
+    assert bench.exchange.take_look(look(drawn=7, next_due=next_due)) == told
+
+
+async def test_after_a_full_worker_frees_a_slot_it_looks_despite_messengers():
+    """They were offered no free slots, so they cannot wake the worker."""
+    inbox = Inbox()
+    inbox.healthy = True
+    bench = Bench(slots=0, inbox=inbox)
+    bench.ends(1)
+    await bench.exchange.run_once()
+    assert bench.requests() == [[]]
+    assert not inbox.has_free_slots()
+    bench.pool.slots = 10
+    await bench.exchange.run_once()
+    assert bench.requests()[1:] == [[ClaimRequest(["t"], 10)]]
+    assert inbox.has_free_slots()
+    await bench.exchange.run_once()
+    assert len(bench.requests()) == 2, "from now on messengers wake it"
+
+
+async def test_a_full_worker_looks_for_suspects_at_each_poll_and_not_at_each_hint():
+    bench = Bench()
+    bench.pool.make_requests = lambda unanswered: [ClaimRequest(["t"], 3, solo=1)]  # type: ignore[method-assign]
+    await bench.exchange.run_once()
+    assert len(bench.requests()) == 1
+    bench.exchange.hint()
+    await bench.exchange.run_once()
+    assert len(bench.requests()) == 1
+    bench.clock.advance(POLL)
+    await bench.exchange.run_once()
+    assert len(bench.requests()) == 2
+
+
+async def test_ends_are_collected_while_enough_attempts_are_prefetched():
+    bench = Bench(slots=1)
+    bench.pool.lingers = 0.004
+    bench.store.script = [accepted(0, claimed=[claimed(1)])]
+    assert await bench.exchange.run_once() == 0.004, "the request was filled: go on, later"
+    bench.ledger.end(1, COMPLETED)
+    assert not bench.nudge.is_given
+    await bench.exchange.run_once()
+    assert bench.handed_in() == [[1]]
+    bench.ends(2)
+    assert bench.nudge.is_given
