@@ -12,7 +12,7 @@ import pytest
 
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.crash import Progress
-from outlast.store.postgres import enqueue, exchange, privileges, schema, strangers, wakeup
+from outlast.store.postgres import enqueue, exchange, privileges, schema, strangers, wakeup, workers
 from outlast.store.postgres import inspector as postgres_inspector
 from outlast.store.postgres import presence as postgres_presence
 from outlast.store.postgres import session as postgres_session
@@ -43,7 +43,7 @@ BY_THE_OWNER = {
     "schema_record",
 }  # statements of `outlast migrate` itself
 MODULES = (
-    postgres, enqueue, exchange, postgres_inspector, postgres_presence,
+    postgres, workers, enqueue, exchange, postgres_inspector, postgres_presence,
     privileges, schema, postgres_session, strangers, wakeup,
 )  # fmt: skip
 
