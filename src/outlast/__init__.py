@@ -36,7 +36,8 @@ from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.row import JobRow
 from outlast.store.values import Cancelled, Requeued
-from outlast.task import AsyncTask, BoundTask, Call, PlainTask, Task, TaskOptions
+from outlast.task import AsyncTask, BoundTask, Call, PlainTask, Task
+from outlast.task_options import TaskOptions
 
 __all__ = [
     "App",

@@ -23,16 +23,8 @@ from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Requeued
 from outlast.stores import StoreProvider
 from outlast.sync import blocking
-from outlast.task import (
-    AsyncTask,
-    Call,
-    PlainTask,
-    Task,
-    TaskOptions,
-    check_known,
-    is_async,
-    submit,
-)
+from outlast.task import AsyncTask, Call, PlainTask, Task, is_async, submit
+from outlast.task_options import TaskOptions, check_known
 from outlast.wakeup.address import parse
 
 P = ParamSpec("P")

@@ -13,7 +13,8 @@ import pytest
 import outlast
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
-from outlast.task import BoundTask, TaskOptions
+from outlast.task import BoundTask
+from outlast.task_options import TaskOptions
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
 PAGES = sorted(FOLDER.glob("*.md"))

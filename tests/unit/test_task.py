@@ -16,7 +16,7 @@ import pytest
 import outlast
 from outlast.errors import BadArguments, ConfigError
 from outlast.model.job import Policy
-from outlast.task import make_policy
+from outlast.task_options import make_policy
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from outlast.model.job import SHELL_TASK
 from outlast.runner import interruptions
 from outlast.runner.shell.command import Command, CommandFailed, start_command
 from outlast.runner.shell.control_socket import ControlSocket
-from outlast.task import Task, TaskOptions
+from outlast.task import Task
+from outlast.task_options import TaskOptions
 
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: "the user is invited to retry"
 PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command has asked for

@@ -1,0 +1,156 @@
+"""The options of tasks and of their next jobs: what there are, and how each is checked.
+
+``TaskOptions`` is the only list of the options of a task. They become a ``Policy``, the limits that
+are copied to each job, and a ``Placement``, where and when a job is to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypedDict
+
+import msgspec
+
+from outlast.config import check_name, check_seconds, check_whole
+from outlast.errors import ConfigError
+from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
+
+Seconds = float | timedelta
+"""A span of time, as a number of seconds or a timedelta."""
+
+BUDGET_MAX = 10_000  # of retries and losses
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when one job is to run. ``run_at`` is in seconds since 1970."""
+
+    queue: str = "default"
+    priority: int = 0
+    delay: float = 0.0
+    run_at: float | None = None
+    key: str | None = None
+    tenant: str | None = None
+    connection: Any = None
+
+
+class TaskOptions(TypedDict, total=False):
+    """The options of ``@app.task(…)``. Each may be left out; None is no limit.
+
+    Attributes:
+        name: what jobs call it; default: the function's name. It outlives renamings of the
+            function, as do ``aliases``.
+        queue: where its jobs wait; default: ``default``.
+        retries: charged failures that are forgiven; one more and the job is dead; default 3.
+        max_losses: lost workers in a row, without a new checkpoint, that are forgiven;
+            default 10.
+        backoff_first: seconds before the first retry; doubles each time; default 2.
+        backoff_max: seconds that a retry waits at most; default 600.
+        timeout: seconds that one attempt may run; default: no limit.
+        stall_timeout: seconds that an attempt may go without ``report`` or ``save``; default:
+            no limit.
+        unresponsive_timeout: seconds that an attempt may keep the event loop of its runner
+            from turning, by a blocking call in an ``async def`` or by C code; default: no limit.
+        cancel_grace: seconds between the request to stop an attempt and the kill of its
+            runner; default 1. Raise it for tasks with a long clean-up.
+        keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
+            its lease; default: no. For work that may be done twice at the same time.
+        priority: -100 to 100, larger first; default 0.
+        aliases: further names that jobs may call it by, such as those of earlier releases.
+        own_runner: whether an attempt has its runner process to itself; default, or None: yes
+            for a plain function, no for an ``async def``.
+        requires: tags such as ``["gpu"]``: only workers that have all of them run its jobs.
+    """
+
+    name: str | None
+    queue: str
+    retries: int
+    max_losses: int
+    backoff_first: Seconds
+    backoff_max: Seconds
+    timeout: Seconds | None
+    stall_timeout: Seconds | None
+    unresponsive_timeout: Seconds | None
+    cancel_grace: Seconds
+    keep_running_when_isolated: bool
+    priority: int
+    aliases: Sequence[str]
+    own_runner: bool | None
+    requires: Collection[str]
+
+
+def check_known(options: Mapping[str, object]) -> None:
+    """Raise ConfigError for an option that ``TaskOptions`` has not."""
+    known = TaskOptions.__annotations__
+    unknown = sorted(options.keys() - known.keys())
+    if unknown:
+        raise ConfigError(
+            f"a task has no option {', '.join(unknown)}; there are: {', '.join(sorted(known))}"
+        )
+
+
+def make_policy(options: TaskOptions) -> Policy:
+    """Return the limits, all in seconds. ConfigError names one that cannot work.
+
+    ``Policy`` says which options are limits, what they are by default, and by its types how each
+    is checked.
+    """
+    given = options.items()
+    policy = Policy(
+        **{name: _CHECKS[_LIMITS[name]](name, each) for name, each in given if name in _LIMITS}
+    )
+    first, most = policy.backoff_first, policy.backoff_max
+    if most < first:
+        raise ConfigError(f"backoff_max ({most:g} s) is below backoff_first ({first:g} s)")
+    return policy
+
+
+def make_placement(options: TaskOptions) -> Placement:
+    """Return where jobs go unless ``using`` says otherwise."""
+    usual = Placement()
+    return Placement(
+        queue=check_name("queue", options.get("queue", usual.queue)),
+        priority=check_priority(options.get("priority", usual.priority)),
+    )
+
+
+def check_priority(priority: object) -> int:
+    """Return the priority, or raise ConfigError."""
+    return check_whole("priority", priority, PRIORITY_MIN, PRIORITY_MAX)
+
+
+def _check_budget(what: str, number: object) -> int:
+    return check_whole(what, number, 0, BUDGET_MAX)
+
+
+def _check_limit(what: str, seconds: object) -> float | None:
+    return None if seconds is None else check_seconds(what, seconds, above_zero=True)
+
+
+def _check_flag(what: str, flag: object) -> bool:
+    if not isinstance(flag, bool):
+        raise ConfigError(f"{what} must be True or False")
+    return flag
+
+
+_LIMITS = {field.name: field.type for field in msgspec.structs.fields(Policy)}
+_CHECKS: dict[Any, Callable[[str, object], Any]] = {
+    int: _check_budget,
+    float: check_seconds,
+    float | None: _check_limit,
+    bool: _check_flag,
+}
+
+
+def check_names(what: str, one: str, names: object, such_as: str) -> Iterator[str]:
+    """Return checked names; ConfigError for one name in the place of a list of them."""
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ConfigError(f"{what} must be a list of {such_as}, such as [{names!r}]")
+    return (check_name(one, each) for each in names)
+
+
+def check_own_runner(chosen: object, *, default: bool) -> bool:
+    """Return whether an attempt has a runner to itself, or raise ConfigError."""
+    if chosen is not None and not isinstance(chosen, bool):
+        raise ConfigError("own_runner must be True, False or None")
+    return default if chosen is None else chosen
