@@ -1,11 +1,11 @@
-"""``async with app.worker()``: the same guarantees in the caller's loop, except for kills."""
+"""``async with app.worker()``: jobs run in order, with hooks, in the caller's loop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -13,39 +13,17 @@ import pytest
 
 import outlast
 from outlast.model.crash import Crash, CrashKind, Progress
-from outlast.model.job import JobFacts, State
+from outlast.model.job import JobFacts
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.suspects import Suspicion
 from outlast.store import open_store
 from outlast.store.protocol import Store
-from outlast.store.values import ClaimRequest, NewWorker, Orphan
-from tests.conformance.kit import reap
+from outlast.store.values import ClaimRequest, NewWorker
+from tests.app import in_process_kit
+from tests.app.in_process_kit import DEADLINE, has_state, row_of
 
-DEADLINE = 60.0  # seconds until a test fails because something did not happen
-
-
-async def until(done: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while not await done():
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-async def app(
-    store_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> AsyncIterator[outlast.App]:
-    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
-    made = outlast.App(store_url)
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def store(store_url: str) -> AsyncIterator[Store]:
-    opened = open_store(store_url)
-    await opened.open()
-    yield opened
-    await opened.close()
+app = in_process_kit.app
+store = in_process_kit.store
 
 
 async def test_jobs_run_and_give_their_results(app: outlast.App) -> None:
@@ -118,92 +96,6 @@ async def test_a_worker_that_may_serve_nothing_is_idle(app: outlast.App, store: 
         assert (row.tasks, row.tags, row.lacks) == ([], [], {"train": ["gpu"]})
 
 
-async def test_a_worker_asked_to_drain_ends_while_its_block_goes_on(
-    app: outlast.App, store: Store
-) -> None:
-    @app.task
-    async def plain() -> None:
-        pass
-
-    async with app.worker(heartbeat=0.1, lease=30.0), asyncio.timeout(DEADLINE):
-        await (await plain.enqueue()).result()
-        (row,) = await store.inspector.workers()
-        await store.request_drain([row.id])
-        while (await store.inspector.workers())[0].status != "stopped":
-            await asyncio.sleep(0.01)
-        late = await plain.enqueue()
-    assert await late.status() == "unservable"
-    (row,) = await store.inspector.workers()
-    assert row.status == "stopped"
-
-
-async def test_a_failed_attempt_is_tried_again_from_its_checkpoint(app: outlast.App) -> None:
-    @app.task(backoff_first=0.01)
-    async def stumbles() -> str:
-        attempt = outlast.current()
-        if attempt.checkpoint is None:
-            await attempt.save({"half": True})
-            raise ValueError("once")
-        return f"attempt {attempt.number} from {attempt.checkpoint}"
-
-    @app.task(backoff_first=0.01)
-    def stumbles_in_a_thread() -> int:
-        attempt = outlast.current()
-        if attempt.checkpoint is None:
-            attempt.save_sync(41)
-            raise ValueError("once")
-        return attempt.checkpoint + 1
-
-    async with app.worker():
-        first, second = await stumbles.enqueue(), await stumbles_in_a_thread.enqueue()
-        assert await first.result(timeout=DEADLINE) == "attempt 2 from {'half': True}"
-        assert await second.result(timeout=DEADLINE) == 42
-
-
-async def test_a_dead_job_shows_its_reason(app: outlast.App) -> None:
-    @app.task(retries=1, backoff_first=0.01)
-    async def fails() -> None:
-        raise RuntimeError("nothing helps")
-
-    async with app.worker():
-        job = await fails.enqueue()
-        with pytest.raises(outlast.JobFailed, match="nothing helps") as failed:
-            await job.result(timeout=DEADLINE)
-    assert failed.value.report is not None
-    assert failed.value.report.kind is CrashKind.ERROR
-    assert "nothing helps" in (failed.value.report.traceback or "")
-
-
-async def test_verdicts_take_effect_also_when_the_task_swallows_them(app: outlast.App) -> None:
-    @app.task
-    async def decides(verdict: str) -> str:
-        attempt = outlast.current()
-        if attempt.number > 1:
-            return f"{attempt.number}, {attempt.failures} charged"
-        try:
-            if verdict == "snooze":
-                raise outlast.Snooze(0.05)
-            if verdict == "retry":
-                raise outlast.Retry(after=0.05)
-            if verdict == "cancel":
-                raise outlast.Cancel("no use")
-            raise outlast.Dead("no hope")
-        except Exception:
-            return "swallowed"
-
-    async with app.worker():
-        jobs = {
-            verdict: await decides.enqueue(verdict)
-            for verdict in ("snooze", "retry", "cancel", "dead")
-        }
-        assert await jobs["snooze"].result(timeout=DEADLINE) == "2, 0 charged"
-        assert await jobs["retry"].result(timeout=DEADLINE) == "2, 1 charged"
-        with pytest.raises(outlast.JobCancelled):
-            await jobs["cancel"].result(timeout=DEADLINE)
-        with pytest.raises(outlast.JobFailed, match="no hope"):
-            await jobs["dead"].result(timeout=DEADLINE)
-
-
 async def test_the_last_progress_of_a_task_is_kept(app: outlast.App) -> None:
     @app.task
     async def tells(n: int) -> None:
@@ -223,106 +115,6 @@ async def test_the_last_progress_of_a_task_is_kept(app: outlast.App) -> None:
             await job.result(timeout=DEADLINE)
     told = [(await row_of(job)).progress for job in jobs]
     assert told == [Progress(1.0, message=f"all of {n}") for n in range(40)]
-
-
-async def test_a_task_that_a_drain_stops_midway_does_not_complete(app: outlast.App) -> None:
-    @app.task
-    async def swallows() -> str:
-        if outlast.current().number > 1:
-            return "all of it"
-        try:
-            await asyncio.sleep(600)
-        except asyncio.CancelledError:
-            return "a part"
-        return "slept"
-
-    async with app.worker(drain_timeout=0.05):
-        job = await swallows.enqueue()
-        await until(lambda: _is(job, "running"))
-    async with app.worker():
-        assert await job.result(timeout=DEADLINE) == "all of it"
-
-
-async def test_a_running_job_is_cancelled(app: outlast.App) -> None:
-    stopped: list[str | None] = []
-
-    @app.task
-    async def waits() -> None:
-        attempt = outlast.current()
-        try:
-            await asyncio.sleep(600)
-        finally:
-            stopped.append(attempt.stop_reason)
-
-    async with app.worker(heartbeat=0.1, lease=30):
-        job = await waits.enqueue()
-        await until(lambda: _is(job, "running"))
-        await job.cancel()
-        with pytest.raises(outlast.JobCancelled):
-            await job.result(timeout=DEADLINE)
-    assert stopped == ["cancel"]
-
-
-async def _is(job: outlast.Job[Any], state: str) -> bool:
-    return (await row_of(job)).state == state
-
-
-async def row_of(job: outlast.Job[Any]) -> outlast.JobRow:
-    await job.refresh()
-    assert job.row is not None
-    return job.row
-
-
-async def test_a_worker_that_lost_its_lease_stops_and_its_late_writes_are_refused(
-    app: outlast.App, store: Store
-) -> None:
-    lost: list[BaseException] = []
-
-    @app.task
-    async def goes_on() -> str:
-        attempt = outlast.current()
-        if attempt.number > 1:
-            return "the second"
-        try:
-            await asyncio.sleep(600)
-        except asyncio.CancelledError:
-            try:
-                await attempt.save({"late": True})
-            except outlast.LostLease as error:
-                lost.append(error)
-            raise
-        return "the first"
-
-    async with app.worker(heartbeat=0.1, lease=30):
-        job = await goes_on.enqueue()
-        await until(lambda: _is(job, "running"))
-        (seen,) = (await store.observe()).workers
-        while not await reap(store, seen):
-            (seen,) = (await store.observe()).workers
-        await store.reclaim(_lost)
-        assert await job.result(timeout=DEADLINE) == "the second"
-        row = await row_of(job)
-        assert (row.checkpoint, row.attempt_count) == (None, 2)
-
-
-def _lost(orphan: Orphan) -> Any:
-    crash = Crash(kind=CrashKind.LOST_WORKER, message="reaped by the test")
-    return decide(orphan.facts, Outcome(kind=OutcomeKind.CRASHED, crash=crash), lambda: 0.0)
-
-
-async def test_leaving_the_block_releases_what_still_runs(app: outlast.App, store: Store) -> None:
-    @app.task
-    async def waits() -> None:
-        await asyncio.sleep(600)
-
-    async with app.worker(drain_timeout=0.1):
-        job = await waits.enqueue()
-        await until(lambda: _is(job, "running"))
-    row = await store.inspector.job(job.id)
-    assert row is not None
-    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
-    (worker,) = await store.inspector.workers()
-    assert worker.status == "stopped"
 
 
 async def test_hooks_and_resources(app: outlast.App) -> None:
@@ -362,7 +154,7 @@ async def test_only_the_named_queues_are_served(app: outlast.App) -> None:
     async with app.worker(queues=["fast"]):
         left, ran = await slow.enqueue(), await quick.enqueue()
         assert await ran.result(timeout=DEADLINE) == "ran"
-        assert await _is(left, "queued")
+        assert await has_state(left, "queued")
 
 
 async def test_priority_comes_before_age_and_a_delay_is_kept(app: outlast.App) -> None:
@@ -410,32 +202,6 @@ async def test_a_wrong_setting_is_refused_at_the_caller(app: outlast.App) -> Non
     with pytest.raises(outlast.ConfigError, match="concurency"):
         async with app.worker(concurency=3):  # type: ignore[call-arg]
             pass
-
-
-async def test_a_save_after_the_worker_has_left_is_a_lost_lease(app: outlast.App) -> None:
-    """It goes on in its thread, and without the refusal would wait for ever."""
-    started, left = threading.Event(), threading.Event()
-    said: list[BaseException | None] = []
-
-    @app.task
-    def goes_on() -> None:
-        attempt = outlast.current()
-        started.set()
-        left.wait(DEADLINE)
-        try:
-            attempt.save_sync(1)
-        except outlast.LostLease as error:
-            said.append(error)
-
-    async with app.worker(drain_timeout=0):
-        await goes_on.enqueue()
-        await asyncio.to_thread(started.wait, DEADLINE)
-    left.set()
-
-    async def refused() -> bool:
-        return bool(said)
-
-    await until(refused)
 
 
 class DeafWakeup:

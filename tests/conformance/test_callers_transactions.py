@@ -14,7 +14,7 @@ from django.db import transaction
 from outlast.attempt import Attempt
 from outlast.errors import LostLease, OutlastError
 from outlast.model.job import State
-from tests.conformance import test_connections as connections
+from tests.conformance import shop_kit
 from tests.conformance.connections_kit import (
     ON_POSTGRES,
     ON_SQLITE,
@@ -28,9 +28,9 @@ from tests.conformance.connections_kit import (
     opened,
 )
 from tests.conformance.kit import Hands
-from tests.conformance.test_connections import Link, Shop, every_kind, of, orders, write
+from tests.conformance.shop_kit import Link, Shop, every_kind, of, orders, write
 
-kind, shop, caller = connections.kind, connections.shop, connections.caller
+kind, shop, caller = shop_kit.kind, shop_kit.shop, shop_kit.caller
 with_blocks = of(*({*ON_SQLITE, *ON_POSTGRES} - {Sqlite3, Aiosqlite}))
 on_postgres = pytest.mark.parametrize(
     "kind",

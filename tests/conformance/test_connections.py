@@ -7,174 +7,41 @@ import json
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
-import sqlalchemy
-import sqlalchemy.orm
 
-import outlast
-from outlast.attempt import Attempt
 from outlast.clock import SYSTEM
-from outlast.errors import (
-    BadData,
-    ConnectionMismatch,
-    JobNotFound,
-    KeyInUse,
-    LostLease,
-    StoreUnavailable,
-    UsageError,
-)
-from outlast.job import Job
+from outlast.errors import BadData, KeyInUse, LostLease, UsageError
 from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.backend import backend_of
 from outlast.store.foreign.connection import foreign
-from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.values import NewJob
 from outlast.sync import drive
-from outlast.task import Task
+from tests.conformance import shop_kit
 from tests.conformance.connections_kit import (
-    KINDS,
-    NAMES,
     ON_POSTGRES,
     ON_SQLITE,
-    Aiosqlite,
     Asyncpg,
-    AsyncPsycopg,
     AsyncSqlalchemy,
-    AsyncSqlalchemySession,
-    Awaited,
     Caller,
     Django,
     Plain,
     Psycopg,
     Sqlalchemy,
-    SqlalchemyScoped,
-    SqlalchemySession,
     Sqlite3,
     opened,
 )
-from tests.conformance.kit import Hands, eventually, lost_worker
+from tests.conformance.kit import eventually, lost_worker
+from tests.conformance.shop_kit import Shop, an_app, every_kind, make_orders, of, orders, write
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES, indirect=True)
-
-
-def of(*kinds: type[Caller]) -> Any:
-    """Only these kinds, on the stores that they can be on."""
-    chosen = [(each, name) for each, name in zip(KINDS, NAMES, strict=True) if each[1] in kinds]
-    return pytest.mark.parametrize(
-        "kind", [each for each, _ in chosen], ids=[name for _, name in chosen], indirect=True
-    )
-
-
-@dataclass
-class Link:
-    """As much of a worker as ``complete_in`` asks."""
-
-    store_id: str
-    worker_id: int = 1
-
-
-@dataclass
-class Shop:
-    """An application, its store, and the kind of connection that is tried on it."""
-
-    url: str
-    kind: type[Caller]
-    app: outlast.App
-    store: Store
-
-    @property
-    def mail(self) -> Task[Any, Any]:
-        return self.app.tasks["mail"]
-
-    async def jobs(self) -> list[str]:
-        """The arguments of all jobs, first first."""
-        rows = await self.store.inspector.jobs(JobFilter())
-        return [row.args for row in sorted(rows, key=lambda row: row.id)]
-
-    async def row(self, job: Job[Any] | Attempt) -> StoredJob:
-        """What the store knows of a job."""
-        found = await self.store.inspector.job(job.job_id if isinstance(job, Attempt) else job.id)
-        assert found is not None
-        return found
-
-    async def attempt(self) -> tuple[Attempt, Hands]:
-        """A running attempt and its worker."""
-        await self.mail.enqueue("first")
-        hands = await Hands.on(self.store, tasks=["mail"])
-        (claimed,) = await hands.claim(1, tasks=["mail"])
-        return Attempt(Link(await self.store.store_id()), claimed), hands  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def kind(request: pytest.FixtureRequest) -> tuple[str, type[Caller]]:
-    url, kind = request.param
-    return request.getfixturevalue(url), kind
-
-
-@pytest.fixture
-def bare_kind(request: pytest.FixtureRequest) -> tuple[str, type[Caller]]:
-    """Where there are no tables yet."""
-    url, kind = request.param
-    return request.getfixturevalue(url.replace("pg_url", "bare_pg_url")), kind
-
-
-@pytest.fixture
-async def shop(kind: tuple[str, type[Caller]]) -> AsyncIterator[Shop]:
-    url, of_kind = kind
-    shop = Shop(url, of_kind, an_app(url), open_store(url))
-    await shop.store.open()
-    yield shop
-    await shop.store.close()
-    await shop.app.close()
-
-
-def an_app(url: str) -> outlast.App:
-    app = outlast.App(url)
-
-    @app.task
-    async def mail(to: str) -> int:
-        return len(to)
-
-    return app
-
-
-@pytest.fixture
-async def caller(shop: Shop) -> AsyncIterator[Caller]:
-    await make_orders(shop.url)
-    async with opened(shop.kind, shop.url) as caller:
-        yield caller
-
-
-def plainest(url: str) -> Any:
-    return opened(Sqlite3 if url.startswith("sqlite") else Asyncpg, url)
-
-
-async def make_orders(url: str) -> None:
-    async with plainest(url) as other:
-        await other.call(other.execute, "CREATE TABLE orders (id INTEGER)")
-
-
-async def orders(shop: Shop) -> int:
-    """How many rows the caller's own table has, as another connection sees it."""
-    async with plainest(shop.url) as other:
-        if isinstance(other, Sqlite3):
-            count = "SELECT count(*) FROM orders"
-            return await other.call(lambda: other.connection.execute(count).fetchone()[0])
-        return await other.connection.fetchval("SELECT count(*) FROM orders")
-
-
-async def write(caller: Caller) -> None:
-    await caller.call(caller.begin)
-    await caller.call(caller.execute, "INSERT INTO orders VALUES (1)")
+kind = shop_kit.kind
+shop = shop_kit.shop
+caller = shop_kit.caller
 
 
 # --------------------------------------------------------------------------------- enqueue
@@ -360,37 +227,6 @@ async def kill_when_ready(told: list[Any]) -> None:
 # --------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("bare_kind", KINDS, ids=NAMES, indirect=True)
-async def test_a_connection_to_another_store_is_refused_and_stays_usable(
-    bare_kind: tuple[str, type[Caller]], tmp_path
-):
-    url, of_kind = bare_kind
-    app = outlast.App(f"sqlite:///{tmp_path / 'elsewhere.db'}")
-    mail = app.task(name="mail")(lambda to: None)
-    async with opened(of_kind, url) as caller:
-        await caller.call(caller.begin)
-        with pytest.raises(ConnectionMismatch, match="sees no Outlast schema"):
-            await caller.enqueue(mail, "a")
-        await caller.call(caller.execute, "CREATE TABLE orders (id INTEGER)")
-        await caller.call(caller.commit)
-        store = open_store(url)
-        await store.open()
-        await caller.call(caller.begin)
-        with pytest.raises(ConnectionMismatch, match="another Outlast schema"):
-            await caller.enqueue(mail, "a")
-        await caller.call(caller.execute, "INSERT INTO orders VALUES (1)")
-        await caller.call(caller.rollback)
-        await store.close()
-    await app.close()
-
-
-@of(Sqlite3, Aiosqlite, Asyncpg, Psycopg, AsyncPsycopg, Sqlalchemy, AsyncSqlalchemy)
-async def test_a_closed_connection_is_refused(shop: Shop, caller: Caller):
-    await caller.call(caller.shut)
-    with pytest.raises(ConnectionMismatch, match="connection is closed: open another"):
-        await caller.enqueue(shop.mail, "a")
-
-
 @of(Sqlite3, Asyncpg, Psycopg, Sqlalchemy, AsyncSqlalchemy, Django)
 @pytest.mark.parametrize("bad", [{"priority": 99_999}, {"key": "\ud800"}], ids=["range", "text"])
 async def test_a_value_that_the_store_refuses_is_bad_data(shop: Shop, caller: Caller, bad: Any):
@@ -402,64 +238,6 @@ async def test_a_value_that_the_store_refuses_is_bad_data(shop: Shop, caller: Ca
         else:
             await foreign(caller.connection).enqueue(jobs)
     await caller.call(caller.rollback)
-
-
-@of(Aiosqlite, Asyncpg, AsyncPsycopg, AsyncSqlalchemy, AsyncSqlalchemySession)
-async def test_plain_code_cannot_use_an_asynchronous_connection(shop: Shop, caller: Caller):
-    assert isinstance(caller, Awaited)
-    mail = shop.mail.using(connection=caller.connection)
-    with pytest.raises(UsageError, match="needs its event loop: await the call instead"):
-        await asyncio.to_thread(mail.enqueue_sync, "a")
-
-
-@of(Psycopg, Sqlalchemy, SqlalchemySession)
-async def test_a_coroutine_may_use_a_plain_connection(shop: Shop):
-    caller = shop.kind(shop.url)
-    caller.open()
-    await shop.mail.using(connection=caller.connection).enqueue("a")
-    caller.commit()
-    caller.close()
-    assert await shop.jobs() == ['{"to":"a"}']
-
-
-@of(Django)
-async def test_a_coroutine_cannot_use_a_connection_of_django(shop: Shop, caller: Caller):
-    with pytest.raises(UsageError, match="sync_to_async"):
-        await shop.mail.using(connection=caller.connection).enqueue("a")
-
-
-@of(AsyncSqlalchemy, AsyncSqlalchemySession)
-async def test_what_run_sync_hands_out_is_refused(shop: Shop, caller: Caller):
-    inner: list[Any] = []
-    await caller.connection.run_sync(inner.append)
-    with pytest.raises(UsageError, match="AsyncConnection or AsyncSession itself"):
-        await shop.mail.using(connection=inner[0]).enqueue("a")
-
-
-async def test_a_scoped_session_is_the_one_of_this_thread(pg_url: str):
-    app = an_app(pg_url)
-    await app.tasks["mail"].enqueue("first")
-    async with opened(SqlalchemyScoped, pg_url) as caller:
-        job = await caller.enqueue(app.tasks["mail"], "a")
-        with pytest.raises(JobNotFound):
-            await app.get(job.id)
-        await caller.call(caller.commit)
-    assert (await app.get(job.id)).id == job.id
-    await app.close()
-
-
-async def test_an_unknown_sqlalchemy_driver_is_refused_with_the_known_ones(sqlite_url: str):
-    engine = sqlalchemy.create_mock_engine("mysql+pymysql://", lambda *_: None)
-    odd = sqlalchemy.orm.Session(engine)  # type: ignore[arg-type]
-    with pytest.raises(ConnectionMismatch, match=r"mysql\+pymysql.*postgresql\+psycopg"):
-        await an_app(sqlite_url).tasks["mail"].using(connection=odd).enqueue("a")
-
-
-async def test_a_session_without_an_engine_is_refused_with_a_hint(sqlite_url: str):
-    app = an_app(sqlite_url)
-    with pytest.raises(ConnectionMismatch, match="bind_arguments"):
-        await app.tasks["mail"].using(connection=sqlalchemy.orm.Session()).enqueue("a")
-    await app.close()
 
 
 # ---------------------------------------------------------------------- SQLite's write lock
@@ -478,17 +256,4 @@ async def test_the_write_lock_is_taken_before_anything_is_read(sqlite_url: str):
             pytest.raises(sqlite3.OperationalError, match="locked"),
         ):
             other.execute("BEGIN IMMEDIATE")
-    await app.close()
-
-
-async def test_a_transaction_that_read_first_is_refused_with_a_hint(sqlite_url: str):
-    app = an_app(sqlite_url)
-    await app.tasks["mail"].enqueue("first")
-    path = sqlite_url.removeprefix("sqlite:///")
-    with closing(sqlite3.connect(path, isolation_level=None)) as mine:
-        mine.execute("BEGIN")
-        mine.execute("SELECT count(*) FROM outlast_jobs").fetchone()
-        await app.tasks["mail"].enqueue("meanwhile")
-        with pytest.raises(StoreUnavailable, match="BEGIN IMMEDIATE"):
-            await app.tasks["mail"].using(connection=mine).enqueue("a")
     await app.close()

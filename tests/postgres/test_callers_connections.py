@@ -20,7 +20,7 @@ from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from tests.conformance.kit import Hands
-from tests.conformance.test_connections import Link, an_app
+from tests.conformance.shop_kit import Link, an_app
 
 
 @pytest.fixture

@@ -1,135 +1,35 @@
-"""Tests of files: lock files, foreign locks, forks, and files that cannot be used."""
+"""Files that cannot be used, foreign locks, forks, and a connection of the caller's own."""
 
-# ruff: noqa: ASYNC220, ASYNC222  (these tests play with files and processes)
+# ruff: noqa: ASYNC222  (these tests play with files and processes)
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from outlast.errors import ConfigError, StoreCorrupt, StoreUnavailable
 from outlast.model.job import State
-from outlast.store import lockfile, open_store
-from outlast.store.backend import file_of
-from outlast.store.lockfile import LockFile, Probe
-from outlast.store.rows import WorkerStatus
+from outlast.store import open_store
 from outlast.store.sqlite import connection as sqlite_connection
 from outlast.store.sqlite import library
 from outlast.store.sqlite.store import SqliteStore, complete_on, enqueue_on, store_id_on
 from outlast.store.values import NewJob
-from tests.conformance.kit import Hands, enqueued, eventually, job, lost_worker
+from tests.conformance.kit import Hands, enqueued, job
+from tests.sqlite import files_kit
+
+path = files_kit.path
+url = files_kit.url
+store = files_kit.store
+foreign = files_kit.foreign
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "jobs.db"
-
-
-@pytest.fixture
-def url(path: Path) -> str:
-    return f"sqlite:///{path}"
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(url, busy_timeout=0.2)
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-def lock(url: str) -> Iterator[LockFile]:
-    lock = LockFile.create(lockfile.directory_for(file_of(url)), "w1")
-    yield lock
-    lock.release()
-
-
-@pytest.fixture
-def foreign(path: Path, store: SqliteStore) -> Iterator[sqlite3.Connection]:
-    """Another program that holds the write lock."""
-    assert store.created_file
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield connection
-
-
-async def registered(store: SqliteStore, lock: LockFile) -> Hands:
-    return await Hands.on(
-        store,
-        boot_id=lockfile.boot_id(),
-        lock_path=str(lock.path),
-        lock_device=lock.device,
-        lock_inode=lock.inode,
-    )
-
-
-# --- beats
-
-
-async def test_a_long_foreign_transaction_starves_no_beat(
-    store: SqliteStore, lock: LockFile, path: Path
-) -> None:
-    hands = await registered(store, lock)
-    store.lock = lock
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as foreign:
-        foreign.execute("BEGIN IMMEDIATE")
-        before = (await hands.seen()).beat
-        for count in range(1, 4):
-            assert (await store.heartbeat(hands.me)).renewed
-            assert (await hands.seen()).beat == before + count
-        foreign.execute("ROLLBACK")
-    await store.heartbeat(hands.me)
-    (row,) = await store.inspector.workers()
-    assert row.beat == before + 4
-
-
-async def test_a_beat_through_the_file_alone_saves_a_worker_from_the_reaper(
-    store: SqliteStore, lock: LockFile
-) -> None:
-    hands = await registered(store, lock)
-    seen = await hands.seen()
-    lock.beat()
-    assert not await store.reap(seen)
-    assert await store.reap(await hands.seen())
-    store.lock = lock
-    assert not (await store.heartbeat(hands.me)).renewed
-
-
-async def test_without_a_lock_file_a_beat_needs_the_row(
-    store: SqliteStore, foreign: sqlite3.Connection
-) -> None:
-    foreign.execute("ROLLBACK")
-    hands = await Hands.on(store)
-    foreign.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match="stayed locked"):
-        await store.heartbeat(hands.me)
-    foreign.execute("ROLLBACK")
-    assert (await store.heartbeat(hands.me)).renewed
-
-
-async def test_beats_go_on_through_the_row_when_the_file_was_unlinked(
-    store: SqliteStore, lock: LockFile
-) -> None:
-    hands = await registered(store, lock)
-    store.lock = lock
-    for _ in range(3):
-        await store.heartbeat(hands.me)
-    lock.path.unlink()
-    before = (await hands.seen()).beat
-    assert (await store.heartbeat(hands.me)).renewed
-    assert (await hands.seen()).beat > before
+# --- a foreign lock
 
 
 async def test_a_foreign_lock_is_reported_with_the_remedy(
@@ -139,141 +39,6 @@ async def test_a_foreign_lock_is_reported_with_the_remedy(
         await enqueued(store)
     foreign.execute("ROLLBACK")
     assert len(await enqueued(store)) == 1
-
-
-# --- lock files
-
-HOLDER = """
-import subprocess, sys, time
-from pathlib import Path
-from outlast.store.lockfile import LockFile
-lock = LockFile.create(Path(sys.argv[1]), "w1")
-child = subprocess.Popen(["sleep", "60"], pass_fds=[lock.fd])
-print(lock.path, lock.device, lock.inode, child.pid, flush=True)
-time.sleep(60)
-"""
-
-
-async def test_the_lock_stays_held_by_a_runner_after_its_worker_was_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
-        assert worker.stdout is not None
-        name, device, inode, runner = worker.stdout.readline().split()
-        named = (name, int(device), int(inode))
-        assert lockfile.probe(*named) is Probe.HELD
-        worker.kill()
-        worker.wait()
-        assert lockfile.probe(*named) is Probe.HELD
-        os.kill(int(runner), signal.SIGKILL)
-
-    async def is_free() -> bool:
-        return lockfile.probe(*named) is Probe.FREE
-
-    assert await eventually(is_free)
-    assert Path(name).exists()
-
-
-def test_a_live_lock_is_seen_as_held_and_stays_intact(lock: LockFile) -> None:
-    named = (lock.path, lock.device, lock.inode)
-    for _ in range(3):
-        assert lockfile.probe(*named, lockfile.boot_id()) is Probe.HELD
-    assert lock.valid()
-
-
-def test_an_unlinked_file_is_no_proof(lock: LockFile) -> None:
-    lock.path.unlink()
-    assert lockfile.probe(lock.path, lock.device, lock.inode) is Probe.UNKNOWN
-    assert lockfile.read_beat(lock.path, lock.device, lock.inode) is None
-    assert not lock.valid()
-    assert not lock.path.exists()
-
-
-def test_a_new_file_under_the_old_name_is_no_proof(lock: LockFile) -> None:
-    spare = lock.path.with_suffix(".spare")
-    spare.write_text("7")
-    spare.rename(lock.path)
-    assert lockfile.probe(lock.path, lock.device, lock.inode) is Probe.UNKNOWN
-    assert lockfile.read_beat(lock.path, lock.device, lock.inode) is None
-    lock.release()
-    assert lock.path.exists()
-
-
-def test_another_boot_is_no_proof(lock: LockFile) -> None:
-    named = (lock.path, lock.device, lock.inode)
-    assert lockfile.probe(*named, "another-boot") is Probe.UNKNOWN
-    assert lockfile.probe(None, None, None) is Probe.UNKNOWN
-
-
-def test_no_permission_is_no_proof(lock: LockFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "open", refuse)
-    assert lockfile.probe(lock.path, lock.device, lock.inode) is Probe.UNKNOWN
-
-
-def test_each_worker_has_a_file_of_its_own_under_the_same_name(lock: LockFile) -> None:
-    again = LockFile.create(lock.path.parent, "w1")
-    assert again.path != lock.path
-    again.release()
-    assert not again.path.exists()
-    again.release()
-
-
-def test_the_beat_is_read_from_the_locked_file(lock: LockFile) -> None:
-    assert [lock.beat() for _ in range(3)] == [1, 2, 3]
-    assert lockfile.read_beat(lock.path, lock.device, lock.inode) == 3
-    assert lockfile.read_beat(lock.path, lock.device, lock.inode + 1) is None
-
-
-def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
-    shared = tmp_path / f"outlast-{os.getuid()}"
-    shared.mkdir(mode=0o755)
-    with pytest.raises(ConfigError, match="0700"):
-        LockFile.create(shared, "w1")
-
-
-def test_a_file_in_place_of_the_directory_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "locks").write_text("")
-    with pytest.raises(ConfigError, match="no lock file in"):
-        LockFile.create(tmp_path / "locks", "w1")
-
-
-def test_lock_files_lie_beside_the_database_or_in_a_run_directory(
-    monkeypatch: pytest.MonkeyPatch, path: Path, url: str
-) -> None:
-    postgres = "postgresql://h/d"
-    monkeypatch.delenv("OUTLAST_RUN_DIR", raising=False)
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    assert lockfile.directory_for(file_of(url)) == path.parent / "jobs.db-locks"
-    assert lockfile.directory_for(file_of(postgres)).name == f"outlast-{os.getuid()}"
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1")
-    assert lockfile.directory_for(file_of(postgres)) == Path("/run/user/1/outlast")
-    monkeypatch.setenv("OUTLAST_RUN_DIR", "/srv/run")
-    assert lockfile.directory_for(file_of(postgres)) == Path("/srv/run")
-
-
-@pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "cifs", "9p", "virtiofs"])
-def test_network_and_fuse_file_systems_are_refused_unless_overridden(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
-) -> None:
-    mounts = tmp_path / "mounts"
-    mounts.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path}/my\\040share {kind} rw 0 0\n")
-    monkeypatch.setattr(lockfile, "_MOUNTS", mounts)
-    share = tmp_path / "my share"
-    share.mkdir()
-    assert lockfile.refuses(share / "jobs.db") == kind
-    assert lockfile.refuses(tmp_path / "jobs.db") is None
-    with pytest.raises(ConfigError, match="not safe on network"):
-        open_store(f"sqlite:///{share}/jobs.db")
-    open_store(f"sqlite:///{share}/jobs.db?unsafe_filesystem=1")
-    with pytest.raises(ConfigError, match="not to be trusted"):
-        LockFile.create(share, "w1")
-
-
-def test_the_lock_is_a_flock_not_a_record_lock(lock: LockFile) -> None:
-    with lock.path.open("rb") as other, pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 # --- files that cannot be used
@@ -480,19 +245,3 @@ async def test_jobs_are_enqueued_and_completed_in_the_callers_transaction(
 def test_a_database_without_outlast_has_no_id(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "mine.db")) as connection:
         assert store_id_on(connection) is None
-
-
-async def test_a_dead_worker_is_found_by_its_free_lock_and_its_job_runs_again(
-    store: SqliteStore, lock: LockFile
-) -> None:
-    hands = await registered(store, lock)
-    await enqueued(store)
-    claimed = await hands.claim_one()
-    seen = await hands.seen()
-    named = (seen.lock_path, seen.lock_device, seen.lock_inode, seen.boot_id)
-    assert lockfile.probe(*named) is Probe.HELD
-    lock.release(unlink=False)
-    assert lockfile.probe(*named) is Probe.FREE
-    assert await store.reap(seen)
-    assert [end.token for end in await store.reclaim(lost_worker)] == [claimed.token]
-    assert (await store.inspector.workers())[0].status is WorkerStatus.LOST

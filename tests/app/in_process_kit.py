@@ -1,0 +1,49 @@
+"""An application and its store, and what the tests of a worker in process wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.store import open_store
+from outlast.store.protocol import Store
+
+DEADLINE = 60.0  # seconds until a test fails because something did not happen
+
+
+async def until(done: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not await done():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def app(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> AsyncIterator[outlast.App]:
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
+    made = outlast.App(store_url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def store(store_url: str) -> AsyncIterator[Store]:
+    opened = open_store(store_url)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def has_state(job: outlast.Job[Any], state: str) -> bool:
+    return (await row_of(job)).state == state
+
+
+async def row_of(job: outlast.Job[Any]) -> outlast.JobRow:
+    await job.refresh()
+    assert job.row is not None
+    return job.row

@@ -1,0 +1,147 @@
+"""Many sessions on PostgreSQL at once: nothing is done twice, and none waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from outlast.model.job import State
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.rows import JobFilter
+from outlast.store.values import Answer
+from tests.conformance.kit import Hands, ended, enqueued, job, lost_worker
+
+DEADLOCK_SECONDS = 30.0
+
+
+async def test_bulk_cancels_and_exchanges_do_not_deadlock(
+    store: PostgresStore, hands: Hands
+) -> None:
+    ids = await enqueued(store, *[job() for _ in range(300)])
+    stores = [PostgresStore(store.url) for _ in range(4)]
+
+    async def cancel(each: PostgresStore, seed: int) -> None:
+        shuffled = list(ids)
+        Random(seed).shuffle(shuffled)
+        for start in range(0, 300, 60):
+            await each.cancel(shuffled[start : start + 60])
+
+    async def drain(each: PostgresStore, name: str) -> None:
+        worker = await Hands.on(each, name)
+        claimed = await worker.claim(7)
+        while claimed:
+            reply = await worker.exchange(*map(ended, claimed), limit=7)
+            assert Answer.REFUSED not in reply.answers
+            busy = [c for c, a in zip(claimed, reply.answers, strict=True) if a is Answer.BUSY]
+            claimed = busy + reply.claimed
+
+    async with asyncio.timeout(DEADLOCK_SECONDS):
+        await asyncio.gather(
+            *[cancel(each, seed) for seed, each in enumerate(stores[:2])],
+            *[drain(each, f"d{n}") for n, each in enumerate(stores[2:])],
+        )
+    rows = await store.inspector.jobs(JobFilter(limit=500))
+    assert {row.state for row in rows} <= {State.COMPLETED, State.CANCELLED}
+    for each in stores:
+        await each.close()
+
+
+@pytest.mark.parametrize("unknown", [0, 1])
+async def test_workers_that_empty_a_queue_together_never_claim_a_job_twice(
+    unknown: int, store: PostgresStore
+) -> None:
+    """Also where a job of an unknown task stands in the line, which is then read another way."""
+    await enqueued(store, job(), *[job(task="unknown", priority=9)] * unknown)
+    ids = [1, *await enqueued(store, *[job() for _ in range(400)])]
+    seen: list[tuple[int, int]] = []
+
+    async def drain(name: str) -> None:
+        each = PostgresStore(store.url)
+        worker = await Hands.on(each, name)
+        while claimed := await worker.claim(9) or await worker.claim(9):
+            seen.extend((c.job_id, c.token) for c in claimed)
+            assert set(await worker.hand_in(*map(ended, claimed))) == {Answer.ACCEPTED}
+        await each.close()
+
+    await asyncio.gather(*[drain(f"w{n}") for n in range(5)])
+    assert sorted(job_id for job_id, _ in seen) == sorted(ids)
+    assert len({token for _, token in seen}) == len(ids)
+
+
+async def test_two_reapers_reap_once_and_reclaim_each_orphan_once(
+    store: PostgresStore, hands: Hands
+) -> None:
+    await enqueued(store, *[job() for _ in range(20)])
+    claimed = await hands.claim(20)
+    seen = await hands.seen()
+    others = [PostgresStore(store.url) for _ in range(4)]
+    reaped = await asyncio.gather(*[each.reap(seen) for each in others], return_exceptions=True)
+    assert reaped.count(True) == 1
+    closed = await asyncio.gather(*[each.reclaim(lost_worker) for each in others])
+    tokens = [end.token for batch in closed for end in batch]
+    assert sorted(tokens) == sorted(c.token for c in claimed)
+    for each in others:
+        await each.close()
+
+
+async def test_enqueuing_one_key_at_once_makes_one_job(store: PostgresStore) -> None:
+    others = [PostgresStore(store.url) for _ in range(8)]
+    made = await asyncio.gather(*[each.enqueue([job(key="k")]) for each in others])
+    assert sum(one.created for (one,) in made) == 1
+    assert len({one.job_id for (one,) in made}) == 1
+    for each in others:
+        await each.close()
+
+
+async def test_batches_with_the_same_keys_in_any_order_do_not_deadlock(
+    store: PostgresStore,
+) -> None:
+    keys = [f"k{n}" for n in range(60)]
+    others = [PostgresStore(store.url) for _ in range(4)]
+
+    async def enqueue(each: PostgresStore, seed: int) -> list[int]:
+        shuffled = list(keys)
+        Random(seed).shuffle(shuffled)
+        made = await each.enqueue([job(key=key) for key in shuffled])
+        return sorted(one.job_id for one in made)
+
+    async with asyncio.timeout(DEADLOCK_SECONDS):
+        ids = await asyncio.gather(*[enqueue(each, n) for n, each in enumerate(others)])
+    assert all(each == ids[0] for each in ids)
+    for each in others:
+        await each.close()
+
+
+async def test_a_key_whose_job_ends_meanwhile_makes_a_new_job(
+    store: PostgresStore, hands: Hands
+) -> None:
+    """Enqueue and completion of one key at once: each enqueue returns a job of that key."""
+    other = PostgresStore(store.url)
+    ids: set[int] = set()
+
+    async def finish() -> None:
+        for _ in range(60):
+            for claimed in await hands.claim(5):
+                assert await hands.hand_in(ended(claimed)) == [Answer.ACCEPTED]
+
+    async def enqueue() -> None:
+        for _ in range(60):
+            ids.update(await enqueued(other, job(key="k"), job()))
+
+    await asyncio.gather(finish(), enqueue())
+    for job_id in ids:
+        assert await store.inspector.job(job_id) is not None
+    await other.close()
+
+
+async def test_migrators_at_once_apply_each_step_once(bare_pg_url: str) -> None:
+    stores = [PostgresStore(bare_pg_url) for _ in range(4)]
+    await asyncio.gather(*[each.open() for each in stores])
+    steps = await stores[0].migrations()
+    assert all(step.applied_at is not None for step in steps)
+    assert await stores[1].migrate() == []
+    assert len({await each.store_id() for each in stores}) == 1
+    for each in stores:
+        await each.close()

@@ -1,0 +1,181 @@
+"""Wake-ups by NOTIFY: what sends one, who hears it, and a listener that was lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from unittest.mock import AsyncMock
+
+import asyncpg
+import msgspec
+import pytest
+
+from outlast.errors import ConfigError
+from outlast.model.crash import CrashKind
+from outlast.model.lifecycle import OutcomeKind
+from outlast.model.suspects import Suspicion
+from outlast.store.postgres import wakeup as postgres_wakeup
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.postgres.wakeup import PostgresWakeup
+from outlast.store.protocol import Store
+from outlast.store.values import NewJob
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.unit.worker.worker_kit import heard_fields
+
+END_LISTENER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = 'outlast wakeup' AND datname = current_database()"""
+
+
+class Heard:
+    """Collects the notices of a wake-up."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, word: str) -> None:
+        self.words.append(word)
+        self._news.set()
+
+    async def hears(self, word: str) -> None:
+        async with asyncio.timeout(10):
+            while word not in self.words:
+                self._news.clear()
+                await self._news.wait()
+
+
+@pytest.fixture
+async def heard(pg_url: str, store: Store) -> AsyncIterator[Heard]:
+    heard = Heard()
+    wakeup = PostgresWakeup(pg_url)
+    await wakeup.start(heard)
+    await heard.hears("")  # listening
+    assert wakeup.health.good
+    heard.words.clear()
+    yield heard
+    await wakeup.close()
+    await wakeup.close()
+
+
+async def test_an_enqueue_wakes_once_per_queue(store: Store, heard: Heard) -> None:
+    await store.enqueue([*[NewJob(task="t", queue="a")] * 5, NewJob(task="t", queue="b", delay=60)])
+    await store.enqueue([NewJob(task="t", queue="end", key="k")])
+    await heard.hears("queue:end")
+    assert heard.words == ["queue:a", "queue:end"]
+
+
+async def test_a_store_without_notify_sends_no_wake_ups(
+    store: Store, heard: Heard, pg_url: str
+) -> None:
+    silent = PostgresStore(pg_url, notify=False)
+    await silent.enqueue([NewJob(task="t", queue="a")])
+    await store.enqueue([NewJob(task="t", queue="end")])
+    await heard.hears("queue:end")
+    assert heard.words == ["queue:end"]
+    await silent.close()
+
+
+async def test_a_cancel_request_wakes_the_worker_that_runs_the_job(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    (job_id,) = await enqueued(store)
+    await hands.claim_one()
+    await store.cancel([job_id])
+    await heard.hears(f"cancel:{hands.me.worker_id}")
+
+
+async def test_a_request_to_drain_wakes_the_worker(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await store.request_drain([hands.me.worker_id])
+    await heard.hears(f"drain:{hands.me.worker_id}")
+
+
+async def test_no_queue_name_is_mistaken_for_a_request(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    names = [f"{kind}:{hands.me.worker_id}" for kind in ("cancel", "drain", "queue")]
+    told = []
+    for name in names:
+        new = NewJob(task="t", queue=name)
+        keyed = [msgspec.structs.replace(new, key=f"{name}/{number}") for number in range(3)]
+        late = msgspec.structs.replace(new, delay=60)
+        for batch in ([new], [new, new], [new, late], keyed[:1], keyed[1:]):  # a statement each
+            await store.enqueue(batch)
+            told.append(f"queue:{name}")
+    await store.enqueue([NewJob(task="t", queue="end")])
+    await heard.hears("queue:end")
+    assert heard.words == [*told, "queue:end"]
+
+
+async def test_a_job_given_back_wakes_unless_the_same_exchange_takes_it(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await enqueued(store, job(queue="q"))
+    await heard.hears("queue:q")
+    heard.words.clear()
+    reply = await hands.exchange(ended(await hands.claim_one(), OutcomeKind.RELEASED), limit=1)
+    assert len(reply.claimed) == 1
+    await hands.hand_in(ended(reply.claimed[0], OutcomeKind.RELEASED))
+    await store.enqueue([NewJob(task="t", queue="end")])
+    await heard.hears("queue:end")
+    assert heard.words == ["queue:q", "queue:end"]
+
+
+async def test_a_lost_listener_reconnects_and_looks_at_all_queues(
+    store: Store, heard: Heard, session: Any
+) -> None:
+    await session.execute(END_LISTENER)
+    await heard.hears("")
+    await store.enqueue([NewJob(task="t", queue="after")])
+    await heard.hears("queue:after")
+
+
+async def test_a_listener_survives_a_connection_whose_session_the_server_is_just_ending(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard, wakeup = Heard(), PostgresWakeup(pg_url)
+    error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2)")
+    failing = AsyncMock(side_effect=error)
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "add_listener", failing)
+        await wakeup.start(heard)
+        async with asyncio.timeout(30):
+            while not failing.called:
+                await asyncio.sleep(0.01)
+    await heard.hears("")
+    await wakeup.close()
+
+
+async def test_a_listener_reports_any_failure_and_listens_again(
+    pg_url: str, store: Store, heard: Heard, monkeypatch: pytest.MonkeyPatch, session: Any
+) -> None:
+    """For example by a removed certificate. Its task must not end unnoticed."""
+    failing = AsyncMock(side_effect=ConfigError("the certificate is gone"))
+    with monkeypatch.context() as patch, heard_fields() as events:
+        patch.setattr(postgres_wakeup, "connect", failing)
+        await session.execute(END_LISTENER)
+        async with asyncio.timeout(30):
+            while not failing.called:
+                await asyncio.sleep(0.01)
+    assert [fields["kind"] for name, fields in events if name == "wakeup_lost"] == ["notify"]
+    await heard.hears("")
+
+
+async def test_suspects_that_can_run_wake_and_so_do_those_that_are_cleared(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    await enqueued(store, job(queue="culprit"), job(queue="other"))
+    claimed = {one.queue: one for one in await hands.claim()}
+    suspicion = Suspicion(1, 1)
+    end = crashed(claimed["culprit"], CrashKind.BYSTANDER, suspicion=suspicion)
+    heard.words.clear()
+    await hands.hand_in(end)
+    await heard.hears("queue:culprit")
+    await hands.hand_in(crashed(claimed["other"], CrashKind.BYSTANDER, suspicion=suspicion))
+    (culprit,) = await hands.claim(solo=1, queues=["culprit"])
+    heard.words.clear()
+    await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED, delay=60.0))
+    await heard.hears("queue:other")
+    assert "queue:culprit" not in heard.words
