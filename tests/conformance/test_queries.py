@@ -82,6 +82,21 @@ async def test_dead_jobs_are_revived_by_filter_in_batches(
     assert (await store.inspector.counts())["default", State.DEAD] == 1
 
 
+async def test_many_jobs_are_cancelled_and_revived_in_batches_each_a_transaction(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "BATCH", 2)
+    ids = [*await enqueued(store, *[job() for _ in range(5)]), 999]
+    calls: list[str] = []
+    for do in (actions.cancel_jobs, actions.requeue_jobs):
+        done = [each async for each in do(Counting(store, calls), ids)]
+        assert [one for each in done for one in each.batch.ids] == ids
+        answers = {one: answer for each in done for one, answer in each.answers.items()}
+        assert set(answers) == {*ids[:5]}
+    assert calls == ["cancel"] * 3 + ["requeue"] * 3
+    assert await store.inspector.counts() == {("default", State.QUEUED): 5}
+
+
 async def test_only_the_dead_ones_of_named_jobs_are_changed(store: Store, hands: Hands) -> None:
     (first, second) = await dead(store, hands, job(), job())
     (queued,) = await enqueued(store)

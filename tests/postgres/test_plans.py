@@ -336,6 +336,16 @@ async def test_the_last_attempt_of_each_listed_job_is_found_by_index(full_url: s
         assert all(node.get("Rows Removed by Filter", 0) == 0 for node in attempts)
 
 
+async def test_a_page_of_the_history_reads_no_attempts_of_later_pages(full_url: str) -> None:
+    async with session(full_url) as s:
+        found = await s.store.inspector.history(5_000, 300)
+        assert len(found.jobs) == 300
+        scans = [one for one in await s.settled() if "attempts" in str(one.get("Relation Name"))]
+        assert scans
+        for node in scans:
+            assert node.get("Actual Rows", 0) + node.get("Rows Removed by Filter", 0) <= WIDE
+
+
 async def test_counts_for_people_use_an_index(full_url: str) -> None:
     """`outlast why` and `outlast stats`: for all statistics, and nothing is sorted out
     of what an index could not tell."""

@@ -36,11 +36,13 @@ from outlast.cli.options import (
 )
 from outlast.clock import SYSTEM
 from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
+from outlast.insight.actions import CancelledBatch, cancel_jobs, requeue_jobs
 from outlast.insight.documents import SCHEMA, job_document, jobs_document
 from outlast.insight.queries import LOOKED_AT_MAX, PHASES, list_jobs, read_dossier
 from outlast.job import Job
 from outlast.model.job import State
 from outlast.store.backend import resolve_url
+from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 
@@ -268,17 +270,28 @@ def cancel(job_ids: JobIds, url: Url = None) -> None:
         outlast cancel 17 18
     """
     ids = list(dict.fromkeys(job_ids))
-    answers = on_store(url, lambda store: store.cancel(ids), reads=False)
+
+    async def work(store: Store) -> list[str]:
+        refused = []
+        async for each in cancel_jobs(store, ids):
+            refused += _tell_cancelled(each, url)
+        return refused
+
+    refuse(on_store(url, work, reads=False))
+
+
+def _tell_cancelled(done: CancelledBatch, url: str | None) -> list[str]:
+    """Print what was cancelled; return what was not, and why."""
     refused = []
-    for one in ids:
-        answer = answers.get(one)
+    for one in done.batch.ids:
+        answer = done.answers.get(one)
         if answer is None:
             refused.append(describe_missing(one, url))
         elif answer in CANCELLED:
             print(f"job {one} {CANCELLED[answer]}")
         else:
             refused.append(f"job {one} has ended already")
-    refuse(refused)
+    return refused
 
 
 def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None) -> None:
@@ -292,10 +305,14 @@ def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None)
         outlast requeue 17 18 --from-scratch
     """
     ids = list(dict.fromkeys(job_ids))
-    answers = on_store(
-        url, lambda store: store.requeue(ids, from_scratch=from_scratch), reads=False
-    )
-    refuse(tell_requeued(ids, answers, url))
+
+    async def work(store: Store) -> list[str]:
+        refused = []
+        async for each in requeue_jobs(store, ids, from_scratch=from_scratch):
+            refused += tell_requeued(each.batch.ids, each.answers, url)
+        return refused
+
+    refuse(on_store(url, work, reads=False))
 
 
 def tell_requeued(ids: list[int], answers: dict[int, Requeued], url: str | None) -> list[str]:

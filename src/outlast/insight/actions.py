@@ -7,7 +7,7 @@ that what was done is known where a later batch breaks off.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -16,7 +16,7 @@ from outlast.insight.availability import holds
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, JobFilter, StoredJob, WorkerRow, WorkerStatus
-from outlast.store.values import Requeued
+from outlast.store.values import Cancelled, Requeued
 
 BATCH = 500  # jobs in one transaction
 TOKEN_STEP = 1_000_000
@@ -45,14 +45,22 @@ class DeadJobs(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Chosen dead jobs. ``others``: chosen, but not dead: id -> state, or None: no such job."""
+    """Chosen jobs. ``others``, where dead ones are meant: those that are not: id -> state, or None:
+    no such job."""
 
     ids: list[int]
     others: dict[int, State | None] = {}
 
 
+class CancelledBatch(msgspec.Struct, frozen=True):
+    """What came of a batch. A job that is not in ``answers`` does not exist."""
+
+    batch: Batch
+    answers: dict[int, Cancelled]
+
+
 class RequeuedBatch(msgspec.Struct, frozen=True):
-    """What came of a batch. A job that is not in ``answers`` was deleted meanwhile."""
+    """What came of a batch. A job that is not in ``answers`` does not exist, or not any more."""
 
     batch: Batch
     answers: dict[int, Requeued]
@@ -90,6 +98,24 @@ async def list_dead(
     return await store.inspector.last_attempts(which.filter(limit))
 
 
+async def cancel_jobs(store: Store, ids: Sequence[int]) -> AsyncIterator[CancelledBatch]:
+    """Cancel queued jobs at once, ask running ones to stop."""
+    for batch in _cut(ids):
+        yield CancelledBatch(batch, await store.cancel(batch.ids))
+
+
+async def requeue_jobs(
+    store: Store, ids: Sequence[int], *, from_scratch: bool = False
+) -> AsyncIterator[RequeuedBatch]:
+    """Revive dead or cancelled jobs; ``from_scratch`` as of ``requeue_dead``."""
+    for batch in _cut(ids):
+        yield RequeuedBatch(batch, await store.requeue(batch.ids, from_scratch=from_scratch))
+
+
+def _cut(ids: Sequence[int]) -> Iterator[Batch]:
+    return (Batch(list(ids[at : at + BATCH])) for at in range(0, len(ids), BATCH))
+
+
 async def requeue_dead(
     store: Store, which: DeadJobs, *, from_scratch: bool = False
 ) -> AsyncIterator[RequeuedBatch]:
@@ -106,8 +132,8 @@ async def discard_dead(store: Store, which: DeadJobs) -> AsyncIterator[Discarded
 
 async def _batches(store: Store, which: DeadJobs) -> AsyncIterator[Batch]:
     if which.ids is not None:
-        for at in range(0, len(which.ids), BATCH):
-            yield await _batch_of(store, which.ids[at : at + BATCH])
+        for batch in _cut(which.ids):
+            yield await _batch_of(store, batch.ids)
         return
     before: int | None = None
     while rows := await store.inspector.jobs(which.filter(BATCH, before)):

@@ -153,7 +153,8 @@ def wal(facts: SqliteFacts) -> Iterator[Finding]:
             level=Level.WARNING,
             name="wal",
             sentence=f"The write-ahead log has grown to {size(facts.wal_bytes)}.",
-            mend="Some program keeps a read transaction open on the file: end it.",
+            mend="Some program keeps a read transaction open on the file: end it. The commits that"
+            " follow make the log short again.",
         )
 
 

@@ -272,7 +272,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
     mode = connection.execute(_OPEN["wal"]).fetchone()[0]
     if mode != "wal":
         raise StoreUnavailable(f"{path} cannot be put into WAL mode (it stays in {mode!r} mode)")
-    for name in ("full", "cache", "temporary"):
+    for name in ("full", "log", "cache", "temporary"):
         connection.execute(_OPEN[name])
 
 

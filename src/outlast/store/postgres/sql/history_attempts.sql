@@ -3,5 +3,5 @@ SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::f
        extract(epoch FROM ended_at)::float8 AS ended_at, crash IS NOT NULL AS has_crash, worker_id,
        dropped
 FROM outlast_attempts
-WHERE job_id > $1 AND ($2::bigint IS NULL OR job_id <= $2)
+WHERE job_id > $1 AND job_id <= coalesce($2::bigint, 9223372036854775807)
 ORDER BY job_id, token

@@ -77,9 +77,11 @@ SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.id > ? ORDER BY j.id LIMIT ?
 -- name: history_attempts
+-- Up to the last job of the page (NULL: to the end), as a bound of the index: ":last IS NULL OR" would
+-- read all that follow for each page.
 SELECT job_id, token, number, outcome, charge, started_at, ended_at, crash IS NOT NULL, worker_id, dropped
 FROM outlast_attempts
-WHERE job_id > :after AND (:last IS NULL OR job_id <= :last) ORDER BY job_id, token
+WHERE job_id > :after AND job_id <= coalesce(:last, 9223372036854775807) ORDER BY job_id, token
 -- name: token_last
 SELECT value FROM outlast_sequences WHERE name = 'token'
 -- name: highest_token

@@ -7,6 +7,10 @@
 PRAGMA journal_mode = WAL
 -- name: full
 PRAGMA synchronous = FULL
+-- name: log
+-- Bytes. A log that has grown beside a reader's long transaction is cut to this by the first commit
+-- that starts it anew; else it would keep the space for ever.
+PRAGMA journal_size_limit = 67108864
 -- name: cache
 PRAGMA cache_size = -16000
 -- name: temporary

@@ -1,0 +1,89 @@
+"""What is read of a large file, and what it keeps of the disk, by plans and counts.
+
+The measurement at full size is ``python -m bench size``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outlast.store.sqlite import schema
+from outlast.store.sqlite.statements import statements
+from outlast.store.sqlite.store import SqliteStore
+from outlast.store.values import NewJob
+from tests.conformance.kit import job
+
+NOW = 1_000.0
+FINISHED = 5_000
+FINISHED_JOBS = """
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
+                          started_at, ended_at)
+SELECT 't', 'default', 'completed', 1.0, 1.0, '{}', 2, 2 * i, 1.0, 2.0 FROM n"""
+ATTEMPTS = """
+INSERT INTO outlast_attempts (token, job_id, number, outcome, charge, started_at, ended_at)
+SELECT token - 1, id, 1, 'released', 'none', 1.0, 2.0 FROM outlast_jobs"""
+
+
+@pytest.fixture
+def cursor() -> Iterator[sqlite3.Cursor]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        cursor = connection.cursor()
+        schema.migrate(cursor, NOW)
+        cursor.execute(FINISHED_JOBS)
+        cursor.execute(ATTEMPTS)
+        cursor.execute("UPDATE outlast_sequences SET value = 5000 WHERE name = 'job'")
+        yield cursor
+
+
+def plan(cursor: sqlite3.Cursor, text: str, values: Any) -> str:
+    rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
+    return "; ".join(row[3] for row in rows)
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
+def test_a_page_of_the_history_reads_no_attempts_of_later_pages(
+    cursor: sqlite3.Cursor, analyzed: bool
+) -> None:
+    if analyzed:
+        cursor.execute("ANALYZE")
+    found = plan(cursor, statements("inspect")["history_attempts"], {"after": 0, "last": 10})
+    assert "USING INDEX outlast_attempts_job (job_id>? AND job_id<?)" in found
+
+
+# --------------------------------------------------------------------------------- on the disk
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(f"sqlite:///{tmp_path}/jobs.db")
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_a_log_that_grew_beside_a_long_read_is_cut_when_that_has_ended(
+    store: SqliteStore,
+) -> None:
+    log = store.path.with_name(f"{store.path.name}-wal")
+    most: int = await store._connection.read(
+        lambda cursor: cursor.execute("PRAGMA journal_size_limit").fetchone()[0]
+    )
+    assert 0 < most <= 64 * 1024**2
+    large = NewJob(task="t", args=f'"{"x" * 8 * 1024**2}"')
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM outlast_jobs").fetchone() == (0,)
+        while log.stat().st_size <= most:
+            await store.enqueue([large])
+    for _ in range(3):  # moves it into the file, starts it anew, is past it
+        await store.enqueue([job()])
+    assert log.stat().st_size <= most
+    counts = await store.inspector.counts()
+    assert sum(counts.values()) > 3
