@@ -197,49 +197,29 @@ def _times(results: Results) -> list[Row]:
     return [*made, *_rest(results)]
 
 
+IDLE = (  # on which store, what is counted, at most, unit, figure
+    ("postgres", "statements", 2, "a second", "statements"),
+    ("postgres", "processor", 1, "% of a core", "processor time of the worker"),
+    ("sqlite", "processor", 1, "% of a core", "processor time of the worker"),
+)
+
+
 def _rest(results: Results) -> list[Row]:
     beats = next((name for name, _ in results.names("heartbeat")), "")
-    idle = f"{PG} runners"
-    return [
-        Row(
-            measure=what,
-            target=target,
-            measured=results.figure(part, name, figure),
-            unit=unit,
-            least=False,
-        )
-        for what, target, part, name, figure, unit in (
-            (
-                "rows written a heartbeat, 5,000 running jobs",
-                1,
-                "heartbeat",
-                beats,
-                "rows written, all tables",
-                "",
-            ),
-            (
-                "idle worker with 4 runners, postgres: statements",
-                2,
-                "idle",
-                idle,
-                "statements",
-                "a second",
-            ),
-            (
-                "idle worker with 4 runners, postgres: processor",
-                1,
-                "idle",
-                idle,
-                "processor time of the worker",
-                "% of a core",
-            ),
-            (
-                "idle worker with 4 runners, sqlite: processor",
-                1,
-                "idle",
-                f"{LITE} runners",
-                "processor time of the worker",
-                "% of a core",
-            ),
-        )
-    ]
+    written = Row(
+        measure="rows written a heartbeat, 5,000 running jobs",
+        target=1,
+        measured=results.figure("heartbeat", beats, "rows written, all tables"),
+        least=False,
+    )
+    return [written, *(_idle(results, *each) for each in IDLE)]
+
+
+def _idle(results: Results, store: str, what: str, most: float, unit: str, figure: str) -> Row:
+    return Row(
+        measure=f"idle worker with 4 runners, {store}: {what}",
+        target=most,
+        measured=results.figure("idle", f"Outlast {store} runners", figure),
+        unit=unit,
+        least=False,
+    )

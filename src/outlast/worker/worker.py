@@ -100,10 +100,7 @@ class Worker:
         self._announcer = self._make_announcer()
         self._exchange = self._make_exchange()
         self._keeper = self._make_presence_keeper()
-        hide = hiding(settings.redact)
-        self._condition = Condition(
-            clock, self.registration.terms.lease / 2, lambda text: hide_secrets(hide(text))
-        )
+        self._condition = self._make_condition(hide_secrets)
         self._services = {
             each.name: each for each in (*self._make_services(), *map(self._serve, duties))
         }
@@ -160,6 +157,11 @@ class Worker:
             self.registration.terms,
             clock=self._clock,
         )
+
+    def _make_condition(self, hide_secrets: Callable[[str], str]) -> Condition:
+        hide = hiding(self.settings.redact)
+        half_a_lease = self.registration.terms.lease / 2
+        return Condition(self._clock, half_a_lease, lambda text: hide_secrets(hide(text)))
 
     def _make_reaper(self) -> Reaper:
         deadlines = Deadlines(self._store, self._clock)
