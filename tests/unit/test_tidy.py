@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 from outlast.model.crash import CrashKind
@@ -213,6 +215,25 @@ def test_no_public_class_of_the_library_has_the_name_of_another() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     found.setdefault(node.name, []).append(named(path))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def find_circle(graph: grimp.ImportGraph) -> list[str]:
+    """Return modules that import each other in a circle, also lazily or for types alone."""
+    try:
+        TopologicalSorter(
+            {each: graph.find_modules_directly_imported_by(each) for each in graph.modules}
+        ).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_the_only_circle_of_imports_is_that_of_the_worker_in_process() -> None:
+    """Why it is left: docs/decisions/0041."""
+    graph = grimp.build_graph("outlast", cache_dir=None)
+    assert {"outlast.app", "outlast.worker.in_process"} <= set(find_circle(graph))
+    graph.remove_import(importer="outlast.app", imported="outlast.worker.in_process")
+    assert find_circle(graph) == []
 
 
 # Vague subjects, and words that have given way to those of the field, in prose and in names.

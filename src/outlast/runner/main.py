@@ -129,7 +129,7 @@ class Channel:
             while data := self._socket.recv(READ_BYTES):
                 for frame in unpacker.feed(data):
                     self._handle(frame)
-        except Exception as error:  # any error: a deaf runner would hold its attempts
+        except Exception as error:  # any error: a runner that hears nothing would hold its attempts
             with contextlib.suppress(Exception):  # user code may have closed it
                 sys.stderr.write(f"outlast: the worker's frames cannot be read: {text_of(error)}\n")
         finally:

@@ -22,7 +22,7 @@ from outlast.worker.running import Running
 
 LOOK_SECONDS = 0.25
 LOOK_SOON_SECONDS = 0.05  # while an answer or stacks are awaited to judge a limit
-DEAF_SECONDS = 1.0  # of silence; a runner that cannot receive the request gets no longer grace
+UNRESPONSIVE_SECONDS = 1.0  # of silence; a runner that receives no request gets no longer grace
 UNHELD_SECONDS = 5.0  # after which an attempt that nothing runs is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
 
@@ -115,7 +115,7 @@ class Watchdog:
 
     def _is_unresponsive(self, running: Running, loop: Responsiveness) -> bool:
         limit = running.claimed.policy.unresponsive_timeout
-        if limit is None or loop.silent < max(limit, DEAF_SECONDS):
+        if limit is None or loop.silent < max(limit, UNRESPONSIVE_SECONDS):
             return False
         self._pending = True
         if not loop.knows_blocker() or loop.named != running.token:
@@ -128,7 +128,7 @@ class Watchdog:
     ) -> None:
         self._pending = True
         loop.ping()
-        if loop.silent < DEAF_SECONDS or not loop.knows_blocker():
+        if loop.silent < UNRESPONSIVE_SECONDS or not loop.knows_blocker():
             return
         if loop.named == running.token:
             loop.tell()
@@ -155,7 +155,7 @@ def _grace(running: Running, loop: Responsiveness | None) -> float:
     grace = running.claimed.policy.cancel_grace
     if loop is None or running.stopped_at is None or loop.has_turned_since(running.stopped_at):
         return grace
-    return min(grace, DEAF_SECONDS) if loop.silent >= DEAF_SECONDS else grace
+    return min(grace, UNRESPONSIVE_SECONDS) if loop.silent >= UNRESPONSIVE_SECONDS else grace
 
 
 def _limit(running: Running) -> tuple[str, float]:
