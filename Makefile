@@ -140,7 +140,7 @@ COMPILE := $(BIN)/uv --no-config pip compile --quiet --universal --python-versio
 UPGRADE ?=
 
 .PHONY: lock
-lock: $(DEV) ## pin all dependencies anew (UPGRADE=--upgrade for newer versions)
+lock: $(DEV) ## pin all dependencies again (UPGRADE=--upgrade for newer versions)
 	$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in --all-extras --group dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml requirements/build.in --extra demo -c requirements/dev.txt -o requirements/demo.txt
 

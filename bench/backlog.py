@@ -21,7 +21,7 @@ FILL_SECONDS = 45.0
 
 
 def first(one: Stand, jobs: int) -> float:
-    """Return the rate at which a new worker runs the first so many of what waits."""
+    """Return the rate at which a new worker runs the first jobs of those that wait."""
     before = one.done()
     one.start_worker()
     if not one.wait(before + jobs, 120):

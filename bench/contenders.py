@@ -85,7 +85,7 @@ OUTLAST = [
 
 
 def floor(store: str, driver: str, batch: int, speed: float) -> Entry:
-    """Return a line of the floor: raw statements, so many jobs in each."""
+    """Return a line of the floor: raw statements, each with a batch of jobs."""
     return Entry(
         name=f"floor {driver} {batch}",
         program=f"floor_{store}.py",

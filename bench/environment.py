@@ -1,7 +1,7 @@
 """What the measurements stand on: the servers, and each peer's own environment.
 
 Environments live in .bench/ at the top of the repository (or in OUTLAST_BENCH_CACHE), one for each
-file in bench/requirements, made at first use and made anew when its file changes.
+file in bench/requirements, made at first use and recreated when its file changes.
 """
 
 from __future__ import annotations

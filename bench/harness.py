@@ -139,7 +139,7 @@ class Stand:
         return sorted((Mark(*each) for each in RECORD.iter_unpack(whole)), key=lambda m: m.at)
 
     def wait(self, jobs: int, seconds: float) -> bool:
-        """Wait until so many handlers have begun; return whether they have in that time."""
+        """Wait until this number of handlers has begun; return whether that happened in time."""
         deadline = time.monotonic() + seconds
         while self.done() < jobs:
             if time.monotonic() > deadline:

@@ -108,7 +108,7 @@ def clock(seconds: float) -> str:
 
 @contextlib.contextmanager
 def tell(what: str, steps: int, seconds: float) -> Iterator[Callable[[str], None]]:
-    """Say before so many steps of about so many seconds how long they will take; give what says
+    """Print before ``steps`` of about ``seconds`` each how long they will take; give what says
     after each of them how far it is."""
     began_at, total, done = time.monotonic(), clock(steps * seconds), 0
     print(f"{what}: {steps} steps, about {total}", flush=True)

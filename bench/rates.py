@@ -70,7 +70,7 @@ class Line(msgspec.Struct, kw_only=True):
 
 
 def enqueue(one: Stand, what: str, jobs: int) -> Round:
-    """Let one client enqueue so many."""
+    """Let one client enqueue a number of jobs."""
     one.settle()
     before, used = one.counters(), one.database_cpu()
     said = one.client("one" if what == ONE else "many", jobs)
@@ -80,7 +80,7 @@ def enqueue(one: Stand, what: str, jobs: int) -> Round:
 
 
 def drain(one: Stand, jobs: int, workers: int) -> Round:
-    """Let workers run a backlog of so many to its end."""
+    """Let workers run a backlog of a given size to its end."""
     fill(one, jobs)
     one.settle()
     before = one.counters()

@@ -70,7 +70,7 @@ class Host:
         self._before = psutil.cpu_times()
 
     def wait(self, seconds: float) -> None:
-        """Wait until so many seconds after the begin."""
+        """Wait until this many seconds after the start."""
         while (left := self.begun_at + seconds - time.monotonic()) > 0:
             end_of_step = self.begun_at + STEP * (len(self.stolen) + 1) - time.monotonic()
             time.sleep(max(0.0, min(left, end_of_step)))

@@ -66,7 +66,7 @@ def servers(kinds: Sequence[str]) -> Iterator[list[tuple[str, str | None]]]:
 async def measure(
     url: str, kind: str, wakeup: str | None, count: int, *, quick: bool
 ) -> dict[str, Any]:
-    """Return the figures of so many workers."""
+    """Return the figures for a number of workers."""
     app = outlast.App(url, wakeup=wakeup, notify=kind != "polling")
     started: dict[int, float] = {}
 
@@ -118,7 +118,7 @@ async def drain(work: Any, started: dict[int, float], count: int) -> float:
 
 @contextlib.asynccontextmanager
 async def many_workers(app: outlast.App, count: int) -> AsyncIterator[None]:
-    """Run so many workers in this process; all receive wake-ups when the block begins."""
+    """Run a number of workers in this process; all receive wake-ups when the block begins."""
     heard: list[str] = []
     unsubscribe = subscribe(lambda name, _: heard.append(name) if name == "wakeup_ready" else None)
     async with contextlib.AsyncExitStack() as stack:

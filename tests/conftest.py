@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 use_memory()
-settings.register_profile("outlast", deadline=None)  # a slow machine is no failure
+settings.register_profile("outlast", deadline=None)  # a slow machine is not a failure
 settings.load_profile("outlast")
 
 

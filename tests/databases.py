@@ -1,7 +1,7 @@
 """Databases for tests on one server: bare, or copies of one that has Outlast's tables.
 
 A copy takes a fraction of the time in which the migrations make the same tables. What is drawn
-anew for each database is drawn anew for each copy, too.
+again for each database is drawn again for each copy, too.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ async def client(
 
 
 async def keep(many: Callable[[int], Awaitable[Any]], backlog: int, seconds: float) -> int:
-    """Keep so many jobs waiting, for so long; return how many were enqueued."""
+    """Keep a backlog of jobs for a time; return how many were enqueued."""
     enqueued, end, before = 0, time.monotonic() + seconds, marked()
     while time.monotonic() < end:
         if enqueued - (marked() - before) < backlog:

@@ -70,7 +70,7 @@ async def drain(connection: asyncpg.Connection, jobs: int, batch: int) -> int:
 
 
 async def work(connection: asyncpg.Connection) -> None:
-    """Claim and complete what comes, for ever."""
+    """Claim and complete what comes, forever."""
     statement = await connection.prepare(FUSED)
     listener = await asyncpg.connect(URL)
     told = asyncio.Event()

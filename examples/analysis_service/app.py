@@ -31,7 +31,7 @@ def get_into(trouble: str) -> None:
         print(trouble, flush=True)
         lock = threading.Lock()
         lock.acquire()
-        lock.acquire()  # for ever: the process lives, and nothing moves
+        lock.acquire()  # forever: the process lives, and nothing moves
     while trouble == "hours":  # a commit that takes hours, and tells so
         outlast.current().report(0.5, "a very large commit")
         time.sleep(0.1)

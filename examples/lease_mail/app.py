@@ -1,4 +1,4 @@
-"""Mail, sent by jobs. The mail server is outside of the store, and refuses older tokens."""
+"""Mail, sent by jobs. The mail server is outside the store, and refuses older tokens."""
 
 import asyncio
 import os

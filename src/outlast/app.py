@@ -182,7 +182,7 @@ class App:
         A generator function (``async def`` or ``def``) that yields once, taking the attempt.
         Several are entered in the order in which they were registered, the first outermost.
         An ``async def``, and all around an async task, run in the runner's event loop; a plain
-        ``def`` around a plain task runs in the thread of that task, inside of the others.
+        ``def`` around a plain task runs in the thread of that task, inside the others.
         """
         enter = _context_maker(fn, "around")
         _takes(fn, "around", "the attempt", least=1)

@@ -70,7 +70,7 @@ class Attempt:
     Attributes:
         job_id: the job.
         token: the fencing token of this attempt: larger than that of any earlier one. Hand it
-            to systems outside of the database that can refuse older tokens.
+            to systems outside the database that can refuse older tokens.
         number: counts the job's attempts from 1.
         failures: charged failures so far.
         task, queue, tenant: as the job has them.
@@ -347,7 +347,7 @@ _current: ContextVar[Attempt] = ContextVar("outlast_attempt")
 
 
 def current() -> Attempt:
-    """Return the attempt that this code runs in; NotInAttempt outside of one.
+    """Return the attempt that this code runs in; NotInAttempt outside one.
 
     Known in the task's coroutine or thread, in asyncio tasks started from it and through
     ``asyncio.to_thread``; not in threads that were started by hand.

@@ -222,7 +222,7 @@ def _check_patterns(patterns: object) -> None:
             found = re.search(pattern, "")
         except (re.error, TypeError, OverflowError, RecursionError) as error:
             raise ConfigError(
-                f"redact {_shown(pattern)} is no regular expression: {text_of(error)}"
+                f"redact {_shown(pattern)} is not a regular expression: {text_of(error)}"
             ) from None
         if found:
             raise ConfigError(f"redact {_shown(pattern)} matches where there is nothing")

@@ -6,12 +6,12 @@ OutlastError
 ├── UsageError             a call that cannot work, refused at the caller
 │   ├── BadArguments       arguments do not fit the task, or cannot be encoded
 │   ├── UnknownTask        no task of that name
-│   ├── NotInAttempt       current() outside of a running attempt
+│   ├── NotInAttempt       current() outside a running attempt
 │   ├── SyncInLoop         NAME_sync() called where a loop is running
 │   └── ConnectionMismatch a foreign connection that is not on this store
 ├── StoreError
 │   ├── StoreUnavailable   cannot be reached, or broke off: the outcome is unknown
-│   ├── StoreCorrupt       the file is no database, or is damaged
+│   ├── StoreCorrupt       the file is not a database, or is damaged
 │   ├── SchemaMismatch     the schema is missing, or of an incompatible program
 │   ├── NotPermitted       the role lacks a privilege on the tables
 │   └── BadData            the store refuses a value (one row of a batch is bad)
@@ -60,7 +60,7 @@ class UnknownTask(UsageError):
 
 
 class NotInAttempt(UsageError):
-    """``outlast.current()`` was called outside of a running attempt."""
+    """``outlast.current()`` was called outside a running attempt."""
 
 
 class SyncInLoop(UsageError):

@@ -71,11 +71,11 @@ CATALOGUE: dict[str, Event] = {
         ("worker_id", "running"),
     ),
     "tether_restarted": Event(
-        "The process that kills runners if their worker cannot was started anew.", (), "warning"
+        "The process that kills runners if their worker cannot was restarted.", (), "warning"
     ),
     "tether_missing": Event(
         "The process that kills runners if their worker cannot has died, or was stopped, and"
-        " cannot be started anew: it is tried again with each beat. Until then a worker that"
+        " cannot be restarted: it is tried again with each beat. Until then a worker that"
         " is stopped leaves its runners running.",
         ("error",),
         "error",
@@ -307,9 +307,9 @@ def emit(name: str, **fields: Any) -> None:
             logging.getLogger("outlast").exception("a subscriber failed on event %s", name)
 
 
-def heard(name: str, count: int) -> int:
-    """Return how many of so many events, of as many jobs, are worth an ``emit``: facts without a
-    subscriber cost as much as a small job.
+def count_wanted(name: str, count: int) -> int:
+    """Return how many of ``count`` events, each of another job, should be emitted: to emit one
+    without a subscriber costs as much as a small job.
 
     A subscriber that leaves most of them out anyway says so by a method ``thin(name, count)``. It
     returns how many it would take, and counts the others as left out.

@@ -113,14 +113,14 @@ class Job(Generic[R]):
     async def result(self, timeout: float | None = None) -> R:
         """Wait until the job has ended; return its result, of the task's return type.
 
-        ``timeout`` is in seconds; None waits for ever, 0 looks once. A task that waits for another
+        ``timeout`` is in seconds; None waits forever, 0 looks once. A task that waits for another
         job holds its slot meanwhile: where all are held so, nothing that they wait for begins.
 
         Raises:
             JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
             JobCancelled: it was cancelled.
             TimeoutError: it has not ended by then; it goes on.
-            ConfigError: ``timeout`` is no span of time.
+            ConfigError: ``timeout`` is not a span of time.
             JobNotFound: its row was deleted.
             BadArguments: the result is not of this release's return type.
             StoreUnavailable: it cannot be looked at; the job itself is not touched by that.
@@ -188,7 +188,7 @@ async def _raise_end(store: Store, row: StoredJob) -> NoReturn:
 
 
 def check_id(job_id: object) -> None:
-    """Raise UsageError for what is no id at all."""
+    """Raise UsageError for what is not an id at all."""
     if isinstance(job_id, bool) or not isinstance(job_id, int) or not 0 <= job_id < ID_LIMIT:
         raise UsageError(f"the id of a job is a whole number above 0, not {ascii(job_id)[:80]}")
 
@@ -209,12 +209,12 @@ async def _one(
 
 
 async def cancel(stores: StoreProvider, job_id: int) -> Cancelled:
-    """Cancel one job; JobNotFound if there is none of that id."""
+    """Cancel one job; JobNotFound if no job has that id."""
     return await _one(stores, job_id, lambda store: store.cancel([job_id]))
 
 
 async def requeue(stores: StoreProvider, job_id: int, *, from_scratch: bool) -> Requeued:
-    """Requeue one job; JobNotFound if there is none of that id."""
+    """Requeue one job; JobNotFound if no job has that id."""
     return await _one(
         stores, job_id, lambda store: store.requeue([job_id], from_scratch=from_scratch)
     )

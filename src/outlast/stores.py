@@ -204,7 +204,7 @@ class StoreProvider:
         return self._notify and resolve_wakeup(self.wakeup) is None
 
     def forget(self) -> None:
-        """Start anew in a child process, without touching what belongs to the parent."""
+        """Start over in a child process, without touching what belongs to the parent."""
         _inherited.append((self._stores, self._messengers))
         self._stores, self._messengers = {}, {}
 

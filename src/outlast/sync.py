@@ -66,7 +66,7 @@ def serve() -> None:
 
 
 def loop_is_running() -> bool:
-    """Whether this thread is inside of a running event loop."""
+    """Whether this thread is inside a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -153,7 +153,7 @@ def _started_loop() -> asyncio.AbstractEventLoop:
 
 
 def _drives() -> bool:
-    """Whether this thread is inside of ``drive``."""
+    """Whether this thread is inside ``drive``."""
     return getattr(_thread, "drives", False)
 
 

@@ -99,12 +99,12 @@ async def test_a_worker_that_may_serve_nothing_is_idle(app: outlast.App, store: 
 async def test_the_last_progress_of_a_task_is_kept(app: outlast.App) -> None:
     @app.task
     async def tells(n: int) -> None:
-        outlast.current().report(0.5, "half-way")
+        outlast.current().report(0.5, "halfway")
         outlast.current().report(1, f"all of {n}")
 
     @app.task
     def tells_in_a_thread(n: int) -> None:
-        outlast.current().report(0.5, "half-way")
+        outlast.current().report(0.5, "halfway")
         outlast.current().report(1, f"all of {n}")
 
     async with app.worker():

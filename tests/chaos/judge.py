@@ -135,7 +135,7 @@ def blamed(events: Counter[str]) -> Iterator[str]:
 
 
 def done_twice(run: Run) -> int:
-    """Count the jobs whose work, outside of the store, was done to the end more than once."""
+    """Count the jobs whose work, outside the store, was done to the end more than once."""
     done = Counter(entry["job"] for entry in _of(run, "done"))
     return sum(number > 1 for number in done.values())
 

@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     mounts: bool = False
 
     def mark(self) -> str:
-        """Return what all processes of this run bear, and those of no other run on the machine."""
+        """Return the mark of all processes of this run, which those of no other run have."""
         return str(self.folder.resolve())
 
     def command(self) -> str:

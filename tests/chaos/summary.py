@@ -59,7 +59,7 @@ def told(plan: Plan, verdict: Verdict) -> list[str]:
             f"refused late writes: {sum(verdict.refused.values())} ({listed(verdict.refused)}),"
             f" up to {verdict.late_by:.1f} s late"
         ),
-        f"done twice outside of the store (allowed): {verdict.done_twice}",
+        f"done twice outside the store (allowed): {verdict.done_twice}",
         *(
             f"{each.event}: {each.number} attempts interrupted, closed after"
             f" {each.noticed:.1f} s (at most {each.noticed_max:.1f}), begun again after"

@@ -46,7 +46,7 @@ def tell(event: str, attempt: outlast.Attempt, **fields: object) -> None:
 
 
 def done(attempt: outlast.Attempt) -> dict[str, Any]:
-    """Journal the end, as an effect outside of the store; return the result."""
+    """Journal the end, as an effect outside the store; return the result."""
     tell("done", attempt)
     return {"token": attempt.token}
 

@@ -174,7 +174,7 @@ def test_a_failure_shows_so_many_events_and_no_more(tmp_path: Path) -> None:
 
 
 def test_runs_in_folders_of_one_name_do_not_end_each_other(tmp_path: Path) -> None:
-    """As tests side by side have them: each ends at last all that bears its own mark."""
+    """As tests side by side have them: each finally ends all processes with its own mark."""
     marks = {
         Plan(store="sqlite", seconds=9, seed=3, folder=tmp_path / process / "storm").mark()
         for process in ("gw0", "gw1")

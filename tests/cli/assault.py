@@ -1,4 +1,4 @@
-"""Runs commands against a broken store, and notes which of them did what they should not."""
+"""Runs commands against a broken store, and records which of them misbehaved."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.cli.attacks import Attack, Broken, attacks
 from tests.cli.conftest import Said, environment
 from tests.cli.forked import ForkServer
 
-SECONDS = 30.0  # until a command is said never to end
+SECONDS = 30.0  # after which a command counts as endless
 ENDLESS = "it does not end"
-PATIENCE = 0.2  # seconds that one waits here for a lock, or for a server
+PATIENCE = 0.2  # seconds that a command waits here for a lock or a server
 ATTACKS = [each for each in attacks() if each.name != "worker"]
 WORKER = next(each for each in attacks() if each.name == "worker")
 
@@ -22,7 +22,7 @@ def writes(attack: Attack) -> bool:
 
 
 def in_turn(turn: int) -> list[Attack]:
-    """Return one attack by each command: all are met in one turn or another."""
+    """Return one attack for each command; the turns together cover all attacks."""
     by_name: dict[str, list[Attack]] = {}
     for each in ATTACKS:
         by_name.setdefault(each.name, []).append(each)
@@ -30,7 +30,7 @@ def in_turn(turn: int) -> list[Attack]:
 
 
 def shown(folder: Path) -> dict[str, object]:
-    """Return what is in a directory, but for the files that SQLite itself keeps beside another."""
+    """Return what is in a directory, except the files that SQLite keeps beside a database."""
     return {
         each.name: each.read_bytes() if each.is_file() else each.lstat().st_mode
         for each in folder.iterdir()
@@ -39,12 +39,12 @@ def shown(folder: Path) -> dict[str, object]:
 
 
 class Assault:
-    """Runs commands against one store, and notes which of them did what they should not."""
+    """Runs commands against one store, and records which of them misbehaved."""
 
     def __init__(
         self, server: ForkServer, folder: Path, url: str, broken: Broken, *, looks: bool = True
     ) -> None:
-        """``folder``: where they run; ``looks``: whether what is in it is compared."""
+        """``folder``: the working directory; ``looks``: whether its content is compared."""
         self._server = server
         self._folder = folder
         self._looks = looks
@@ -70,8 +70,8 @@ class Assault:
             self.failures[str(attack)] = "it has written"
 
     def run_each(self, turn: int, **odd: Any) -> None:
-        """Run each command but the worker, which takes an interpreter of its own: plain, or with
-        one of its flags, whose turn it is."""
+        """Run each command except the worker, which needs an interpreter of its own: plain, or with
+        the flag whose turn it is."""
         for attack in in_turn(turn):
             if self._broken.fits(attack):
                 self.run(attack, **odd)

@@ -43,7 +43,7 @@ NO_STORE = frozenset({"demo", "checkpoint", "report"})
 
 @dataclass(frozen=True)
 class Attack:
-    """A command with what it is given, but for the URL."""
+    """A command with what it is given, except the URL."""
 
     name: str
     words: tuple[str, ...]
@@ -58,7 +58,7 @@ class Attack:
 
     @property
     def endless(self) -> bool:
-        """Whether it may go on for ever where the store works."""
+        """Whether it may go on forever where the store works."""
         return bool({"--watch", "--wait"} & {*self.words})
 
     @property
@@ -111,7 +111,7 @@ class Broken:
     """What is said of a store that is broken in one way.
 
     ``words``: what each refusal says; ``codes``: the exit codes that are right; ``refused``: which
-    commands are; ``makers``: those that make a store mend it instead.
+    commands are; ``makers``: those that make a store repair it instead.
     """
 
     words: tuple[str, ...] = ()

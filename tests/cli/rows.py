@@ -1,4 +1,4 @@
-"""A store with one job of every kind, made by the store's own verbs: no worker is needed."""
+"""A store with one job of every kind, made by the store's own functions, without a worker."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ LOST = Crash(kind=CrashKind.LOST_WORKER, message="its worker is gone (lock file 
 
 
 class Rows:
-    """Makes jobs in each state; their ids by name are what a test asks for."""
+    """Makes jobs in each state; ``ids`` has their ids by name."""
 
     def __init__(self, store: Store, hands: Hands) -> None:
         self.store = store
@@ -74,7 +74,7 @@ class Rows:
         self.ids: dict[str, int] = {}
 
     async def make(self) -> dict[str, int]:
-        """Make them all."""
+        """Make all jobs; return their ids by name."""
         await self.completed()
         await self.dead()
         await self.running()
@@ -99,17 +99,17 @@ class Rows:
         await self.end(decide(facts_of(claimed), outcome, lambda: 0.5))
 
     async def end(self, transition: Transition) -> None:
-        """Hand in an end."""
+        """Hand in an end, which the store must accept."""
         assert await self.hands.hand_in(transition) == ["accepted"]
 
     async def completed(self) -> None:
-        """One whose second attempt has completed."""
+        """Make a job whose second attempt has completed."""
         await self.add("completed", task="mail", args='{"to":"ada@example.org","copies":2}')
         await self.crash(await self.claim("mail"), FAILED)
         await self.end(ended(await self.claim("mail"), result='{"sent":2}'))
 
     async def dead(self) -> None:
-        """One that used up its failures, with a checkpoint."""
+        """Make a job that used up its failures, with a checkpoint."""
         policy = Policy(retries=1, timeout=3600.0)
         await self.add("dead", task="mail", queue="post", args="{}", policy=policy, tenant="acme")
         claimed = await self.claim("mail")
@@ -118,7 +118,7 @@ class Rows:
         await self.crash(await self.claim("mail"), FAILED)
 
     async def running(self) -> None:
-        """One that is under way, at 40 %, with a large checkpoint."""
+        """Make a running job, at 40 %, with a large checkpoint."""
         await self.add("running", task="analyze", args='{"repo":"/srv/git/linux","depth":100}')
         claimed = await self.claim("analyze")
         progress = Progress(0.4, "counting", "commit 400 of 1000")
@@ -127,7 +127,7 @@ class Rows:
         await self.store.checkpoint([Save(claimed.job_id, claimed.token, 1, value)])
 
     async def retrying(self) -> None:
-        """One that was lost and then failed, and waits."""
+        """Make a job that was lost, then failed, and waits."""
         await self.add("retrying", task="render", priority=5, key="book:emma")
         lost = await self.claim("render")
         await self.crash(lost, LOST)
@@ -135,7 +135,7 @@ class Rows:
         await self.crash(await self.claim("render"), FAILED, delay=90.0)
 
     async def suspect(self) -> None:
-        """One that shared a runner which died."""
+        """Make a job that shared a runner which died."""
         await self.add("suspect", task="mail")
         claimed = await self.claim("mail")
         crash = Crash(kind=CrashKind.BYSTANDER, message="its runner died", neighbours=[3, 4])
@@ -144,7 +144,7 @@ class Rows:
         await self.end(decide(facts_of(claimed), outcome, lambda: 0.5))
 
     async def waiting(self) -> None:
-        """Those that have not run, and a cancelled one."""
+        """Make jobs that have not run, and a cancelled one."""
         await self.add("scheduled", task="render", delay=7200.0)
         await self.add("queued", task="render", args='{"book":"Emma \\u202e\\u0007"}')
         await self.add("unservable", task="old.name")
@@ -166,5 +166,5 @@ async def populate(url: str) -> dict[str, int]:
 
 
 def populated(url: str) -> dict[str, int]:
-    """As ``populate``, for plain code."""
+    """Call ``populate`` from plain code."""
     return asyncio.run(populate(url))

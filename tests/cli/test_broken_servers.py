@@ -250,7 +250,7 @@ def test_each_command_against_a_port_without_a_server(assault: Against) -> None:
 def test_each_command_against_a_server_that_goes_away_in_the_middle(
     assault: Against, pg_url: str, pg_server: PostgresServer, most: int
 ) -> None:
-    """After so many bytes of its answers, on each connection."""
+    """After a number of bytes of its answers, on each connection."""
     populated(pg_url)
     with Impostor(None, target=pg_server.port, most=most) as server:
         url = pg_url.replace(f":{pg_server.port}/", f":{server.port}/")

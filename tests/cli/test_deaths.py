@@ -56,14 +56,14 @@ def test_each_command_says_that_the_worker_is_dead(outlast: Outlast, killed: str
     assert (row["status"], row["health"]) == ("active", "dead")
     jobs = outlast("jobs", *url).out
     assert "orphaned" in jobs
-    assert "1 job is called running, but nothing runs it: `outlast why 1`" in jobs
+    assert "1 job is marked as running, but nothing runs it: `outlast why 1`" in jobs
     (shown,) = outlast("jobs", *url, "--json").json()["jobs"]
     assert (shown["state"], shown["phase"]) == ("running", "orphaned")
     one = outlast("job", 1, *url).out
     assert "its worker is gone; no worker is alive to give the job back" in one
     assert outlast("job", 1, *url, "--json").json()["phase"] == "orphaned"
     why = outlast("why", 1, *url).out
-    assert "job 1 is orphaned" in why
+    assert "job 1: orphaned" in why
     assert "that worker is dead (its lock file on this machine is free)" in why
     assert "there is none: start one" in why
     stats = outlast("stats", *url, "--json").json()
@@ -99,5 +99,5 @@ def test_a_worker_past_its_lease_is_presumably_lost(
     assert "and is presumably lost; no worker is alive" in said
     (shown,) = outlast("jobs", "--url", sqlite_url, "--json").json()["jobs"]
     assert shown["phase"] == "silent"
-    assert "job 1 is silent" in outlast("why", 1, "--url", sqlite_url).out
+    assert "job 1: silent" in outlast("why", 1, "--url", sqlite_url).out
     lock.release()

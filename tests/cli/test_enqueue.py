@@ -59,13 +59,13 @@ def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["mail", "ada@example.org"], ["is not JSON", "quotes of its own"]),
+        (["mail", "ada@example.org"], ["is not JSON", "quote a text for JSON"]),
         (["mail", "to=ada"], ["is not JSON"]),
         (["mail", "3"], ["'to'", "does not fit str"]),
         (["mail"], ["mail(to: str, copies: int = 1)"]),
         (["mail", '"a"', "colour=1"], ["colour"]),
         (["mail", 'to="a"', 'to="b"'], ["given twice"]),
-        (["mail", 'to="a"', "3"], ["comes behind"]),
+        (["mail", 'to="a"', "3"], ["comes after"]),
         (["male", '"a"'], ["no task is called 'male'", "did you mean mail"]),
         (["nap", "1", "--priority", "101"], ["--priority must be"]),
         (["nap", "1", "--delay", "-1"], ["--delay must be"]),

@@ -67,7 +67,7 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["jobs", "--limit", "0"], ["--limit"]),
         (["job"], ["ID"]),
         (["job", "x"], ["ID"]),
-        (["job", "99999999999999999999"], ["is no job's number"]),
+        (["job", "99999999999999999999"], ["is not the number of a job"]),
         (["cancel"], ["ID"]),
         (["job", "seven"], ["'seven' is not a whole number"]),
         (["jobs", "--limit", "many"], ["'many' is not a whole number"]),
@@ -95,7 +95,7 @@ def test_a_negative_argument_is_refused_with_a_hint_at_two_dashes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["enqueue", "shop:app", "adjust", "-5"]) == 2
-    assert "a dash goes behind --" in capsys.readouterr().err
+    assert "before an argument that begins with a dash" in capsys.readouterr().err
     assert main(["enqueue", "shop:app", "adjust", "--dleay", "5"]) == 2
     assert "behind --" not in capsys.readouterr().err
 

@@ -126,7 +126,7 @@ def test_an_interrupted_wait_leaves_the_job(outlast: Outlast, folder: Path) -> N
         assert waiting.stderr is not None
         said = waiting.stderr.read().decode()
         assert waiting.wait(SECONDS) == 130
-    assert "job 1 goes on; `outlast cancel 1` ends it" in said
+    assert "job 1 continues; `outlast cancel 1` ends it" in said
     assert outlast("job", 1, "--json", **HERE).json()["state"] == "running"
     assert outlast("cancel", 1, **HERE).code == 0
     until(lambda: outlast("job", 1, "--json", **HERE).json()["state"] == "cancelled")
@@ -199,7 +199,7 @@ def test_options_behind_the_command_are_its_own(outlast: Outlast) -> None:
 
 @pytest.mark.parametrize("words", [("checkpoint", "x"), ("report", "0.5")])
 def test_only_a_command_can_save_or_report(here: Here, words: tuple[str, ...]) -> None:
-    here(words).refused(2, "only inside of a command")
+    here(words).refused(2, "only inside a command")
     here(words, OUTLAST_SOCKET="@missing", OUTLAST_TOKEN="7").refused(3, "is gone")
 
 

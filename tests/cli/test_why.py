@@ -47,7 +47,7 @@ def test_people_read_sentences_and_what_would_move_it(outlast: Outlast, rows: Fi
     said = outlast("why", ids["unservable"], "--url", url)
     assert said.code == 0, said.err
     first, _, sentence, move = said.out.splitlines()
-    assert first == f"job {ids['unservable']} is unservable"
+    assert first == f"job {ids['unservable']}: unservable"
     assert sentence == "No live worker knows the task 'old.name'; there is worker host-1."
     assert move.startswith("-> Start a worker whose application has the task 'old.name'")
 
@@ -74,9 +74,9 @@ async def abandoned(url: str) -> int:
 def test_why_says_that_no_worker_can_reclaim_an_orphan(outlast: Outlast, store_url: str) -> None:
     number = asyncio.run(abandoned(store_url))
     said = outlast("why", number, "--url", store_url)
-    assert f"job {number} is orphaned" in said.out
+    assert f"job {number}: orphaned" in said.out
     assert "on worker w-gone (h1), but that worker is lost" in said.out
     assert "there is none: start one" in said.out
     assert "2 other jobs are in the same position" in said.out
     waiting = outlast("why", number + 3, "--url", store_url)
-    assert f"job {number + 3} is no workers" in waiting.out
+    assert f"job {number + 3}: no workers" in waiting.out

@@ -119,7 +119,7 @@ def test_drain_without_a_name_or_all_is_refused(
 def test_drain_all_says_when_there_are_no_workers(outlast: Outlast, sqlite_url: str) -> None:
     asyncio.run(with_store(sqlite_url, "old", gone=WorkerStatus.STOPPED))
     said = outlast("workers", "drain", "--all", "--url", sqlite_url)
-    assert (said.code, said.out) == (0, "no worker is alive: none was asked\n")
+    assert (said.code, said.out) == (0, "no worker is alive, so none was asked\n")
 
 
 def test_options_of_the_list_do_not_go_with_it(outlast: Outlast) -> None:

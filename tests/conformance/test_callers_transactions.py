@@ -41,7 +41,7 @@ on_postgres = pytest.mark.parametrize(
 
 
 def nested(caller: Caller) -> Any:
-    """Return a block of the library's own inside of the open transaction."""
+    """Return a block of the library's own inside the open transaction."""
     if isinstance(caller, Django):
         return transaction.atomic(using=caller._alias)
     if isinstance(caller, Asyncpg | Psycopg | AsyncPsycopg):

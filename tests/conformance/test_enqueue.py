@@ -117,7 +117,7 @@ async def test_jobs_of_a_batch_keep_their_own_differing_fields(store: Store) -> 
         job(run_at=4_000_000_000.0),
         job(args='{"n":2}'),
     ]
-    for one in several[1:]:  # each beside a plain one, and all together
+    for one in several[1:]:  # each together with a plain one, then all together
         ids = await enqueued(store, several[0], one)
         await _are_as_asked(store, ids, [several[0], one])
     await _are_as_asked(store, await enqueued(store, *several), several)

@@ -1,4 +1,4 @@
-"""A worker's row: registered, beaten, reconnected under a new epoch, reaped by observation."""
+"""A worker's row: registered, renewed, reconnected under a new epoch, reaped by observers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_the_beat_of_a_reaped_worker_is_not_renewed(store: Store, hands: H
     assert (await row_of(store, hands)).status is WorkerStatus.LOST
 
 
-async def test_a_beat_asks_for_no_epoch(store: Store, hands: Hands) -> None:
+async def test_a_beat_is_renewed_under_an_old_epoch(store: Store, hands: Hands) -> None:
     assert await store.reconnect(hands.me, 0) is not None
     assert (await store.heartbeat(hands.me)).renewed
 
@@ -166,14 +166,14 @@ async def test_reconcile_releases_attempts_unknown_to_the_worker(
     store: Store, hands: Hands
 ) -> None:
     await enqueued(store, job(), job())
-    heard, unheard = await hands.claim()
-    assert await store.reconcile(hands.me, [heard.token]) == [(unheard.job_id, unheard.token)]
-    assert await store.reconcile(hands.me, [heard.token]) == []
-    (attempt,) = await store.inspector.attempts(unheard.job_id)
+    known, unknown = await hands.claim()
+    assert await store.reconcile(hands.me, [known.token]) == [(unknown.job_id, unknown.token)]
+    assert await store.reconcile(hands.me, [known.token]) == []
+    (attempt,) = await store.inspector.attempts(unknown.job_id)
     assert (attempt.outcome, attempt.charge) == ("released", "none")
     again = await hands.claim_one()
-    assert again.job_id == unheard.job_id
-    assert again.token > unheard.token
+    assert again.job_id == unknown.job_id
+    assert again.token > unknown.token
     assert (again.failures, again.losses) == (0, 0)
 
 

@@ -82,7 +82,7 @@ async def holding(store: Store) -> tuple[Hands, Claimed]:
 
 
 async def all_of(store: Store) -> list[Any]:
-    """Return what can be seen of jobs, attempts and workers, but for ages."""
+    """Return what can be seen of jobs, attempts and workers, except ages."""
     jobs = await store.inspector.jobs(JobFilter())
     attempts = [await store.inspector.attempts(each.id) for each in jobs]
     return [jobs, attempts, await store.inspector.refusals(), await store.inspector.counts()]

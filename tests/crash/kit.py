@@ -26,7 +26,7 @@ async def scene(url: str, folder: Path) -> AsyncIterator[Scene]:
 
 
 async def shown(stage: Scene) -> set[str]:
-    """Return how attempts have ended and how workers were found gone, by rows and by logs."""
+    """Return the outcomes of attempts and the causes of workers' deaths, from rows and logs."""
     seen = {end["outcome"] for worker in stage.workers for end in worker.told("attempt_ended")}
     with contextlib.suppress(StoreUnavailable):  # the test may have closed it
         seen |= {str(row.cause) for row in await stage.store.inspector.workers()}
@@ -43,7 +43,7 @@ async def row_of(stage: Scene, worker: WorkerProcess) -> WorkerRow:
 
 
 async def goes_on(stage: Scene, job: int, times: int = 1) -> None:
-    """Wait until the job has saved so many times more: it was taken away from no attempt."""
+    """Wait until the job has saved ``times`` more checkpoints: its attempt still holds it."""
     for _ in range(times):
         before = await stage.checkpoint(job)
 

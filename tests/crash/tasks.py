@@ -390,7 +390,7 @@ def leaves_an_orphan() -> int:
 
 @app.task
 async def is_in_the_table(pid: int) -> bool:
-    """Whether there is a process with this number, be it dead."""
+    """Whether there is a process with this number, even a zombie."""
     return Path(f"/proc/{pid}").exists()
 
 

@@ -110,12 +110,12 @@ async def test_a_worker_in_a_black_hole_stops_before_its_lease_and_comes_back(
         assert row.result == '"attempt 2"'
         proxy.release()
 
-        async def registered_anew() -> bool:
+        async def registered_again() -> bool:
             rows = await pg_stage.store.inspector.workers()
             mine = [each for each in rows if each.pid == cut_off.pid]
             return len(mine) == 2 and mine[-1].status == "active"
 
-        await pg_stage.until(registered_anew, "the cut-off worker to register anew")
+        await pg_stage.until(registered_again, "the cut-off worker to register again")
         assert (await pg_stage.job(job)).result == '"attempt 2"'
 
 

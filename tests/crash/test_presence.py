@@ -41,7 +41,7 @@ async def elsewhere(stage: Scene, name: str, *options: str) -> WorkerProcess:
 
 
 async def held(stage: Scene, url: str, count: int) -> None:
-    """Wait until so many active workers hold their presence under the present incarnation."""
+    """Wait until ``count`` active workers hold their presence under the present incarnation."""
 
     async def all_hold() -> bool:
         try:
@@ -57,7 +57,7 @@ async def held(stage: Scene, url: str, count: int) -> None:
 
 
 async def beats(stage: Scene, worker: WorkerProcess, times: int) -> None:
-    """Wait until the worker was seen to beat so many times."""
+    """Wait until the worker was seen to beat ``times`` times."""
     registered = await stage.told(worker, "worker_registered")
     seen: set[int] = set()
 
@@ -146,16 +146,16 @@ async def test_a_presence_session_that_is_cut_repeatedly_is_retaken_without_loss
     await hangman.close()
 
 
-ANEW: dict[str, Callable[[PostgresServer], None]] = {
+RESTARTS: dict[str, Callable[[PostgresServer], None]] = {
     "stopped": lambda server: server.restart("fast"),
     "crashed": lambda server: server.restart("immediate"),
     "lost a process": lambda server: server.lose_a_process(),
 }
 
 
-@pytest.mark.parametrize("start_anew", ANEW.values(), ids=ANEW)
+@pytest.mark.parametrize("restart", RESTARTS.values(), ids=RESTARTS)
 async def test_a_database_restart_makes_no_worker_absent(
-    tmp_path: Path, start_anew: Callable[[PostgresServer], None]
+    tmp_path: Path, restart: Callable[[PostgresServer], None]
 ) -> None:
     with PostgresServer() as server:
         async with scene(server.create_database("again"), tmp_path) as stage:
@@ -164,16 +164,16 @@ async def test_a_database_restart_makes_no_worker_absent(
             job = await stage.enqueue("counts")
             await stage.started(1)
             await held(stage, stage.url, 2)
-            start_anew(server)
+            restart(server)
             await held(stage, stage.url, 2)
             await goes_on(stage, job, 2)
             assert no_live_worker_was_reaped(stage)
             assert (await stage.job(job)).attempt_count == 1
 
 
-@pytest.mark.parametrize("start_anew", list(ANEW.values())[1:], ids=list(ANEW)[1:])
+@pytest.mark.parametrize("restart", list(RESTARTS.values())[1:], ids=list(RESTARTS)[1:])
 async def test_a_database_restart_makes_no_slow_worker_absent(
-    tmp_path: Path, start_anew: Callable[[PostgresServer], None]
+    tmp_path: Path, restart: Callable[[PostgresServer], None]
 ) -> None:
     """It neither beats nor takes its lock while another sees the new database in many looks."""
     often = ("--heartbeat", "0.5", "--lease", "60")
@@ -185,7 +185,7 @@ async def test_a_database_restart_makes_no_slow_worker_absent(
             other = await elsewhere(stage, "two", *often)
             await held(stage, stage.url, 2)
             late.signal(signal.SIGSTOP)
-            start_anew(server)
+            restart(server)
             await held(stage, stage.url, 1)
             await beats(stage, other, 8)
             late.signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A worker that beats while the store refuses all else: seen in its row, and mended in place."""
+"""A worker that beats while the store refuses all else: seen in its row, and fixed in place."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ async def test_a_snooze_is_free(sqlite_stage: Scene) -> None:
     assert (row.failures, row.losses, row.attempt_count) == (0, 0, 2)
 
 
-async def test_a_task_enqueues_where_its_worker_looks(sqlite_stage: Scene) -> None:
+async def test_a_task_enqueues_into_the_store_of_its_worker(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker(env={"OUTLAST_URL": "sqlite:///elsewhere.db"})
     parent = await sqlite_stage.enqueue("enqueues")
     child = int((await sqlite_stage.ended(parent)).result or 0)

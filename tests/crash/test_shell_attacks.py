@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(4 * DEADLINE + 120)
 
 OUTLAST = f"{sys.executable} -m outlast.cli"
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--mount-proc", "--fork", "--")
-# Never outside of a namespace of its own: this script would end the machine's processes.
+# Never outside a namespace of its own: this script would end the machine's processes.
 INSIDE = '[ "$(readlink /proc/self/ns/pid)" != "$OUTSIDE" ] || exit 99; '
 
 

@@ -124,11 +124,11 @@ async def test_a_stopped_and_resumed_worker_writes_nothing_stale_and_works_on(st
     other.process.wait()
     holder.signal_tree(signal.SIGCONT)
 
-    async def registered_anew() -> bool:
+    async def registered_again() -> bool:
         rows = await stage.store.inspector.workers()
         return sum(each.pid == holder.pid for each in rows) == 2
 
-    await stage.until(registered_anew, "a second registration of the first worker")
+    await stage.until(registered_again, "a second registration of the first worker")
     again = await stage.job(job)
     assert (again.result, again.token, again.state) == (row.result, row.token, row.state)
     after = await stage.enqueue("noop", value=5)

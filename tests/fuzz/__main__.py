@@ -59,7 +59,7 @@ def _asked() -> argparse.Namespace:
 
 
 def _one(asked: argparse.Namespace) -> int:
-    """Fuzz for so many seconds, one seed's examples at least; the last line says how it went."""
+    """Fuzz for the time asked for, at least one seed's examples; the last line says how it went."""
     from tests.fuzz.fuzzers import FUZZERS
 
     resource.setrlimit(resource.RLIMIT_DATA, (DATA_MAX, DATA_MAX))

@@ -1,8 +1,7 @@
 """What all fuzzers share: content by hypothesis, a check, and bounds in time and memory.
 
-A fuzzer states one property: for any input of a stranger only documented errors come out, what
-has read it still works for valid input, and memory stays bounded. A seed gives the same examples
-again.
+A fuzzer states one property: any input of a stranger causes only documented errors, its reader
+still works for valid input, and memory stays bounded. The same seed gives the same examples.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
 PEAK_MAX = 200 * 1024 * 1024  # resident bytes of a process that fuzzes
-CHUNK = 4  # times as many examples as in the tests are drawn from one seed in long runs
-SECONDS = 60.0  # after which an example counts as hanging
+CHUNK = 4  # long runs draw this many times the examples of a test from one seed
+SECONDS = 60.0  # of one example, after which it counts as hanging
 
 
 @dataclass(frozen=True)
 class Fuzzer:
-    """``check`` raises for content that shows a fault. ``few`` examples are for ``make test``.
-    ``database``: the check takes the URL of an empty database of PostgreSQL, too."""
+    """``check`` raises for content that shows a fault. ``few``: the number of examples in ``make
+    test``. ``database``: the check also takes the URL of an empty PostgreSQL database."""
 
     name: str
     content: st.SearchStrategy[Any]
@@ -38,7 +37,7 @@ class Fuzzer:
     database: bool = False
 
     def run(self, number: int, examples: int, *more: Any) -> int:
-        """Check so many examples of the seed; return how many that were. Raises what is found."""
+        """Check examples of the seed; return how many were checked. Raises what is found."""
         count = 0
 
         def one(content: Any) -> None:
@@ -56,14 +55,14 @@ class Fuzzer:
             suppress_health_check=list(HealthCheck),
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HypothesisWarning)  # of a long example: it is shown
+            warnings.simplefilter("ignore", HypothesisWarning)  # a long example is shown anyway
             seed(number)(chosen(given(self.content)(one)))()
         return count
 
 
 @contextlib.contextmanager
 def no_thread_fails() -> Iterator[None]:
-    """Raise what was raised in the block by a thread, or where it could not be caught."""
+    """Raise errors of threads and destructors that occurred in the block."""
     found: list[BaseException | None] = []
     before = threading.excepthook, sys.unraisablehook
     threading.excepthook = lambda one: found.append(one.exc_value)
@@ -84,18 +83,18 @@ def quiet() -> Iterator[io.StringIO]:
 
 
 def begin_peak() -> None:
-    """Count the peak from now on: before its first example hypothesis reads all our code, which
-    takes more memory than any fuzzer, and keeps its findings for the next process."""
+    """Measure the peak from now on. Before its first example hypothesis reads all our code, which
+    takes more memory than any fuzzer; that is done here first."""
     settings(max_examples=1, database=None)(given(st.text())(lambda text: None))()
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has had resident since ``begin_peak``."""
+    """Return the peak of resident memory since ``begin_peak``, in bytes."""
     for line in Path("/proc/self/status").read_text("utf-8", "replace").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("/proc tells no VmHWM")
+    raise AssertionError("/proc/self/status has no VmHWM")
 
 
 # --- content that several of them share

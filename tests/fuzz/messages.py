@@ -222,7 +222,7 @@ class Broker:
         """Do nothing: a slot is free."""
 
     async def wait_until_lost(self) -> None:
-        """Wait for ever: the connection is not lost."""
+        """Wait forever: the connection is not lost."""
         await asyncio.Event().wait()
 
     async def close(self) -> None:

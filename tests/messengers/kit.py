@@ -93,7 +93,7 @@ class Shop:
         return f"outlast.{await self.store.store_id()}.jobs.{queue}"
 
     async def completed(self, count: int) -> None:
-        """Wait until so many jobs have been completed."""
+        """Wait until this number of jobs has been completed."""
 
         async def all_done() -> bool:
             listed = await self.store.inspector.statistics()

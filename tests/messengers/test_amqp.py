@@ -166,4 +166,4 @@ async def test_a_queue_that_is_deleted_and_a_server_that_comes_back_empty(
         await shop.until(lambda: worker._exchange._inbox.healthy, "a server that is back")
         assert await (await shop.work.enqueue(5)).result(timeout=30) == 5
         async with channel(rabbit) as own:
-            await own.declare_queue(name, passive=True)  # made anew
+            await own.declare_queue(name, passive=True)  # recreated

@@ -46,7 +46,7 @@ async def test_a_known_task_does_not_wait_behind_strangers(
         await publish(shop, rabbit, *(aio_pika.Message(body) for body in bodies))
         job = await shop.work.enqueue(7)
         assert await job.result(timeout=60) == 7
-        await all_settled(shop, rabbit)  # and they are not redelivered for ever
+        await all_settled(shop, rabbit)  # and they are not redelivered forever
 
 
 @pytest.mark.parametrize(

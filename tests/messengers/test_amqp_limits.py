@@ -57,10 +57,10 @@ async def unbind(own: AbstractChannel, name: str) -> None:
 
 
 @pytest.mark.parametrize("harm", [delete_exchange, unbind])
-async def test_a_binding_that_is_lost_under_load_is_made_anew(
+async def test_a_binding_that_is_lost_under_load_is_made_again(
     harm: Callable[[AbstractChannel, str], Awaitable[None]], shop: Shop, rabbit: RabbitServer
 ) -> None:
-    """The client that finds no exchange makes it anew, and knows of no queue to bind to it."""
+    """The client that finds no exchange recreates it, and knows of no queue to bind to it."""
     async with shop.ready_worker(), channel(rabbit) as own:
         await harm(own, await root(shop))
         await until_a_message_brings_a_job(shop)

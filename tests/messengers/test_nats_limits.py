@@ -103,7 +103,7 @@ async def test_a_client_that_takes_all_messages_delays_jobs_by_a_poll(
             await asyncio.wait([stealing])
 
 
-async def test_a_connection_that_the_server_ends_as_too_slow_is_made_anew(
+async def test_a_connection_that_the_server_ends_as_too_slow_is_made_again(
     pg_url: str, small_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outlast.wakeup.nats, "SILENCE_SECONDS", 300.0)  # the server is to act first

@@ -62,7 +62,7 @@ async def test_a_server_that_dies_and_comes_back_empty_costs_latency_only(
         own_server.start()
         await shop.until(lambda: worker._exchange._inbox.healthy, "a messenger that is back")
         await until_row_says(shop, "nats$")
-        async with jetstream(own_server.url) as js:  # made anew
+        async with jetstream(own_server.url) as js:  # recreated
             await js.consumer_info(await shop.stream(), "all")
         assert await (await shop.work.enqueue(5)).result(timeout=30) == 5
         assert worker._exchange._inbox.healthy
@@ -188,12 +188,12 @@ async def test_an_unusable_stream_is_reported_with_the_remedy(
         ("nats://", "does not name hosts"),
         ("nats://broker:99999", "does not name hosts"),
         ("nats://bro ker", "cannot be read: percent-encode"),
-        ("nats://broker?replica=3", "'replica' is no setting"),
+        ("nats://broker?replica=3", "'replica' is not a setting"),
         ("nats://broker?replicas=many", "whole number from 1 to"),
         ("nats://broker?storage=tape", "one of file, memory"),
         ("nats://broker?stream=a.b", "letters, digits"),
         ("nats://broker?tls_ca=/nowhere.pem", "TLS files"),
-        ("nats://u:secret@broker?nix=1", "is no setting"),
+        ("nats://u:secret@broker?nix=1", "is not a setting"),
     ],
 )
 def test_a_url_that_cannot_work_is_refused(wakeup: str, said: str) -> None:

@@ -36,7 +36,7 @@ def fenced(scene: Scene, before: World, step: Step) -> Wrong:
 
 
 def already(scene: Scene, before: World, step: Step) -> Wrong:
-    """The same end written twice is no refusal."""
+    """The same end written twice is not a refusal."""
     for told in step.told:
         if told.verb != "end" or told.answer != "refused":
             continue

@@ -1,8 +1,8 @@
-"""Leases in ticks, with the production's ``Trust``, ``Observer`` and ``PresenceObserver``.
+"""Leases in ticks, with the real ``Trust``, ``Observer`` and ``PresenceObserver``.
 
 The exploration of jobs relies on what is explored here: no worker is found gone by silence while it
 trusts its lease, and no worker that beats is found gone at all. Times are ages, in ticks of a
-quarter of a heartbeat; what may last any time at all, does, in some state.
+quarter of a heartbeat; what may take any time takes each length in some state.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Beating(NamedTuple):
 
 
 def beating(state: Beating) -> Iterator[Move]:
-    """No worker that beats is found silent, also when the store stalls for as long as passes
-    for no gap between two looks."""
+    """No worker that beats is found silent, also when the store stalls for as long as does
+    not count as a gap between two looks."""
     if not state.up or state.landed < BEAT:
         older = state._replace(landed=min(OLD, state.landed + 1), seen=_aged(state.seen))
         yield "a tick", older, ""
@@ -83,7 +83,7 @@ def beating(state: Beating) -> Iterator[Move]:
     if state.landed < BEAT:
         yield "the store stands still", state._replace(up=False), ""
     gone, seen = _observed(state.seen)
-    yield "a look", state._replace(seen=seen), "found silent, though it beats" if gone else ""
+    yield "a look", state._replace(seen=seen), "found silent although it beats" if gone else ""
 
 
 class Present(NamedTuple):
@@ -120,12 +120,12 @@ def present(state: Present) -> Iterator[Move]:
     else:
         gone, seen = _looked(state.seen, asked[0], *asked[1])
         counter_stands = not asked[1][2]  # otherwise the reap changes nothing
-        wrong = "reaped by presence, though it beats" if gone and counter_stands else ""
+        wrong = "reaped by presence although it beats" if gone and counter_stands else ""
         yield "the look is answered", state._replace(seen=seen, asked=None), wrong
 
 
 def reachable(first: Any, moves: Callable[[Any], Iterator[Move]]) -> tuple[int, str, list[str]]:
-    """Go through all states; return how many there are, what is wrong, and the way there."""
+    """Go through all states; return their number, what is wrong, and the moves that lead there."""
     came: dict[Any, tuple[Any, str]] = {first: (None, "")}
     frontier = [first]
     for state in frontier:  # grows while it is read: breadth first
@@ -173,7 +173,7 @@ def _landed(state: Present) -> Present:
 
 
 def _observed(seen: Look) -> tuple[bool, Look]:
-    """Let the production's observer look once."""
+    """Let the real observer look once."""
     observer = lease.Observer()
     if seen is not None:
         observer._watched[1] = watched = lease._Watched(7, NOW - seen[0])
@@ -184,7 +184,7 @@ def _observed(seen: Look) -> tuple[bool, Look]:
 
 
 def _looked(seen: Look, asked: int, absent: bool, same: bool, moved: bool) -> tuple[bool, Look]:
-    """Let the production's observer of presence look once; the answer has just come."""
+    """Let the real observer of presence look once; the answer has just come."""
     observer = lease.PresenceObserver()
     if seen is not None:
         observer._absent[1] = lease._Absent(7, "i", NOW - seen[0], NOW - seen[1])

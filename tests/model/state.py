@@ -1,6 +1,6 @@
 """The state of the model, of the store and its workers: values that can be hashed.
 
-Names do not matter, only their order: tokens are counted anew from 1 in each state, jobs are in
+Names do not matter, only their order: tokens are counted again from 1 in each state, jobs are in
 the order of their tokens, and the two workers may change places. So states that differ by nothing
 else are one state.
 """
@@ -96,7 +96,7 @@ class Late(NamedTuple):
 class Slot(NamedTuple):
     """A worker: a process (``up``) and what it believes. ``me``: 0 not registered, 1 under its
     live row, 2 under a row that is gone. ``broken``: 1 has to reconnect, 2 to reconcile. ``reply``:
-    to a claim, under way; ``since``: it has registered anew since it asked."""
+    to a claim, under way; ``since``: it has registered again since it asked."""
 
     up: bool = False
     me: int = 0

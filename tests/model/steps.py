@@ -93,7 +93,7 @@ class Steps:
         if slot.reply:
             yield from self._hears(world, i, slot)
         elif slot.broken and slot.trusts:
-            yield from self._mends(world, i, slot)
+            yield from self._repairs(world, i, slot)
         else:
             yield from self._claims(world, i, slot)
             yield from self._hands_in(world, i, slot)
@@ -175,7 +175,7 @@ class Steps:
             after = broken._replace(late=(late,))
             yield _step(f"{words}: given up", world, i, after, harm=True)
 
-    def _mends(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
+    def _repairs(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         """Reconnect, then reconcile."""
         me, name = self._me(i, slot), f"worker {i + 1}"
         if slot.broken == 1:

@@ -223,15 +223,15 @@ def _reconcile() -> Iterable[Patch]:
     def nothing(self: Any, world: Any, i: int, slot: Any) -> Iterator[Any]:
         return iter(())
 
-    def mended(self: Any, world: Any, i: int, slot: Any) -> Iterator[Any]:
-        for step in mends(self, world, i, slot):
+    def repaired(self: Any, world: Any, i: int, slot: Any) -> Iterator[Any]:
+        for step in repairs(self, world, i, slot):
             slots = list(step.after.slots)
             slots[i] = slots[i]._replace(broken=0)
             yield step._replace(after=step.after._replace(slots=tuple(slots)))
 
-    mends = Steps._mends
+    repairs = Steps._repairs
     yield mock.patch.object(Steps, "_reconciles", nothing)
-    yield mock.patch.object(Steps, "_mends", mended)
+    yield mock.patch.object(Steps, "_repairs", repaired)
 
 
 @twin("attempts go on after the lease", "deaths", "the_loser_stops", store=False)

@@ -16,7 +16,7 @@ from tests.conformance.kit import TASK, Hands
 
 
 def function_replaced(name: str) -> str:
-    """Return the statement that makes a function anew as the migration has it."""
+    """Return the statement that recreates a function as the migration has it."""
     folder = resources.files("outlast.store").joinpath("postgres", "sql", "functions")
     text = folder.joinpath(f"{name}.sql").read_text("utf-8")
     return text.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")

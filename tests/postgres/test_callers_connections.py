@@ -159,7 +159,7 @@ def in_a_thread(work: Any) -> BaseException | None:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(30)
-    assert not thread.is_alive(), "it waits for ever"
+    assert not thread.is_alive(), "it waits forever"
     return raised[0] if raised else None
 
 

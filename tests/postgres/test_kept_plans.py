@@ -13,7 +13,7 @@ from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewJob, WorkerRef
 
-KEPT, ANEW = "force_generic_plan", "force_custom_plan"
+KEPT, REPLANNED = "force_generic_plan", "force_custom_plan"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def plans(connection: Any) -> str:
 
 
 async def test_plans_are_kept_only_for_calls_that_ask_for_it(two: Connections) -> None:
-    for keeps_plans, mode in ((True, KEPT), (False, ANEW)) * 2:
+    for keeps_plans, mode in ((True, KEPT), (False, REPLANNED)) * 2:
         async with two.use(keeps_plans=keeps_plans) as connection:
             assert await plans(connection) == mode
     assert {len(idle) for idle in two.loop_pool().idle.values()} == {1}
@@ -49,7 +49,7 @@ async def test_a_call_that_needs_new_plans_gets_no_session_that_keeps_them(
         held = [await both.enter_async_context(two.use(keeps_plans=True)) for _ in range(2)]
         assert [await plans(connection) for connection in held] == [KEPT, KEPT]
     async with two.use() as connection:
-        assert await plans(connection) == ANEW
+        assert await plans(connection) == REPLANNED
     assert sum(connection.is_closed() for connection in held) == 1
 
 
@@ -61,7 +61,7 @@ async def test_a_call_goes_on_without_kept_plans_where_no_session_is_free(
             pass
         async with two.use(keeps_plans=True) as connection:
             assert connection is other
-            assert await plans(connection) == ANEW
+            assert await plans(connection) == REPLANNED
 
 
 async def test_plans_are_kept_again_after_two_calls_needed_new_ones(
@@ -75,10 +75,10 @@ async def test_plans_are_kept_again_after_two_calls_needed_new_ones(
     assert [len(idle) for idle in two.loop_pool().idle.values()] == [1, 1]
 
 
-async def test_a_single_connection_plans_anew(pg_url: str) -> None:
+async def test_a_single_connection_plans_again(pg_url: str) -> None:
     one = Connections(Settings(url=pg_url))
     async with one.use(keeps_plans=True) as connection:
-        assert await plans(connection) == ANEW
+        assert await plans(connection) == REPLANNED
     await one.close()
 
 

@@ -1,7 +1,7 @@
 """The statements of the hot path find their rows by index among 100,000 finished jobs.
 
 The plans are those of the very statements that ran: ``auto_explain`` reports each one, also those
-inside of functions, to the session that ran it.
+inside functions, to the session that ran it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from outlast.store.values import (
     WorkerRef,
 )
 
-pytestmark = pytest.mark.xdist_group("plans")  # one pair of filled databases for all of them
+pytestmark = pytest.mark.xdist_group("plans")  # all share one pair of filled databases
 
 FINISHED = 100_000
 WIDE = 1_000  # a scan that reads more rows than this does not count as by index
@@ -347,8 +347,8 @@ async def test_a_page_of_the_history_reads_no_attempts_of_later_pages(full_url: 
 
 
 async def test_counts_for_people_use_an_index(full_url: str) -> None:
-    """`outlast why` and `outlast stats`: for all statistics, and nothing is sorted out
-    of what an index could not tell."""
+    """`outlast why` and `outlast stats`: every count reads an index, and filters out few rows
+    that the index could not exclude."""
     async with session(full_url) as s:
         await s.store.enqueue([NewJob(task="t") for _ in range(20)])
         (made,) = await s.store.enqueue([NewJob(task="t", key="looked at", delay=60)])

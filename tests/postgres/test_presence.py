@@ -224,16 +224,16 @@ async def test_a_proof_writes_the_present_incarnation(
     assert await seen(hands) is Presence.HELD
 
 
-ANEW: dict[str, Callable[[PostgresServer], None]] = {
+RESTARTS: dict[str, Callable[[PostgresServer], None]] = {
     "stopped": lambda server: server.restart("fast"),
     "crashed": lambda server: server.restart("immediate"),
     "lost a process": lambda server: server.lose_a_process(),
 }
 
 
-@pytest.mark.parametrize("start_anew", ANEW.values(), ids=ANEW)
+@pytest.mark.parametrize("restart", RESTARTS.values(), ids=RESTARTS)
 async def test_a_server_that_was_started_anew_is_another_incarnation(
-    make: Make, start_anew: Callable[[PostgresServer], None]
+    make: Make, restart: Callable[[PostgresServer], None]
 ) -> None:
     with PostgresServer() as server:
         store = PostgresStore(server.create_database("again"))
@@ -242,7 +242,7 @@ async def test_a_server_that_was_started_anew_is_another_incarnation(
         lock = make(store.url)
         await lock.hold(hands.me)
         before = (await hands.seen()).incarnation
-        start_anew(server)
+        restart(server)
         await store.drop_connections()
         assert await seen(hands) is Presence.UNKNOWN, "and not absent, though no session holds it"
 

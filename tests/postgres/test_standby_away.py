@@ -20,7 +20,7 @@ from tests.conformance.kit import Hands, enqueued, eventually, job
 
 pytestmark = pytest.mark.xdist_group("standby away")  # one server for all of them
 
-PATIENCE = 20.0  # seconds; a commit that waits for the standby waits for ever
+PATIENCE = 20.0  # seconds; a commit that waits for the standby waits forever
 WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 

@@ -336,7 +336,7 @@ class SimWorker:
             self.world.database.end_session_later(self.presence, after)
 
     def stop(self, seconds: float, *, tree: bool) -> None:
-        """SIGSTOP now, SIGCONT after so many seconds."""
+        """SIGSTOP now, SIGCONT after ``seconds``."""
         processes = self.processes() if tree else [self.process]
         for process in processes:
             process.stops += 1

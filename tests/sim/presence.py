@@ -88,7 +88,7 @@ class Database:
         lock.connected = False
 
     def end_session_later(self, lock: SimPresence, after: float) -> None:
-        """Notice only after so many seconds that the other end is gone."""
+        """Notice only ``after`` seconds later that the other end is gone."""
         if after > 0:
             self._world.loop.call_later(after, lambda: self.end_session(lock, tell=False))
         else:

@@ -17,7 +17,7 @@ from tests.sim.nemesis import THEMES
 from tests.sim.twins import TWINS
 
 SURE = [
-    "one look that fails does not start anew",
+    "one look that fails does not start over",
     "presence judged in one look",
     "runners without a tether",
 ]

@@ -161,7 +161,7 @@ def _store_clock() -> Iterable[Patch]:
     yield mock.patch.object(Observer, "look", expired)
 
 
-@twin("one look that fails does not start anew")
+@twin("one look that fails does not start over")
 def _no_forget() -> Iterable[Patch]:
     yield mock.patch.object(Observer, "forget")
     yield mock.patch.object(Observer, "_gap", staticmethod(lambda now, watched, sign: False))

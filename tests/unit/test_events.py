@@ -139,12 +139,12 @@ class Thinner:
         return count // 2
 
 
-def test_heard_returns_how_many_events_any_listener_takes():
-    assert events.heard("attempt_ended", 10) == 0, "no listener"
+def test_count_wanted_returns_how_many_events_a_listener_takes():
+    assert events.count_wanted("attempt_ended", 10) == 0, "no listener"
     end_thin = events.subscribe(Thinner())
-    assert events.heard("attempt_ended", 10) == 5
+    assert events.count_wanted("attempt_ended", 10) == 5
     end = events.subscribe(lambda name, fields: None)
-    assert events.heard("attempt_ended", 10) == 10, "a listener hears each"
+    assert events.count_wanted("attempt_ended", 10) == 10, "a listener hears each"
     end_thin()
-    assert events.heard("attempt_ended", 10) == 10
+    assert events.count_wanted("attempt_ended", 10) == 10
     end()

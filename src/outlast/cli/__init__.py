@@ -11,7 +11,7 @@ logs.py         the worker's log, which never blocks it
 jobs.py         outlast enqueue, jobs, job, cancel, requeue
 run.py          outlast run
 wait.py         waits for a command's job, and exits as it did
-in_job.py       outlast checkpoint and report, from inside of a job
+in_job.py       outlast checkpoint and report, from inside a job
 why.py          outlast why
 dead.py         outlast dead
 workers.py      outlast workers

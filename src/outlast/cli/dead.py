@@ -41,7 +41,7 @@ All = Annotated[bool, typer.Option("--all", help="All dead jobs.", show_default=
 HELP = """Look at dead jobs, revive them, or delete them.
 
 A job is dead when it has used up a budget, failures or losses, or when its task said so. It is
-kept with all its evidence until an operator acts.
+kept with all its evidence until you requeue or discard it.
 """
 
 
@@ -64,7 +64,7 @@ def list_(
 ) -> None:
     """List dead jobs with what ended them, newest first.
 
-    `outlast job ID` shows the whole evidence of one of them.
+    `outlast job ID` shows all the evidence of one of them.
 
     Examples:
         outlast dead list
@@ -96,7 +96,7 @@ def requeue(
     """Revive dead jobs.
 
     They get fresh budgets and go on from their last checkpoint. Name them by number, by --task,
-    --queue and --tenant, or say --all.
+    --queue and --tenant, or give --all.
 
     Examples:
         outlast dead requeue 17 18
@@ -118,8 +118,8 @@ def requeue(
 
 
 def _report_all(done: RequeuedBatch, choice: DeadJobs) -> list[int]:
-    """Return the jobs of which something is said one by one: of those that a filter has found, only
-    what was not requeued."""
+    """Return the jobs to report one by one: of those that a filter has found, only those that were
+    not requeued."""
     if choice.ids is not None:
         return done.batch.ids
     quiet = {None, Requeued.REQUEUED}
@@ -134,10 +134,10 @@ def discard(
     every: All = False,
     url: Url = None,
 ) -> None:
-    """Delete dead jobs for good.
+    """Delete dead jobs permanently.
 
     Their attempts and crash reports go with them. Name them by number, by --task, --queue and
-    --tenant, or say --all.
+    --tenant, or give --all.
 
     Examples:
         outlast dead discard 17
@@ -159,7 +159,7 @@ def discard(
 def choose(
     job_ids: list[int] | None, filters: tuple[str | None, str | None, str | None], *, every: bool
 ) -> DeadJobs:
-    """Return what was chosen. UsageError where nothing was, or too much."""
+    """Return what was chosen. Raises UsageError unless exactly one way of choosing was used."""
     ways = [bool(job_ids), any(one is not None for one in filters), every]
     if sum(ways) != 1:
         raise UsageError(

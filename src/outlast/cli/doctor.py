@@ -32,12 +32,12 @@ def add_to(group: typer.Typer) -> None:
 def doctor(
     app: Annotated[
         str | None,
-        typer.Argument(metavar="MODULE:APP", help="Your application: does it import, and so on."),
+        typer.Argument(metavar="MODULE:APP", help="Your application, to be checked as well."),
     ] = None,
     url: AppUrl = None,
     json: Json = False,
 ) -> None:
-    """Check what store, workers and this machine stand on, and say how to mend it.
+    """Check the store, the workers and this machine, and say how to fix what is wrong.
 
     Durability of the store, poolers, connections, transactions that were left open, disk and file
     system, lock files, what strangers could read, lost and missing workers, jobs that no worker can

@@ -1,8 +1,8 @@
 """Which errors occur, their messages, and the exit codes.
 
 0    done
-1    the thing asked for is not so: no such job, a job that is not dead, a key that another task
-     has, steps to migrate
+1    the answer is no, or it could not be done: no such job, a job that is not dead, a key that
+     another task has, a migration that is due
 2    wrong usage: an option, a URL, JSON, an unknown task, an application that cannot be imported
 3    the store cannot be used: unreachable, missing, damaged, of an incompatible schema
 70   a fault of Outlast itself

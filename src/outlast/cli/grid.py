@@ -33,7 +33,7 @@ class Grid:
         self.rows.append(cells)
 
     def table(self, width: int) -> Table:
-        """Return it as rich's table for so many characters. Empty columns are left out."""
+        """Return it as rich's table, ``width`` characters wide. Empty columns are left out."""
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
         kept = self._kept(width)
         fits = sum(map(self._least, kept)) <= width + GAP

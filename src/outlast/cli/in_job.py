@@ -29,11 +29,11 @@ def add_to(group: typer.Typer) -> None:
 def checkpoint(
     value: Annotated[str, typer.Argument(metavar="VALUE", help="Any text.")],
 ) -> None:
-    """Save from where the next attempt of this command is to go on.
+    """Save a text from which the next attempt of this command can continue.
 
     For use in a command that a worker runs (outlast run). Once this has returned, the text survives
-    the death of command, worker and host: the next attempt has it in OUTLAST_CHECKPOINT. The exit
-    code is 1 where this attempt is no longer the current one: end then.
+    the death of command, worker and host: the next attempt finds it in OUTLAST_CHECKPOINT. Exit
+    code 1 means that another attempt has taken over: the command should exit.
 
     Examples:
         outlast checkpoint "$page"
@@ -48,15 +48,15 @@ def checkpoint(
 def report(
     fraction: Annotated[float, typer.Argument(metavar="FRACTION", help="From 0 to 1.")],
     message: Annotated[
-        str | None, typer.Argument(metavar="MESSAGE", help="A word for people.")
+        str | None, typer.Argument(metavar="MESSAGE", help="A text for people.")
     ] = None,
     stage: Annotated[
         str | None, typer.Option("--stage", metavar="NAME", help="What it is doing now.")
     ] = None,
 ) -> None:
-    """Tell people how far this command is.
+    """Report how far this command has got, for people to see.
 
-    For use in a command that a worker runs (outlast run). The last report is kept.
+    For use in a command that a worker runs (outlast run). Only the last report is kept.
 
     Example:
         outlast report 0.4 "page 40 of 100" --stage render
@@ -74,7 +74,7 @@ def _ask(request: CheckpointRequest | ReportRequest) -> None:
 def _token() -> int:
     token = os.environ.get(TOKEN_VARIABLE, "")
     if not token.isdecimal() or not os.environ.get(SOCKET_VARIABLE):
-        raise UsageError("this works only inside of a command that `outlast run` has enqueued")
+        raise UsageError("this works only inside a command that `outlast run` has enqueued")
     return int(token)
 
 
@@ -82,5 +82,5 @@ def _text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{value!a} is no UTF-8") from None
+        raise UsageError(f"{value!a} is not UTF-8") from None
     return value

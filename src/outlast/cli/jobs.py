@@ -55,7 +55,7 @@ CANCELLED = {
 }
 REQUEUE_REFUSED = {
     Requeued.NOT_ENDED: "has not ended",
-    Requeued.COMPLETED: "is completed: enqueue it anew instead",
+    Requeued.COMPLETED: "is completed: enqueue it again instead",
     Requeued.KEY_TAKEN: "cannot come back: an unfinished job has its key",
 }
 
@@ -78,28 +78,32 @@ def enqueue(
     ] = None,
     url: AppUrl = None,
     delay: Annotated[
-        float | None, typer.Option("--delay", metavar="S", help="Seconds until it is due.")
+        float | None, typer.Option("--delay", metavar="S", help="Seconds until the job is due.")
     ] = None,
     queue: Annotated[
-        str | None, typer.Option("--queue", metavar="NAME", help="Default: the task's.")
+        str | None,
+        typer.Option("--queue", metavar="NAME", help="The queue. Default: the task's own."),
     ] = None,
     priority: Annotated[
         int | None, typer.Option("--priority", metavar="N", help="-100 to 100, larger first.")
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="Not twice while a job with it is unfinished."),
+        typer.Option(
+            "--key", metavar="KEY", help="Enqueue nothing while a job with this key is unfinished."
+        ),
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="NAME", help="Whose job it is.")
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="The customer or project whose job it is."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Enqueue one call of a task.
 
     Each argument is JSON, given by position or as NAME=JSON; a text needs the quotes of JSON inside
-    of those of your shell. The call is checked against the task's signature before it is stored. An
-    argument that begins with a dash goes behind --.
+    those of your shell. The call is checked against the task's signature before it is stored. Put
+    an argument that begins with a dash after --.
 
     Examples:
         outlast enqueue shop.jobs:app mail '"ada@example.org"'
@@ -131,7 +135,7 @@ async def _enqueue(
 
 
 def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, json: bool) -> None:
-    """Say what was enqueued, or what was not, since its key is taken."""
+    """Print what was enqueued, or that nothing was because the key is taken."""
     if json:
         from outlast.cli.show import print_json
 
@@ -148,14 +152,14 @@ def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, js
 
 
 def arguments_of(texts: list[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Return positional and named arguments. Raises UsageError for what is not JSON."""
+    """Return positional and named arguments. Raises UsageError if one is not JSON."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for text in texts:
         match = _NAMED.fullmatch(text)
         if match is None:
             if named:
-                raise UsageError(f"{text!r} comes behind NAME=JSON: put it first, or name it")
+                raise UsageError(f"{text!r} comes after NAME=JSON: put it first, or name it")
             positional.append(_value(text))
         elif match[1] in named:
             raise UsageError(f"the argument {match[1]!r} is given twice")
@@ -169,7 +173,7 @@ def _value(text: str) -> Any:
         return msgspec.json.decode(text.encode("utf-8"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise UsageError(
-            f"{text!r} is not JSON ({text_of(error)})\na text has quotes of its own: '\"a text\"'"
+            f"{text!r} is not JSON ({text_of(error)})\nquote a text for JSON, too: '\"a text\"'"
         ) from error
 
 
@@ -187,9 +191,10 @@ def jobs(
 ) -> None:
     """List jobs, newest first.
 
-    States are queued, running, completed, dead and cancelled. Phases are shown in the place of the
+    States are queued, running, completed, dead and cancelled. Phases are shown instead of the
     state: scheduled, retrying, suspect (waits to be run alone) and unservable (no active worker
-    knows the task) are queued; orphaned and silent (its worker is gone, or unheard) are running.
+    knows the task) are queued; orphaned and silent (its worker is gone, or sends no heartbeats) are
+    running.
 
     Examples:
         outlast jobs
@@ -225,21 +230,23 @@ def state_of(word: str | None) -> State | None:
         return None if word is None else PHASES[word]
     if word in set(State):
         return State(word)
-    raise UsageError(f"--state: {word!r} is none of {', '.join((*State, *PHASES))}")
+    raise UsageError(
+        f"--state: {word!r} is not a state or phase; write one of {', '.join((*State, *PHASES))}"
+    )
 
 
 def _of_strays(strays: dict[int, str]) -> str:
-    many = "job is called running, but nothing runs it"
+    many = "job is marked as running, but nothing runs it"
     if len(strays) > 1:
-        many = "jobs are called running, but nothing runs them"
-    return f"{len(strays)} {many}: `outlast why {min(strays)}` tells what to do"
+        many = "jobs are marked as running, but nothing runs them"
+    return f"{len(strays)} {many}: `outlast why {min(strays)}` says what to do"
 
 
 def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
     """Show all about one job, its attempts and their crash reports.
 
-    What will happen next, what is left of its budgets, progress, checkpoint, arguments and result;
-    then all attempts, and the crash report of each bad one.
+    What happens next, what is left of its budgets, its progress, checkpoint, arguments and result;
+    then all attempts, with a crash report for each that failed.
 
     Examples:
         outlast job 17
@@ -262,9 +269,9 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
 def cancel(job_ids: JobIds, url: Url = None) -> None:
     """Cancel jobs.
 
-    A queued job is cancelled at once, a running one is asked to stop and cancelled once it does;
-    should it complete before, it is completed. The exit code is 1 where one of them is unknown or
-    has ended; the others are cancelled.
+    A queued job is cancelled at once. A running one is asked to stop, and is cancelled once it has;
+    if it completes first, it stays completed. The exit code is 1 if one of them is unknown or has
+    ended; the others are cancelled.
 
     Example:
         outlast cancel 17 18
@@ -297,8 +304,8 @@ def _tell_cancelled(done: CancelledBatch, url: str | None) -> list[str]:
 def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None) -> None:
     """Revive dead or cancelled jobs.
 
-    They get fresh budgets and go on from their last checkpoint. The exit code is 1 where one of
-    them is unknown or not dead or cancelled; the others are requeued.
+    They get fresh budgets and go on from their last checkpoint. The exit code is 1 if one of
+    them is unknown, or neither dead nor cancelled; the others are requeued.
 
     Examples:
         outlast requeue 17

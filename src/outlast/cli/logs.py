@@ -136,7 +136,7 @@ class Thinned:
         self._write(name, fields)
 
     def thin(self, name: str, count: int) -> int:
-        """Return how many of so many events may be logged; count the others."""
+        """Return how many of ``count`` events may be logged; count the others as left out."""
         if name not in ROUTINE:
             return count
         self._look()

@@ -27,19 +27,21 @@ def migrate(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Change nothing; exit 1 if steps are missing.", show_default=False
+            "--check", help="Change nothing; exit 1 if a migration is due.", show_default=False
         ),
     ] = False,
     after_restore: Annotated[
         bool,
         typer.Option(
-            "--after-restore", help="Also raise the tokens, as a backup needs.", show_default=False
+            "--after-restore",
+            help="Also raise the tokens, as after a restored backup.",
+            show_default=False,
         ),
     ] = False,
     grant: Annotated[
         str | None,
         typer.Option(
-            "--grant", metavar="ROLE", help="Also let this role of PostgreSQL work on it."
+            "--grant", metavar="ROLE", help="Also grant this PostgreSQL role what it needs."
         ),
     ] = None,
     only: Annotated[
@@ -50,10 +52,10 @@ def migrate(
 ) -> None:
     """Bring the store's schema up to date.
 
-    Where there is no store, it is made. It is safe while workers run: migrate first, then restart
+    If there is no store, it is created. This is safe while workers run: migrate first, then restart
     them one by one. A store that serves only newer programs is refused, with exit code 3. After a
-    restore from a backup run it with --after-restore before any worker starts: attempts of the time
-    that was lost may still be under way somewhere, and tokens must never be given out twice.
+    restore from a backup, run it with --after-restore before any worker starts: attempts that began
+    after the backup may still run somewhere, and no token may be issued twice.
 
     Run it as the owner of the tables, and workers as a role that can do no more than they need:
     --grant ROLE grants that, again after each upgrade. With --only enqueue it is enough to enqueue

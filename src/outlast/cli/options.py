@@ -17,10 +17,12 @@ ID_MAX = 2**63 - 1
 
 
 def _check(given: Any) -> Any:
-    """Return a job's number, or several, or raise UsageError for what can be none."""
+    """Return a job's number, or several. Raises UsageError for one that no job can have."""
     for one in given if isinstance(given, list | tuple) else [given]:
         if one is not None and not 1 <= one <= ID_MAX:
-            raise UsageError(f"{one} is no job's number")
+            raise UsageError(
+                f"{one} is not the number of a job: write one as `outlast jobs` shows it"
+            )
     return given
 
 
@@ -70,7 +72,7 @@ Limit = Annotated[
 ]
 FromScratch = Annotated[
     bool,
-    typer.Option("--from-scratch", help="Forget the checkpoint: begin anew.", show_default=False),
+    typer.Option("--from-scratch", help="Forget the checkpoint: start over.", show_default=False),
 ]
 
 

@@ -46,12 +46,12 @@ STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 HELP = """Background jobs that outlast the workers running them.
 
 The store is given by --url, else $OUTLAST_URL, else sqlite:///outlast.db in this directory; a
-PostgreSQL one is postgresql://user@host/database. Commands that only look or act on jobs never
-make a database.
+PostgreSQL one is postgresql://user@host/database. Commands that only read or change jobs never
+create a database.
 
 Exit codes:
     0  done
-    1  the thing asked for is not so: no such job, a job that is not dead
+    1  the answer is no, or it could not be done: no such job, a job that is not dead
     2  wrong usage: an option, a URL, JSON, an unknown task, an application
        that cannot be imported
     3  the store cannot be used: unreachable, missing, damaged, another schema
@@ -63,7 +63,7 @@ Examples:
     outlast job 17
 """
 
-DEMO_HELP = """Kill a worker half-way through a real job, and see it finish.
+DEMO_HELP = """Kill a worker halfway through a real job, and watch the job finish.
 
 It needs further libraries: pip install 'outlast[demo]'.
 
@@ -75,8 +75,8 @@ Example:
 def build(argv: Sequence[str]) -> typer.Typer:
     """Return the tree of commands for this command line.
 
-    A worker loads no other command: what its predecessor held waits for it to be up. Nor do those
-    that a job's own script calls again and again.
+    A worker loads no other command, since its predecessor's jobs wait until it is up. Nor do the
+    commands that a job's own script calls again and again.
     """
     root = typer.Typer(
         name="outlast",
@@ -106,7 +106,7 @@ def options(
         bool,
         typer.Option(
             "--version",
-            help="Print the version and end.",
+            help="Print the version and exit.",
             callback=_print_version,
             is_eager=True,
             show_default=False,
@@ -126,14 +126,14 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
-    if os.environ.get("COLUMNS") == "0":  # of a terminal that does not tell its size
+    if os.environ.get("COLUMNS") == "0":  # from a terminal that does not report its size
         del os.environ["COLUMNS"]
     try:
         code = _invoke(given)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SystemExit:  # so rich ends a program whose output has no reader
+    except SystemExit:  # rich ends a program like this when its output has no reader
         return _unwritten(BrokenPipeError())
     except Exception as error:
         return _unwritten(error) if _is_of_output(error) else _report_error(error)
@@ -151,7 +151,7 @@ def _invoke(given: list[str]) -> int:
 
 
 def _report_error(error: Exception) -> int:
-    """Tell of an error: typer's own (by what they can do, not by their class), or ours."""
+    """Report an error: typer's own (recognised by their methods, not by their class), or ours."""
     if isinstance(error, typer.Abort):
         return INTERRUPTED
     told = getattr(error, "format_message", None)
@@ -162,17 +162,15 @@ def _report_error(error: Exception) -> int:
         print(text, end="\n" if text else "")
         return WRONG_USAGE
     path = getattr(getattr(error, "ctx", None), "command_path", "outlast")
-    say(f"{text}\n`{path} --help` tells how it is used")
+    say(f"{text}\nrun `{path} --help` to see how it is used")
     return int(getattr(error, "exit_code", FAULT))
 
 
 def plainly(text: str, error: Exception) -> str:
-    """Return what typer says in the words of people: of numbers, not of types; and for what looks
-    like an unknown option and is a negative number, where to put it."""
+    """Return typer's message in plain words: numbers instead of types; and where to put a negative
+    number, which typer takes for an unknown option."""
     if re.fullmatch(r"-\.?\d+", str(getattr(error, "option_name", ""))):
-        return (
-            f"{text}\nan argument that begins with a dash goes behind --, the last of all options"
-        )
+        return f"{text}\nwrite -- before an argument that begins with a dash, after all options"
     metavar = getattr(getattr(error, "param", None), "metavar", None)
     number = "a number of seconds, such as 90 or 0.5" if metavar == "S" else "a number"
     text = re.sub(r"is not a valid float( range)?\b", f"is not {number}", text)
@@ -180,8 +178,8 @@ def plainly(text: str, error: Exception) -> str:
 
 
 def _open_closed_streams() -> None:
-    """Let standard streams that are closed lead nowhere: else what is opened next, such as the
-    store's file, takes the number of one."""
+    """Open closed standard streams on /dev/null: otherwise the next file that is opened, such as
+    the store's, gets the number of one of them."""
     for number, (name, mode) in enumerate(STREAMS):
         try:
             os.fstat(number)
@@ -192,16 +190,16 @@ def _open_closed_streams() -> None:
 
 
 def _is_of_output(error: Exception) -> TypeGuard[OSError]:
-    """Whether stdout does not take what was written to it; those of a store are Outlast's own."""
+    """Whether the error is that stdout cannot be written; errors of a store are our own."""
     return isinstance(error, OSError) and error.errno in OUTPUT_ERRORS
 
 
 def _unwritten(error: OSError) -> int:
-    """Tell that the answer has got lost; the flush at the end of the process must not complain."""
+    """Report that the answer is lost; the flush at the end of the process must not complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):  # its reader has gone away, and knows
         return BROKEN_PIPE
-    say(f"the answer cannot be written: {error.strerror}\nwhat the command has done is done")
+    say(f"the answer cannot be written: {error.strerror}\nwhat the command has changed is kept")
     return UNWRITTEN
 
 
@@ -211,8 +209,8 @@ def _add_demo(root: typer.Typer, *, wanted: bool) -> None:
         demo = importlib.import_module("outlast.demo.command").demo
         root.command("demo", help=lay_out(demo.__doc__ or DEMO_HELP))(demo)
         return
-    root.command("demo", help=lay_out(DEMO_HELP))(_demo_stands_here)
+    root.command("demo", help=lay_out(DEMO_HELP))(_demo_placeholder)
 
 
-def _demo_stands_here() -> None:
+def _demo_placeholder() -> None:
     """Hold the place of the demo in the list of commands."""

@@ -31,48 +31,57 @@ def add_to(group: typer.Typer) -> None:
 def run(
     argv: Annotated[list[str], typer.Argument(metavar="CMD ARG…", help="The command.")],
     queue: Annotated[
-        str | None, typer.Option("--queue", metavar="NAME", help="Default: default.")
+        str | None, typer.Option("--queue", metavar="NAME", help="The queue. Default: default.")
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="Not twice while a job with it is unfinished."),
+        typer.Option(
+            "--key", metavar="KEY", help="Enqueue nothing while a job with this key is unfinished."
+        ),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="S", help="Seconds of one attempt.")
+        float | None,
+        typer.Option(
+            "--timeout", metavar="S", help="Seconds after which an attempt is ended. Default: none."
+        ),
     ] = None,
     retries: Annotated[
-        int | None, typer.Option("--retries", metavar="N", help="Failures that are forgiven: 3.")
+        int | None,
+        typer.Option("--retries", metavar="N", help="Failures before the job is dead. Default: 3."),
     ] = None,
     delay: Annotated[
-        float | None, typer.Option("--delay", metavar="S", help="Seconds until it is due.")
+        float | None, typer.Option("--delay", metavar="S", help="Seconds until the job is due.")
     ] = None,
     priority: Annotated[
         int | None, typer.Option("--priority", metavar="N", help="-100 to 100, larger first.")
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="NAME", help="Whose job it is.")
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="The customer or project whose job it is."),
     ] = None,
     cwd: Annotated[
         str | None,
-        typer.Option("--cwd", metavar="DIR", help="Where it runs. Default: where the worker does."),
+        typer.Option("--cwd", metavar="DIR", help="The working directory. Default: the worker's."),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", metavar="FILE", help="Add all that it writes to this file."),
+        typer.Option("--output", metavar="FILE", help="Append its output to this file."),
     ] = None,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Show its progress, end with its code.", show_default=False),
+        typer.Option(
+            "--wait", help="Wait, show its progress, and return its exit code.", show_default=False
+        ),
     ] = False,
     url: Url = None,
     json: Json = False,
 ) -> int | None:
     """Run a command as a job, in a worker that was started with --shell.
 
-    It is run as it is given, without a shell; for a pipe or a $variable say sh -c '…'. Exit code 0
-    is success; 75 asks to be run again later; any other is a failure, as a death by a signal is:
-    tried again with growing pauses, then a dead letter. DIR and FILE are of the worker's machine.
-    With --wait, Ctrl-C ends the waiting; the job goes on.
+    The command runs as given, without a shell; for a pipe or a $variable write sh -c '…'. Exit code
+    0 is success, and 75 asks to be run again later. Any other code, and a death by a signal, is a
+    failure: it is tried again with growing pauses, and is dead after the last retry. DIR and FILE
+    are on the worker's machine. With --wait, Ctrl-C ends the waiting only; the job continues.
 
     Examples:
         outlast run -- tar czf /backup/home.tgz /home
@@ -114,7 +123,7 @@ def _wait(app: App, job_id: int) -> int:
     try:
         ended = run_loop(lambda: end_of(app, job_id))
     except KeyboardInterrupt:
-        say(f"job {job_id} goes on; `outlast cancel {job_id}` ends it")
+        say(f"job {job_id} continues; `outlast cancel {job_id}` ends it")
         raise
     for line in ended.output:
         print(line)

@@ -51,16 +51,16 @@ def add_to(group: typer.Typer) -> None:
 def stats(
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Look again every 2 s, until Ctrl-C.", show_default=False),
+        typer.Option("--watch", help="Refresh every 2 s, until Ctrl-C.", show_default=False),
     ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show how many jobs there are, what no worker takes, and how fast work is done.
+    """Show how many jobs there are, which ones no worker takes, and the rates.
 
-    By queue: jobs that are due (and for how long the oldest has been), that wait for their time or
-    to be run alone, that run, and those kept that have ended. A number with a + stopped at 100,000.
-    With --watch and --json there is one document a line.
+    For each queue: jobs that are due (and for how long the oldest has been), jobs that wait for
+    their time or to be run alone, running jobs, and ended jobs that are kept. A + means that
+    counting stopped at 100,000. --watch with --json prints one document a line.
 
     Examples:
         outlast stats

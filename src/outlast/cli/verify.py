@@ -29,12 +29,12 @@ def verify(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Check what the store remembers against what Outlast guarantees.
+    """Check the kept history against the guarantees.
 
-    Every job and attempt that is kept is looked at: no token ended twice, tokens rise, every
-    attempt left its evidence and exactly one reason, budgets were kept, no job is dead without a
-    reason. It only reads and is safe while workers run. Exit code 1 if something is violated; a
-    doubt (a clock that was stepped back, a job that is about to be reclaimed) is only shown.
+    Every job and attempt in the store is checked: no token ended twice, tokens rise, every attempt
+    left its evidence and exactly one reason, budgets were kept, no job is dead without a reason. It
+    only reads and is safe while workers run. The exit code is 1 if a guarantee is violated; a doubt
+    (a clock that was stepped back, a job that is about to be reclaimed) is only shown.
 
     Examples:
         outlast verify
@@ -73,7 +73,7 @@ def _show(verified: Verified, where: str) -> None:
 
 
 def verdict(verified: Verified) -> str:
-    """Return in one line what was looked at and whether all of it holds."""
+    """Return in one line what was checked and whether all rules hold."""
     looked = f"{count_of(verified.jobs, 'job')}, {count_of(verified.attempts, 'closed attempt')}"
     if verified.violations:
         return f"{count_of(len(verified.violations), 'violation')} ({looked})"

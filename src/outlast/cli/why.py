@@ -25,8 +25,8 @@ def add_to(group: typer.Typer) -> None:
 def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
     """Say why a job is where it is, and what would move it.
 
-    In sentences: who runs it and how much longer it may, what it waits for, which worker is
-    missing, or why it died; then what would move it, and how many others are in the same position.
+    In sentences: which worker runs it and for how long it may, what it waits for, which worker is
+    missing, or why it died; then what would move it, and how many others are in its position.
 
     Examples:
         outlast why 17
@@ -42,7 +42,7 @@ def why(job_id: JobId, url: Url = None, json: Json = False) -> None:
         print_json(why_document(about.row, answer))
         return
     out = console()
-    out.print(f"job {job_id} is ", word(answer.position.replace("_", " ")), sep="", end="\n\n")
+    out.print(f"job {job_id}: ", word(answer.position.replace("_", " ")), sep="", end="\n\n")
     for sentence in answer.sentences:
         out.print(sentence, soft_wrap=True)
     for move in answer.moves:

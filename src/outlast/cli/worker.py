@@ -51,7 +51,9 @@ Queues = Annotated[
 ]
 Tags = Annotated[
     str | None,
-    typer.Option("--tags", metavar="a,b", help="What it has, for tasks that require it: gpu,eu."),
+    typer.Option(
+        "--tags", metavar="a,b", help="What this worker offers to tasks that require it: gpu,eu."
+    ),
 ]
 Runners = Annotated[
     int | None,
@@ -59,38 +61,46 @@ Runners = Annotated[
 ]
 Concurrency = Annotated[
     int | None,
-    typer.Option("--concurrency", metavar="N", help="Async attempts at once in a runner: 10."),
+    typer.Option(
+        "--concurrency", metavar="N", help="Async attempts at once in a runner. Default: 10."
+    ),
 ]
 Heartbeat = Annotated[
     float | None,
-    typer.Option("--heartbeat", metavar="S", help="Seconds between renewals of the lease: 2."),
+    typer.Option(
+        "--heartbeat", metavar="S", help="Seconds between renewals of the lease. Default: 2."
+    ),
 ]
 Lease = Annotated[
     float | None,
-    typer.Option("--lease", metavar="S", help="Seconds of silence until others take over: 60."),
+    typer.Option(
+        "--lease", metavar="S", help="Seconds of silence until others take over. Default: 60."
+    ),
 ]
 DrainTimeout = Annotated[
     float | None,
     typer.Option(
-        "--drain-timeout", metavar="S", help="Seconds that attempts get to finish at a stop: 25."
+        "--drain-timeout",
+        metavar="S",
+        help="Seconds for attempts to finish at a stop. Default: 25.",
     ),
 ]
 MaxRss = Annotated[
     str | None,
     typer.Option(
-        "--max-rss", metavar="SIZE", help="Memory of a runner, as in 500M, before it is replaced."
+        "--max-rss", metavar="SIZE", help="Memory, as in 500M, at which a runner is replaced."
     ),
 ]
 MaxJobs = Annotated[
     int | None,
     typer.Option(
-        "--max-jobs-per-runner", metavar="N", help="Attempts of a runner before it is replaced."
+        "--max-jobs-per-runner", metavar="N", help="Attempts after which a runner is replaced."
     ),
 ]
 Redact = Annotated[
     list[str] | None,
     typer.Option(
-        "--redact", metavar="REGEX", help="Hide what matches in crash reports. May be repeated."
+        "--redact", metavar="REGEX", help="Hide matches in crash reports. May be repeated."
     ),
 ]
 MaybeApplication = Annotated[
@@ -109,7 +119,9 @@ Shell = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="What people call it. Default: host-pid-random."),
+    typer.Option(
+        "--name", metavar="NAME", help="The name in lists and logs. Default: host-pid-random."
+    ),
 ]
 Instance = Annotated[
     str | None,
@@ -117,12 +129,15 @@ Instance = Annotated[
         "--instance",
         metavar="NAME",
         envvar="OUTLAST_INSTANCE",
-        help="A name that only one living worker has, such as a StatefulSet's pod.",
+        help="A name that only one live worker has, such as a StatefulSet's pod.",
     ),
 ]
 NoPresence = Annotated[
     bool,
-    typer.Option("--no-presence", help="Take no lock in PostgreSQL as a proof of life."),
+    typer.Option(
+        "--no-presence",
+        help="Do not hold the PostgreSQL lock by which other hosts notice its death.",
+    ),
 ]
 WakeupUrl = Annotated[
     str | None,
@@ -131,7 +146,7 @@ WakeupUrl = Annotated[
         metavar="URL",
         envvar="OUTLAST_WAKEUP",
         show_envvar=False,
-        help="A messenger, nats:// or amqp://, that tells of new jobs. Default: the application's.",
+        help="A messenger, nats:// or amqp://, that announces jobs. Default: the application's.",
     ),
 ]
 Format = Annotated[
@@ -224,12 +239,12 @@ def _application(app: str | None, *, shell: bool) -> str:
 
 
 def _load_the_rest(url: str | None) -> None:
-    """Import what only a worker needs. Ctrl-C waits: in an import it can get lost on the way."""
+    """Import what only a worker needs. Ctrl-C is held back meanwhile: an import may swallow it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         importlib.import_module("outlast.worker.assemble")
         importlib.import_module("outlast.cli.logs")
-        with contextlib.suppress(ConfigError):  # told when the store is opened
+        with contextlib.suppress(ConfigError):  # reported when the store is opened
             open_store(resolve_url(url))  # its driver too, as far as the URL is known by now
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -253,7 +268,7 @@ def settings_of(**given: Any) -> WorkerSettings:
 
 
 def _with_flag(error: ConfigError) -> UsageError:
-    """Return the error with the flag in front that has to be mended."""
+    """Return the error with the flag in front that has to be corrected."""
     for start, flag in _ABOUT.items():
         if str(error).startswith(start):
             return UsageError(f"{flag}: {text_of(error)}")
@@ -322,7 +337,7 @@ def _run_loop(main: Callable[[], Any]) -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's loop where it is installed: it does the same work in less time."""
+    """Return uvloop's loop, which is faster, if it is installed."""
     try:
         uvloop = importlib.import_module("uvloop")
     except ImportError:
@@ -375,7 +390,7 @@ def _introduce(writer: LogWriter, facts: dict[str, Any], *, as_json: bool) -> No
 
 
 def introduction(facts: dict[str, Any]) -> str:
-    """Return what a worker says of itself once it is ready."""
+    """Return the text that a worker prints once it is ready."""
     origin = {True: " (a new file)", False: " (an existing one)", None: ""}[facts["new_file"]]
     tasks = facts["tasks"]
     more = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""

@@ -24,10 +24,10 @@ from outlast.text import count_of, line, safe, since, span
 GONE_SHOWN = 20  # without --all
 DAY = 86_400.0
 
-HELP = """List workers, and when they were last heard of; or ask some of them to leave.
+HELP = """List workers and their last heartbeats, or ask workers to drain.
 
-First those that are there, the longest unheard of on top; then those that have stopped or were lost
-in the last day, the latest on top. Their rows are kept for a week: --all shows them.
+Live workers come first, the longest silent on top; then those that stopped or were lost in the last
+day, the latest on top. Rows of workers are kept for a week: --all shows all of them.
 
 Examples:
     outlast workers
@@ -48,7 +48,10 @@ def add_to(group: typer.Typer) -> None:
 def workers(
     context: typer.Context,
     every: Annotated[
-        bool, typer.Option("--all", help="Also all that are gone.", show_default=False)
+        bool,
+        typer.Option(
+            "--all", help="Show all that are gone, not only the latest.", show_default=False
+        ),
     ] = False,
     url: Url = None,
     json: Json = False,
@@ -128,16 +131,16 @@ def drain(
         bool, typer.Option("--all", help="All workers of this store.", show_default=False)
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return when they have left.", show_default=False)
+        bool, typer.Option("--wait", help="Wait until they have left.", show_default=False)
     ] = False,
     url: Url = None,
 ) -> None:
-    """Ask workers to take no more work, let what runs finish, and end.
+    """Ask workers to take no more jobs, let running ones finish, and exit.
 
-    It is the first SIGTERM, from wherever the store can be reached: attempts get the
-    --drain-timeout of their worker, what is left is handed back uncharged, and the process ends
-    with exit code 0. A worker receives it with its next heartbeat at the latest. Asking twice is
-    the same as once. With --wait the exit code is 1 if one of them was lost on the way.
+    This does what the first SIGTERM does, from any host that reaches the store: attempts get the
+    --drain-timeout of their worker, the rest is handed back uncharged, and the process ends with
+    exit code 0. A worker receives the request with its next heartbeat at the latest. Asking twice
+    changes nothing. With --wait the exit code is 1 if one of them was lost instead.
 
     Examples:
         outlast workers drain web-1
@@ -156,17 +159,17 @@ async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> No
     except CannotDrain as error:
         raise NotSoError(text_of(error)) from error
     if not request.chosen:
-        print("no worker is alive: none was asked")
+        print("no worker is alive, so none was asked")
     for row in request.chosen:
         if row.id not in request.asked:
-            raise NotSoError(f"{_called(row)} has left meanwhile")
+            raise NotSoError(f"{_called(row)} has left in the meantime")
         print(f"{_called(row)} was asked to drain; it runs {_jobs(row)}", flush=True)
     if wait:
         await _until_left(store, request.asked)
 
 
 async def _until_left(store: Store, asked: set[int]) -> None:
-    """Tell what is left to do, until all have left; NotSoError if one was lost."""
+    """Print what they still run, until all have left. Raises NotSoError if one was lost."""
     lost: list[str] = []
     async for row in follow_drain(store, asked):
         print(f"{_called(row)} {_how_far(row)}", flush=True)

@@ -1,4 +1,4 @@
-"""The resumable walk: counts the sampled commits one after the other, from where it stood.
+"""The resumable walk: counts the sampled commits one by one, from where it stopped.
 
 It knows nothing of jobs: progress and checkpoints go out through functions that the task
 hands in. The result depends only on the repository's commits, not on how often the walk
@@ -33,7 +33,7 @@ def analyze(
     """Count the lines by language at up to ``commits`` commits; the packed ``Evolution``.
 
     ``report(fraction, message)`` comes after each commit, and now and then within a long one;
-    ``save(checkpoint)`` after every so many commits (``every``), for a later call's
+    ``save(checkpoint)`` after each ``every`` commits, for a later call's
     ``checkpoint``; ``pause()`` after each commit. An exception of these ends the walk, and
     git with it. Raises NotARepository with one line for people, ValueError for a number of
     commits or an ``every`` out of range.

@@ -37,7 +37,7 @@ class Counts:
     """Lines by language, and files: all, the binary ones, and those skipped.
 
     Skipped is what is too large or not there (in a partial clone). Symbolic links and
-    submodules are no files. Languages without a line are left out.
+    submodules are not files. Languages without a line are left out.
     """
 
     lines: dict[str, int] = field(default_factory=dict)

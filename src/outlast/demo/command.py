@@ -39,11 +39,11 @@ from outlast.store.backend import file_of, resolve_url
 from outlast.text import span
 
 SHOW_SECONDS = 4.0
-"""How long the job is to take at least, so that there is something to see and to kill."""
+"""The least time the job takes, so that there is something to see and to kill."""
 EVERY, PARTS = 5, 8
-"""Commits between checkpoints, at most; and at least so many checkpoints are to be due."""
+"""The most commits between two checkpoints, and the fewest checkpoints of a job."""
 FAREWELL_SECONDS = 3.0
-"""What the store gets to take an interrupted demo's job back."""
+"""How long the store may take to take back the job of an interrupted demo."""
 STORE = "outlast-demo.db"
 FILES = {"picture": "evolution.png", "to zoom": "evolution.svg", "numbers": "evolution.json"}
 
@@ -53,7 +53,11 @@ Repo = Annotated[
 Commits = Annotated[
     int,
     typer.Option(
-        "--commits", metavar="N", min=SAMPLES_LEAST, max=SAMPLES_LIMIT, help="Commits to look at."
+        "--commits",
+        metavar="N",
+        min=SAMPLES_LEAST,
+        max=SAMPLES_LIMIT,
+        help="How many commits to count.",
     ),
 ]
 StoreUrl = Annotated[
@@ -61,20 +65,20 @@ StoreUrl = Annotated[
     typer.Option("--url", metavar="URL", help="The store. Default: a new SQLite file in --out."),
 ]
 Out = Annotated[
-    str, typer.Option("--out", metavar="DIR", help="Where the picture and the numbers go.")
+    str, typer.Option("--out", metavar="DIR", help="The folder for the picture and the numbers.")
 ]
 
 
 def demo(
     repo: Repo = ".", commits: Commits = 100, url: StoreUrl = None, out: Out = "outlast-demo"
 ) -> None:
-    """Kill a worker half-way through a real job, and see the job finish.
+    """Kill a worker halfway through a real job, and watch the job finish.
 
     The job counts the lines of code by language through the history of a git repository, and
     saves a checkpoint every few commits. Two workers are started; the one that runs the job is
-    killed with kill -9 at about half, with everything below it. The other one notices and goes on
-    from the last checkpoint. What comes out is a picture of how the repository grew, and what
-    `outlast verify` says of the store: exit code 1 if it finds a violation.
+    killed with kill -9 at about half, with everything below it. The other one notices and continues
+    from the last checkpoint. The results are a picture of how the repository grew, and a check of
+    the store by `outlast verify`: exit code 1 if it finds a violation.
 
     Examples:
         outlast demo
@@ -148,7 +152,7 @@ def _folder(out: str) -> Iterator[Path]:
 
 
 def _take(folder: Path, fd: int, out: str) -> None:
-    """Make sure that the folder can be written to, and is no other demo's just now."""
+    """Make sure that the folder can be written to, and is not another demo's just now."""
     if not os.access(folder, os.W_OK | os.X_OK):
         raise NotSoError(f"--out {out}: nothing can be written there")
     try:

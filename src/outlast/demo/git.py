@@ -27,7 +27,7 @@ PIPE_BUFFER = 1 << 16
 TREE_LIMIT = 64 << 20
 """Bytes of one directory's listing (about a million entries); a larger one is passed over."""
 DRAIN_LIMIT = 4 << 20
-"""An unread rest of up to so many bytes is read to its end; for more, git is started afresh."""
+"""An unread rest of at most this many bytes is read to its end; for more, git is restarted."""
 MESSAGE_LIMIT = 300
 """Characters of git's own words in an error message."""
 

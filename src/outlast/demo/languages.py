@@ -18,7 +18,7 @@ from functools import lru_cache
 OTHER = "Other"
 """What is text of no known language."""
 SNIFF = 8000
-"""A NUL byte among so many first bytes makes a file binary, as in git itself."""
+"""A NUL byte among this many first bytes makes a file binary, as in git itself."""
 
 _BY_SUFFIX = {
     "adoc": "AsciiDoc", "am": "Makefile", "as": "ActionScript", "asciidoc": "AsciiDoc",

@@ -113,7 +113,7 @@ class LiveShow(PlainShow):
         self._live.stop()
 
     def update(self, look: Observation, killed: dict[str, float]) -> None:
-        """Draw the panel anew."""
+        """Redraw the panel."""
         self._live.update(panel(look, killed), refresh=True)
 
 

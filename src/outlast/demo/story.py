@@ -31,7 +31,7 @@ READY_SECONDS = 60.0
 NOTICE_SECONDS = 90.0
 """The lease, should there be no lock file, and then some."""
 REPORT_SECONDS = 0.8
-"""After so long a job's word is in the store: reports are written twice a second."""
+"""After this time a job's report is in the store: reports are written twice a second."""
 HALF = 0.5
 
 
@@ -92,7 +92,7 @@ class Story:
         return _ending(look, noticed_after)
 
     async def give_up(self) -> None:
-        """Take an unfinished job back, so that it does not wait in the store for ever.
+        """Take an unfinished job back, so that it does not wait in the store forever.
 
         A live worker hands it back when it is stopped. Where a dead one still has it, this
         returns once the other worker has noticed.
@@ -202,7 +202,7 @@ class Story:
                 return look
             self._refuse_the_impossible(look)
             if limit is not None and look.at - begun > limit:
-                raise NotSoError(f"waited {span(limit)} for {what}, in vain")
+                raise NotSoError(f"waited {span(limit)} for {what}, which did not happen")
             await asyncio.sleep(pause)
 
     def _refuse_the_impossible(self, look: Observation) -> None:
@@ -241,7 +241,7 @@ def _ending(look: Observation, noticed_after: float) -> Ending:
     assert look.job is not None
     resumed_from = look.starts.get(look.job.token or 0, 0)
     if resumed_from == 0:
-        raise NotSoError("the second attempt began anew: no checkpoint was there to go on from")
+        raise NotSoError("the second attempt started over: it found no checkpoint")
     last = look.attempts[0].progress
     return Ending(
         look=look,

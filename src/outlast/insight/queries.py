@@ -43,7 +43,7 @@ class Dossier(msgspec.Struct, frozen=True):
 
     @property
     def astray(self) -> dict[int, str]:
-        """Whether nothing runs it any more, though it is called running (see ``availability``)."""
+        """Whether nothing runs it any more, though its state is running (see ``availability``)."""
         return astray([self.row], self.workers, self.now) if self.workers else {}
 
     @property

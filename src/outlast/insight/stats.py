@@ -36,7 +36,7 @@ def stats_document(statistics: Statistics, workers: Sequence[WorkerRow]) -> Docu
 
 def _ill(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     """Return how many workers are not well though their rows say that they are there, and how many
-    jobs are called running by those that are dead or silent."""
+    jobs are marked as running on workers that are dead or silent."""
     judged = [(one, health(one, statistics.now)) for one in workers]
     counts: Document = {
         word: sum(standing == word for _, standing in judged)

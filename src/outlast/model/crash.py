@@ -1,7 +1,7 @@
 """The crash report: why an attempt ended badly, as structured evidence.
 
-Built from what is known at the death; bounded and sanitised here, because NULs and lone
-surrogates occur exactly in the output of dying processes, and no store may choke on them.
+Built from what is known at the death; bounded and sanitised here, because the output of
+dying processes may contain NULs and lone surrogates, which no store accepts.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _LOSSES = {CrashKind.LOST_WORKER, CrashKind.LOST_LEASE, CrashKind.BYSTANDER}
 PROCESS_DEATHS = frozenset(
     {CrashKind.EXITED, CrashKind.SIGNALLED, CrashKind.OUT_OF_MEMORY} | _LOSSES
 )
-"""Kinds in which the process went away, so that a first re-run at once is worth while."""
+"""Kinds in which the process went away, so that the first retry need not wait."""
 
 
 LIMITS = frozenset({CrashKind.TIMEOUT, CrashKind.STALLED, CrashKind.UNRESPONSIVE})
-"""Kinds in which the attempt has reached a limit: their reports say where it stood."""
+"""Kinds in which the attempt has reached a limit: their reports say where it was."""
 
 
 def charge_of(kind: CrashKind) -> Charge:
@@ -78,7 +78,7 @@ class Kept(NamedTuple):
     Attributes:
         characters: of a text, or of each text of a list.
         items: of a list; ``last``: those at its end, not at its beginning.
-        own: the text is by Outlast or by who runs it, not by user code, and is not redacted.
+        own: the text comes from Outlast or its operator, not from user code, and is not redacted.
     """
 
     characters: int = LINE_MAX
@@ -98,14 +98,14 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemoryEvidence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What was seen of memory around a death. Evidence, not proof: others share the cgroup.
+    """What was measured of memory around a death. Evidence, not proof: others share the cgroup.
 
     Attributes:
         source: who says that memory ran out: ``cgroup`` (its count of kills rose) or ``max_rss``.
-        rss_bytes: of the runner and its children, when they were last looked at.
-        limit_bytes: that was hit: of the cgroup, or the worker's ``max_rss``.
+        rss_bytes: of the runner and its children, when last measured.
+        limit_bytes: the limit that was hit, the cgroup's or the worker's ``max_rss``.
         peak_bytes: of the whole cgroup, since it was made.
-        oom_kills_before, oom_kills_after: by the kernel, in that cgroup.
+        oom_kills_before, oom_kills_after: the kernel's count of kills in that cgroup.
     """
 
     source: str
@@ -118,15 +118,15 @@ class MemoryEvidence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
 
 class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The evidence of one bad end. Everything but ``kind`` only where known.
+    """The evidence of one bad end. All fields but ``kind`` may be unknown.
 
     Attributes:
         kind: what sort of death it was.
         message: one line on it; ``exception``: the type of what the task raised.
-        traceback: of that exception; ``stacks``: of all threads, where the attempt stood.
+        traceback: of that exception; ``stacks``: of all threads, where the attempt was.
         exit_code, signal: how the process ended.
         rss_peak_bytes, cpu_seconds: what the process used in its life.
-        memory: what was seen of memory, where it may have run out.
+        memory: what was measured of memory, if it may have run out.
         output: the last lines that were printed, the newest last.
         progress: what the attempt had reported last.
         checkpoint_age_seconds: how old the last checkpoint was.
@@ -158,8 +158,8 @@ class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 # What is done to a field of a report before it is stored follows from its type: a text is bounded,
-# sanitised and redacted, a list is bounded. A type that has no rule is refused (_edit_of). Here is
-# only which fields are kept in another way than that.
+# sanitised and redacted, a list is bounded. A type that has no rule is refused (_edit_of). The
+# table lists only the fields that are kept differently.
 _OWN = Kept(own=True)
 _TEXT = Kept(characters=TEXT_MAX)
 _KEPT: dict[type, dict[str, Kept]] = {
@@ -189,7 +189,7 @@ def bound(crash: C) -> C:
 
 
 def hiding(patterns: Sequence[str]) -> Callable[[str], str]:
-    """Return what puts ``[redacted]`` in place of all that matches one of the patterns."""
+    """Return a function that replaces all matches of the patterns by ``[redacted]``."""
     compiled = [re.compile(pattern) for pattern in patterns]
 
     def hide(text: str) -> str:
@@ -234,7 +234,7 @@ def _edit_of(hint: Any, kept: Kept) -> Edit:
     if hint is str:
         return lambda text, change: change(text, kept)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        _edits_of(hint)  # raises what it has to raise now
+        _edits_of(hint)  # raises TypeError now for a field without a rule
         return _edit
     if isinstance(hint, type) and issubclass(hint, (int, float, Enum)):
         return lambda value, _: value

@@ -20,12 +20,12 @@ from outlast.errors import ConfigError
 
 KILL_FRACTION = 0.9
 STOP_FRACTION, STOP_SECONDS_MAX = 0.1, 3.0  # to stop before the kill: of the lease, and at most
-GAP_FRACTION = 0.5  # looks further apart than this much of the lease: observing starts anew
+GAP_FRACTION = 0.5  # looks further apart than this much of the lease: observing starts over
 ABSENT_BEATS = 1.75  # heartbeats without presence and beat, after which a worker is gone
-ABSENT_GAP_BEATS = 0.75  # looks further apart than this many heartbeats: observing starts anew
+ABSENT_GAP_BEATS = 0.75  # looks further apart than this many heartbeats: observing starts over
 ABSENT_LOOK_SECONDS, ABSENT_LOOK_BEATS = 0.5, 0.25  # the pause between looks while one is absent
 STEP_SECONDS = 2.0  # that a clock may be ahead or behind in all and still be in step
-STEADY_GAP_SECONDS = 15.0  # between two looks at a clock; longer ones start anew
+STEADY_GAP_SECONDS = 15.0  # between two looks at a clock; longer ones start over
 PATIENCE_SECONDS_MAX, PATIENCE_FRACTION = 30.0, 1 / 3  # for an answer: at most; of the lease
 PAUSE_BEATS, PAUSE_SECONDS = 1.25, 3.0  # between two beats seen: more of both together is a pause
 LOOK_SECONDS = 1.0  # between two looks at all workers; less where one has a short lease
@@ -147,7 +147,7 @@ class SteadyClock:
         self._looked_at = boot
 
     def forget(self) -> None:
-        """Start anew, as after an outage."""
+        """Start over, as after an outage."""
         self._looked_at = float("-inf")
 
     def covers(self, seconds: float) -> bool:
@@ -170,7 +170,7 @@ class Beating:
         self._seen = {sign.worker_id: self._beats(now, sign) for sign in signs}
 
     def forget(self) -> None:
-        """Start anew, as after an outage in which no worker could be seen."""
+        """Start over, as after an outage in which no worker could be seen."""
         self._seen.clear()
 
     def last_beat(self, worker_id: int, after: float) -> float:
@@ -237,7 +237,7 @@ class Observer:
         return gone
 
     def forget(self) -> None:
-        """Start anew, as after an outage in which no worker could be seen."""
+        """Start over, as after an outage in which no worker could be seen."""
         self._watched.clear()
 
     def _is_gone(self, now: float, sign: Sign) -> bool:
@@ -269,7 +269,7 @@ class PresenceObserver:
     """Who is gone by presence: in every look the lock was absent, the counter unchanged and the
     incarnation the same, over more than ABSENT_BEATS heartbeats of that worker, without a gap.
 
-    Why a worker that lives is not called gone. Its lock is absent only while it connects anew, and
+    Why a worker that lives is not called gone. Its lock is absent only while it reconnects, and
     it still beats, on a connection of its own: once in each heartbeat, with a retry soon after a
     beat that failed. So two looks that are further apart than one heartbeat see another counter,
     unless the store was away from the worker too. A failed look or a long pause between two looks
@@ -297,7 +297,7 @@ class PresenceObserver:
         return [sign for sign in absent if self._is_gone(asked_at, sign)]
 
     def forget(self) -> None:
-        """Start anew, as after an outage in which no worker could be seen."""
+        """Start over, as after an outage in which no worker could be seen."""
         self._absent.clear()
 
     def _watched(self, now: float, sign: Sign) -> _Absent:

@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What to write: guarded by (job_id, token, running), applied as it stands, but for ``losses``:
+    """What to write: guarded by (job_id, token, running), applied as it stands, except ``losses``:
     the store counts on from those of the row, which a save may have forgiven unheard.
 
     ``outcome`` is the word on the attempt's row: the crash kind, or the outcome's own.
@@ -105,7 +105,7 @@ def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
 
 
 _WORDS = {kind: kind.value for kind in OutcomeKind}
-# names of what is looked up for every job: by way of its class, it takes Python 3.11 0.3 us
+# names of what is looked up for every job: looking it up in its class takes Python 3.11 0.3 us
 _COMPLETED, _ENDED_WELL, _UNCHARGED = OutcomeKind.COMPLETED, State.COMPLETED, Charge.NONE
 
 
@@ -270,5 +270,5 @@ def _grows_to(outcome: Outcome, kind: CrashKind) -> float:
 
 
 def _within(seconds: float) -> float:
-    """Return a task's own wish as a delay that every store can hold; NaN is no wish."""
+    """Return a task's own wish as a delay that every store can hold; NaN is not a wish."""
     return min(DELAY_SECONDS_MAX, max(0.0, seconds))

@@ -29,7 +29,7 @@ def suspicions(died: Mapping[int, int | None], named: int | None) -> dict[int, S
 
     Args:
         died: the token of each attempt -> the incident it was suspected of already, or None.
-        named: the token that the evidence names, or None; one that has not died is no evidence.
+        named: the token that the evidence names, or None; one that has not died is not evidence.
     """
     known = [incident for incident in died.values() if incident is not None]
     if named is not None and named in died:

@@ -235,7 +235,7 @@ class Executor:
         return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)
 
     async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:
-        """Call the task inside of what runs around it. What that swallows is raised all the same:
+        """Call the task inside what runs around it. What that swallows is raised all the same:
         a task that has raised, or was never called, has not completed."""
         raised: BaseException | None = None
         try:
@@ -325,7 +325,7 @@ class Executor:
         def work() -> _Returned:
             try:
                 return context.run(call_marked, token, call)
-            except BaseException as error:  # of our own: it must not be waited for for ever
+            except BaseException as error:  # of our own: it must not be waited for forever
                 return None, error
 
         return work

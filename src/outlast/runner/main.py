@@ -189,7 +189,7 @@ class WorkerLink:
         flush_tagged()
         try:
             self._channel.send(AttemptsEnded(ends))
-        except Exception:  # any error: an unreported end holds its job for ever
+        except Exception:  # any error: an unreported end holds its job forever
             for end in ends:
                 self._send_alone(end)
 
@@ -304,7 +304,7 @@ def main(descriptor: int) -> int:
 
 
 def _exit(code: int, words: str = "") -> NoReturn:
-    """Exit now: threads of the application would make a polite exit wait for ever."""
+    """Exit now: threads of the application would make a polite exit wait forever."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
     with contextlib.suppress(Exception):

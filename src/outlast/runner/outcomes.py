@@ -1,6 +1,6 @@
 """Turns an exception of a task into the end of its attempt, and its crash report.
 
-Pure but for the look at the exception, which is of the user's own making and may break meanwhile:
+Pure, except for the look at the exception: it is the user's own, and looking at it may fail:
 that is an end, too. Ends of attempts whose runner has died are ``worker/runners/exits.py``.
 """
 
@@ -41,7 +41,7 @@ def judge(error: BaseException, attempt: Attempt) -> Outcome:
     """Return the end that an exception out of a task stands for.
 
     Once an attempt was asked to stop, any exception that it raises counts as obeying. A verdict
-    stands, but for one of a task that knows that it is interrupted: a deploy neither ends nor
+    stands, except that of a task that knows that it is interrupted: a deploy neither ends nor
     charges a job. An exception of the user's own making may break while it is looked at: that is an
     end, too.
     """
@@ -149,7 +149,7 @@ def _report(kind: CrashKind, error: BaseException) -> Crash:
 
 
 def _report_on_command(kind: CrashKind, error: CommandFailed) -> Crash:
-    """Return the report on a command: where it stood in Python is of no use to anyone."""
+    """Return the report on a command: where it was in Python helps no one."""
     crash = Crash(
         kind=kind,
         message=_OBEYED.get(kind, text_of(error)),
@@ -166,7 +166,7 @@ def _read_message(error: Verdict) -> str:
 
 
 def _lines(error: BaseException) -> list[str]:
-    """Return the traceback from the user's first frame on; ours are of no use to anyone."""
+    """Return the traceback from the user's first frame on; ours help no one."""
     try:
         report = traceback.TracebackException.from_exception(error, limit=-30)
         report.stack = traceback.StackSummary.from_list(

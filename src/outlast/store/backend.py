@@ -139,7 +139,7 @@ def resolve_url(url: str | None) -> str:
     """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
 
     Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` (a variable
-    that is not set) is refused: jobs in an unintended file would wait for ever.
+    that is not set) is refused: jobs in an unintended file would wait forever.
     """
     if url is None:
         url = os.environ.get(URL_VARIABLE) or URL_DEFAULT

@@ -1,7 +1,7 @@
 """One bad outcome never stops a worker: find it in its batch and end its job.
 
 A store refuses a batch as a whole when it refuses one value in it (a NUL byte, a number out of
-range). Sent again as it is, it would be refused for ever, while the heartbeat keeps its jobs
+range). Sent again as it is, it would be refused forever, while the heartbeat keeps its jobs
 alive. So the batch is halved until the culprit is alone, and that one is replaced by an end that
 any store takes. Nothing of a refused batch was written, so halves can be sent on their own.
 """

@@ -1,7 +1,7 @@
 """A worker's lock file: proof of its death on the same host, and the carrier of its beat.
 
 It also tells which attempts a dead worker may have run: the newest that it let begin. What it had
-claimed and not begun, and what it handed back at its end without reaching the store, is no loss.
+claimed and not begun, and what it handed back at its end without reaching the store, is not a loss.
 
 The worker and its tether hold flock(LOCK_SH) through ``fd``, its runners through ``runners_fd``,
 which they inherit, so the lock is free (LOCK_EX can be had) only when *all* of them are gone,

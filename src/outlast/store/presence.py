@@ -20,7 +20,7 @@ class PresenceLock(Protocol):
         """Take the lock, or prove that this session still has it, and say so on the worker's row.
         ``on_lost`` is called, in the loop, when the session has ended.
 
-        Return None, or why it cannot be held. Raises StoreError; the next call connects anew.
+        Return None, or why it cannot be held. Raises StoreError; the next call reconnects.
         """
         ...
 

@@ -60,7 +60,7 @@ PRUNE_MAX = 1_000  # rows deleted in one transaction
 REFUSALS_KEPT = 1_000
 ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; outlast_end_v1.sql says the same
 ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of the store
-ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, but for a single job
+ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, except a single job
 
 
 class Inspector(Protocol):
@@ -92,7 +92,7 @@ class Inspector(Protocol):
         ...
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:
-        """Return running jobs by worker, so many at most."""
+        """Return running jobs by worker, at most ``limit``."""
         ...
 
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
@@ -338,8 +338,8 @@ class ForeignConnection(Protocol):
         """Whether what is written now waits for a commit of the caller's."""
         ...
 
-    async def store_id(self, *, anew: bool = False) -> str | None:
-        """Return the id of the Outlast schema it sees, or None; ``anew``: as it is by now."""
+    async def store_id(self, *, refresh: bool = False) -> str | None:
+        """Return the id of the Outlast schema it sees, or None; ``refresh``: as it is by now."""
         ...
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:

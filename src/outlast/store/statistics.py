@@ -60,7 +60,7 @@ class ScheduledJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueCount(msgspec.Struct, frozen=True):
-    """So many jobs of a queue."""
+    """A number of jobs of a queue."""
 
     queue: str
     number: int

@@ -185,7 +185,7 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     scheduled job of these queues falls due, where nothing more could be claimed; suspects count
     where there was room for them. ``solo_waiting`` is the largest ``solo`` among the suspects of
     the requests' tasks and queues that are due and were not claimed, 0 if there are none. ``cut``:
-    more could have been claimed, but for the bytes that a reply may bring."""
+    more could have been claimed, had the reply been allowed more bytes."""
 
     valid: bool
     answers: list[Answer]

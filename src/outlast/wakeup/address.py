@@ -115,7 +115,7 @@ def _settings(kind: str, query: str) -> dict[str, Any]:
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in known:
             raise ConfigError(
-                f"{name!r} is no setting of a wake-up by {kind}; there are: {', '.join(known)}"
+                f"{name!r} is not a setting of a wake-up by {kind}; there are: {', '.join(known)}"
             )
         found[name] = known[name](name, text)
     return found

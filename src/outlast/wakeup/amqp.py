@@ -1,7 +1,7 @@
 """RabbitMQ: one topic exchange for each store, one quorum queue for each of its queues.
 
 The queues keep notices for a bounded time and number and drop the oldest: they are hints. Exchange
-and queues are made at each connection, so a server that has lost its data is mended by the
+and queues are made at each connection, so a server that has lost its data is repaired by the
 first client that connects. A consumer exists only while its worker has free slots, and unsettled
 messages are bounded by those; what is given back goes to another worker at once. A second
 exchange, which keeps nothing, tells watchers of heartbeats and deactivations; a third, to which no
@@ -192,7 +192,7 @@ class AmqpBroker:
             self._tags.append((queue, await queue.consume(self._heard)))
 
     async def _check(self) -> None:
-        """Bind queues again, some at a time: an exchange that was deleted, and made anew by
+        """Bind queues again, some at a time: an exchange that was deleted, and recreated by
         another client, has lost them. Raise where a queue or the exchange is missing, which the
         server tells no consumer of."""
         if self._lost.is_set():

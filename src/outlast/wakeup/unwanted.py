@@ -12,10 +12,10 @@ from outlast.clock import Clock
 from outlast.errors import text_of
 from outlast.events import emit
 
-TELL_SECONDS = 60.0  # between two events about messages that are no notices
+TELL_SECONDS = 60.0  # between two events about messages that are not notices
 REST_SECONDS = 0.5  # before a notice that has come back goes to other workers again
 DELIVERIES_MAX = 5  # of one message to workers that do not know its task
-RESTING_SHARE = 4  # one in so many messages that the messenger delivers may rest here
+RESTING_SHARE = 4  # one in this many messages that the messenger delivers may rest here
 
 
 class Delivery(Protocol):
@@ -38,7 +38,7 @@ class Delivery(Protocol):
 
 
 class Rejections:
-    """Counts messages that are no notices, and tells of the first at once, of the others once in
+    """Counts messages that are not notices, and tells of the first at once, of the others once in
     TELL_SECONDS, with how many there were."""
 
     def __init__(self, kind: str, clock: Clock) -> None:

@@ -2,9 +2,9 @@
 
 A worker whose beats go through looks healthy, even if all else fails. So a duty that has failed
 for a while is shown on the worker's row, by the heartbeat, whose connection is its own. And a
-worker that can neither hand in nor take jobs, while the store answers, is of no use: it leaves, so
-that supervisors and people notice. A failure that only breaks calls off (an outage, a lock, a full
-server) may pass, and leaving would cost the worker its attempts: it stays.
+worker that can neither hand in nor take jobs, while the store answers, is useless: it exits, so
+that supervisors and people notice. If calls only break off (an outage, a lock, a full server), that may
+pass, and exiting would cost the worker its attempts: it stays.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from outlast.clock import Clock
 from outlast.errors import StoreUnavailable
 from outlast.text import line
 
-TELL_SECONDS = 5.0  # of failing, before the row says so
-GIVE_UP_SECONDS = 300.0  # of a vital duty's failing, while beats go through
+TELL_SECONDS = 5.0  # a duty has to fail before the row says so
+GIVE_UP_SECONDS = 300.0  # the vital duty has to fail while beats go through
 ERROR_MAX = 300  # characters
 VITAL = "exchange"
 
@@ -30,7 +30,7 @@ class Failure(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """A duty that fails: by what (one line), and since which boot time."""
+    """A duty that fails: the error in one line, and the boot time since which it fails."""
 
     duty: str
     error: str
@@ -62,7 +62,7 @@ class Condition:
         self._gap = gap
         self._hide = hide
         self._beat_at = self._beats_since = clock.boot()
-        self._answered_at: float | None = None  # since then the vital duty fails by an answer
+        self._answered_at: float | None = None  # since when the store refuses the vital duty
 
     def note_beat(self) -> None:
         """Note a beat that was answered."""
@@ -74,7 +74,7 @@ class Condition:
     def find_trouble(self, duties: Iterable[Failable]) -> Trouble | None:
         """Return the duty to report: the vital one, else the one that has failed for longest."""
         told = [(each.name, why) for each in duties if (why := each.find_failure()) is not None]
-        told = [(name, why) for name, why in told if self._for(why.since) >= TELL_SECONDS]
+        told = [(name, why) for name, why in told if self._seconds_since(why.since) >= TELL_SECONDS]
         if not told:
             return None
         name, why = min(told, key=lambda each: (each[0] != VITAL, each[1].since))
@@ -83,7 +83,7 @@ class Condition:
 
     def find_end(self, duties: Iterable[Failable]) -> Failure | None:
         """Return the failure for which the worker has to leave, if any. Time in which calls only
-        broke off does not count: else one odd answer after it would end the worker at once."""
+        broke off does not count: otherwise one refusal after an outage would end the worker."""
         why = next((each.find_failure() for each in duties if each.name == VITAL), None)
         if why is None:
             self._answered_at = None
@@ -91,8 +91,8 @@ class Condition:
             return None
         if self._answered_at is None:
             self._answered_at = self._clock.boot()
-        lasts = self._for(max(self._answered_at, self._beats_since))
+        lasts = self._seconds_since(max(self._answered_at, self._beats_since))
         return why if lasts >= GIVE_UP_SECONDS else None
 
-    def _for(self, since: float) -> float:
+    def _seconds_since(self, since: float) -> float:
         return self._clock.boot() - since

@@ -40,7 +40,7 @@ class SlotOwner(Protocol):
     """Gives slots to attempts."""
 
     def note_freed(self, slots: int) -> None:
-        """Note that so many attempts have ended."""
+        """Note how many attempts have ended."""
         ...
 
 

@@ -47,7 +47,7 @@ class Nudge:
         self.is_given = False
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait until it is given, for so many seconds at most.
+        """Wait until it is given, for at most ``seconds``.
 
         In fewer steps than an event under a timeout: what waits for a wake-up has been out of the
         processor's caches for a while, and each step costs it dearly.

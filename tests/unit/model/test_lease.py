@@ -141,7 +141,7 @@ def test_an_observer_that_was_cut_off_restarts():
     assert look(observer, 60.0, sign(7)) == []
 
 
-def test_a_worker_missing_from_a_look_is_observed_anew():
+def test_a_worker_missing_from_a_look_is_observed_again():
     observer = Observer()
     for now in range(59):
         look(observer, now, sign(7))

@@ -47,7 +47,7 @@ def load(path: str) -> Any:
 
 
 async def shares(module: Any, what: str) -> bool:
-    """Return whether an attempt that comes behind one that has left this has the same task."""
+    """Return whether an attempt that follows one that has left this has the same task."""
     names: list[str] = []
     both = asyncio.Event()
 

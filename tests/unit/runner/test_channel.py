@@ -98,8 +98,8 @@ def listening(wire) -> Wire:
     return wire
 
 
-def told_first(data: bytes) -> RunnerSettings:
-    """Return how a runner reads these bytes, with little memory to allocate."""
+def read_settings_from(data: bytes) -> RunnerSettings:
+    """Return the settings that a runner reads from these bytes, allocating little memory."""
     worker, own = socket.socketpair()
     with worker, own:
         worker.sendall(data)
@@ -125,7 +125,7 @@ def test_reading_settings_reads_nothing_beyond_them(ended, settings):
 def test_settings_take_no_more_memory_than_their_bytes(ended, size):
     """A length of four bytes could claim four gigabytes."""
     with pytest.raises(FrameError):
-        told_first(size.to_bytes(4, "big") + b"x")
+        read_settings_from(size.to_bytes(4, "big") + b"x")
     assert ended.qsize() <= 1
 
 
@@ -172,7 +172,7 @@ def test_a_frame_that_cannot_be_read_ends_the_runner(listening, ended, capsys):
 
 
 def test_each_error_while_reading_ends_the_runner(wire, ended):
-    """A live runner that reads nothing would hold its attempts for ever."""
+    """A live runner that reads nothing would hold its attempts forever."""
 
     def fails(frame: ToRunner) -> None:
         raise RuntimeError("the loop is closed")
@@ -208,7 +208,7 @@ COMPLETED = Outcome(kind=OutcomeKind.COMPLETED)
 
 
 async def test_an_end_that_cannot_be_packed_is_still_reported(wire, settings, monkeypatch):
-    """As where the application has used up its memory limit."""
+    """As if the application has used up its memory limit."""
 
     def packed(frame: ToWorker) -> bytes:
         if isinstance(frame, AttemptsEnded) and any(end.outcome.result for end in frame.ends):
@@ -231,7 +231,7 @@ async def test_an_end_that_cannot_be_packed_is_still_reported(wire, settings, mo
 
 
 async def test_output_that_cannot_be_flushed_does_not_block_the_end(wire, settings, monkeypatch):
-    """As where a task has replaced its stdout by a pipe that is not read."""
+    """As if a task had replaced its stdout by a pipe that is not read."""
     read, write = os.pipe()
     stream = Tagged(write, lambda: 1)
     stream.write(b"half a line")

@@ -121,7 +121,7 @@ def test_an_edited_file_is_noticed_where_the_step_that_includes_it_was_applied(
     files = {"migration_0001_a": INCLUDING, "functions__f_v1": "SELECT 'f';\n"}
     before = read(folder_of(tmp_path, **files))
     check_history(before, [applied(before[0])])
-    after = read(folder_of(tmp_path, functions__f_v1="SELECT 'f';  -- for ever\n"))
+    after = read(folder_of(tmp_path, functions__f_v1="SELECT 'f';  -- forever\n"))
     with pytest.raises(SchemaMismatch, match=r"migration 0001 .* another build"):
         check_history(after, [applied(before[0])])
 

@@ -1,4 +1,4 @@
-"""``outlast doctor``: checks of a store, its workers and this machine, and how to mend them.
+"""``outlast doctor``: checks of a store, its workers and this machine, and how to fix them.
 
 A check is a pure function of the facts that yields findings. None of them changes anything.
 

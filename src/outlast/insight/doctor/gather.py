@@ -44,7 +44,7 @@ async def _read(store: Store, seen: dict[str, Any]) -> None:
 
 
 async def _read_environment(store: Store, seen: dict[str, Any]) -> None:
-    """Read the environment, whose clock is compared with ours at that moment: half-way through."""
+    """Read the environment, whose clock is compared with ours at that moment: halfway through."""
     before = SYSTEM.wall()
     seen["environment"] = await store.inspector.environment()
     seen["asked_at"] = (before + SYSTEM.wall()) / 2

@@ -110,7 +110,7 @@ def application(facts: Facts) -> Iterator[Finding]:
     if found is None:
         return
     if found.error is not None:
-        mend = "Workers of this release cannot run anything: mend the import."
+        mend = "Workers of this release cannot run anything: fix the import."
         said = f"{found.spec} does not import: {line(found.error, 300)}"
         yield Finding(level=Level.PROBLEM, name="application", sentence=said, mend=mend)
         return

@@ -21,13 +21,13 @@ NO_INOTIFY = (
     " limit per user."
 )
 FIND_WRITER = "Outlast writes no such rows: see who else may write to the tables."
-MENDS = {
+FIXES = {
     "unservable": "Start a worker of a release that has this task, or give the task this name as"
     " an alias; `outlast cancel` ends jobs that are no longer wanted.",
     "lacks_tags": "Start a worker with the tags that the task requires.",
     "queue_not_served": "Start a worker with this queue in --queues, or without --queues.",
     "draining": "Start a worker: those that know this task are stopping.",
-    "failing": "Mend what `failing_duty` tells of those that could take it.",
+    "failing": "Fix what `failing_duty` reports of the workers that could take it.",
 }
 
 
@@ -90,7 +90,7 @@ def releases(facts: Facts) -> Iterator[Finding]:
             level=Level.HINT,
             name="releases",
             sentence=f"Workers of {len(found)} releases are alive: {names}.",
-            mend="Well during a rollout; after it, restart those of the old release.",
+            mend="Normal during a rollout; after it, restart the workers of the old release.",
         )
 
 
@@ -101,7 +101,7 @@ def presence(facts: Facts) -> Iterator[Finding]:
             level=Level.WARNING,
             name="presence",
             sentence=f"Presence is off for {_named(those)}: {line(reason, 200)}.",
-            mend="Their death on another host is noticed by lease only, until that is mended.",
+            mend="Their death on another host is noticed by lease only, until that is fixed.",
         )
 
 
@@ -122,7 +122,7 @@ def wakeups(facts: Facts) -> Iterator[Finding]:
                 level=Level.WARNING,
                 name="wakeup",
                 sentence=f"No wake-ups by {kind} reach {_named(those)}: {line(trouble, 200)}.",
-                mend="They find jobs by polling, about a second later, until that is mended.",
+                mend="They find jobs by polling, about a second later, until that is fixed.",
             )
 
 
@@ -139,7 +139,7 @@ def failing(facts: Facts) -> Iterator[Finding]:
             name="failing_duty",
             sentence=f"{what} on {_named(those)}, {since(one.failing_since, facts.now)}:"
             f" {line(error, 300)}.",
-            mend=GRANT if refused else "See the log of that worker; what mends it, is tried again.",
+            mend=GRANT if refused else "Look at the log of that worker; it tries again by itself.",
         )
 
 
@@ -186,7 +186,7 @@ def unservable(facts: Facts) -> Iterator[Finding]:
                 sentence=f"{count_of(lane.number, 'job')} of the task"
                 f" '{line(lane.task, NAME_MAX)}' in the queue '{line(lane.queue, NAME_MAX)}'"
                 " can be taken by no live worker.",
-                mend=MENDS[reason],
+                mend=FIXES[reason],
             )
 
 
@@ -215,7 +215,7 @@ def malformed(facts: Facts) -> Iterator[Finding]:
             name="malformed_jobs",
             sentence=f"{count_of(len(facts.malformed), 'dead job')} cannot be read"
             f" ({line(columns, 100)}): {ids}{_and_more(len(facts.malformed))}.",
-            mend="`outlast job ID` names the columns: mend the row and `outlast requeue ID`, or"
+            mend="`outlast job ID` names the columns: fix the row and `outlast requeue ID`, or"
             f" `outlast dead discard ID`. {FIND_WRITER}",
         )
     if odd := [one for one in facts.workers if one.malformed is not None]:

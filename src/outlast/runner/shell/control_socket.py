@@ -178,7 +178,7 @@ def _line(reply: Reply) -> bytes:
 
 
 def ask(address: str, request: CheckpointRequest | ReportRequest) -> None:
-    """Send a request from inside of a command; return once it is done.
+    """Send a request from inside a command; return once it is done.
 
     Raises LostLease, UsageError, BadArguments or StoreUnavailable.
     """

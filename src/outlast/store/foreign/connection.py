@@ -16,7 +16,7 @@ async def checked(connection: object, store_id: str, *, notify: bool = True) -> 
     found = foreign(connection, notify=notify)
     seen = await found.store_id()
     if seen != store_id:  # its search_path may have been changed
-        seen = await found.store_id(anew=True)
+        seen = await found.store_id(refresh=True)
     if seen is None:
         raise ConnectionMismatch(
             "the connection sees no Outlast schema: it is to another database than the"

@@ -93,13 +93,13 @@ class _OnPostgres:
         self.begin = driver.begin
         self.in_transaction = driver.in_transaction
 
-    async def store_id(self, *, anew: bool = False) -> str | None:
-        """Return the id of the schema, asked once per session, or ``anew``."""
+    async def store_id(self, *, refresh: bool = False) -> str | None:
+        """Return the id of the schema, asked once per session, or ``refresh``."""
         from outlast.store.postgres import store as postgres
 
         session = await self._driver.session()
         known = _store_ids.get(session)
-        if known is None or anew:
+        if known is None or refresh:
             with self._driver.errors:
                 known = await postgres.store_id_on(self._driver)
             if known is not None:

@@ -35,7 +35,7 @@ from outlast.store.postgres.statements import array_text, texts_array_text
 LAG_SECONDS = 0.2
 FULL_SECONDS = 1.0  # between looks below the floors
 FULL_SECONDS_MAX = 30.0
-FULL_SHARE = 20  # of the time may go into them: one part in so many
+FULL_SHARE = 20  # at most one part in this many of the time goes into them
 PART = 100_000  # positions in the first part of a look that is taken in parts
 QUICK_SECONDS, DEAR_SECONDS = 0.02, 0.25  # the next part is twice as large; to look in parts at all
 ALL = 2**62  # more positions than there are
@@ -123,7 +123,7 @@ class Below:
         self.put_off()
 
     def put_off(self, seconds: float = 0.0) -> None:
-        """Put the next look off for long enough after one that has taken so many seconds."""
+        """Schedule the next look late enough after one that has taken ``seconds``."""
         pause = min(FULL_SECONDS_MAX, max(FULL_SECONDS, seconds * FULL_SHARE))
         self.due_at = self._clock.boot() + pause
 
@@ -189,7 +189,7 @@ class ClaimFloors:
         return [*self._columns, array_text(floors)], look
 
     def note_look(self, part: tuple[int, int], seconds: float, late: int) -> None:
-        """Note that a look below the floors has taken so long, and found so many jobs."""
+        """Note how many seconds a look below the floors has taken, and how many jobs it found."""
         self._below.note_look(part, seconds, late)
 
     def note_failure(self, part: tuple[int, int]) -> None:

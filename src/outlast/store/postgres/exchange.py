@@ -218,7 +218,7 @@ def request_columns(requests: Sequence[ClaimRequest]) -> list[str]:
 
 
 def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list[Answer]:
-    """Return the answers to these ends: accepted, but for some others."""
+    """Return the answers to these ends: accepted, except for a few."""
     if not others:
         return [Answer.ACCEPTED] * len(ended)
     return [others.get(pair_of(end), Answer.ACCEPTED) for end in ended]

@@ -91,7 +91,7 @@ class PostgresInspector:
         return [_worker(row) for row in await self._fetch("show_workers")]
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:
-        """Return running jobs by worker, so many at most."""
+        """Return running jobs by worker, at most ``limit``."""
         rows = await self._fetch("show_held", limit)
         return [held_of(*row) for row in rows]
 

@@ -44,7 +44,7 @@ class Transaction(StrEnum):
 def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str]:
     """Return the settings of a session or transaction; ``statement_timeout`` is in seconds.
 
-    It bounds how long rows may stay locked that are of no use to the client any more: while the
+    It bounds how long rows may stay locked that the client no longer needs: while the
     session works, while it waits for the next statement, and while the client does not read its
     reply, which neither of the first two ends (TCP on Linux; outlast_free_v1 does for a Unix
     socket).

@@ -6,7 +6,7 @@ exchange.py     the hot path: hand in what ended and claim what is next, in one 
 suspects.py     which cohort of suspects runs next; part of the exchange
 refusals.py     what a write without a current attempt is answered, and the record of it
 callers.py      callers' own connections: sqlite3, aiosqlite
-jobs.py         what happens to jobs outside of the exchange: enqueue, cancel, checkpoint
+jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
 workers.py      workers' rows and beats, and what becomes of the jobs of lost workers
 inspector.py    reads for people and screens
 checks.py       facts for the doctor, and checks of them: file, disk, library

@@ -53,7 +53,7 @@ class _OnSqlite:
         self.begin = driver.begin
         self.in_transaction = driver.in_transaction
 
-    async def store_id(self, *, anew: bool = False) -> str | None:
+    async def store_id(self, *, refresh: bool = False) -> str | None:
         """Return the id of the schema. Read each time: these objects cannot be remembered."""
         from outlast.store.sqlite import store as sqlite
 

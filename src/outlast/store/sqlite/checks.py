@@ -115,7 +115,7 @@ def private(facts: SqliteFacts) -> Iterator[Finding]:
 
 
 def _as_owner(facts: SqliteFacts, paths: Iterable[str]) -> str:
-    """Return who has to mend what is another user's; nothing where it is this user's."""
+    """Return who has to fix what is another user's; nothing where it is this user's."""
     owners = sorted({facts.owners[path] for path in paths if path in facts.owners})
     if not owners:
         return ""

@@ -168,7 +168,7 @@ class SqliteConnection:
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew: the thread did not come along."""
+        """Start over: the thread did not come along."""
         self._lock = threading.RLock()
         self._executor = None
 

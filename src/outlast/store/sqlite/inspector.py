@@ -88,7 +88,7 @@ class SqliteInspector:
         return [_worker(row) for row in await self._rows("workers", {"now": self._clock.wall()})]
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:
-        """Return running jobs by worker, so many at most."""
+        """Return running jobs by worker, at most ``limit``."""
         return [held_of(*row) for row in await self._rows("held", {"limit": limit})]
 
     async def refusals(self, job_id: int | None = None, limit: int = 50) -> list[RefusalRow]:
@@ -161,7 +161,7 @@ class SqliteInspector:
 
 
 # sqlite/sql/inspect.sql and its neighbours select the columns in the order of these fields
-# but for the last: what is malformed; of a worker whether its lock is free, too
+# except the last: what is malformed; of a worker whether its lock is free, too
 _JOB = StoredJob.__struct_fields__[:-1]
 _ATTEMPT = AttemptRow.__struct_fields__[:-1]
 _WORKER = WorkerRow.__struct_fields__[:-2]

@@ -1,4 +1,4 @@
-"""What happens to jobs outside of the exchange: plain functions of a cursor.
+"""What happens to jobs outside the exchange: plain functions of a cursor.
 
 ``enqueue_on``, ``complete_on`` and ``store_id_on`` also run on a connection of the caller's own,
 inside the caller's transaction: they never begin or commit, and do not depend on its text

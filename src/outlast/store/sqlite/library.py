@@ -11,7 +11,7 @@ Version = tuple[int, int, int]
 OLDEST: Version = (3, 37, 0)  # STRICT tables
 
 WAL_FAULTS: list[tuple[str, Version, list[Version]]] = [
-    # (what, first release that has it, releases that mend it: one per line of releases)
+    # (what, first release that has it, releases that fix it: one per line of releases)
     (
         "WAL-reset fault (it can very rarely damage a file: sqlite.org/wal.html#walresetbug)",
         (3, 7, 0),
@@ -28,16 +28,16 @@ def check(version: Version = sqlite3.sqlite_version_info) -> list[str]:
             " newer Python or libsqlite3)"
         )
     return [
-        f"SQLite {_text(version)} has a known {what}; mended in"
-        f" {', '.join(map(_text, mended))} and later: a newer libsqlite3 is advised"
-        for what, since, mended in WAL_FAULTS
-        if since <= version and not _is_mended(version, mended)
+        f"SQLite {_text(version)} has a known {what}; fixed in"
+        f" {', '.join(map(_text, fixed_in))} and later: a newer libsqlite3 is advised"
+        for what, since, fixed_in in WAL_FAULTS
+        if since <= version and not _is_fixed(version, fixed_in)
     ]
 
 
-def _is_mended(version: Version, mended: list[Version]) -> bool:
-    return version >= max(mended) or any(
-        version[:2] == fix[:2] and version >= fix for fix in mended
+def _is_fixed(version: Version, fixed_in: list[Version]) -> bool:
+    return version >= max(fixed_in) or any(
+        version[:2] == fix[:2] and version >= fix for fix in fixed_in
     )
 
 

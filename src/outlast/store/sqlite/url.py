@@ -55,7 +55,7 @@ def _refuse_memory(url: str, text: str, query: str) -> None:
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether a path can have this text: bytes that are no UTF-8 may be meant, not a surrogate."""
+    """Whether a path can have this text: bytes that are not UTF-8 may be meant, not a surrogate."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:

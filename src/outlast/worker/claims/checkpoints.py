@@ -61,7 +61,7 @@ class CheckpointWriter:
 
     def close(self) -> None:
         """Refuse what waits and what comes: it is not written any more. In process, attempts that
-        cannot be killed would wait for an answer for ever."""
+        cannot be killed would wait for an answer forever."""
         self._closed = True
         saves, self._saves = self._saves, []
         for _, reply in saves:

@@ -140,7 +140,7 @@ class Exchange:
         if self._broken:
             await self._reconnect()
         await self._look_for_superseded()
-        ended = [] if self._bytes.doubts else self._ledger.take(OUTCOMES_MAX, self._bytes.most)
+        ended = [] if self._bytes.doubts else self._ledger.take(OUTCOMES_MAX, self._bytes.limit)
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended)
         if not (ended or requests or self._bytes.doubts):
@@ -204,7 +204,7 @@ class Exchange:
         return reply
 
     def _bound(self, request: ClaimRequest) -> ClaimRequest:
-        most = self._bytes.most
+        most = self._bytes.limit
         return request if most == TRIP_BYTES else msgspec.structs.replace(request, bytes_max=most)
 
     def _note_timeout(self, ended: list[Transition]) -> None:
@@ -356,7 +356,7 @@ def _keep_readable(attempts: list[Running]) -> list[Running]:
 
 def _end_unbegun(claimed: Claimed) -> Outcome:
     """Return the end of an attempt that does not begin: it goes back, but for one whose row cannot
-    be read. No release can run that one, so it is dead, with the reason, until it is mended."""
+    be read. No release can run that one, so it is dead, with the reason, until it is fixed."""
     if claimed.malformed is None:
         return Outcome(kind=OutcomeKind.RELEASED)
     crash = Crash(kind=CrashKind.UNDECODABLE, message=claimed.malformed)

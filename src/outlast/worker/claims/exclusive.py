@@ -53,7 +53,7 @@ class ExclusiveClaim:
         return bool(self._waiting) and free
 
     def take_reply(self, requests: list[ClaimRequest], reply: Exchanged) -> bool:
-        """Note what a trip with these requests has told. True: another one is worth while at
+        """Note what a trip with these requests has shown. True: another one is useful at
         once."""
         if self.asked:
             self._waiting = 0

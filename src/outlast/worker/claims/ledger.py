@@ -17,7 +17,7 @@ import msgspec
 
 from outlast.clock import Clock
 from outlast.credentials import hide_logins
-from outlast.events import emit, heard
+from outlast.events import count_wanted, emit
 from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bound, clean, hiding, redact
 from outlast.model.job import SHELL_TASK, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
@@ -31,7 +31,7 @@ from outlast.worker.running import Running, begin
 from outlast.worker.service import Nudge
 
 MESSAGE_MAX = 2_000
-# looked up for every job: by way of its class, it takes Python 3.11 0.3 us
+# used for every job: looking one up in its class takes Python 3.11 0.3 us
 _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
 _DEAD = State.DEAD
 
@@ -65,11 +65,11 @@ class Ledger:
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
         self._unanswered: dict[int, Running] = {}  # attempts that have ended
-        self._in_transaction: set[int] = set()  # tokens of ends after a ``complete_in``
-        self._unknown: dict[int, float] = {}  # of these, whose end is not known: since when
+        self._in_transaction: set[int] = set()  # tokens of attempts that called ``complete_in``
+        self._unknown: dict[int, float] = {}  # of these, unknown outcomes: since when
         self._rejected: dict[int, Transition] = {}  # what was reported instead of an end
         self._busy_since: dict[int, float] = {}
-        self._untold: list[Claimed] = []  # attempts that no event has reported yet
+        self._unreported: list[Claimed] = []  # attempts that no event has reported yet
         self.token_seen = 0
 
     def held(self) -> set[int]:
@@ -86,19 +86,19 @@ class Ledger:
         return not (self.running or self.ended or self._handed_in)
 
     def claim(self, claimed: Sequence[Claimed]) -> list[Running]:
-        """Take in jobs that the store has given to this worker. That they have begun is told with
-        ``tell_begun``, at the latest before the first end: they are to begin first."""
+        """Take in jobs that the store gave to this worker. ``tell_begun`` reports that they have
+        begun, at the latest before the first end, so that starting them comes first."""
         now = self._clock.boot()
         attempts = [begin(each, now) for each in claimed]
         self.running.update([(running.token, running) for running in attempts])
         self.token_seen = max([self.token_seen, *(running.token for running in attempts)])
-        self._untold += claimed
+        self._unreported += claimed
         return attempts
 
     def tell_begun(self) -> None:
         """Report the attempts that were claimed since the last call."""
-        claimed, self._untold = self._untold, []
-        for each in claimed[: heard("attempt_started", len(claimed))]:
+        claimed, self._unreported = self._unreported, []
+        for each in claimed[: count_wanted("attempt_started", len(claimed))]:
             emit(
                 "attempt_started",
                 job_id=each.job_id,
@@ -113,15 +113,15 @@ class Ledger:
 
     def end_all(self, ends: Iterable[End]) -> None:
         """Note how attempts ended."""
-        if self._untold:
+        if self._unreported:
             self.tell_begun()
         ended = [each for end in ends if (each := self._end(end)) is not None]
         now = self._clock.boot()
         known = [each for each in ended if each[0].token not in self._unknown]
-        for running, transition in known[: heard("attempt_ended", len(known))]:
+        for running, transition in known[: count_wanted("attempt_ended", len(known))]:
             self._tell_end(running, transition, now)
         failed = [each for each in known if each[1].crash is not None]
-        for running, transition in failed[: heard("attempt_failed", len(failed))]:
+        for running, transition in failed[: count_wanted("attempt_failed", len(failed))]:
             _tell_failed(running, transition)
         if ended and (not self._is_gathering or len(self.ended) >= OUTCOMES_MAX):
             self._nudge.give()
@@ -143,7 +143,7 @@ class Ledger:
                 self._unknown[token] = self._clock.boot()
         if outcome.kind is not _COMPLETED or outcome.message:
             outcome = self._add_evidence(running, outcome)
-            if outcome.kind is _COMPLETED and heard("result_mismatched", 1):
+            if outcome.kind is _COMPLETED and count_wanted("result_mismatched", 1):
                 _tell_mismatch(running, outcome.message)
         transition = decide(running.facts(), outcome, self._clock.random)
         self._unanswered[token] = running
@@ -151,15 +151,15 @@ class Ledger:
         return running, transition
 
     def _tell_checked(self, running: Running, transition: Transition, answer: Answer) -> None:
-        """Report an end that only the store's answer has decided."""
+        """Report an end whose outcome only the store's answer has decided."""
         ended_at = self._unknown.pop(transition.token)
         if answer is Answer.ALREADY:
             transition = msgspec.structs.replace(
                 transition, outcome=_COMPLETED.value, state=State.COMPLETED
             )
-        if heard("attempt_ended", 1):
+        if count_wanted("attempt_ended", 1):
             self._tell_end(running, transition, ended_at)
-        if transition.state is not State.COMPLETED and heard("attempt_failed", 1):
+        if transition.state is not State.COMPLETED and count_wanted("attempt_failed", 1):
             _tell_failed(running, transition)
 
     def _tell_end(self, running: Running, transition: Transition, ended_at: float) -> None:
@@ -182,8 +182,8 @@ class Ledger:
         tell_dead(transition, task=claimed.task, queue=claimed.queue, attempts=claimed.number)
 
     def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
-        """Return the oldest ends, to be handed in, at least one and at most so many bytes of them;
-        each must be answered or given back."""
+        """Return the oldest ends to hand in: at most ``limit``, of at most ``bytes_max`` bytes unless
+        the first has more. Each must be answered or given back."""
         batch = list(islice(self.ended, limit))
         if bytes_max is not None and size_of_all(batch) > bytes_max:
             sizes = accumulate(map(size_of, batch))
@@ -211,7 +211,7 @@ class Ledger:
             running = self._unanswered.pop(token, None)
             if running is not None and (transition.state is _DEAD or self._rejected):
                 self._tell_dead(running, self._rejected.pop(token, transition), answer)
-            if self._busy_since or self._in_transaction:  # of most attempts there are none
+            if self._busy_since or self._in_transaction:  # most attempts are in neither
                 self._busy_since.pop(token, None)
                 self._in_transaction.discard(token)
                 if running is not None and token in self._unknown:
@@ -220,8 +220,8 @@ class Ledger:
                 emit("attempt_refused", job_id=transition.job_id, token=token)
 
     def find_left_open(self, seconds: float) -> list[tuple[Transition, float]]:
-        """Return the ends after a ``complete_in`` that have been ``busy`` for that long, with
-        their seconds; each again only after as long again."""
+        """Return the ends after a ``complete_in`` that have been ``busy`` for that long, each
+        with its seconds so far. An end is returned again only after ``seconds`` more."""
         if not self._in_transaction:
             return []
         now, since = self._clock.boot(), self._busy_since
@@ -291,7 +291,7 @@ class Ledger:
         if running.claimed.task == SHELL_TASK:
             crash = msgspec.structs.replace(
                 crash, stacks=None
-            )  # those of our own code, which only waits
+            )  # they show our own code, which only waits
         elif crash.kind in LIMITS:
             crash = _add_line(crash, running)
         return msgspec.structs.replace(outcome, crash=bound(redact(crash, self._hide)))
@@ -324,7 +324,7 @@ def _add_line(crash: Crash, running: Running) -> Crash:
     """Return the report of a limit with the stacks, the attempt's own first, and its line."""
     stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
     line = line_of(stacks, running.token)
-    message = f"{crash.message}; it stood at {line}" if line else crash.message
+    message = f"{crash.message}; it was at {line}" if line else crash.message
     return msgspec.structs.replace(crash, stacks=stacks or None, message=message)
 
 

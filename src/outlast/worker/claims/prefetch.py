@@ -50,7 +50,7 @@ class Prefetch:
         return token in self._waiting
 
     def grant(self) -> int:
-        """Return how many more may be claimed now; so many may be put here until the next call."""
+        """Return how many more may be claimed now, and put here until the next call."""
         self._granted = max(0, self.most() - len(self._waiting))
         return self._granted
 
@@ -59,7 +59,7 @@ class Prefetch:
         return int(self._per_second() * HORIZON_SECONDS)
 
     def part(self, slots: int) -> int:
-        """Return how many one exchange may claim where there are so many slots: while attempts end,
+        """Return how many one exchange may claim for this number of slots: while attempts end,
         half of all that may be held, so that one half runs while the other is exchanged."""
         most = self.most()
         return (slots + most + 1) // 2 if most else slots
@@ -70,7 +70,7 @@ class Prefetch:
         return len(self._waiting) / rate if rate else None
 
     def note_freed(self, slots: int) -> None:
-        """Note that so many attempts have ended."""
+        """Note how many attempts have ended."""
         self._per_second()
         self._count += slots
 
@@ -123,7 +123,7 @@ class Prefetch:
     def give_back_late(self, wait: float = WAIT_SECONDS_MAX, *, free: int = 0) -> None:
         """Give back those that have waited too long and would still wait: slots became slow. One
         look is not enough where the whole machine was slow: the present rate counts, too, and the
-        first have a slot where so many are ``free``."""
+        first have a slot among the ``free`` ones."""
         now = self._clock.boot()
         soon = free + int(self._per_second() * WAIT_SECONDS_MAX)
         for running in list(self._waiting.values())[soon:]:

@@ -1,6 +1,6 @@
 """A worker's registration, the lease on it, and its signs of life.
 
-registration.py  the lease: taken, renewed, lost, and taken anew
+registration.py  the lease: taken, renewed, lost, and taken again
 heartbeat.py     the heartbeat: a thread, a loop and a connection of its own
 presence.py      keeps the lock in the database by which other hosts notice a death
 isolation.py     which attempts go on while the lease cannot be renewed

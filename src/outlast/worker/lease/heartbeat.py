@@ -90,7 +90,7 @@ class Heartbeat:
     async def run_once(self) -> float:
         """Beat once; return the seconds until the next beat.
 
-        They count from the asking of this one: a short lease bears one slow or lost beat only if
+        They count from the asking of this one: a short lease survives one slow or lost beat only if
         the next is not late as well.
         """
         asked_at = self._clock.boot()

@@ -1,9 +1,9 @@
-"""A worker's registration and the lease on it: taken, renewed, lost, and taken anew.
+"""A worker's registration and the lease on it: taken, renewed, lost, and taken again.
 
 The lease is trusted only inside the window of ``model.lease.Trust``. When that window closes,
 or the store says that the lease is lost, every attempt is stopped and then killed; what they
 still report is handed in and refused where another worker took over. Only when nothing runs any
-more does the worker register anew.
+more does the worker register again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RegistrationOwner(Protocol):
         ...
 
     def give_up(self, error: Exception, seconds: float) -> None:
-        """Leave: by this error the store has refused a new row for so many seconds."""
+        """Leave: for ``seconds`` the store has refused a new row by this error."""
         ...
 
 
@@ -186,7 +186,7 @@ class Registration:
         return True
 
     def lose(self, why: str, grace: float = math.inf, *, keep: bool = False) -> None:
-        """Stop every attempt, kill those that go on, then register anew.
+        """Stop every attempt, kill those that go on, then register again.
 
         They get ``grace`` seconds to stop, and never longer than the lease was trusted for: where
         the store says that the lease is lost, another worker may run them already. With ``keep``,
@@ -275,7 +275,7 @@ class Registration:
         return True
 
     async def _note_failed_return(self, error: Exception) -> None:
-        """Get ready to try again after any error: else the worker would stay fenced for ever."""
+        """Get ready to try again after any error: else the worker would stay fenced forever."""
         if isinstance(error, (StoreUnavailable, TimeoutError)):
             self._refused_at = None
         else:

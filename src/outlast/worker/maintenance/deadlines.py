@@ -44,7 +44,7 @@ class Deadlines:
         self._beating = Beating()
 
     def forget(self) -> None:
-        """Start anew: a look has failed."""
+        """Start over: a look has failed."""
         self._steady.forget()
         self._beating.forget()
 

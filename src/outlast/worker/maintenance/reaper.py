@@ -3,7 +3,7 @@
 Two proofs: the host-local lock file is free (the kernel released it when the last process that
 held it died), or the presence in the database is gone, with no beat for longer than one is due.
 And the observer's rule (the beat counter stood still for that worker's own lease, on this
-process's own clock). A look that fails makes the observer start anew, and so does one that another
+process's own clock). A look that fails makes the observer start over, and so does one that another
 incarnation of the database answers: an outage of the store never counts as silence of a worker, nor
 does the loss of beats that a failover takes back.
 

@@ -74,7 +74,7 @@ class Sweeper:
 
 
 def repeat_of(seconds: float) -> int:
-    """Return the ordinal of the announcement that is due after so many seconds of waiting: more
+    """Return the ordinal of the announcement that is due after ``seconds`` of waiting: more
     and more rarely, so that a long line costs the messenger little. All workers agree on it, and so
     the messenger drops what several of them publish."""
     return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))

@@ -51,7 +51,7 @@ class Cgroup:
         return None
 
     def limit(self) -> int | None:
-        """Return the tightest limit in bytes, be it of this cgroup or of one above it."""
+        """Return the tightest limit in bytes, of this cgroup or of one above it."""
         folders = [self.folder, *self.folder.parents]
         above = folders[: folders.index(self._mount) + 1] if self._mount in folders else folders[:1]
         limits = [_first(folder / self._files.limit) for folder in above]

@@ -1,4 +1,4 @@
-"""Runs attempts in child processes. Puts the parts of a pool together, and takes what runners say.
+"""Runs attempts in child processes: assembles the parts of a pool, and handles runners' frames.
 
 ``RunnerSupervisor`` keeps the runners, ``RunnerStarter`` gives them attempts, ``RunnersControl``
 ends these, and ``Watchdog`` holds them to their limits.
@@ -12,7 +12,7 @@ import msgspec
 
 from outlast.clock import Clock
 from outlast.codec import is_ours
-from outlast.events import emit, heard
+from outlast.events import count_wanted, emit
 from outlast.model.crash import LIMITS
 from outlast.model.lifecycle import OutcomeKind
 from outlast.runner.protocol import (
@@ -47,8 +47,8 @@ _CRASHED = OutcomeKind.CRASHED
 class RunnerPool:
     """The ``Pool`` of a worker with runners, and the ``RunnerOwner`` of each of them.
 
-    ``make`` returns a runner of this owner, not started. Its ``size`` runners take ``concurrency``
-    attempts each.
+    ``make`` returns a runner that is not started yet. The pool has ``size`` runners, each of which
+    runs up to ``concurrency`` attempts.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class RunnerPool:
         self.starter.note_registration(worker_id)
 
     async def close(self) -> None:
-        """Let idle runners leave; kill those that do not, and wait until all are gone."""
+        """Ask idle runners to exit; kill those that do not, and wait until all are gone."""
         self.starter.give_back("the worker stopped")
         await self._supervisor.close()
 
-    # -- what runners say ----------------------------------------------------------------------
+    # -- frames from runners --------------------------------------------------------------------
 
     def take_frame(self, runner: RunnerProcess, frame: ToWorker) -> None:
         """Do what a frame asks for. Raises FrameError for one that no runner of ours sends."""
@@ -142,7 +142,7 @@ class RunnerPool:
             raise FrameError("a frame with a crash that has no report")  # none is taken in
         results = (end.outcome.result for end in ends)
         if not all(is_ours(result) for result in results if result is not None):
-            raise FrameError("a frame with a result that is no JSON")
+            raise FrameError("a frame with a result that is not JSON")
         ended = [end.token for end in ends]
         runner.let_go(ended)
         for end in others:
@@ -157,7 +157,7 @@ class RunnerPool:
         running = self._ledger.running.get(frame.token)
         if running is None or frame.token not in runner.tokens:
             return
-        if heard("runner_restored", 1):
+        if count_wanted("runner_restored", 1):
             emit(
                 "runner_restored",
                 job_id=running.claimed.job_id,
@@ -169,8 +169,7 @@ class RunnerPool:
             )
 
     def _add_evidence(self, token: int, runner: RunnerProcess) -> None:
-        """Give an attempt what it has written as evidence, and the stacks if it was stopped at a
-        limit and obeyed."""
+        """Add to an attempt its output, and its stacks if it obeyed a stop at a limit."""
         running = self._ledger.running.get(token)
         if running is None:
             return
@@ -181,11 +180,11 @@ class RunnerPool:
     def _take_save(self, runner: RunnerProcess, frame: SaveRequest) -> None:
         running = self._ledger.running.get(frame.token)
         if running is None or frame.token not in runner.tokens:
-            # of a task or thread that has outlived its attempt: it must not wait for ever
+            # from a task or thread that has outlived its attempt: it must not wait forever
             runner.send(Saved(frame.seq, str(Answer.REFUSED)))
             return
         if not is_ours(frame.value):  # each later attempt would fail at reading it
-            raise FrameError("a frame with a checkpoint that is no JSON")
+            raise FrameError("a frame with a checkpoint that is not JSON")
         save = Save(running.claimed.job_id, frame.token, frame.number, frame.value)
         self._checkpoints.add(save, lambda answer: runner.send(Saved(frame.seq, answer)))
 
@@ -216,5 +215,5 @@ class RunnerPool:
             self._ledger.end(running.token, outcome)
 
     def fail(self, error: BaseException) -> None:
-        """End the worker: what becomes of a runner's attempts is not known any more."""
+        """End the worker, because the fate of a runner's attempts is unknown."""
         self._owner.fail(error)

@@ -77,7 +77,7 @@ class RunnerOwner(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Take note that its death could not be told: its attempts would be held for ever."""
+        """Take note that its death could not be told: its attempts would be held forever."""
         ...
 
 
@@ -320,7 +320,7 @@ class RunnerProcess(RunnerState):
 
     def _note_wound_up(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._owner.fail(error)  # its attempts would be held for ever: the worker must end
+            self._owner.fail(error)  # its attempts would be held forever: the worker must end
 
     async def _wind_up(self, status: int | None, usage: Any) -> None:
         await self._empty_session()

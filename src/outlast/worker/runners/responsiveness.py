@@ -19,7 +19,7 @@ PING_SECONDS = 1.0
 BLOCKED_SECONDS = 5.0  # without an answer: told, with the stack
 STEP_SECONDS_MAX = 0.5  # that one look can count: a worker that slept has heard no answers
 STACKS_SECONDS_MAX = 2.0  # for stacks to come; a stopped process shows none
-FRESH_SECONDS = 1.0  # what stacks say about the blocker is asked anew after this
+FRESH_SECONDS = 1.0  # what stacks say about the blocker is asked again after this
 CREDIT_SECONDS_MAX = 5.0  # that a blocked neighbour gets in all: well below a reaper's slack
 UNANSWERED = "unanswered"
 

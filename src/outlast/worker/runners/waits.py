@@ -2,7 +2,7 @@
 
 A task that enqueues a job and waits for its result holds its slot meanwhile. Where all slots are
 held so, nothing that they wait for begins here; if no other worker is there, nothing ever moves.
-The worker cannot mend that; it emits an event.
+The worker cannot fix that; it emits an event.
 """
 
 from __future__ import annotations

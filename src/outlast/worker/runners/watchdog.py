@@ -107,7 +107,7 @@ class Watchdog:
             self._judge_unheard(running, reason, at, loop)
 
     def _let_go(self, running: Running, now: float) -> None:
-        """Give back what nothing runs: no lost frame, no fault of ours may hold it for ever."""
+        """Give back what nothing runs: no lost frame, no fault of ours may hold it forever."""
         if now - running.started_at < UNHELD_SECONDS:
             return
         emit("attempt_unheld", job_id=running.claimed.job_id, token=running.token)

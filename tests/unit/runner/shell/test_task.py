@@ -78,7 +78,7 @@ def test_a_runner_without_a_worker_kills_itself_last(monkeypatch):
 
 @pytest.mark.parametrize(("number", "pause"), [(1, 2.0), (4, 16.0), (9, 60.0)])
 async def test_a_command_whose_runner_was_signalled_pauses_unless_its_worker_asked(number, pause):
-    """One that signals its own runner would else run again at once, uncharged, for ever."""
+    """One that signals its own runner would else run again at once, uncharged, forever."""
     signalled, drained = (attempt_of(FakeLink()) for _ in range(2))
     signalled.number = drained.number = number
     error = task._interrupted(signalled, -15, ["last"])

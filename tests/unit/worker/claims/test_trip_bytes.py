@@ -48,7 +48,7 @@ async def test_a_trip_that_breaks_off_halves_the_next_ones_down_to_a_bound(bench
     for _ in range(20):
         await breaks_off(bench)
     assert bench.handed_in()[:4] == [[1, 2, 3, 4], [1, 2], [1], [1]]
-    assert bench.exchange._bytes.most == TRIP_BYTES_MIN
+    assert bench.exchange._bytes.limit == TRIP_BYTES_MIN
 
 
 async def test_full_and_quick_trips_make_the_next_ones_larger_up_to_a_bound(bench):
@@ -70,7 +70,7 @@ async def test_a_slow_trip_makes_none_larger(bench, part, grows):
 
     bench.store.script = [slow]
     await bench.exchange.run_once()
-    assert (bench.exchange._bytes.most > TRIP_BYTES) is grows
+    assert (bench.exchange._bytes.limit > TRIP_BYTES) is grows
 
 
 async def test_a_reply_that_was_cut_is_followed_at_once(bench):

@@ -65,7 +65,7 @@ async def test_a_lease_that_is_still_valid_continues_under_the_same_registration
     assert stage.pool.stopped == [(1, "lease_lost")]
 
 
-async def test_a_lost_lease_ends_what_was_kept_and_registers_anew(stage):
+async def test_a_lost_lease_ends_what_was_kept_and_registers_again(stage):
     await isolate(stage)
     stage.beat(stage.clock.boot(), renewed=False)
     await stage.clock.run_for(0.1)

@@ -75,7 +75,7 @@ def test_a_first_look_proves_nothing(looks):
     [sign(Seen.HELD), sign(Seen.UNKNOWN), sign(beat=8), sign(incarnation="b")],
     ids=["taken back", "switched off", "beaten", "another incarnation"],
 )
-def test_one_sign_of_life_starts_the_observing_anew(looks, between):
+def test_one_sign_of_life_starts_the_observing_again(looks, between):
     looks.seconds(sign(), 3.5)
     assert not looks.look(between)
     assert not looks.seconds(sign(), 4.0)
@@ -86,13 +86,13 @@ def test_a_worker_that_beats_is_never_gone_however_long_it_is_absent(looks):
     assert not any(looks.look(sign(beat=int(looks.now / 2))) for _ in range(100))
 
 
-def test_a_failed_look_starts_the_observing_anew(looks):
+def test_a_failed_look_starts_the_observing_again(looks):
     looks.seconds(sign(), 3.5)
     looks.observer.forget()
     assert not looks.seconds(sign(), 4.0)
 
 
-def test_a_pause_between_looks_starts_the_observing_anew(looks):
+def test_a_pause_between_looks_starts_the_observing_again(looks):
     looks.seconds(sign(), 3.0)
     looks.look(sign(), pause=1.6)
     assert not looks.seconds(sign(), 4.0)

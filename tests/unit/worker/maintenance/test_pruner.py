@@ -40,7 +40,7 @@ class Scene:
         )
 
     async def prunes(self, rows: int, seconds: float) -> None:
-        """Prune until there is nothing left, so many rows that take so long each."""
+        """Prune until nothing is left: a number of rows that take some time each."""
         self.rows.left, self.rows.seconds = rows, seconds
         while await self.pruner.run_once() < PRUNE_SECONDS:
             pass

@@ -138,7 +138,7 @@ async def test_a_checkpoint_that_is_no_json_is_refused_with_its_runner(text: str
     """The next attempt would get it, and each later one, until the job is dead."""
     bench = await Bench().ready()
     bench.place(shared(1), shared(2))
-    with pytest.raises(FrameError, match="checkpoint that is no JSON"):
+    with pytest.raises(FrameError, match="checkpoint that is not JSON"):
         busy(bench).says(SaveRequest(1, 1, 1, text))
     assert bench.checkpoints.saves == []
 
@@ -148,7 +148,7 @@ async def test_a_result_that_is_no_json_is_refused_with_its_runner(text: str):
     bench = await Bench().ready()
     bench.place(shared(1), shared(2))
     runner = busy(bench)
-    with pytest.raises(FrameError, match="result that is no JSON"):
+    with pytest.raises(FrameError, match="result that is not JSON"):
         runner.says(
             AttemptsEnded(
                 [End(2, COMPLETED), End(1, Outcome(kind=OutcomeKind.COMPLETED, result=text))]

@@ -47,7 +47,7 @@ async def test_only_an_attempt_that_stops_at_a_limit_has_the_stacks_in_its_repor
         runner.says(AttemptsEnded([End(token, crash(kind))]))
     timeout, error = reports(bench)
     assert (timeout.stacks or "").splitlines()[1:] == dump_of(1).splitlines()[1:]
-    assert timeout.message == 'boom; it stood at File "user.py", line 5 in hangs'
+    assert timeout.message == 'boom; it was at File "user.py", line 5 in hangs'
     assert (error.stacks, error.message) == (None, "boom")
 
 
@@ -85,4 +85,4 @@ async def test_the_stack_of_the_coroutine_comes_first_also_after_a_kill():
     (report,) = reports(bench)
     assert (report.stacks or "").splitlines()[1].endswith(" in awaits")
     assert "0x2" in (report.stacks or "")
-    assert report.message.endswith('it stood at File "user.py", line 5 in awaits')
+    assert report.message.endswith('it was at File "user.py", line 5 in awaits')

@@ -56,7 +56,7 @@ class Worn(Bench):
         return {runner.pid for runner in self.pool.starter._active()}
 
 
-# --------------------------------------------------------------------------- after so many
+# --------------------------------------------------------------------------- after a number of jobs
 
 
 async def test_after_its_attempts_a_runner_is_replaced_by_the_spare_at_once():
@@ -168,7 +168,7 @@ async def test_a_runner_above_its_limit_gets_no_more_attempts():
 
 
 async def test_an_unused_runner_is_not_recycled_at_any_size():
-    """A limit below what the application needs must not replace runners for ever."""
+    """A limit below what the application needs must not replace runners forever."""
     bench = await Worn(size=1, max_rss=LIMIT).ready()
     await bench.weighs(bench.first(), LIMIT * 9)
     assert [(runner.retiring, runner.kill_reason) for runner in bench.runners] == [(None, None)] * 2

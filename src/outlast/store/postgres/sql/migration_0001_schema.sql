@@ -19,7 +19,7 @@
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs
 -- alone in its whole worker. incident names that first shared death (by the lowest token in it),
--- cohort those suspects of it that run together. Suspects wait outside of the line: they have no
+-- cohort those suspects of it that run together. Suspects wait outside the line: they have no
 -- position, and an index of their own, which is read lane by lane (queue, task). In the index of keys
 -- an unfinished job is told by ended_at: a look for NULL is cheaper in each statement than states.
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
@@ -31,9 +31,9 @@
 --
 -- The one CHECK of a job is the last line of safety, below all functions: it refuses what would lose
 -- a job (running without worker, token or start: never reclaimed), run it twice (a place in the line
--- while it runs or after its end), keep it for ever (an end without its time) or run a suspect in
+-- while it runs or after its end), keep it forever (an end without its time) or run a suspect in
 -- company (a suspect in the line), and a priority out of range, which callers choose. PostgreSQL
--- parses each CHECK anew in every statement that writes: ten small ones took 90 of the 270 us that
+-- parses each CHECK again in every statement that writes: ten small ones took 90 of the 270 us that
 -- it spent on enqueuing a job, and a part of each exchange; this one takes 45. So it names columns as
 -- seldom as can be, and what harms no job is not in it: that only completed jobs have a result, that
 -- counts are not negative, that solo is 0, 1 or 2. Functions write those in one place each, and the
@@ -188,7 +188,7 @@ CREATE TABLE outlast_schema (
     CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
 );
 
--- One row, drawn anew for each run of the database that may know less than the one before: an unlogged
+-- One row, drawn again for each run of the database that may know less than the one before: an unlogged
 -- table is emptied by the recovery from a crash, and a standby or a backup never has its row. So it is
 -- gone whenever sessions were lost under a start time that stays, or the tail of the log may be lost:
 -- see outlast_begin_incarnation_v1. A dump does have the row, and the table that it is restored to is

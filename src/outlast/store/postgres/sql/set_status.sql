@@ -1,5 +1,5 @@
 -- Move a worker to draining or stopped. FOR UPDATE waits for an exchange under way; a later one
--- finds the new status and claims nothing. Saying the same twice is no loss of the lease.
+-- finds the new status and claims nothing. Saying the same twice is not a loss of the lease.
 WITH me AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = $1 AND registration IS NOT DISTINCT FROM $3 AND (status IN ('active', 'draining') OR status = $2::text) FOR UPDATE)

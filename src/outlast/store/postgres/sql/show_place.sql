@@ -1,5 +1,5 @@
 -- Where a job stands among the others: each count is by one index and stops at $2. The order that
--- is asked for inside of a count is that of the index, which leaves no cheaper way than by it.
+-- is asked for inside a count is that of the index, which leaves no cheaper way than by it.
 -- Reads only; one snapshot.
 WITH RECURSIVE lane AS (
     (SELECT queue, task, -priority AS rank FROM outlast_jobs WHERE position IS NOT NULL

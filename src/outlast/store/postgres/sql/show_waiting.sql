@@ -1,4 +1,4 @@
--- Jobs outside of the line by queue: due ones that were not put into it yet, and those that wait
+-- Jobs outside the line by queue: due ones that were not put into it yet, and those that wait
 -- for their time; each counted by index up to $1. Reads only.
 WITH RECURSIVE q (queue) AS (
     (SELECT queue FROM outlast_jobs WHERE state = 'queued' AND position IS NULL AND solo = 0

@@ -9,7 +9,7 @@
 -- suspects finds them, by their own index, in which one look tells, for most exchanges, that there
 -- are none. An end clears an incident in the transaction that accepted it, and a refused one clears
 -- none. Of a job that runs again and again the first and last attempts are kept (how many:
--- store.protocol) and, for ever, those that were charged. The others are deleted one by one, each
+-- store.protocol) and, forever, those that were charged. The others are deleted one by one, each
 -- by the end that makes it too old, and counted on the row of that end. Two probes by (job_id,
 -- number), and only for ends that leave a row; under the write lock, like all else here.
 --

@@ -9,7 +9,7 @@
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2
 -- runs alone in its whole worker. incident names that first shared death (by the lowest token in
--- it), cohort those suspects of it that run together. Suspects wait outside of the line: they
+-- it), cohort those suspects of it that run together. Suspects wait outside the line: they
 -- have no position, and an index of their own, which is read lane by lane (queue, task).
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
 -- presence_off are PostgreSQL's. wakeup: by what it is woken. cause: why a worker's row ended;
@@ -28,7 +28,7 @@
 -- however many they are and in however many queues. Scheduled jobs are indexed by their time, over
 -- all queues, so that one look tells what is due, and by queue for workers that serve only some.
 
--- ids, positions and tokens rise for ever, also past deleted rows: never max(id) + 1
+-- ids, positions and tokens rise forever, also past deleted rows: never max(id) + 1
 CREATE TABLE outlast_sequences (
     name  TEXT PRIMARY KEY,
     value INTEGER NOT NULL

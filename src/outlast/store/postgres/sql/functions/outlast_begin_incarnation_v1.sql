@@ -4,7 +4,7 @@
 -- that lags, or synchronous_commit = off). So before it is drawn no exchange claims anything, and with
 -- it tokens jump: above the time of day in microseconds, which a store of less than a million claims a
 -- second cannot have reached by then, neither here nor on another server that was the primary since.
--- The jump is no part of the transaction: it is done when others can see the row. Of several at once one
+-- The jump is not part of the transaction: it is done when others can see the row. Of several at once one
 -- draws the row and the others wait for its commit; should that break off, the next one jumps again.
 CREATE FUNCTION outlast_begin_incarnation_v1() RETURNS void
 LANGUAGE plpgsql

@@ -9,7 +9,7 @@
 -- Why that is enough. What a failover to the standby may take back is the last few writes of workers'
 -- rows, never one that something lasting rests on: claims, ends and reclaims do wait, and what was logged
 -- before them has arrived before them. A beat that was taken back shortens no lease: it is another
--- incarnation of the database that answers then, and an observer starts anew. A worker whose
+-- incarnation of the database that answers then, and an observer starts over. A worker whose
 -- row is not there, or is at an earlier epoch or status, registers or reconnects as after any loss; one
 -- that had been found gone and is active again beats on, with all its jobs, or is found gone again.
 -- With synchronous_commit = off it stays off.

@@ -12,7 +12,7 @@
 --   * evidence written twice: it comes from RETURNING of the update in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 -- Of a job that runs again and again, the first 10 and the last 20 attempts are kept
--- (store.protocol says the same) and, for ever, those that were charged: attempt n deletes the one
+-- (store.protocol says the same) and, forever, those that were charged: attempt n deletes the one
 -- of number n - 20, if that was free of charge, and counts it. One probe by (job_id, number) each,
 -- never a scan. The older rows were committed before this attempt was claimed, so this snapshot
 -- shows them, and only the holder of the job's row touches them. An end that is sent again

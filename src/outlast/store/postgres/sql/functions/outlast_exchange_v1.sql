@@ -59,7 +59,7 @@
 --
 -- The only lock that is waited for is the first: no deadlock with cancel, reap or enqueue.
 --
--- Each statement costs 20 to 100 us before it has touched a row, since its executor is set up anew: five
+-- Each statement costs 20 to 100 us before it has touched a row, since its executor is set up again: five
 -- of them run in an exchange that completes and claims, and one look (under 4) tells for most
 -- exchanges that there are no suspects, no scheduled jobs and no new lanes. Arrays and not JSON, and
 -- functions called from an assignment and not from a SELECT, are for the same reason.

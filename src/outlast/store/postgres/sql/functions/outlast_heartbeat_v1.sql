@@ -3,7 +3,7 @@
 -- checks the status again: a worker that was reaped meanwhile is not renewed.
 --
 -- It waits for no synchronous standby (outlast_commit_locally_v1). Should a failover take the beat back,
--- observers see another incarnation of the database and start anew, and the worker's next beat counts on
+-- observers see another incarnation of the database and start over, and the worker's next beat counts on
 -- from there.
 --
 -- And it does not wait for those that have locked the table of jobs, or wait for that (VACUUM FULL, CLUSTER,

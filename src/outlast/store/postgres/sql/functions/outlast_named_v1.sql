@@ -1,9 +1,9 @@
 -- Lock those of the named jobs that wait in the line and that this request can take; answers as
--- outlast_next_v1, but for the positions. A job is passed over while one of a larger priority, and
+-- outlast_next_v1, except for the positions. A job is passed over while one of a larger priority, and
 -- of these tasks, stands in its queue's line: a message cannot jump that. (coalesce leaves the primary key
 -- as the only way to an id.)
 --
--- Runs inside of outlast_exchange_v1, under its planner settings. What is named is looked for without locks;
+-- Runs inside outlast_exchange_v1, under its planner settings. What is named is looked for without locks;
 -- rows that others hold are passed over (SKIP LOCKED), and one that was claimed since has lost its position
 -- when it is looked at again.
 CREATE FUNCTION outlast_named_v1(

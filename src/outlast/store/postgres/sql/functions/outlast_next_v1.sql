@@ -3,12 +3,12 @@
 -- checkpoints they have. (octet_length reads what is in the row: a value that is stored elsewhere has
 -- its length beside its address, and is neither fetched nor decompressed.) The heads of the lanes are
 -- merged without locks, four times as many as wanted, since others may hold the first; then as many as
--- wanted are locked. Where others hold so many of those that some are still wanted, the lanes are read
+-- wanted are locked. Where others hold some of those, so that more are still wanted, the lanes are read
 -- one after the other as if each were the only one, so that too few come back only where nothing else
 -- can be locked: a worker that gets nothing rests for a while. (coalesce leaves the primary key as the
 -- only way to an id, and the order that is asked for leaves the line, under any statistics.)
 --
--- Runs inside of outlast_exchange_v1, under its planner settings; step 5 there says why it is right. Rows
+-- Runs inside outlast_exchange_v1, under its planner settings; step 5 there says why it is right. Rows
 -- that others hold are passed over (SKIP LOCKED), and a row that was claimed since the snapshot has lost
 -- its position when it is looked at again.
 CREATE FUNCTION outlast_next_v1(

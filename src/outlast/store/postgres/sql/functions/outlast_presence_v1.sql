@@ -11,7 +11,7 @@
 -- do: it may be given out again, and when that process started is hidden from other roles.
 --
 -- The orders in which that might go wrong.
---   The worker connects anew as the same role: its lock counts from the instant in which it has it, before
+--   The worker reconnects as the same role: its lock counts from the instant in which it has it, before
 --     the row is written, and the role on the row stays true. As another role: its lock counts once the
 --     row is committed, and is absent in a look before that. One look makes no worker gone; a reap in that
 --     instant marks the worker lost, which finds that out as after any reap.

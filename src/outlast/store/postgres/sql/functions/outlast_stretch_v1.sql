@@ -3,7 +3,7 @@
 -- first queue whose name is not before p_first; mixed tells of each whether its queue has another one
 -- of the same rank, so that the two must be merged. fresh: those that were not known.
 --
--- Runs inside of outlast_exchange_v1, under its planner settings; step 5 there says why it is right to read
+-- Runs inside outlast_exchange_v1, under its planner settings; step 5 there says why it is right to read
 -- the line lane by lane and from floors. Reads without locks: a lane that comes meanwhile is
 -- found by the next claim, and one that is taken to its end is found empty.
 --
@@ -38,7 +38,7 @@ DECLARE
 BEGIN
     IF NOT p_search AND v_all AND p_lane_tasks[1] = p_lane_tasks[v_known]
         AND p_lane_tasks[1] = ANY (p_tasks)
-    THEN  -- all of one task: they are in order, but for whose turn it is
+    THEN  -- all of one task: they are in order, except for whose turn it is
         WHILE v_before < v_known AND p_queues[v_before + 1] COLLATE "C" < p_first LOOP
             v_before := v_before + 1;
         END LOOP;

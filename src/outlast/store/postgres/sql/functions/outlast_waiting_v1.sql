@@ -1,6 +1,6 @@
 -- What waits to be announced: the first of each queue's line that no worker has taken for a
 -- while, and what is due and in no line: scheduled jobs that were not put into it, and suspects.
--- Of those that are due it is the first and the last: what is due for ever, since no worker serves its
+-- Of those that are due it is the first and the last: what is due forever, since no worker serves its
 -- queue, must not hide what has just fallen due.
 -- The first row holds the number of active workers and the seconds to the next scheduled job.
 -- Reads only; a job that is claimed meanwhile is announced in vain.
