@@ -135,7 +135,9 @@ class Signature:
         try:
             raw = _split.decode(text)
         except Exception as error:
-            raise BadArguments(f"the arguments of task {self.task} are no object") from error
+            raise BadArguments(
+                f"the arguments of task {self.task} are not a JSON object"
+            ) from error
         self._check_names(raw)
         args, kwargs = self._call({name: self._decode(name, raw[name]) for name in raw})
         if not self._named:  # else the names say all

@@ -120,8 +120,8 @@ class Broken:
     makers: bool = False
 
     def fits(self, attack: Attack) -> bool:
-        """Whether an attack is one: the command neither makes this store a good one nor goes on for
-        ever, as it should where the store works."""
+        """Whether the command attacks this store: it neither repairs it nor runs forever, as it
+        should while the store works."""
         works = 0 in self.codes or not self.refused(attack)
         return not (attack.makes and self.makers) and not (attack.endless and works)
 

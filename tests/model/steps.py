@@ -303,7 +303,7 @@ class Steps:
             db, _ = self.desk.register(db, i, replaces=False)
             after = slot._replace(me=1, trusts=True, current=True, late=_gone(slot.late))
             after = after._replace(since=bool(slot.reply))
-            yield _step(f"{name} registers anew", world, i, after, db)
+            yield _step(f"{name} registers again", world, i, after, db)
 
     def _leaves(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         me, name = self._me(i, slot), f"worker {i + 1}"

@@ -1,4 +1,4 @@
-"""Many sessions on PostgreSQL at once: nothing is done twice, and none waits for ever."""
+"""Many sessions on PostgreSQL at once: nothing is done twice, and none waits forever."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ RESTARTS: dict[str, Callable[[PostgresServer], None]] = {
 
 
 @pytest.mark.parametrize("restart", RESTARTS.values(), ids=RESTARTS)
-async def test_a_server_that_was_started_anew_is_another_incarnation(
+async def test_a_server_that_was_restarted_is_another_incarnation(
     make: Make, restart: Callable[[PostgresServer], None]
 ) -> None:
     with PostgresServer() as server:

@@ -82,7 +82,7 @@ async def test_a_log_that_grew_beside_a_long_read_is_cut_when_that_has_ended(
         assert reader.execute("SELECT count(*) FROM outlast_jobs").fetchone() == (0,)
         while log.stat().st_size <= most:
             await store.enqueue([large])
-    for _ in range(3):  # moves it into the file, starts it anew, is past it
+    for _ in range(3):  # moves it into the file, starts it again, is past it
         await store.enqueue([job()])
     assert log.stat().st_size <= most
     counts = await store.inspector.counts()

@@ -51,9 +51,7 @@ Queues = Annotated[
 ]
 Tags = Annotated[
     str | None,
-    typer.Option(
-        "--tags", metavar="a,b", help="What this worker offers to tasks that require it: gpu,eu."
-    ),
+    typer.Option("--tags", metavar="a,b", help="What it offers to tasks that require it: gpu,eu."),
 ]
 Runners = Annotated[
     int | None,
@@ -61,28 +59,22 @@ Runners = Annotated[
 ]
 Concurrency = Annotated[
     int | None,
-    typer.Option(
-        "--concurrency", metavar="N", help="Async attempts at once in a runner. Default: 10."
-    ),
+    typer.Option("--concurrency", metavar="N", help="Async attempts per runner. Default: 10."),
 ]
 Heartbeat = Annotated[
     float | None,
-    typer.Option(
-        "--heartbeat", metavar="S", help="Seconds between renewals of the lease. Default: 2."
-    ),
+    typer.Option("--heartbeat", metavar="S", help="Seconds between lease renewals. Default: 2."),
 ]
 Lease = Annotated[
     float | None,
     typer.Option(
-        "--lease", metavar="S", help="Seconds of silence until others take over. Default: 60."
+        "--lease", metavar="S", help="Silent seconds until others take over. Default: 60."
     ),
 ]
 DrainTimeout = Annotated[
     float | None,
     typer.Option(
-        "--drain-timeout",
-        metavar="S",
-        help="Seconds for attempts to finish at a stop. Default: 25.",
+        "--drain-timeout", metavar="S", help="Seconds to finish attempts at a stop. Default: 25."
     ),
 ]
 MaxRss = Annotated[
@@ -119,9 +111,7 @@ Shell = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Option(
-        "--name", metavar="NAME", help="The name in lists and logs. Default: host-pid-random."
-    ),
+    typer.Option("--name", metavar="NAME", help="Its name in lists. Default: host-pid-random."),
 ]
 Instance = Annotated[
     str | None,
@@ -134,10 +124,7 @@ Instance = Annotated[
 ]
 NoPresence = Annotated[
     bool,
-    typer.Option(
-        "--no-presence",
-        help="Do not hold the PostgreSQL lock by which other hosts notice its death.",
-    ),
+    typer.Option("--no-presence", help="Hold no PostgreSQL lock that shows other hosts its death."),
 ]
 WakeupUrl = Annotated[
     str | None,

@@ -95,7 +95,7 @@ def _failing(about: Situation, live: list[WorkerRow]) -> Told:
     said = (
         f"All that could take it fail at taking jobs: {join_names(ill)}. {fails(ill[0], about.now)}"
     )
-    move = "Mend that: `outlast doctor` says how, or the log of that worker."
+    move = "Fix that: `outlast doctor` says how, or the log of that worker."
     return said, move, about.place.due_alike
 
 

@@ -1,7 +1,7 @@
 """Why a job is where it is, what would move it, and how many others are in the same position.
 
 Pure: from what a store shows to an answer in sentences. ``position`` is a stable name for
-programs; the sentences are for people and may be worded anew.
+programs; the sentences are for people and may be reworded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POSITIONS = {
     "stopping": "it runs, and was asked to stop",
     "overdue": "it runs past its timeout, and is to be ended",
     "silent": "it runs, but its worker has not been heard of for its whole lease",
-    "orphaned": "it is called running, but its worker is gone",
+    "orphaned": "it is marked as running, but its worker is gone",
     "scheduled": "it waits for its time",
     "retrying": "it waits out the pause after a failure or a loss",
     "suspect": "it waits to be run alone",

@@ -1,9 +1,9 @@
 """Which duty of a worker fails, and when the worker must give up because of it.
 
-A worker whose beats go through looks healthy, even if all else fails. So a duty that has failed
-for a while is shown on the worker's row, by the heartbeat, whose connection is its own. And a
-worker that can neither hand in nor take jobs, while the store answers, is useless: it exits, so
-that supervisors and people notice. If calls only break off (an outage, a lock, a full server), that may
+A worker whose beats go through looks healthy, even if all else fails. So a duty that has failed for
+a while is shown on the worker's row, by the heartbeat, whose connection is its own. And a worker
+that can neither hand in nor take jobs, while the store answers, is useless: it exits, so that
+supervisors and people notice. If calls only break off (an outage, a lock, a full server), that may
 pass, and exiting would cost the worker its attempts: it stays.
 """
 

@@ -79,8 +79,8 @@ async def test_a_beat_of_an_earlier_registration_says_nothing(stage):
 
 
 async def test_a_beat_for_a_reused_id_says_nothing(stage):
-    """As in a file that was replaced, whose ids begin anew."""
-    stage.worker.registration._take_row(WorkerRef(1, 1, "anew"))
+    """As in a file that was replaced, whose ids start over."""
+    stage.worker.registration._take_row(WorkerRef(1, 1, "again"))
     stage.beat(10.0, renewed=False, worker_id=1)
     assert stage.worker.registration.is_trusted()
 

@@ -16,7 +16,7 @@ _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to connect. Times are in seconds. ``reserved``: so many of the connections are for a
+    """How to connect. Times are in seconds. ``reserved``: how many of the connections are for a
     worker's own trips, and no others are. ``pooler``: a transaction pooler stands between, so
     nothing is kept in the session, neither settings nor prepared statements. A pooler that refuses
     our settings is recognised by that."""

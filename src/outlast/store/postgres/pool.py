@@ -28,7 +28,7 @@ RETRIES = 4  # of what has collided with another transaction, and was rolled bac
 
 
 class _LoopPool:
-    """The connections of one event loop. ``idle``: those that plan each statement anew (False),
+    """The connections of one event loop. ``idle``: those that plan each statement again (False),
     and those that keep plans (True); ``lent``: how many are in use; ``free``: how many more may be,
     for whom some are reserved (True) and for the others."""
 
@@ -156,7 +156,7 @@ class _Checkout:
 class Connections:
     """At most ``settings.connections`` per event loop, opened when needed.
 
-    Statements are planned anew each time, since a plan made on an empty table must not outlive
+    Statements are planned again each time, since a plan made on an empty table must not outlive
     that; where there may be several connections, some keep plans, for statements whose plan never
     depends on what the tables hold.
     """

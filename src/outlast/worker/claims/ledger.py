@@ -182,8 +182,8 @@ class Ledger:
         tell_dead(transition, task=claimed.task, queue=claimed.queue, attempts=claimed.number)
 
     def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
-        """Return the oldest ends to hand in: at most ``limit``, of at most ``bytes_max`` bytes unless
-        the first has more. Each must be answered or given back."""
+        """Return the oldest ends to hand in: at most ``limit``, with at most ``bytes_max`` bytes
+        unless the first has more. Each must be answered or given back."""
         batch = list(islice(self.ended, limit))
         if bytes_max is not None and size_of_all(batch) > bytes_max:
             sizes = accumulate(map(size_of, batch))

@@ -123,11 +123,11 @@ async def test_an_attempt_with_a_timeout_begins_in_time_or_is_released(bench, to
 
 
 async def test_claims_of_an_earlier_registration_are_not_started(bench):
-    def registered_anew() -> Exchanged:
+    def registered_again() -> Exchanged:
         bench.holder.me = WorkerRef(2, 1)
         return accepted(0, claimed=[claimed(5)])
 
-    bench.store.script = [registered_anew]
+    bench.store.script = [registered_again]
     await bench.exchange.run_once()
     assert bench.pool.placed == []
     assert [end.outcome for end in bench.ledger.ended] == ["released"]

@@ -197,7 +197,7 @@ async def test_a_failed_reclaim_keeps_the_observed_silence(scene):
     assert scene.rows.reaped == [2]
 
 
-async def test_another_incarnation_of_the_database_is_observed_anew(scene):
+async def test_another_incarnation_of_the_database_is_observed_again(scene):
     """A failover may have lost the last beat that a worker was told of."""
     scene.rows.workers = [seen(2)]
     await scene.looks(59)

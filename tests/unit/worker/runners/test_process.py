@@ -238,7 +238,7 @@ def test_no_reused_descriptor_is_closed(kind, monkeypatch):
 
 
 async def test_a_runner_reaped_by_other_code_still_counts_as_dead(stage, monkeypatch):
-    """Its attempts would be running for ever, without a process."""
+    """Its attempts would be running forever, without a process."""
 
     def stolen(pid: int, options: int) -> Any:
         os.waitid(os.P_PID, pid, os.WEXITED)

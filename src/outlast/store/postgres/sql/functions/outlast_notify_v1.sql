@@ -1,5 +1,5 @@
 -- Wake listeners for those of these jobs that can run now: one notification per queue, sent by the commit.
--- It reads without locks and is a hint: a job that is claimed meanwhile is announced in vain. A payload
+-- It reads without locks and is a hint: a job that is claimed meanwhile is announced needlessly. A payload
 -- is limited to 8000 bytes; a cut one is still a hint. (OFFSET 0 keeps the position out of the
 -- choice of the index: a plan was seen that read the whole line to find a few ids.)
 CREATE FUNCTION outlast_notify_v1(p_ids bigint[]) RETURNS void

@@ -3,7 +3,7 @@
 -- Of those that are due it is the first and the last: what is due forever, since no worker serves its
 -- queue, must not hide what has just fallen due.
 -- The first row holds the number of active workers and the seconds to the next scheduled job.
--- Reads only; a job that is claimed meanwhile is announced in vain.
+-- Reads only; a job that is claimed meanwhile is announced needlessly.
 CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
 RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision)
 LANGUAGE plpgsql
