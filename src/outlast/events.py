@@ -97,8 +97,9 @@ CATALOGUE: dict[str, Event] = {
         "A runner has imported the application and announced its tasks.", ("pid", "seconds")
     ),
     "runner_slow": Event(
-        "A runner is late: it still imports the application or enters its lifespan. The stacks"
-        " say at which line; it is killed after five minutes.",
+        "A runner is late: it still imports the application or enters its lifespan, and is killed"
+        " after five minutes; or it was asked to leave, and was killed after three seconds since"
+        " its lifespan did not end. The stacks say at which line.",
         ("pid", "seconds", "stacks"),
         "warning",
     ),
@@ -134,7 +135,8 @@ CATALOGUE: dict[str, Event] = {
         ("pid", "reason", "rss", "attempts"),
     ),
     "runner_restart_delayed": Event(
-        "Runners die during their start, so the next one is started later.",
+        "Runners die during their start, or since their lifespan fails, so the next one is started"
+        " later.",
         ("seconds", "error"),
         "warning",
     ),

@@ -22,6 +22,13 @@ def life():
     threading.Thread(target=time.sleep, args=(99,)).start()
     yield"""
 
+ASYNC_LIFE = """
+import asyncio, outlast
+app = outlast.App()
+@app.lifespan
+async def life():
+"""
+
 BROKEN = {
     "no_such_module": (None, "no module named"),
     "raises": ("raise RuntimeError('no configuration')", "no configuration"),
@@ -33,8 +40,30 @@ BROKEN = {
         "import outlast\napp = outlast.App()\n@app.lifespan\ndef life():\n    yield 1 / 0",
         "ZeroDivisionError",
     ),
+    "lifespan_without_a_yield": (
+        "import outlast\napp = outlast.App()\n@app.lifespan\ndef life():\n    if 0: yield",
+        "generator didn't yield",
+    ),
+    "lifespan_that_cancels_itself": (
+        f"{ASYNC_LIFE}    asyncio.current_task().cancel()\n    yield",
+        "CancelledError",
+    ),
     "leaves_a_thread": (f"{LIFE_WITH_A_THREAD} 1 / 0", "ZeroDivisionError"),
 }
+
+
+def start_quietly(folder: Path, spec: str, url: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start a worker with one runner, which writes its events into the file."""
+    arguments = ["worker", spec, "--url", url, "--runners", "1", "--log-format", "json"]
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "outlast", *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OUTLAST_RUN_DIR": str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
 
 
 def start(folder: Path, spec: str, url: str) -> subprocess.Popen[str]:
@@ -57,7 +86,11 @@ async def test_an_application_that_does_not_import_ends_the_worker_with_a_clear_
     if source is not None:
         (tmp_path / f"{name}.py").write_text(source)
     worker = start(tmp_path, f"{name}:app", sqlite_url)
-    out, err = await asyncio.to_thread(worker.communicate, timeout=60)
+    try:
+        out, err = await asyncio.to_thread(worker.communicate, timeout=60)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        out, err = worker.communicate()
     assert worker.returncode == 2, err
     assert word in err
     assert "outlast/worker" not in err, "no traceback of our own at the user's prompt"
@@ -181,22 +214,53 @@ async def test_arguments_of_another_release_are_released_uncharged(stage: Scene)
     assert (closed.outcome, closed.charge) == ("undecodable", "none")
 
 
-LEAVES_BADLY = """
-import outlast
+LIFE = """
+import asyncio, time, outlast
+from pathlib import Path
 app = outlast.App()
-@app.lifespan
-def life():
-    yield
-    raise LookupError("the engine does not stop")
 @app.task
 def noop(value):
-    return value"""
+    return value
+@app.task
+async def waits():
+    Path("began").touch()
+    while not Path("mended").exists():
+        await asyncio.sleep(0.01)
+    return 8
+async def fails_meanwhile():
+    while not Path("began").exists():
+        await asyncio.sleep(0.01)
+    if not Path("mended").exists():
+        raise LookupError("the engine stands still")
+@app.lifespan
+"""
+
+ENDS = {
+    "raises": (
+        "def life():\n    yield\n    raise LookupError('the engine does not stop')",
+        "lifespan has failed at its end: LookupError: the engine does not stop",
+    ),
+    "yields_twice": (
+        "def life():\n    yield 1\n    yield 2",
+        "lifespan has failed at its end: RuntimeError: generator didn't stop",
+    ),
+    "is_cancelled": (
+        "async def life():\n    yield\n    raise asyncio.CancelledError",
+        "lifespan has failed at its end: CancelledError",
+    ),
+    "hangs": (
+        "def life():\n    yield\n    time.sleep(1000)  # does not stop",
+        ", line 22 in life",  # in the stacks of runner_slow
+    ),
+}
 
 
+@pytest.mark.parametrize("name", ENDS)
 async def test_a_lifespan_that_fails_at_its_end_is_told_and_harms_no_job(
-    tmp_path: Path, sqlite_stage: Scene
+    name: str, tmp_path: Path, sqlite_stage: Scene
 ) -> None:
-    (tmp_path / "leaves.py").write_text(LEAVES_BADLY)
+    life, said = ENDS[name]
+    (tmp_path / "leaves.py").write_text(LIFE + life)
     worker = start(tmp_path, "leaves:app", sqlite_stage.url)
     try:
         job = (await sqlite_stage.store.enqueue([NewJob(task="noop", args='{"value": 8}')]))[0]
@@ -206,4 +270,49 @@ async def test_a_lifespan_that_fails_at_its_end_is_told_and_harms_no_job(
         worker.terminate()
         out, err = await asyncio.to_thread(worker.communicate, timeout=60)
     assert worker.returncode == 0
-    assert "lifespan has failed at its end: LookupError: the engine does not stop" in out + err
+    assert said in out + err
+
+
+GROUP = """
+async def life():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fails_meanwhile())
+        yield"""
+TIMEOUT = """
+async def life():
+    async with asyncio.timeout(None) as limit:
+        asyncio.get_running_loop().create_task(ends(limit))
+        yield
+async def ends(limit):
+    try:
+        await fails_meanwhile()
+    except LookupError:
+        limit.reschedule(0)"""
+
+
+@pytest.mark.parametrize(
+    ("life", "error"),
+    [(GROUP, "LookupError"), (TIMEOUT, "TimeoutError")],
+    ids=["group", "timeout"],
+)
+async def test_a_lifespan_that_fails_under_an_attempt_is_told_and_charged_to_no_job(
+    life: str, error: str, tmp_path: Path, sqlite_stage: Scene
+) -> None:
+    (tmp_path / "breaks.py").write_text(LIFE + life)
+    log = tmp_path / "log"
+    worker = start_quietly(tmp_path, "breaks:app", sqlite_stage.url, log)
+    try:
+        job = (await sqlite_stage.store.enqueue([NewJob(task="waits")]))[0].job_id
+        await sqlite_stage.until(lambda: _says(log, "runner_restart_delayed"), "a failed lifespan")
+        (tmp_path / "mended").touch()
+        row = await sqlite_stage.ended(job)
+        assert (row.state, row.failures) == (State.COMPLETED, 0)
+    finally:
+        worker.terminate()
+        assert await asyncio.to_thread(worker.wait, 60) == 0
+    first = (await sqlite_stage.attempts(job))[0]
+    assert (first.outcome, first.charge) == ("bystander", "loss")
+    assert "lifespan has failed" in (first.message or "")
+    (told, *_) = [line for line in log.read_text().splitlines() if "runner_restart_delayed" in line]
+    assert "lifespan has failed" in told
+    assert error in told

@@ -19,7 +19,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from outlast.app import App
 from outlast.attempt import current_token
@@ -37,6 +37,7 @@ from outlast.runner.process_state import ProcessState
 from outlast.runner.protocol import (
     PREFIX_BYTES,
     TO_RUNNER,
+    ApplicationFailed,
     AttemptsEnded,
     Configure,
     End,
@@ -51,7 +52,6 @@ from outlast.runner.protocol import (
     Saved,
     SaveRequest,
     StackAtLimit,
-    StartupFailed,
     Stop,
     TaskInfo,
     ToRunner,
@@ -65,8 +65,11 @@ from outlast.runner.tether import die_with_parent, groups_of, kill_group
 from outlast.store.values import Answer
 
 READ_BYTES = 1 << 18
+ENDED_BY_A_TASK = "outlast: a task has ended the event loop of its runner\n"
 BROKEN = 3  # exit code of a runner that could not start, or not go on
-LEFT_BADLY = "outlast: the application's lifespan has failed at its end"
+LEAVE_SECONDS = 3.0  # for a lifespan that was broken off
+LIFESPAN_FAILED = "the application's lifespan has failed"
+LEFT_BADLY = f"outlast: {LIFESPAN_FAILED} at its end"
 SWITCH_SECONDS = 0.001  # a runner's own thread must not wait long for the GIL
 
 
@@ -159,6 +162,7 @@ class WorkerLink:
         self._channel = channel
         self._loop = asyncio.get_running_loop()
         self._ends: list[End] = []
+        self._muted = False
         self.store_id = settings.store_id
         self.worker_id = 0
 
@@ -174,8 +178,14 @@ class WorkerLink:
         """Save a checkpoint from a plain function's thread."""
         return _answer(self._channel.save(token, number, value_json).result())
 
+    def mute(self) -> None:
+        """Tell no more ends: the event loop ends, and would be told as the doing of attempts."""
+        self._muted = True
+
     def report_end(self, end: End) -> None:
         """Tell the worker that an attempt ended; ends of one turn of the loop go together."""
+        if self._muted:
+            return
         self._ends.append(end)
         if len(self._ends) == 1:
             self._loop.call_soon(self._flush)
@@ -218,26 +228,41 @@ class Runner:
         self._settings = settings
         self._channel = channel
         self._quit = asyncio.Event()
+        self._broken_off = False  # the task that serves was cancelled
         self._loop = asyncio.get_running_loop()
         self._link = WorkerLink(channel, settings)
 
     async def run(self) -> None:
         """Enter the application's lifespan, announce its tasks, and serve."""
-        async with contextlib.AsyncExitStack() as stack:
-            resources = await enter_lifespan(self._app, stack)
-            self._executor = Executor(
-                self._app,
-                self._link,
-                resources,
-                clock=SYSTEM,
-                threads=self._settings.concurrency,
-                on_idle=self._restore,
-            )
-            self._state = ProcessState()
-            keep_what_is_loaded()
-            self._channel.start(self._on_frame)
-            self._channel.send(announcement(self._app))
-            await self._until_quit()
+        failure: BaseException | None = None
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                self._start(await enter_lifespan(self._app, stack))
+                await asyncio.sleep(0)  # a lifespan that has cancelled this task fails here
+                self._serve()
+                await self._until_quit()
+        except BaseException as error:
+            if not self._broken_off:
+                raise
+            failure = error
+        if self._broken_off:
+            self._tell_broken_off(failure)
+
+    def _start(self, resources: Any) -> None:
+        self._executor = Executor(
+            self._app,
+            self._link,
+            resources,
+            clock=SYSTEM,
+            threads=self._settings.concurrency,
+            on_idle=self._restore,
+        )
+        self._state = ProcessState()
+        keep_what_is_loaded()
+
+    def _serve(self) -> None:
+        self._channel.start(self._on_frame)
+        self._channel.send(announcement(self._app))
 
     async def _until_quit(self) -> None:
         try:
@@ -245,9 +270,29 @@ class Runner:
         except BaseException as error:
             if isinstance(error.__context__, KeyboardInterrupt):  # user code re-enabled SIGINT
                 _die_of(signal.SIGINT)
-            # user code has stopped the loop, or cancelled all of its tasks: what attempts say of
-            # that now would blame each of them, so that the death must tell their ends instead
-            _exit(BROKEN, "outlast: a task has ended the event loop of its runner\n")
+            # what attempts say of that now would blame each of them, so that the death must tell
+            # their ends instead
+            self._broken_off = True
+            self._link.mute()
+            leaving = threading.Timer(LEAVE_SECONDS, _exit, (BROKEN, ENDED_BY_A_TASK))
+            leaving.daemon = True
+            leaving.start()
+            raise
+
+    def _tell_broken_off(self, failure: BaseException | None) -> NoReturn:
+        """Exit, and say why this task was cancelled: a lifespan with a group of tasks, or with a
+        timeout, makes an error of its own of that; else user code has stopped the loop, or has
+        cancelled all of its tasks."""
+        if failure is None or isinstance(failure, asyncio.CancelledError):
+            _exit(BROKEN, ENDED_BY_A_TASK)
+        hide = make_hider(self._settings.url, self._settings.wakeup)
+        message = hide(clean(f"{LIFESPAN_FAILED}: {describe(failure)}"))
+        stack = hide(_own_traceback(failure))
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"outlast: {message}\n{stack}")
+            sys.stderr.flush()
+        self._channel.send(ApplicationFailed(message, stack))
+        _exit(BROKEN)
 
     def _restore(self, idle: Idle) -> None:
         """Set back what tasks have left changed of this process; tell it before the end, so that
@@ -298,7 +343,7 @@ def main(descriptor: int) -> int:
         hide = make_hider(settings.url, settings.wakeup)
         if channel.started:
             _exit(BROKEN, hide(f"{LEFT_BADLY}: {describe(error)}\n{_own_traceback(error)}"))
-        channel.send(StartupFailed(hide(_message(error)), hide(_own_traceback(error))))
+        channel.send(ApplicationFailed(hide(_message(error)), hide(_own_traceback(error))))
         _exit(BROKEN)
     return 0
 

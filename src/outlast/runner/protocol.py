@@ -87,8 +87,8 @@ class Hello(_Frame, frozen=True):
     python: str
 
 
-class StartupFailed(_Frame, frozen=True):
-    """Runner: the application cannot be imported or started; I exit."""
+class ApplicationFailed(_Frame, frozen=True):
+    """Runner: the application cannot be imported, or its lifespan has failed; I exit."""
 
     message: str
     traceback: str
@@ -148,7 +148,14 @@ class Restored(_Frame, frozen=True):
 
 ToRunner = Configure | Run | Stop | Saved | Ping | Quit
 ToWorker = (
-    Hello | StartupFailed | AttemptsEnded | SaveRequest | Reported | StackAtLimit | Restored | Pong
+    Hello
+    | ApplicationFailed
+    | AttemptsEnded
+    | SaveRequest
+    | Reported
+    | StackAtLimit
+    | Restored
+    | Pong
 )
 
 _encoder = msgspec.msgpack.Encoder()

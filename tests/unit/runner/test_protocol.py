@@ -15,6 +15,7 @@ from outlast.runner.protocol import (
     BATCH_BYTES,
     TO_RUNNER,
     TO_WORKER,
+    ApplicationFailed,
     AttemptsEnded,
     End,
     FrameError,
@@ -24,7 +25,6 @@ from outlast.runner.protocol import (
     Run,
     Saved,
     SaveRequest,
-    StartupFailed,
     Stop,
     TaskInfo,
     ToRunner,
@@ -60,7 +60,7 @@ TO_RUNNER_FRAMES: list[ToRunner] = [
 ]
 TO_WORKER_FRAMES: list[ToWorker] = [
     Hello([TaskInfo("t", own_runner=True, requires=["gpu"])], None, "3.11"),
-    StartupFailed("no module", ""),
+    ApplicationFailed("no module", ""),
     AttemptsEnded(
         [
             End(1, Outcome(kind=OutcomeKind.CRASHED, crash=CRASH)),
@@ -128,7 +128,7 @@ MALFORMED = {
     "no array": msgspec.msgpack.encode({"a": 1}),
     "nothing": b"",
     "an unknown tag": msgspec.msgpack.encode(["Explode", 1]),
-    "of the other direction": pack(StartupFailed("a", "b"))[4:],
+    "of the other direction": pack(ApplicationFailed("a", "b"))[4:],
     "a wrong type": msgspec.msgpack.encode(["Stop", "one", "cancel"]),
     "more than one": msgspec.msgpack.encode(["Quit"]) * 2,
     "a lone surrogate": b"\x93\xa4Stop\x01\xa3\xed\xa0\x80",
@@ -173,7 +173,7 @@ def test_any_bytes_are_frames_or_a_frame_error(data):
     except FrameError:
         return
     assert all(
-        isinstance(frame, Hello | StartupFailed | AttemptsEnded | SaveRequest | Reported)
+        isinstance(frame, Hello | ApplicationFailed | AttemptsEnded | SaveRequest | Reported)
         for frame in frames
     )
 

@@ -21,6 +21,7 @@ from outlast.runner.stacks import current_attempt
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.recycling import MAX_RSS, describe
 from outlast.worker.runners.responsiveness import UNANSWERED
+from outlast.worker.runners.startup import LIFESPAN
 from outlast.worker.running import Running
 
 SUPERSEDED = "superseded"  # why a runner is killed: one of its attempts is no longer current
@@ -46,6 +47,9 @@ def outcome_of(
         return outcome_of_stop(running, death, neighbours)
     if killed_for == UNANSWERED:
         return make_crash(CrashKind.BYSTANDER, "its runner did not answer", death, neighbours)
+    if killed_for == LIFESPAN:
+        how = "the application's lifespan has failed in its runner"
+        return make_crash(CrashKind.BYSTANDER, how, death, neighbours)
     if killed_for not in _OWN_DOING or (draining and death.signal and not death.memory):
         return Outcome(kind=OutcomeKind.RELEASED, message=f"its runner was ended ({killed_for})")
     how = f"died of {death.signal}" if death.signal else f"exited with {death.exit_code}"

@@ -131,7 +131,7 @@ class RunnerPool:
         elif isinstance(frame, Hello):
             self._supervisor.take_hello(runner, frame)
         else:
-            self._supervisor.note_failed_start(runner, frame)
+            self._supervisor.note_failed(runner, frame)
 
     def _take_ends(self, runner: RunnerProcess, frame: AttemptsEnded) -> None:
         prefetch = self._prefetches.of(runner)

@@ -61,6 +61,7 @@ class Recycling:
             await self._weigh(runners, kill)
             for runner in runners:
                 self.dismiss(runner)
+                self._end_late(runner, kill)
         return max(0.0, self._next_look_at - self._clock.boot())
 
     async def _weigh(
@@ -106,14 +107,15 @@ class Recycling:
         self.dismiss(runner)
 
     def dismiss(self, runner: RunnerProcess) -> None:
-        """Ask a retiring runner to leave once it is empty; kill it if it does not."""
-        if runner.retiring is None or runner.tokens:
-            return
-        if runner.quit_at is None:
+        """Ask a retiring runner to leave once it is empty."""
+        if runner.retiring is not None and not runner.tokens and runner.quit_at is None:
             runner.note_quit(self._clock.boot())
             runner.quit()
-        elif self._clock.boot() - runner.quit_at >= QUIT_SECONDS:
-            runner.kill("recycled")
+
+    def _end_late(self, runner: RunnerProcess, kill: Callable[[RunnerProcess, str], None]) -> None:
+        """Kill one that was asked to leave and does not."""
+        if runner.quit_at is not None and self._clock.boot() - runner.quit_at >= QUIT_SECONDS:
+            kill(runner, "recycled")
 
     def complain_at_rest(self, runner: RunnerProcess) -> str | None:
         """Return a complaint if a runner is above the limit before it has run anything."""

@@ -16,12 +16,12 @@ from outlast.clock import Clock
 from outlast.errors import ApplicationError
 from outlast.events import emit
 from outlast.model.crash import LIMITS
-from outlast.runner.protocol import FrameError, Hello, StartupFailed
+from outlast.runner.protocol import ApplicationFailed, FrameError, Hello
 from outlast.worker.base import KILL_SECONDS, PoolOwner
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
-from outlast.worker.runners.startup import START_SECONDS_MAX, TOO_LATE, StartupWatch
+from outlast.worker.runners.startup import LIFESPAN, START_SECONDS_MAX, TOO_LATE, StartupWatch
 
 START_BACKOFF_FIRST, START_BACKOFF_MAX = 0.5, 30.0  # seconds
 # of work without a death comes the spare: its start takes 0.3 s of a core
@@ -143,9 +143,11 @@ class RunnerSupervisor:
         self._owner.note_pool_change()
         self.retire_worn()
 
-    def note_failed_start(self, runner: RunnerProcess, frame: StartupFailed) -> None:
-        """Note why a runner could not start, for when it has died."""
+    def note_failed(self, runner: RunnerProcess, frame: ApplicationFailed) -> None:
+        """Note why a runner could not start, or not go on, for when it has died."""
         self._complaints[runner.pid] = f"{frame.message}\n{frame.traceback}".rstrip()
+        if runner.ready:
+            runner.kill(LIFESPAN)
 
     def _delay_next_start(
         self, death: Death, complaint: str | None, killed_for: str | None
@@ -161,6 +163,12 @@ class RunnerSupervisor:
         pause = min(START_BACKOFF_MAX, START_BACKOFF_FIRST * 2.0 ** (self._starts_failed - 1))
         self._next_start_at = self._clock.boot() + pause
         emit("runner_restart_delayed", seconds=pause, error=message)
+
+    def _tell_if_late(self, runner: RunnerProcess, death: Death) -> None:
+        """Tell where a runner stood that was killed since it did not leave."""
+        if runner.quit_at is not None and runner.kill_reason is not None:
+            seconds = round(self._clock.boot() - runner.quit_at, 3)
+            emit("runner_slow", pid=runner.pid, seconds=seconds, stacks=death.stacks)
 
     # -- deaths --------------------------------------------------------------------------------
 
@@ -189,8 +197,9 @@ class RunnerSupervisor:
             attempts=len(runner.tokens),
             killed_for=runner.kill_reason,
         )
+        self._tell_if_late(runner, death)
         complaint = self._complaints.pop(runner.pid, None)
-        if not runner.ready:
+        if not runner.ready or complaint is not None:
             self._delay_next_start(death, complaint, runner.kill_reason)
         return death
 
@@ -213,12 +222,16 @@ class RunnerSupervisor:
         """
         self.closing = True
         for runner in self.runners:
-            runner.quit() if runner.ready and not runner.tokens else runner.kill("stop")
+            if runner.ready and not runner.tokens:
+                runner.note_quit(self._clock.boot())
+                runner.quit()
+            else:
+                runner.kill("stop")
         deadline = self._clock.boot() + QUIT_SECONDS
         while self.runners and self._clock.boot() < deadline + KILL_SECONDS:
             if self._clock.boot() >= deadline:
                 for runner in self.runners:
-                    runner.kill("stop")
+                    self.kill(runner, "stop")
             await self._clock.sleep(0.01)
         for runner in self.runners:
             _tell_unkillable(runner)

@@ -14,6 +14,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.model.suspects import Suspicion
 from outlast.runner.protocol import (
     TO_WORKER,
+    ApplicationFailed,
     AttemptsEnded,
     End,
     FrameError,
@@ -23,7 +24,6 @@ from outlast.runner.protocol import (
     Restored,
     SaveRequest,
     StackAtLimit,
-    StartupFailed,
     TaskInfo,
     ToWorker,
     Unpacker,
@@ -68,7 +68,7 @@ frames: st.SearchStrategy[ToWorker] = st.one_of(
     st.builds(Restored, tokens, numbers, st.lists(texts, max_size=3)),
     st.builds(Pong, numbers),
     st.builds(Hello, st.lists(infos, max_size=2), texts, texts),
-    st.builds(StartupFailed, texts, texts),
+    st.builds(ApplicationFailed, texts, texts),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlast import events
-from outlast.runner.protocol import StartupFailed
+from outlast.runner.protocol import ApplicationFailed
 from outlast.store.values import ClaimRequest
 from outlast.worker.runners.startup import LOOK_SECONDS
 from outlast.worker.runners.supervisor import (
@@ -136,7 +136,7 @@ async def test_an_application_that_cannot_be_imported_ends_the_worker_with_its_e
     bench = Bench()
     await bench.pool.keeper.run_once()
     for runner in list(bench.runners):
-        runner.says(StartupFailed("no module named 'shop'", "Traceback ..."))
+        runner.says(ApplicationFailed("no module named 'shop'", "Traceback ..."))
         runner.dies(exit_code=3)
     assert str(bench.owner.failures[0]) == "no module named 'shop'\nTraceback ..."
 
@@ -147,11 +147,24 @@ async def test_an_application_that_broke_after_a_good_start_is_tried_again():
     bench.runners[2].dies(signal="SIGKILL")
     await bench.pool.keeper.run_once()
     newborn = bench.runners[-1]
-    newborn.says(StartupFailed("no module named 'shop'", ""))
+    newborn.says(ApplicationFailed("no module named 'shop'", ""))
     with heard() as names:
         newborn.dies(exit_code=3)
     assert bench.owner.failures == []
     assert names == ["runner_died", "runner_restart_delayed"]
+
+
+async def test_attempts_are_bystanders_of_a_lifespan_that_fails_under_them():
+    bench = await Bench().ready()
+    bench.place(own(1))
+    runner = next(each for each in bench.runners if each.tokens)
+    runner.says(ApplicationFailed("the application's lifespan has failed: LookupError", ""))
+    assert runner.kills == ["lifespan"]
+    with heard() as names:
+        runner.dies(signal="SIGKILL")
+    assert bench.outcomes() == ["bystander"]
+    assert names[:2] == ["runner_died", "runner_restart_delayed"]
+    assert await bench.pool.keeper.run_once() == START_BACKOFF_FIRST
 
 
 async def test_the_error_of_a_failed_start_is_not_reported_for_the_next():
@@ -159,7 +172,7 @@ async def test_the_error_of_a_failed_start_is_not_reported_for_the_next():
     end = events.subscribe(lambda _, fields: said.append(fields.get("error", "")))
     bench = await Bench().ready()
     await bench.pool.keeper.run_once()
-    for words in (StartupFailed("no module named 'shop'", ""), None):
+    for words in (ApplicationFailed("no module named 'shop'", ""), None):
         bench.runners[0].dies(signal="SIGKILL")
         bench.clock.advance(60)
         await bench.pool.keeper.run_once()
