@@ -15,7 +15,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from outlast.runner import main as runner
-from outlast.runner.main import Channel
+from outlast.runner.channel import Channel
 from outlast.runner.protocol import (
     FRAME_MAX,
     PREFIX_BYTES,

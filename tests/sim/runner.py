@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from outlast.runner.main import Channel, Runner
+from outlast.runner.channel import Channel
+from outlast.runner.main import Runner
 from outlast.runner.protocol import TO_RUNNER, TO_WORKER, Unpacker, pack
 from outlast.runner.settings import RunnerSettings
 from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess

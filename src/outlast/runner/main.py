@@ -17,8 +17,6 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, NoReturn
 
 from outlast.app import App
@@ -29,19 +27,16 @@ from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
 from outlast.runner.application import load_app
+from outlast.runner.channel import Channel
 from outlast.runner.execute import Executor, Idle, enter_lifespan
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.outcomes import make_crashed
 from outlast.runner.printing import flush_tagged, tag_output
 from outlast.runner.process_state import ProcessState
 from outlast.runner.protocol import (
-    PREFIX_BYTES,
-    TO_RUNNER,
     ApplicationFailed,
     AttemptsEnded,
-    Configure,
     End,
-    FrameError,
     Hello,
     Ping,
     Pong,
@@ -49,110 +44,22 @@ from outlast.runner.protocol import (
     Reported,
     Restored,
     Run,
-    Saved,
-    SaveRequest,
     StackAtLimit,
     Stop,
     TaskInfo,
     ToRunner,
-    ToWorker,
-    Unpacker,
-    pack,
 )
 from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.shell import task as shell
-from outlast.runner.tether import die_with_parent, groups_of, kill_group
+from outlast.runner.tether import die_with_parent
 from outlast.store.values import Answer
 
-READ_BYTES = 1 << 18
 ENDED_BY_A_TASK = "outlast: a task has ended the event loop of its runner\n"
 BROKEN = 3  # exit code of a runner that could not start, or not go on
 LEAVE_SECONDS = 3.0  # for a lifespan that was broken off
 LIFESPAN_FAILED = "the application's lifespan has failed"
 LEFT_BADLY = f"outlast: {LIFESPAN_FAILED} at its end"
 SWITCH_SECONDS = 0.001  # a runner's own thread must not wait long for the GIL
-
-
-class Channel:
-    """The socket to the worker: a thread reads, any thread writes."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-        self._sending = threading.Lock()
-        self._seq = 0
-        self._saves: dict[int, Future[str]] = {}
-        self._on_frame: Callable[[ToRunner], None] | None = None
-
-    def read_settings(self) -> RunnerSettings:
-        """Wait for the settings, the first frame; of what comes after it nothing is read yet."""
-        unpacker = Unpacker(TO_RUNNER)
-        data = self._socket.recv(PREFIX_BYTES, socket.MSG_WAITALL)
-        left = int.from_bytes(data, "big")
-        while data:
-            for frame in unpacker.feed(data):
-                if isinstance(frame, Configure):
-                    return frame.settings
-            data = self._socket.recv(min(left, READ_BYTES))
-            left -= len(data)
-        _end_with_worker()
-        raise FrameError("a runner is told first what it is to do")
-
-    def start(self, on_frame: Callable[[ToRunner], None]) -> None:
-        """Begin to read, on a thread of its own; frames go to ``on_frame`` on that thread."""
-        self._on_frame = on_frame
-        threading.Thread(target=self._read, name="outlast-channel", daemon=True).start()
-
-    @property
-    def started(self) -> bool:
-        """Whether ``start`` was called."""
-        return self._on_frame is not None
-
-    def send(self, frame: ToWorker) -> None:
-        """Send a frame. A worker that is gone takes this process along."""
-        data = pack(frame)
-        try:
-            with self._sending:
-                self._socket.sendall(data)
-        except OSError:
-            _end_with_worker()
-
-    def save(self, token: int, number: int, value: str) -> Future[str]:
-        """Ask for a save; the future has the word of the answer."""
-        future: Future[str] = Future()
-        with self._sending:
-            self._seq += 1
-            seq = self._seq
-            self._saves[seq] = future
-        self.send(SaveRequest(seq, token, number, value))
-        return future
-
-    def _read(self) -> None:
-        unpacker = Unpacker(TO_RUNNER)
-        try:
-            while data := self._socket.recv(READ_BYTES):
-                for frame in unpacker.feed(data):
-                    self._handle(frame)
-        except Exception as error:  # any error: a runner that hears nothing would hold its attempts
-            with contextlib.suppress(Exception):  # user code may have closed it
-                sys.stderr.write(f"outlast: the worker's frames cannot be read: {text_of(error)}\n")
-        finally:
-            _end_with_worker()
-
-    def _handle(self, frame: ToRunner) -> None:
-        if isinstance(frame, Saved):
-            future = self._saves.pop(frame.seq, None)
-            if future is not None and future.set_running_or_notify_cancel():
-                future.set_result(frame.answer)
-        elif self._on_frame is not None:
-            self._on_frame(frame)
-
-
-def _end_with_worker() -> None:
-    """End this process and its children: the worker is gone."""
-    with contextlib.suppress(OSError):  # user code may have left no descriptor to look with
-        for pgid in groups_of({os.getpid()}) - {os.getpgrp()}:
-            kill_group(pgid)
-    kill_group(os.getpgrp())
 
 
 class WorkerLink:

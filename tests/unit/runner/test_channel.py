@@ -17,9 +17,10 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.runner import main as module
+from outlast.runner import channel as module
 from outlast.runner import printing
-from outlast.runner.main import Channel, WorkerLink
+from outlast.runner.channel import Channel
+from outlast.runner.main import WorkerLink
 from outlast.runner.printing import Tagged
 from outlast.runner.protocol import (
     TO_WORKER,
@@ -73,7 +74,7 @@ class Wire:
 def ended(monkeypatch) -> queue.Queue[int]:
     """Notes the end of the runner, instead of killing its process group."""
     ends: queue.Queue[int] = queue.Queue()
-    monkeypatch.setattr(module, "_end_with_worker", lambda: ends.put(1))
+    monkeypatch.setattr(module, "end_with_worker", lambda: ends.put(1))
     return ends
 
 
@@ -200,7 +201,7 @@ def test_a_runner_out_of_descriptors_kills_its_own_group(monkeypatch):
 
     monkeypatch.setattr(module, "groups_of", fails)
     monkeypatch.setattr(module, "kill_group", killed.append)
-    module._end_with_worker()
+    module.end_with_worker()
     assert killed == [os.getpgrp()]
 
 

@@ -9,7 +9,7 @@ import pytest
 from outlast.attempt import StopReason, set_current
 from outlast.errors import Snooze
 from outlast.model.lifecycle import OutcomeKind
-from outlast.runner import main
+from outlast.runner import channel
 from outlast.runner.outcomes import judge
 from outlast.runner.shell import task
 from outlast.runner.shell.command import CommandFailed
@@ -70,9 +70,9 @@ async def test_a_result_is_never_too_large_for_the_application():
 
 def test_a_runner_without_a_worker_kills_itself_last(monkeypatch):
     kills: list[int] = []
-    monkeypatch.setattr(main, "kill_group", kills.append)
-    monkeypatch.setattr(main, "groups_of", lambda sids: {os.getpgrp(), 7})
-    main._end_with_worker()
+    monkeypatch.setattr(channel, "kill_group", kills.append)
+    monkeypatch.setattr(channel, "groups_of", lambda sids: {os.getpgrp(), 7})
+    channel.end_with_worker()
     assert kills == [7, os.getpgrp()]
 
 

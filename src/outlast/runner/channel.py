@@ -1,0 +1,114 @@
+"""The socket between a runner and its worker, as the runner sees it.
+
+A runner does not outlive its worker: at the end of the socket it ends its whole group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from outlast.errors import text_of
+from outlast.runner.protocol import (
+    PREFIX_BYTES,
+    TO_RUNNER,
+    Configure,
+    FrameError,
+    Saved,
+    SaveRequest,
+    ToRunner,
+    ToWorker,
+    Unpacker,
+    pack,
+)
+from outlast.runner.settings import RunnerSettings
+from outlast.runner.tether import groups_of, kill_group
+
+READ_BYTES = 1 << 18
+
+
+class Channel:
+    """The socket to the worker: a thread reads, any thread writes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._sending = threading.Lock()
+        self._seq = 0
+        self._saves: dict[int, Future[str]] = {}
+        self._on_frame: Callable[[ToRunner], None] | None = None
+
+    def read_settings(self) -> RunnerSettings:
+        """Wait for the settings, the first frame; of what comes after it nothing is read yet."""
+        unpacker = Unpacker(TO_RUNNER)
+        data = self._socket.recv(PREFIX_BYTES, socket.MSG_WAITALL)
+        left = int.from_bytes(data, "big")
+        while data:
+            for frame in unpacker.feed(data):
+                if isinstance(frame, Configure):
+                    return frame.settings
+            data = self._socket.recv(min(left, READ_BYTES))
+            left -= len(data)
+        end_with_worker()
+        raise FrameError("a runner is told first what it is to do")
+
+    def start(self, on_frame: Callable[[ToRunner], None]) -> None:
+        """Begin to read, on a thread of its own; frames go to ``on_frame`` on that thread."""
+        self._on_frame = on_frame
+        threading.Thread(target=self._read, name="outlast-channel", daemon=True).start()
+
+    @property
+    def started(self) -> bool:
+        """Whether ``start`` was called."""
+        return self._on_frame is not None
+
+    def send(self, frame: ToWorker) -> None:
+        """Send a frame. A worker that is gone takes this process along."""
+        data = pack(frame)
+        try:
+            with self._sending:
+                self._socket.sendall(data)
+        except OSError:
+            end_with_worker()
+
+    def save(self, token: int, number: int, value: str) -> Future[str]:
+        """Ask for a save; the future has the word of the answer."""
+        future: Future[str] = Future()
+        with self._sending:
+            self._seq += 1
+            seq = self._seq
+            self._saves[seq] = future
+        self.send(SaveRequest(seq, token, number, value))
+        return future
+
+    def _read(self) -> None:
+        unpacker = Unpacker(TO_RUNNER)
+        try:
+            while data := self._socket.recv(READ_BYTES):
+                for frame in unpacker.feed(data):
+                    self._handle(frame)
+        except Exception as error:  # any error: a deaf runner would hold its attempts
+            with contextlib.suppress(Exception):  # user code may have closed it
+                sys.stderr.write(f"outlast: the worker's frames cannot be read: {text_of(error)}\n")
+        finally:
+            end_with_worker()
+
+    def _handle(self, frame: ToRunner) -> None:
+        if isinstance(frame, Saved):
+            future = self._saves.pop(frame.seq, None)
+            if future is not None and future.set_running_or_notify_cancel():
+                future.set_result(frame.answer)
+        elif self._on_frame is not None:
+            self._on_frame(frame)
+
+
+def end_with_worker() -> None:
+    """End this process and its children: the worker is gone."""
+    with contextlib.suppress(OSError):  # user code may have left no descriptor to look with
+        for pgid in groups_of({os.getpid()}) - {os.getpgrp()}:
+            kill_group(pgid)
+    kill_group(os.getpgrp())
