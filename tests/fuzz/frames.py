@@ -14,7 +14,7 @@ from unittest import mock
 import msgspec
 from hypothesis import strategies as st
 
-from outlast.runner import main as runner
+from outlast.runner import channel as runner
 from outlast.runner.channel import Channel
 from outlast.runner.protocol import (
     FRAME_MAX,
@@ -218,7 +218,7 @@ def a_runner_reads(chunks: list[bytes]) -> None:
         own.shutdown(socket.SHUT_RDWR)  # what is still being sent must not wait
         ended.put(None)
 
-    patch = mock.patch.object(runner, "_end_with_worker", end)
+    patch = mock.patch.object(runner, "end_with_worker", end)
     patch.start()  # stopped only after its thread has ended, which would end this process
     with worker, own, quiet():
         channel = Channel(own)
@@ -242,7 +242,7 @@ def a_runner_is_configured(chunks: list[bytes]) -> None:
     sender = threading.Thread(target=_send, args=(worker, [data]))
     sender.start()
     try:
-        with mock.patch.object(runner, "_end_with_worker") as gone:
+        with mock.patch.object(runner, "end_with_worker") as gone:
             settings = Channel(own).read_settings()
         assert isinstance(settings, RunnerSettings)
         size = int.from_bytes(data[:PREFIX_BYTES], "big")

@@ -1,6 +1,7 @@
 """The child process that runs user code, and the protocol between it and its worker.
 
 main.py              the process: starts, imports the application, takes frames, runs attempts, ends
+channel.py           the socket to the worker: a thread reads, any thread writes
 protocol.py          the frames between worker and runner: msgpack, length-prefixed, bounded
 settings.py          what a runner is told at its start
 application.py       finds the application that MODULE:APP names
