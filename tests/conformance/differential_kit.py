@@ -1,75 +1,12 @@
-"""What the differential test keeps of a history: the model's jobs and attempts, and each store."""
+"""A store of the differential test, and how it calls what is in the history."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from outlast.model.job import JobFacts, Policy, State
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import WorkerRef
-
-POLICY = Policy(retries=1, max_losses=2, backoff_first=1_000.0, backoff_max=1_000.0)
-
-
-@dataclass
-class ModelJob:
-    """A job as the model expects it. ``place`` orders the line; None: not in it."""
-
-    priority: int
-    key: str | None
-    place: int | None
-    state: State = State.QUEUED
-    attempt: int | None = None
-    worker: int | None = None
-    count: int = 0
-    failures: int = 0
-    losses: int = 0
-    cancel: bool = False
-    checkpoint: str | None = None
-    saved: int = 0
-    solo: int = 0
-    incident: int | None = None
-    cohort: int | None = None
-    due: bool = True
-
-    def shown(self) -> tuple[object, ...]:
-        """What an inspector shows of it."""
-        waiting = self.state is State.QUEUED and not self.due
-        counted = (self.count, self.failures, self.losses)
-        suspected = (self.solo, self.incident, self.cohort)
-        return (
-            self.state,
-            waiting,
-            *counted,
-            self.cancel,
-            self.checkpoint,
-            self.attempt,
-            suspected,
-        )
-
-    def facts(self, name: int, token: int) -> JobFacts:
-        """What a decision about its attempt needs."""
-        return JobFacts(
-            job_id=name,
-            token=token,
-            failures=self.failures,
-            losses=self.losses,
-            policy=POLICY,
-            solo=self.solo,
-            incident=self.incident,
-            cohort=self.cohort,
-        )
-
-
-@dataclass
-class ModelAttempt:
-    """One claim: the facts its worker was told, and how it was closed."""
-
-    job: int
-    worker: int
-    facts: JobFacts
-    outcome: str | None = None
 
 
 @dataclass

@@ -26,25 +26,22 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.model.suspects import Suspicion
 from outlast.store import open_store
 from outlast.store.values import Answer, Cancelled, ClaimRequest, NewJob, Orphan, Requeued, Save
-from tests.conformance.differential_kit import POLICY, ModelAttempt, ModelJob, Side
+from tests.conformance.differential_kit import Side
+from tests.conformance.differential_model import LOST, POLICY, UNFINISHED, Model, ModelJob
 from tests.conformance.kit import TASK, new_worker, no_dice
 
 FAR = 1_000.0
-UNFINISHED = (State.QUEUED, State.RUNNING)
 
 
-class History(RuleBasedStateMachine):
+class History(Model, RuleBasedStateMachine):
     """Draws a history and plays each step on the model and on both stores."""
 
     def __init__(self, urls: list[str]) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.sides = [Side(open_store(url)) for url in urls]
-        self.jobs: dict[int, ModelJob] = {}
-        self.attempts: list[ModelAttempt] = []
         self.alive: list[bool] = []
         self.drawn = 0
-        self.places = 0
         self.on_all(lambda side: side.store.open())
 
     def teardown(self) -> None:
@@ -69,10 +66,6 @@ class History(RuleBasedStateMachine):
     def same(self, play: Callable[[Side], Coroutine[Any, Any, Any]], expected: object) -> None:
         """Play one step; every store must answer what the model expects."""
         assert self.on_all(play) == [expected] * len(self.sides)
-
-    def next_place(self) -> int:
-        self.places += 1
-        return self.places
 
     def some(self, data: st.DataObject, count: int) -> int:
         return data.draw(st.integers(0, count - 1))
@@ -173,12 +166,6 @@ class History(RuleBasedStateMachine):
         for name in expected:
             self.model_claim(name, worker)
 
-    def model_claim(self, name: int, worker: int) -> None:
-        job = self.jobs[name]
-        job.state, job.place, job.saved = State.RUNNING, None, 0
-        job.attempt, job.worker, job.count = len(self.attempts), worker, job.count + 1
-        self.attempts.append(ModelAttempt(name, worker, job.facts(name, job.attempt)))
-
     @precondition(lambda self: self.attempts)
     @rule(
         data=st.data(), kind=st.sampled_from([*OutcomeKind]), far=st.booleans(), twice=st.booleans()
@@ -217,29 +204,6 @@ class History(RuleBasedStateMachine):
             clears=side.token(transition.clears),
         )
 
-    def model_end(self, end: Transition) -> Answer:
-        job, attempt = self.jobs.get(end.job_id), self.attempts[end.token]
-        if job is None or attempt.outcome is not None:
-            same = job is not None and attempt.outcome == end.outcome
-            return Answer.ALREADY if same else Answer.REFUSED
-        attempt.outcome = end.outcome
-        job.failures, job.losses, job.worker = end.failures, end.losses, None
-        job.state = State.CANCELLED if end.state is State.QUEUED and job.cancel else end.state
-        if end.state is not State.COMPLETED:
-            job.solo, job.incident, job.cohort = end.solo, end.incident, end.cohort
-        job.due = end.delay == 0
-        if job.state is State.QUEUED and job.due and not job.solo:
-            job.place = self.next_place()
-        if end.clears is not None:
-            self.model_clear(end.clears)
-        return Answer.ACCEPTED
-
-    def model_clear(self, incident: int) -> None:
-        for _, job in sorted(self.jobs.items()):
-            if job.incident == incident and job.state is State.QUEUED and job.solo == 1:
-                job.solo, job.incident, job.cohort = 0, None, None
-                job.place = self.next_place() if job.due else None
-
     @precondition(lambda self: self.attempts)
     @rule(data=st.data(), number=st.integers(1, 3), value=st.sampled_from(["1", "2"]))
     def checkpoint(self, data: st.DataObject, number: int, value: str) -> None:
@@ -252,17 +216,6 @@ class History(RuleBasedStateMachine):
             return answer
 
         self.same(play, self.model_save(name, number, value))
-
-    def model_save(self, name: int, number: int, value: str) -> Answer:
-        job = self.jobs.get(self.attempts[name].job)
-        if job is None or self.attempts[name].outcome is not None:
-            return Answer.REFUSED
-        if number <= job.saved:
-            return Answer.ALREADY
-        if job.checkpoint != value:
-            job.losses = 0
-        job.checkpoint, job.saved = value, number
-        return Answer.ACCEPTED
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
@@ -293,23 +246,6 @@ class History(RuleBasedStateMachine):
             return list((await side.store.requeue(ids, from_scratch=from_scratch)).values())
 
         self.same(play, [answer])
-
-    def model_requeue(self, name: int, *, from_scratch: bool) -> Requeued:
-        job = self.jobs[name]
-        if job.state is State.COMPLETED:
-            return Requeued.COMPLETED
-        if job.state in UNFINISHED:
-            return Requeued.NOT_ENDED
-        rivals = [other for other in self.jobs.values() if other.state in UNFINISHED]
-        if job.key is not None and any(other.key == job.key for other in rivals):
-            return Requeued.KEY_TAKEN
-        job.state, job.place, job.cancel = State.QUEUED, self.next_place(), False
-        job.failures = job.losses = job.solo = 0
-        job.incident = job.cohort = None
-        job.due = True
-        if from_scratch:
-            job.checkpoint = None
-        return Requeued.REQUEUED
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
@@ -360,14 +296,6 @@ class History(RuleBasedStateMachine):
 
         self.same(play, [self.model_reclaim(name) for name in orphans])
 
-    def model_reclaim(self, name: int) -> tuple[int, State, int, int]:
-        job = self.jobs[name]
-        assert job.attempt is not None
-        facts = msgspec.structs.replace(job.facts(name, job.attempt), cancel_requested=job.cancel)
-        end = decide(facts, LOST, no_dice)
-        assert self.model_end(end) is Answer.ACCEPTED
-        return job.attempt, job.state, job.failures, job.losses
-
     @precondition(lambda self: any(self.alive))
     @rule(data=st.data(), reconnect=st.booleans())
     def reconcile(self, data: st.DataObject, reconnect: bool) -> None:
@@ -401,9 +329,6 @@ class History(RuleBasedStateMachine):
         """All stores show what the model has."""
         expected = {name: job.shown() for name, job in self.jobs.items()}
         assert self.on_all(Side.shown) == [expected] * len(self.sides)
-
-
-LOST = Outcome(kind=OutcomeKind.CRASHED, crash=Crash(kind=CrashKind.LOST_WORKER))
 
 
 def lost(orphan: Orphan) -> Transition:

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import outlast
 from harness.journal import begin
-from tests.crash.tasks import ENOUGH
+from tests.crash.application import ENOUGH
 
 app = outlast.App()
 

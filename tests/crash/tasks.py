@@ -1,4 +1,5 @@
-"""Tasks that end in every way, for the tests with real processes.
+"""Tasks that end in every way, for the tests with real processes; more are in the modules that
+are imported here.
 
 Each attempt writes to the journal (harness/journal.py).
 """
@@ -10,16 +11,15 @@ import ctypes
 import os
 import signal
 import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 
 import outlast
-from harness.journal import JOURNAL, begin, note
+from harness.journal import begin, note
+from tests.crash import deadly, hungry
+from tests.crash.application import ENOUGH, app
 
-app = outlast.App()
-ENOUGH = JOURNAL.with_suffix(".enough")  # counting goes on until this file exists
+__all__ = ["app", "deadly", "hungry"]
 
 
 @app.task
@@ -105,52 +105,9 @@ def hold_gil(seconds: int) -> str:
     return "done"
 
 
-@app.task(backoff_first=0.01, backoff_max=0.02)
-def exits() -> None:
-    begin()
-    print("about to exit", flush=True)
-    os._exit(1)
-
-
-@app.task(backoff_first=0.01, backoff_max=0.02)
-def exits_unless(path: str) -> str:
-    begin()
-    if not Path(path).exists():
-        os._exit(1)
-    return "ran"
-
-
-@app.task(retries=0)
-def dereferences_null() -> None:
-    begin()
-    ctypes.string_at(0)
-
-
-@app.task(retries=0)
-def dies_with_all_its_evidence() -> None:
-    begin()
-    attempt = outlast.current()
-    attempt.report(0.25, "page 1 of 4", stage="rendering")
-    attempt.save_sync({"page": 1})
-    for n in range(60):
-        print(f"line {n} with password=hunter2")
-    sys.stdout.flush()
-    until = time.process_time() + 0.3
-    while time.process_time() < until:
-        sum(range(1000))
-    ctypes.string_at(0)
-
-
 @app.task(retries=0)
 def raises_a_secret() -> None:
     raise ValueError("no login with password=hunter2")
-
-
-@app.task(retries=0)
-def speaks_and_dies(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass") + b"\x00\xff\n")
-    sys.stdout.flush()
-    os._exit(3)
 
 
 @app.task(backoff_first=0.01, backoff_max=0.02)
@@ -274,37 +231,6 @@ async def odd_message() -> None:
     raise ValueError("nul \x00 and lone \udcff surrogate")
 
 
-@app.task(retries=0)
-async def writes_a_bad_frame() -> None:
-    """Find the socket to the worker and write rubbish to it."""
-    import socket
-    import stat
-
-    for fd in range(3, 64):
-        try:
-            if stat.S_ISSOCK(os.fstat(fd).st_mode):
-                sock = socket.socket(fileno=os.dup(fd))
-                if sock.family == socket.AF_UNIX and sock.getsockname() == "":
-                    sock.sendall(b"\xff\xff\xff\xff rubbish")
-        except OSError:
-            continue
-    await asyncio.sleep(600)
-
-
-@app.task(retries=0)
-async def ends_its_loop(how: str) -> None:
-    begin()
-    threading.Thread(target=time.sleep, args=(600,)).start()  # an ordinary exit would wait for it
-    if how == "exit":
-        asyncio.get_running_loop().call_soon(sys.exit, 5)
-    elif how == "stop":
-        asyncio.get_running_loop().stop()
-    else:
-        for task in asyncio.all_tasks():
-            task.cancel()
-    await asyncio.sleep(600)
-
-
 @app.task
 async def first_hears_again(number: int) -> str:
     """The first attempt puts back Python's own handler of this signal, and waits."""
@@ -323,59 +249,6 @@ def leaves_a_daemon() -> None:
     """Leave a process behind that is in no group of ours, with our output, for two seconds."""
     begin()
     subprocess.Popen(["sleep", "2"], start_new_session=True)
-
-
-KEPT: list[bytearray] = []
-"""What tasks have taken and never give back, as a leak would."""
-
-
-def take(megabytes: int) -> None:
-    """Take memory for good, in steps, each page written."""
-    KEPT.extend(bytearray(b"x") * (10 * 1024 * 1024) for _ in range(megabytes // 10))
-
-
-@app.task(retries=0)
-def eats(megabytes: int) -> str:
-    """Take memory and stay."""
-    begin()
-    outlast.current().report(0.5, "eating")
-    outlast.current().save_sync({"eaten": 0})
-    print("hungry", flush=True)
-    take(megabytes)
-    note("full", pid=os.getpid())
-    time.sleep(600)
-    return "full"
-
-
-@app.task(retries=0)
-async def eats_with_neighbours(megabytes: int) -> None:
-    begin()
-    take(megabytes)
-    await asyncio.sleep(600)
-
-
-@app.task
-def leaks(megabytes: int) -> int:
-    """Take memory, and return without it."""
-    begin()
-    take(megabytes)
-    return os.getpid()
-
-
-@app.task
-def waits_for(path: str) -> int:
-    """Wait for a file; return the process that did."""
-    begin()
-    while not Path(path).exists():
-        time.sleep(0.02)
-    return os.getpid()
-
-
-@app.task
-def says_where(seconds: float = 0.05) -> int:
-    """Return the process that it ran in, after a while."""
-    time.sleep(seconds)
-    return os.getpid()
 
 
 @app.task
@@ -406,38 +279,3 @@ async def snoozes(seconds: float) -> str:
 async def enqueues() -> int:
     """Jobs that a task enqueues go to its worker's store, not to the application's."""
     return (await noop.enqueue(7)).id
-
-
-def starts() -> int:
-    return sum('"event": "start"' in line for line in JOURNAL.read_text().splitlines())
-
-
-def kill_own_worker() -> None:
-    """kill -9 of the worker and all below it, this process last."""
-    import psutil  # thousands of runners import this module, few need it
-
-    worker = psutil.Process(os.getppid())
-    below = [each for each in worker.children(recursive=True) if each.pid != os.getpid()]
-    for process in [worker, *below]:
-        process.suspend()
-    for process in [*below, worker]:
-        process.kill()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@app.task(backoff_first=0.05, backoff_max=0.1)
-async def in_a_crowd(how: str = "", crowd: int = 8, waits: int = 1) -> str:
-    """The first ``waits`` attempts wait for each other, so that none is alone when it dies. Then
-    one dies, in the way asked for, each time; its neighbours wait, and return in later attempts."""
-    attempt = begin()
-    while attempt.number <= waits and starts() < crowd * attempt.number:
-        await asyncio.sleep(0.01)
-    if how == "null":
-        ctypes.string_at(0)
-    elif how == "exit":
-        os._exit(1)
-    elif how == "worker":
-        kill_own_worker()
-    if attempt.number <= waits:
-        await asyncio.sleep(600)
-    return f"attempt {attempt.number}"

@@ -11,7 +11,7 @@ import pytest
 from harness.scene import ROOT, Scene
 from outlast.model.job import State
 
-SOURCE = (ROOT / "tests/crash/tasks.py").read_text().splitlines()
+SOURCE = (ROOT / "tests/crash/deadly.py").read_text().splitlines()
 IN_A_CROWD = next(n for n, text in enumerate(SOURCE, 1) if "def in_a_crowd" in text)
 CROWD = 8
 CHARGED = 4  # retries + 1

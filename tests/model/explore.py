@@ -15,8 +15,10 @@ from typing import Any
 from tests.model.desk import Desk
 from tests.model.laws import broken_by, is_over
 from tests.model.real import RealDesk
+from tests.model.scenes import Scene
 from tests.model.state import Db, Job, World, canonical, placed
-from tests.model.steps import Scene, Step, Steps
+from tests.model.steps import Steps
+from tests.model.transition import Step
 
 
 @dataclass

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from outlast.model.job import TRANSITIONS, State
+from tests.model.scenes import Scene
 from tests.model.state import ENDED, LOST, End, World, tokens_of
-from tests.model.steps import Scene, Step, Told
+from tests.model.transition import Step, Told
 
 WRITES = {"end", "save", "complete_in", "reclaim", "late reclaim", "overdue"}
 FREE = {"released", "snoozed", "cancelled", "completed"}

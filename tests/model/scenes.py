@@ -5,8 +5,33 @@ Everything at once would be more states than can be seen; what each scene leaves
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from outlast.model.job import Policy
-from tests.model.steps import Scene
+
+
+class Scene(NamedTuple):
+    """The options of an exploration. ``ends``: words of the ends that tasks choose."""
+
+    name: str
+    about: str
+    policy: Policy
+    ends: tuple[str, ...] = ("completed",)
+    slots: int = 1  # attempts that a worker runs at once
+    losses: bool = True  # replies and requests are lost
+    lates: bool = False  # given up requests arrive late
+    crashes: bool = True
+    lapses: bool = True
+    reapers: bool = False  # a reaper's decision can be overtaken
+    operators: bool = False
+    drains: bool = False
+    saves: int = 0  # checkpoints of an attempt
+    overdue: bool = False
+    in_place: bool = False
+    complete_in: bool = False
+    kills: tuple[bool, ...] = (False, False)  # of each job: whether it takes its runner down
+    lost: int = 0  # losses that each job has behind it at the start
+
 
 ONE_LOSS = Policy(retries=1, max_losses=1, backoff_first=0.0, backoff_max=0.0)
 TWO_LOSSES = Policy(retries=1, max_losses=2, backoff_first=0.0, backoff_max=0.0)

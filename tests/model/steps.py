@@ -9,58 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-from outlast.model.job import Policy
 from tests.model.decisions import Decisions
 from tests.model.desk import LIVE
-from tests.model.state import Db, End, Held, Late, Me, Slot, World, tokens_of
-
-
-class Scene(NamedTuple):
-    """The options of an exploration. ``ends``: words of the ends that tasks choose."""
-
-    name: str
-    about: str
-    policy: Policy
-    ends: tuple[str, ...] = ("completed",)
-    slots: int = 1  # attempts that a worker runs at once
-    losses: bool = True  # replies and requests are lost
-    lates: bool = False  # given up requests arrive late
-    crashes: bool = True
-    lapses: bool = True
-    reapers: bool = False  # a reaper's decision can be overtaken
-    operators: bool = False
-    drains: bool = False
-    saves: int = 0  # checkpoints of an attempt
-    overdue: bool = False
-    in_place: bool = False
-    complete_in: bool = False
-    kills: tuple[bool, ...] = (False, False)  # of each job: whether it takes its runner down
-    lost: int = 0  # losses that each job has behind it at the start
-
-
-class Told(NamedTuple):
-    """One thing asked of the store, and its answer. ``slot`` -1: of no worker."""
-
-    verb: str
-    slot: int
-    job: int
-    token: int
-    answer: str
-    value: int = 0
-
-
-class Step(NamedTuple):
-    """A step: its words, the world after it, what was asked and answered."""
-
-    words: str
-    after: World
-    told: tuple[Told, ...] = ()
-    harm: bool = False
-
-
-NAMES = "AB"
+from tests.model.scenes import Scene
+from tests.model.state import End, Held, Late, Me, Slot, World, tokens_of
+from tests.model.transition import (
+    NAMES,
+    Step,
+    Told,
+    gone,
+    held_of,
+    named,
+    replaced,
+    step_of,
+    without,
+)
 
 
 class Steps:
@@ -89,7 +54,7 @@ class Steps:
         if scene.crashes:
             dead = slot._replace(up=False, me=0, trusts=False, draining=False, broken=0)
             dead = dead._replace(held=(), reply=(), since=False, current=True)
-            yield _step(f"{name} dies", world, i, dead, harm=True)
+            yield step_of(f"{name} dies", world, i, dead, harm=True)
         if slot.reply:
             yield from self._hears(world, i, slot)
         elif slot.broken and slot.trusts:
@@ -110,8 +75,8 @@ class Steps:
             return
         replaces = bool(world.db.rows[i])
         db, _ = self.desk.register(world.db, i, replaces=replaces)
-        fresh = Slot(up=True, me=1, trusts=True, late=_gone(slot.late))
-        yield _step(f"worker {i + 1} starts", world, i, fresh, db)
+        fresh = Slot(up=True, me=1, trusts=True, late=gone(slot.late))
+        yield step_of(f"worker {i + 1} starts", world, i, fresh, db)
 
     def _claims(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         if not slot.trusts or slot.draining:
@@ -120,14 +85,14 @@ class Steps:
             db, claims = self.desk.claim(world.db, self._me(i, slot), solo, max(tokens_of(world)))
             if not claims:
                 continue
-            reply = tuple(_held(world.db, *claim) for claim in claims)
+            reply = tuple(held_of(world.db, *claim) for claim in claims)
             told = tuple(Told("claim", i, job, token, "", value) for job, token, value in claims)
-            words = f"worker {i + 1} claims {_names(reply)}" + (f" (solo {solo})" if solo else "")
-            yield _step(words, world, i, slot._replace(reply=reply), db, told)
+            words = f"worker {i + 1} claims {named(reply)}" + (f" (solo {solo})" if solo else "")
+            yield step_of(words, world, i, slot._replace(reply=reply), db, told)
         if self.scene.lates and not slot.late and any(j.state == "queued" for j in world.db.jobs):
             late = Late("claim", slot.me == 1, slot.current)
             given_up = slot._replace(late=(late,), broken=1)
-            yield _step(f"worker {i + 1} gives up a claim", world, i, given_up, harm=True)
+            yield step_of(f"worker {i + 1} gives up a claim", world, i, given_up, harm=True)
 
     def _requests(self, slot: Slot) -> list[int]:
         """What it asks for: as ``Assignment`` and ``ExclusiveClaim`` do."""
@@ -148,10 +113,10 @@ class Steps:
         held = tuple(sorted((*slot.held, *heard)))
         told = tuple(Told("start", i, h.job, h.token, "") for h in heard) if may else ()
         after = slot._replace(reply=(), since=False, held=held)
-        yield _step(f"worker {i + 1} hears of {_names(slot.reply)}", world, i, after, told=told)
+        yield step_of(f"worker {i + 1} hears of {named(slot.reply)}", world, i, after, told=told)
         if self.scene.losses:
             lost = slot._replace(reply=(), since=False, broken=1)
-            yield _step(f"worker {i + 1} never hears of its claim", world, i, lost, harm=True)
+            yield step_of(f"worker {i + 1} never hears of its claim", world, i, lost, harm=True)
 
     def _hands_in(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         for held in slot.held:
@@ -162,18 +127,18 @@ class Steps:
     def _hands_in_one(
         self, world: World, i: int, slot: Slot, held: Held, end: End
     ) -> Iterator[Step]:
-        words = f"worker {i + 1} hands in the {end.outcome} of {_names((held,))}"
+        words = f"worker {i + 1} hands in the {end.outcome} of {named((held,))}"
         db, answer = self.desk.hand_in(world.db, end)
         told = (Told("end", i, end.job, end.token, answer),)
-        left = slot._replace(held=_without(slot.held, held))
-        yield _step(f"{words}: {answer}", world, i, left, db, told)
+        left = slot._replace(held=without(slot.held, held))
+        yield step_of(f"{words}: {answer}", world, i, left, db, told)
         broken = slot._replace(broken=1)
         if self.scene.losses and (db != world.db or not slot.broken):
-            yield _step(f"{words}: {answer}, reply lost", world, i, broken, db, told, harm=True)
+            yield step_of(f"{words}: {answer}, reply lost", world, i, broken, db, told, harm=True)
         if self.scene.lates and not slot.late:
             late = Late("end", slot.me == 1, slot.current, end=end)
             after = broken._replace(late=(late,))
-            yield _step(f"{words}: given up", world, i, after, harm=True)
+            yield step_of(f"{words}: given up", world, i, after, harm=True)
 
     def _repairs(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         """Reconnect, then reconcile."""
@@ -184,7 +149,7 @@ class Steps:
             after = slot._replace(current=True, broken=2, late=late)
             if not stands:
                 after = self._fenced(slot)
-            yield _step(f"{name} reconnects", world, i, after, db)
+            yield step_of(f"{name} reconnects", world, i, after, db)
             return
         yield from self._reconciles(world, i, slot)
 
@@ -198,14 +163,14 @@ class Steps:
             if job.token in tokens
         )
         if slot.broken or tokens:
-            yield _step(f"{name} reconciles", world, i, slot._replace(broken=0), db, told)
+            yield step_of(f"{name} reconciles", world, i, slot._replace(broken=0), db, told)
         if self.scene.losses and tokens:
             lost = slot._replace(broken=1)
-            yield _step(f"{name} reconciles, reply lost", world, i, lost, db, told, harm=True)
+            yield step_of(f"{name} reconciles, reply lost", world, i, lost, db, told, harm=True)
         if self.scene.lates and not slot.late:
             late = Late("reconcile", slot.me == 1, slot.current, held=held)
             after = slot._replace(late=(late,), broken=1)
-            yield _step(f"{name} gives up a reconcile", world, i, after, harm=True)
+            yield step_of(f"{name} gives up a reconcile", world, i, after, harm=True)
 
     def _runs(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         """What its runners and their tasks do."""
@@ -231,11 +196,11 @@ class Steps:
 
     def _ends(self, world: World, i: int, slot: Slot, held: Held, word: str) -> Step:
         over = held._replace(end=self.decisions.own(held, word))
-        after = slot._replace(held=_with(slot.held, held, over))
+        after = slot._replace(held=replaced(slot.held, held, over))
         told = (Told(f"ended {word}", i, held.job, held.token, ""),)
         harm = word not in {"completed", "cancelled", "released", "lost_lease"}
-        words = f"{_names((held,))} ends as {word} in worker {i + 1}"
-        return _step(words, world, i, after, told=told, harm=harm)
+        words = f"{named((held,))} ends as {word} in worker {i + 1}"
+        return step_of(words, world, i, after, told=told, harm=harm)
 
     def _dies_of_a_task(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         running = sorted((h for h in slot.held if not h.end), key=lambda h: h.solo > 0)
@@ -248,41 +213,41 @@ class Steps:
             over = tuple(h._replace(end=e) for h, e in zip(together, ends, strict=True))
             after = slot._replace(held=tuple(sorted((*rest, *over))))
             told = tuple(Told(f"died {e.charge}", i, e.job, e.token, "") for e in ends)
-            words = f"{_names(together)} die{'s' if len(together) == 1 else ' together'}"
-            yield _step(f"{words} in a runner of worker {i + 1}", world, i, after, told=told)
+            words = f"{named(together)} die{'s' if len(together) == 1 else ' together'}"
+            yield step_of(f"{words} in a runner of worker {i + 1}", world, i, after, told=told)
 
     def _saves(self, world: World, i: int, slot: Slot, held: Held) -> Iterator[Step]:
         if held.saved >= self.scene.saves:
             return
-        number, who = held.saved + 1, _names((held,))
+        number, who = held.saved + 1, named((held,))
         value = 1 + (held.value + 1) % 3
         db, answer = self.desk.save(world.db, held.job, held.token, number, value)
         told = (Told("save", i, held.job, held.token, answer, value),)
         if answer == "refused":
             after = self.decisions.own(held, "lost_lease")
-            over = slot._replace(held=_with(slot.held, held, held._replace(end=after)))
-            yield _step(f"{who} saves {value}: refused", world, i, over, db, told)
+            over = slot._replace(held=replaced(slot.held, held, held._replace(end=after)))
+            yield step_of(f"{who} saves {value}: refused", world, i, over, db, told)
             return
         saved = held._replace(saved=number, value=value, losses=0)
-        after_save = slot._replace(held=_with(slot.held, held, saved))
-        yield _step(f"{who} saves {value}: {answer}", world, i, after_save, db, told)
+        after_save = slot._replace(held=replaced(slot.held, held, saved))
+        yield step_of(f"{who} saves {value}: {answer}", world, i, after_save, db, told)
         if self.scene.losses and answer == "accepted":
-            yield _step(f"{who} saves {value}, reply lost", world, i, slot, db, told, harm=True)
+            yield step_of(f"{who} saves {value}, reply lost", world, i, slot, db, told, harm=True)
         if self.scene.lates and not slot.late:
             late = Late("save", True, True, save=(held.job, held.token, number, value))
             after_late = slot._replace(late=(late,))
-            yield _step(f"{who} saves {value}: given up", world, i, after_late, harm=True)
+            yield step_of(f"{who} saves {value}: given up", world, i, after_late, harm=True)
 
     def _completes_in(self, world: World, i: int, slot: Slot, held: Held) -> Iterator[Step]:
         db, done = self.desk.complete_in(world.db, held.job, held.token)
         word = "completion_not_committed" if done else "lost_lease"
         over = held._replace(end=self.decisions.own(held, word))
-        after = slot._replace(held=_with(slot.held, held, over))
+        after = slot._replace(held=replaced(slot.held, held, over))
         told = (Told("complete_in", i, held.job, held.token, "accepted" if done else "refused"),)
-        words = f"{_names((held,))} completes in its own transaction"
-        yield _step(f"{words}: {told[0].answer}", world, i, after, db, told)
+        words = f"{named((held,))} completes in its own transaction"
+        yield step_of(f"{words}: {told[0].answer}", world, i, after, db, told)
         if done:
-            yield _step(f"{words}: rolled back", world, i, after, harm=True)
+            yield step_of(f"{words}: rolled back", world, i, after, harm=True)
 
     def _fenced(self, slot: Slot) -> Slot:
         """The lease is lost: every attempt is stopped."""
@@ -295,32 +260,34 @@ class Steps:
     def _loses(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         name = f"worker {i + 1}"
         if slot.trusts and slot.me == 2:
-            yield _step(f"{name} hears that its lease is lost", world, i, self._fenced(slot))
+            yield step_of(f"{name} hears that its lease is lost", world, i, self._fenced(slot))
         elif slot.trusts and self.scene.lapses:
-            yield _step(f"{name} lapses", world, i, self._fenced(slot), harm=True)
+            yield step_of(f"{name} lapses", world, i, self._fenced(slot), harm=True)
         if not slot.trusts and not slot.draining:
             db, _ = self.desk.set_status(world.db, self._me(i, slot), "stopped")
             db, _ = self.desk.register(db, i, replaces=False)
-            after = slot._replace(me=1, trusts=True, current=True, late=_gone(slot.late))
+            after = slot._replace(me=1, trusts=True, current=True, late=gone(slot.late))
             after = after._replace(since=bool(slot.reply))
-            yield _step(f"{name} registers again", world, i, after, db)
+            yield step_of(f"{name} registers again", world, i, after, db)
 
     def _leaves(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         me, name = self._me(i, slot), f"worker {i + 1}"
         if not slot.draining:
             if slot.trusts:
                 db, _ = self.desk.set_status(world.db, me, "draining")
-                yield _step(f"{name} drains", world, i, slot._replace(draining=True), db, harm=True)
+                yield step_of(
+                    f"{name} drains", world, i, slot._replace(draining=True), db, harm=True
+                )
         elif not slot.held and not slot.reply:
             db, _ = self.desk.set_status(world.db, me, "stopped")
-            yield _step(f"{name} stops", world, i, Slot(late=_gone(slot.late)), db)
+            yield step_of(f"{name} stops", world, i, Slot(late=gone(slot.late)), db)
 
     # -- what arrives late
 
     def _late(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
         (late,) = slot.late
         after, words = slot._replace(late=()), f"a given up {late.verb} of worker {i + 1}"
-        yield _step(f"{words} is dropped", world, i, after)
+        yield step_of(f"{words} is dropped", world, i, after)
         me, desk = Me(i, late.live, late.current), self.desk
         told: tuple[Told, ...] = ()
         if late.verb == "claim":
@@ -338,7 +305,7 @@ class Steps:
         else:
             db, _ = desk.reconcile(world.db, me, late.held)
         if db != world.db:
-            yield _step(f"{words} arrives", world, i, after, db, told)
+            yield step_of(f"{words} arrives", world, i, after, db, told)
 
     # -- others
 
@@ -368,10 +335,10 @@ class Steps:
             return
         for proven in (True, False) if not slot.up else (False,):
             db, _ = self.desk.reap(world.db, i, proven=proven)
-            after = slot._replace(me=2 if slot.up else 0, late=_gone(slot.late))
+            after = slot._replace(me=2 if slot.up else 0, late=gone(slot.late))
             words = "is found dead" if proven else "is found silent"
             told = (Told(words, i, -1, 0, ""),)
-            yield _step(f"worker {i + 1} {words}", world, i, after, db, told)
+            yield step_of(f"worker {i + 1} {words}", world, i, after, db, told)
 
     def _closed(self, world: World, end: End, verb: str, *, harm: bool = False) -> Step:
         db, state = self.desk.close(world.db, end)
@@ -391,38 +358,3 @@ class Steps:
             if db != world.db:
                 words = f"requeue {NAMES[index]}"
                 yield Step(words, world._replace(db=db), told, harm=True)
-
-
-def _step(
-    words: str,
-    world: World,
-    i: int,
-    slot: Slot,
-    db: Db | None = None,
-    told: tuple[Told, ...] = (),
-    *,
-    harm: bool = False,
-) -> Step:
-    slots = (slot, world.slots[1]) if i == 0 else (world.slots[0], slot)
-    return Step(words, World(db or world.db, slots, world.pending), told, harm)
-
-
-def _held(db: Db, job: int, token: int, value: int) -> Held:
-    row = db.jobs[job]
-    return Held(token, job, row.failures, row.losses, row.solo, row.incident, row.cohort, value)
-
-
-def _gone(lates: tuple[Late, ...]) -> tuple[Late, ...]:
-    return tuple(each._replace(live=False) for each in lates)
-
-
-def _with(held: tuple[Held, ...], before: Held, after: Held) -> tuple[Held, ...]:
-    return tuple(after if each is before else each for each in held)
-
-
-def _without(held: tuple[Held, ...], gone: Held) -> tuple[Held, ...]:
-    return tuple(each for each in held if each is not gone)
-
-
-def _names(held: tuple[Held, ...]) -> str:
-    return " and ".join(f"{NAMES[each.job]} under {each.token}" for each in held)

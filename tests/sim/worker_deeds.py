@@ -1,0 +1,213 @@
+"""What is done to workers: to their processes, their hosts, their links and their jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.sim.loop import Process
+
+
+def one(world: Any, things: list[Any]) -> Any:
+    return things[int(world.chance() * len(things))] if things else None
+
+
+def a_worker(world: Any) -> Any:
+    """Return a worker that is not in trouble; mostly not the last such one."""
+    well = [each for each in world.alive() if each.well_for > 0]
+    return one(world, well) if len(well) > 1 or world.chance() < 0.2 else None
+
+
+def a_worker_in_trouble(world: Any, why: str) -> Any:
+    """Return a worker that from now on has trouble of its own, or None."""
+    worker = a_worker(world)
+    if worker is not None:
+        worker.is_unwell(why)
+    return worker
+
+
+def about_a_lease(world: Any) -> float:
+    """Return seconds, mostly a little more or less than a lease."""
+    if world.chance() < 0.6:
+        return float(world.lease * (0.8 + 0.8 * world.chance()))
+    return float(0.5 + 2.5 * world.lease * world.chance() ** 2)
+
+
+def kill_runner(world: Any) -> bool:
+    runner = one(world, [each for worker in world.alive() for each in worker.runners])
+    if runner is None:
+        return False
+    runner.killed_from_outside()
+    return True
+
+
+def kill_worker(world: Any) -> bool:
+    worker = one(world, world.alive())
+    if worker is None:
+        return False
+    worker.kill()
+    world.replace()
+    return True
+
+
+def kill_tree(world: Any) -> bool:
+    worker = one(world, world.alive())
+    if worker is None:
+        return False
+    worker.kill_tree()
+    world.replace()
+    return True
+
+
+def drain_worker(world: Any) -> bool:
+    worker = a_worker(world)
+    if worker is None:
+        return False
+    worker.drain()
+    world.replace()
+    return True
+
+
+def stop_tree(world: Any) -> bool:
+    worker = a_worker(world)
+    if worker is None:
+        return False
+    worker.stop(about_a_lease(world), tree=True)
+    return True
+
+
+def stop_worker_alone(world: Any) -> bool:
+    worker = a_worker(world)
+    if worker is None:
+        return False
+    worker.stop(about_a_lease(world), tree=False)
+    return True
+
+
+def stop_runner(world: Any) -> bool:
+    runner = one(world, [each for worker in world.alive() for each in worker.runners])
+    if runner is None:
+        return False
+    process: Process = runner.process
+    process.stops += 1
+
+    def go_on() -> None:
+        process.stops = max(0, process.stops - 1)
+
+    world.loop.call_later(0.5 + 10.0 * world.chance(), go_on)
+    return True
+
+
+def cut_worker_off(world: Any) -> bool:
+    worker = a_worker_in_trouble(world, "cut off")
+    if worker is None:
+        return False
+    worker.cut_until = world.loop.now + about_a_lease(world)
+    return True
+
+
+def let_a_link_die(world: Any) -> bool:
+    worker = a_worker_in_trouble(world, "its link dies")
+    if worker is None:
+        return False
+    worker.link_dies = True
+    return True
+
+
+def let_beats_get_stuck(world: Any) -> bool:
+    worker = a_worker_in_trouble(world, "its beats are stuck")
+    if worker is None:
+        return False
+    worker.beats_stuck_until = world.loop.now + about_a_lease(world)
+    return True
+
+
+def suspend_host(world: Any) -> bool:
+    """Where there are several hosts, one stays awake; a network comes back later than its host."""
+    awake = [each for each in world.hosts if not each.suspended and each.workers()]
+    host = one(world, awake)
+    if host is None or (len(world.hosts) > 1 and len(awake) == 1):
+        return False
+    seconds = about_a_lease(world)
+    host.suspend(seconds)
+    if len(world.hosts) > 1 and world.chance() < 0.5:
+        back_at = world.loop.now + seconds + 0.5 * world.lease * world.chance()
+        for each in host.workers():
+            each.cut_until = max(each.cut_until, back_at)
+    return True
+
+
+def cut_the_power(world: Any) -> bool:
+    host = one(world, [each for each in world.hosts if each.workers()])
+    if host is None:
+        return False
+    count = len(host.workers())
+    host.cut_the_power()
+    for _ in range(count):
+        world.replace()
+    return True
+
+
+def leave_a_reply_unread(world: Any) -> bool:
+    """A host is lost in the middle of a claim's reply: the server waits for it to be read, and
+    meanwhile holds the worker's row, so that each reap of that worker fails."""
+    worker = one(world, [each for each in world.alive() if each.worker is not None])
+    if worker is None or world.database is None or len(world.alive()) < 2:
+        return False
+    worker.row_held_until = world.loop.now + 10 * world.lease * world.chance()
+    worker.kill_tree(linger=worker.row_held_until - world.loop.now)
+    world.replace()
+    return True
+
+
+def pause_within_the_lease(world: Any) -> bool:
+    """Stop a worker for long, but not as long as its lease; its runners go on."""
+    worker = a_worker(world)
+    if worker is None:
+        return False
+    worker.stop(world.lease * (0.3 + 0.45 * world.chance()), tree=False)
+    return True
+
+
+def slow_a_link(world: Any) -> bool:
+    """Let every byte to and from a worker take its time, to the end of the faults and beyond."""
+    worker = one(world, world.alive())
+    if worker is None or worker.bytes_per_second is not None:
+        return False
+    worker.bytes_per_second = 50_000 * (1.0 + world.chance())
+    return True
+
+
+def step_a_host_clock(world: Any) -> bool:
+    host = one(world, world.hosts)
+    host.step(7_200.0 * (world.chance() - 0.5))
+    return True
+
+
+def unlink_a_lock(world: Any) -> bool:
+    worker = one(world, [each for each in world.alive() if each.lock is not None])
+    if worker is None:
+        return False
+    worker.lock.path.unlink(missing_ok=True)
+    return True
+
+
+def cancel(world: Any) -> bool:
+    job_id = one(world, sorted(world.witness.accepted))
+    if job_id is None:
+        return False
+    world.keep(asyncio.ensure_future(world.cancel(job_id)))
+    return True
+
+
+def requeue(world: Any) -> bool:
+    job_id = one(world, sorted(world.witness.accepted))
+    if job_id is None:
+        return False
+    world.keep(asyncio.ensure_future(world.requeue(job_id)))
+    return True
+
+
+def add_worker(world: Any) -> bool:
+    world.add_worker()
+    return True
