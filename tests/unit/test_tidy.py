@@ -17,7 +17,6 @@ from outlast.store import backend
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FILE_LINES = 400
-MAX_TEST_FILE_LINES = 500
 MAX_FUNCTION_LINES = 40  # without the signature and the docstring
 CODE = sorted(
     path
@@ -47,8 +46,7 @@ def parsed(path: Path) -> ast.Module:
 @pytest.mark.parametrize("path", TEXT, ids=named)
 def test_a_file_fits_the_wall(path: Path) -> None:
     lines = len(path.read_text().splitlines())
-    most = MAX_TEST_FILE_LINES if path.is_relative_to(ROOT / "tests") else MAX_FILE_LINES
-    assert lines <= most, f"{named(path)} has {lines} lines"
+    assert lines <= MAX_FILE_LINES, f"{named(path)} has {lines} lines"
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
