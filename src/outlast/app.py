@@ -83,7 +83,7 @@ class App:
         Args:
             url: ``sqlite:///jobs.db`` or ``postgresql://user@host/database``; default
                 ``$OUTLAST_URL``, else ``sqlite:///outlast.db``.
-            wakeup: ``nats://host`` or ``amqp://host``: a messenger that tells workers of new
+            wakeup: ``nats://host`` or ``amqp://host``: a messenger that informs workers of new
                 jobs, instead of NOTIFY; default ``$OUTLAST_WAKEUP``, else the store's own wake-ups.
             notify: whether enqueuing wakes idle workers at once (PostgreSQL's NOTIFY).
             max_payload: bytes of JSON that arguments, a result or a checkpoint may have.

@@ -325,7 +325,7 @@ def _text(value: Any, limit: int | None = None) -> str | None:
 
 @contextmanager
 def awaiting(job_id: int) -> Iterator[Callable[[], None]]:
-    """Give what tells that the attempt in which this code runs, if it does in one, waits for a job;
+    """Return what reports that the attempt in which this code runs, if any, waits for a job;
     at the end of the block it does so no more."""
     attempt = _current.get(None)
     told = False

@@ -34,8 +34,8 @@ LOOK_SECONDS = 0.05  # between looks whether an event loop of another thread sti
 
 
 class _Opened(msgspec.Struct):
-    """A store of one event loop: what opens it, its life, which ends with the loop's, and the store
-    itself once a call has waited for it: most calls find it there."""
+    """The store of one event loop: the task that opens it, the generator that closes it when the
+    loop ends, and the store itself once a call has waited for it: most calls find it there."""
 
     opening: asyncio.Task[Store]
     life: AsyncGenerator[Store]
@@ -125,9 +125,9 @@ class StoreProvider:
         take: Callable[[list[Enqueued]], None],
         connection: object = None,
     ) -> None:
-        """Store any number of jobs in their order, in batches, one after the other.
+        """Store any number of jobs in their order, in consecutive batches.
 
-        ``take`` is given what was stored, batch after batch in their order.
+        ``take`` receives what was stored, batch by batch in order.
         """
         batches = list(_batches(jobs))
         if connection is None:
@@ -139,8 +139,8 @@ class StoreProvider:
     async def _enqueue_in_turn(
         self, batches: Sequence[Sequence[NewJob]], take: Callable[[list[Enqueued]], None]
     ) -> None:
-        """Store batches. What the loop is asked to call soon, it calls when the next one is on its
-        way, so ``take`` works while the store does, often on another processor."""
+        """Store batches. ``call_soon`` runs ``take`` once the next batch is on its way, so that it
+        works while the store does, often on another processor."""
         stored: list[list[Enqueued]] = []
 
         def catch_up() -> None:
@@ -153,7 +153,7 @@ class StoreProvider:
         catch_up()
 
     async def _enqueue_here(self, batch: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs, and once that is committed tell the messenger, if there is one."""
+        """Store jobs; once that is committed, announce them to the messenger, if there is one."""
         store = await self.store()
         stored = await store.enqueue(batch)
         messengers = self._messengers  # mostly there are none
@@ -170,7 +170,7 @@ class StoreProvider:
         self._store_id = None
 
     async def _close_where(self, wanted: Callable[[asyncio.AbstractEventLoop], bool]) -> None:
-        for loop in list(self._stores):  # at once: other threads add theirs
+        for loop in list(self._stores):  # a copy: other threads add loops
             if wanted(loop) and (opened := self._stores.pop(loop, None)) is not None:
                 await _close_on(loop, opened)
 
@@ -210,7 +210,7 @@ class StoreProvider:
 
 
 def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
-    """Cut jobs into what goes in one statement each: bounded in number and in bytes."""
+    """Split jobs into batches of one statement each, bounded in number and in bytes."""
     begin = size = 0
     for at, job in enumerate(jobs):
         size += len(job.args)
@@ -226,7 +226,7 @@ async def _first(life: AsyncGenerator[Store]) -> Store:
 
 
 async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
-    """Close a store on its own loop; as well as can be done where that loop is gone."""
+    """Close a store on its own loop, or as far as possible if that loop is gone."""
     if loop is asyncio.get_running_loop():
         await opened.close()
     elif loop.is_running():
@@ -237,7 +237,7 @@ async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
 
 
 async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
-    """Close a store on a loop that runs; one that ends meanwhile closes it by itself."""
+    """Close a store on a running loop; a loop that ends meanwhile closes it by itself."""
     there = asyncio.run_coroutine_threadsafe(opened.close(), loop)
     closing = asyncio.wrap_future(there)
     while loop.is_running() and not closing.done():

@@ -121,7 +121,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], Broken]] = {
         sql("DELETE FROM outlast_schema"),
         Broken(("outlast_",)),
     ),
-    "of a version that is none": (
+    "of an invalid version": (
         sql("UPDATE outlast_schema SET compatible_from = 'soon'"),
         Broken(("'soon'",)),
     ),

@@ -44,7 +44,7 @@ BARE: dict[str, tuple[list[str], Broken]] = {
     "of another program": (["CREATE TABLE mine (id integer)"], NOT_YET),
     "with another table of jobs": (
         ["CREATE TABLE outlast_jobs (id integer)"],
-        Broken(("no row in outlast_schema that tells what made it",)),
+        Broken(("no row in outlast_schema that says what made it",)),
     ),
     "with another table of steps": (
         ["CREATE TABLE outlast_schema (id integer)"],
@@ -57,7 +57,7 @@ SPOILT: dict[str, tuple[list[str], Broken]] = {
         Broken(("serves Outlast 99.0 and later", "install a newer Outlast")),
     ),
     "of another build": (["UPDATE outlast_schema SET checksum = 'x'"], UNKNOWN),
-    "of a version that is none": (
+    "of an invalid version": (
         ["UPDATE outlast_schema SET compatible_from = 'soon'"],
         Broken(("'soon'",)),
     ),

@@ -90,7 +90,7 @@ async def test_a_sweep_announces_unpublished_jobs(shop: Shop) -> None:
 async def test_watchers_receive_heartbeats_deactivations_and_ends(
     shop: Shop, rabbit: RabbitServer
 ) -> None:
-    """MISSION B: a monitor watched live."""
+    """The mission's row B7: a monitor that watches live."""
     heard: list[tuple[str | None, dict[str, object]]] = []
 
     async def note(message: aio_pika.abc.AbstractIncomingMessage) -> None:

@@ -110,7 +110,7 @@ class Database:
         self.fails_over = self.has_incarnation = False
 
     def draw_incarnation(self) -> None:
-        """Let tokens jump, once for each incarnation, in the instant in which it is drawn."""
+        """Let tokens jump, once for each incarnation, at the moment it is drawn."""
         if not self.has_incarnation:
             self._world.disk.raise_tokens(int(self._world.loop.now * 1_000_000))
             self.has_incarnation = True

@@ -24,7 +24,7 @@ WELL_LEASES_PRESENCE = 1.0  # nor gone by presence: that is judged by what is se
 
 
 class Verb:
-    """One verb: ``before`` and ``after`` are called in the instant in which it is done."""
+    """One verb: ``before`` and ``after`` are called at the moment it is done."""
 
     def __init__(self, witness: Witness, name: str, args: Any) -> None:
         self._witness = witness
@@ -91,7 +91,7 @@ class Witness:
             yield f"{when:10.3f}  {name} {shown}"[:300]
 
     async def watch(self, name: str, real: Any, args: Any, kwargs: Any) -> Any:
-        """Do the verb; what it does to the tables is judged in the instant in which it does it."""
+        """Do the verb; what it does to the tables is judged at that moment."""
         self.counts[f"store.{name}"] += 1
         mark = AROUND.set(Verb(self, name, args) if name in JUDGED else None)
         try:

@@ -44,14 +44,14 @@ def silent_errors(modules: Iterable[ModuleType] = LIBRARIES) -> Iterator[Excepti
                     continue
 
 
-class Untellable(Exception):
+class WithoutText(Exception):
     """A user's error whose ``str`` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("broken")
 
 
-def test_the_tree_on_the_page_names_every_error_and_where_it_stands() -> None:
+def test_the_tree_on_the_page_names_every_error_and_its_place() -> None:
     drawn = re.findall(r"(│?)\s*(?:├──|└──) (\w+)", errors.__doc__ or "")
     shown = {name for _, name in drawn} | {"OutlastError", "Verdict", "Stopped"}
     kinds = {
@@ -85,7 +85,7 @@ def says_nothing(text: str) -> bool:
 
 
 def test_no_error_of_any_library_is_shown_as_an_empty_text() -> None:
-    made = [*silent_errors(), Untellable(), type("é", (Exception,), {})()]
+    made = [*silent_errors(), WithoutText(), type("é", (Exception,), {})()]
     assert len(made) > 500
     assert [each for each in made if says_nothing(text_of(each))] == []
     assert [each for each in made if says_nothing(describe(each))] == []
@@ -109,9 +109,9 @@ def test_an_error_without_text_is_shown_by_its_type(error: Exception, words: str
 def test_a_store_error_caused_by_an_error_without_text_names_it() -> None:
     raised = [translate(each) for each in silent_errors()]
     raised += [sqlite_errors.translate(each, Path("jobs.db")) for each in silent_errors()]
-    told = [str(each) for each in raised if isinstance(each, StoreError)]
-    assert len(told) > 500
-    assert [text for text in told if says_nothing(text)] == []
+    texts = [str(each) for each in raised if isinstance(each, StoreError)]
+    assert len(texts) > 500
+    assert [text for text in texts if says_nothing(text)] == []
 
 
 def test_a_wake_ups_trouble_is_named_also_for_an_error_without_text() -> None:

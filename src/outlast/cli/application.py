@@ -1,7 +1,7 @@
 """What MODULE:APP holds: imported here to enqueue, or in a child process to be asked about it.
 
 A worker runs no code of its user's, and importing a module is running it. So before a worker
-starts, a child process imports the application once and tells its store's URL and its tasks; an
+starts, a child process imports the application once and reports its store's URL and its tasks; an
 application that does not import is refused there, before anything is made or registered.
 """
 

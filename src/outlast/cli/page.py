@@ -237,7 +237,7 @@ def _while_queued(dossier: Dossier) -> str:
         return f"{again}due in {span(row.run_at - now)}{_alone(row, ', then runs ')}"
     if dossier.phase == "unservable":
         return f"it waits: no active worker knows the task {line(row.task, 60)!r}"
-    return f"it runs as soon as a worker has room{_alone(row, ', ')}"
+    return f"it runs as soon as a worker has a free slot{_alone(row, ', ')}"
 
 
 def _alone(row: StoredJob, lead: str) -> str:

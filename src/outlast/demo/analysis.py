@@ -53,7 +53,7 @@ def analyze(
 
 
 class _Walk:
-    """Takes sample after sample, and tells of it."""
+    """Takes sample after sample, and reports each."""
 
     def __init__(self, evolution: Evolution, goal: int, report: Report) -> None:
         self._samples = evolution.samples

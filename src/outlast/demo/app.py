@@ -1,6 +1,6 @@
 """The demo's application: one task, written as any user would write theirs.
 
-A plain function, so each attempt has a runner process to itself. It tells how far it is after
+A plain function, so each attempt has a runner process to itself. It reports how far it is after
 every commit, saves a checkpoint every few, and begins from the last one that was saved.
 """
 

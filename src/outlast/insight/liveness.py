@@ -1,6 +1,6 @@
 """What this machine knows of workers beyond their rows: a free lock file proves a death.
 
-It is the same look as a reaper's, and it changes nothing: a command that only reads tells at once
+It is the same look as a reaper's, and it changes nothing: a command that only reads says at once
 what any live worker on this host would act upon.
 """
 

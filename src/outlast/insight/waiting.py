@@ -81,7 +81,9 @@ def _due(about: Situation) -> Explanation:
             others=max(0, about.place.due_here - 1),
         )
     first = "" if not before else ", after those before it"
-    moves = [f"A worker takes it as soon as it has room{first}; more workers would be sooner."]
+    moves = [
+        f"A worker takes it once it has a free slot{first}; more workers would take it sooner."
+    ]
     others = max(0, about.place.due_here - 1)
     return Explanation(position="in_line", sentences=past + sentences, moves=moves, others=others)
 

@@ -48,7 +48,7 @@ POSITIONS = {
     "draining": "it is due, but all workers that could take it are stopping",
     "failing": "it is due, but the workers that could take it fail at taking jobs",
     "slots_held": "it is due, but all that runs where it could waits for other jobs",
-    "in_line": "it is due, and a worker takes it as soon as it has room",
+    "in_line": "it is due, and a worker takes it as soon as it has a free slot",
 }
 
 

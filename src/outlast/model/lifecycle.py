@@ -5,7 +5,7 @@ one exception that a guard must settle: a cancel request that arrived after the 
 turns a move back to ``queued`` into ``cancelled``.
 
 The rules of blame. A death is charged to a job's ``retries`` only where the attempt was alone in
-what died: alone in its runner, which its worker tells by the kind of the crash, or alone in its
+what died: alone in its runner, which its worker shows by the kind of the crash, or alone in its
 whole worker (``solo`` 2) when that worker's death is proven. Everything else that dies is a loss.
 An attempt that was charged alone clears the others of its incident. A suspect whose runner outlived
 its attempt is none any more; one that was interrupted, or has never begun, still is.

@@ -3,7 +3,7 @@
 Taken once, when the application has started, and compared whenever nothing runs in the runner: what
 tasks that overlap change, they change for each other, as in any process. Small jobs end here many
 thousand times a second, so each look is a few system calls (10 us), and of the umask, which cannot
-be read, setting it to what it was tells what it had become.
+be read, setting it to what it was shows what it had become.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
         forms: URLs for people, each with what it means, where that is not plain.
         open_store: returns the store at a URL, not yet connected. ConfigError for a URL that
             cannot work, and where the driver is not installed.
-        open_wakeup: returns what tells a worker of new jobs.
+        open_wakeup: returns the wake-up that announces new jobs to a worker.
         load_callers: returns how callers' own connections are used; None where they are not.
         open_presence: returns the lock that a live worker's session holds, given the URL and the
             seconds that one answer may take; None where the store knows no presence.

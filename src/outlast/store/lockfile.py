@@ -1,6 +1,6 @@
 """A worker's lock file: proof of its death on the same host, and the carrier of its beat.
 
-It also tells which attempts a dead worker may have run: the newest that it let begin. What it had
+It also records which attempts a dead worker may have run: the newest that it let begin. What it had
 claimed and not begun, and what it handed back at its end without reaching the store, is not a loss.
 
 The worker and its tether hold flock(LOCK_SH) through ``fd``, its runners through ``runners_fd``,
@@ -246,7 +246,7 @@ def boot_id() -> str:
 def refuses(path: Path) -> str | None:
     """Return the kind of a file system on which locks cannot be trusted, or None if it is fine.
 
-    Network and FUSE file systems, as /proc/mounts tells. Unknown (macOS): None.
+    Network and FUSE file systems, as /proc/mounts shows. Unknown (macOS): None.
     """
     try:
         mounts = _MOUNTS.read_text("utf-8", "surrogateescape")

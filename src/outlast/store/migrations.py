@@ -127,7 +127,7 @@ def check_noted(applied: Sequence[Applied], *, has_jobs: bool) -> None:
     """Raise SchemaMismatch where there are tables and no note of the steps that made them."""
     if has_jobs and not applied:
         raise SchemaMismatch(
-            "there is a table outlast_jobs, but no row in outlast_schema that tells what made it:"
+            "there is a table outlast_jobs, but no row in outlast_schema that says what made it:"
             " the tables are not of this program, or are damaged; restore a backup, move them away,"
             " or use another store (another file, another search_path)"
         )

@@ -329,7 +329,7 @@ class ForeignDriver(Protocol):
 class ForeignConnection(Protocol):
     """A connection of the caller's own, inside the caller's own transaction.
 
-    ``begin`` tells people how they open a transaction on it.
+    ``begin`` says how to open a transaction on it.
     """
 
     begin: str

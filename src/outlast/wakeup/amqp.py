@@ -4,7 +4,7 @@ The queues keep notices for a bounded time and number and drop the oldest: they 
 and queues are made at each connection, so a server that has lost its data is repaired by the
 first client that connects. A consumer exists only while its worker has free slots, and unsettled
 messages are bounded by those; what is given back goes to another worker at once. A second
-exchange, which keeps nothing, tells watchers of heartbeats and deactivations; a third, to which no
+exchange, which keeps nothing, sends watchers heartbeats and deactivations; a third, to which no
 queue is bound, shows whether the server takes messages at all: while its disk or memory is short it
 takes the first of a connection, and then reads nothing more from it.
 """
@@ -194,7 +194,7 @@ class AmqpBroker:
     async def _check(self) -> None:
         """Bind queues again, some at a time: an exchange that was deleted, and recreated by
         another client, has lost them. Raise where a queue or the exchange is missing, which the
-        server tells no consumer of."""
+        server reports to no consumer."""
         if self._lost.is_set():
             raise ConnectionError("the connection was lost")
         for _ in range(min(CHECK_MAX, len(self._sources))):

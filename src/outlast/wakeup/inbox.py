@@ -90,7 +90,7 @@ class Inbox:
         return self._free_slots
 
     def put(self, names: list[int]) -> asyncio.Future[bool]:
-        """Hand over names of jobs. The result tells whether an exchange was answered."""
+        """Hand over names of jobs. The result says whether an exchange was answered."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((names, answer))
         return answer

@@ -38,7 +38,7 @@ class Delivery(Protocol):
 
 
 class Rejections:
-    """Counts messages that are not notices, and tells of the first at once, of the others once in
+    """Counts messages that are not notices, and reports the first at once, the others once in
     TELL_SECONDS, with how many there were."""
 
     def __init__(self, kind: str, clock: Clock) -> None:

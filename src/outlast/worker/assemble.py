@@ -79,7 +79,7 @@ async def open_beating_store(url: str, lease: float, lock: LockFile | None) -> S
 async def wakeup_for(
     url: str, wakeup: str | None, store: Store, settings: WorkerSettings, clock: Clock
 ) -> Wakeup:
-    """Return what tells a worker of new jobs: the messenger, or the store's own way."""
+    """Return the wake-up that announces new jobs: the messenger, or the store's own way."""
     if wakeup is None:
         return backend_of(url).open_wakeup(url, clock)
     store_id = await store.store_id()

@@ -308,7 +308,7 @@ class Worker:
         if end is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
 
-    # -- what its pool asks and tells ----------------------------------------------------------
+    # -- what its pool asks and reports ----------------------------------------------------------
 
     def is_trusted(self) -> bool:
         """Whether attempts may go on under the present lease."""

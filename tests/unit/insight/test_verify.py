@@ -152,7 +152,7 @@ VIOLATIONS: dict[str, tuple[str, Callable[[], JobPast]]] = {
         lambda: msgspec.structs.replace(THINNED, failures=1),
     ),
     "evidence beyond the count": ("whole_evidence", lambda: completed(attempt_count=2)),
-    "a reason that is none": (
+    "an invalid reason": (
         "known_reason",
         lambda: with_attempts(attempt(2, 1, outcome="completed"), LOST),
     ),

@@ -2,7 +2,7 @@
 
 The statement is one call of a function (postgres/sql/functions/outlast_exchange_v1.sql argues why
 it is right). Here its arguments are put together, its reply is taken apart, and what the reply
-tells of the line is remembered for the next exchange.
+says of the queue is remembered for the next exchange.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class SqliteConnection:
 
 
 def place_of(path: Path) -> Place | None:
-    """Return what tells the file at this path from all others that exist; None: there is none."""
+    """Return what identifies the file at this path among all that exist; None: there is no file."""
     try:
         found = os.stat(path)
     except OSError:

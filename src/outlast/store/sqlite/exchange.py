@@ -2,7 +2,7 @@
 
 They run inside one write transaction (sqlite/sql/exchange.sql argues why that is right). The
 common case, a batch of completions that are all current, is one statement; whenever the
-count of changed rows tells that something was not current, the batch is undone to a savepoint
+count of changed rows shows that something was not current, the batch is undone to a savepoint
 and judged one by one.
 """
 

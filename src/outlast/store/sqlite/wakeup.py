@@ -1,5 +1,5 @@
 """Wake-ups on SQLite: the kernel reports writes to the write-ahead log, and a look at the
-file's version tells whether they were a commit.
+file's version shows whether they were a commit.
 
 ``PRAGMA data_version`` changes when another connection has committed; it reads a number in
 shared memory and takes no lock that others wait for. The look runs on a thread of its own:

@@ -121,7 +121,7 @@ class Exchange:
 
     def take_look(self, look: Snapshot) -> bool:
         """Take in a look of the reaper's; return whether it shows work that is new, or falls due
-        before the next one. Where a messenger tells of work, that is left to it."""
+        before the next one. Where a messenger announces work, that is left to it."""
         if self._has_messenger or look.drawn is None:
             return False
         due = look.next_due is not None and look.next_due <= LOOK_SECONDS

@@ -10,7 +10,7 @@ does the loss of beats that a failover takes back.
 What a look leads to is tried one by one, and what fails stops nothing else and forgets nothing: a
 row that stays locked delays the rescue of no other worker's jobs.
 
-One statement a look tells of all this at once, and whether there are orphans at all and attempts
+One statement for each look asks all this at once, and whether there are orphans at all and attempts
 past their hard deadline (``worker/maintenance/deadlines.py``): only where there are does anything
 more follow.
 """

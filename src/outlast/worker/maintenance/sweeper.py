@@ -81,7 +81,7 @@ def repeat_of(seconds: float) -> int:
 
 
 class Passed:
-    """The duty that tells of messages whose job another worker runs.
+    """The duty that reports messages whose job another worker runs.
 
     It asks the store afterwards, for all of them at once, so that claims pay nothing for it. An
     attempt is told once, however many messages name its job: anyone may have written them.

@@ -12,7 +12,7 @@ from outlast.events import emit
 from outlast.worker.runners.process import RunnerProcess
 
 LOOK_SECONDS = 1.0
-SLOW_SECONDS = 60.0  # above it, an event tells of the start
+SLOW_SECONDS = 60.0  # after which an event reports the slow start
 START_SECONDS_MAX = 300.0  # above it, the runner is killed
 LIFESPAN = "lifespan"  # the application's lifespan has failed: what a runner is killed for
 TOO_LATE = "startup"  # what such a runner is killed for

@@ -12,7 +12,7 @@ from tests.manual_clock import ManualClock
 
 
 class Rows:
-    """A store of old rows, each of which takes some seconds to go."""
+    """A store of old rows, each of which takes some seconds to delete."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -39,7 +39,7 @@ class Scene:
             clock=self.clock,
         )
 
-    async def prunes(self, rows: int, seconds: float) -> None:
+    async def prune_all(self, rows: int, seconds: float) -> None:
         """Prune until nothing is left: a number of rows that take some time each."""
         self.rows.left, self.rows.seconds = rows, seconds
         while await self.pruner.run_once() < PRUNE_SECONDS:
@@ -52,20 +52,20 @@ def scene() -> Scene:
     return Scene()
 
 
-async def test_batches_grow_where_it_is_quick(scene: Scene) -> None:
-    await scene.prunes(20_000, seconds=0.0)
+async def test_batches_grow_while_the_store_is_quick(scene: Scene) -> None:
+    await scene.prune_all(20_000, seconds=0.0)
     assert scene.rows.batches[0] == PRUNE_FIRST
     assert scene.rows.batches[-1] == PRUNE_MAX
 
 
-async def test_batches_of_large_rows_become_as_small_as_it_takes(scene: Scene) -> None:
-    await scene.prunes(20_000, seconds=0.0)
-    await scene.prunes(2_000, seconds=0.05)
+async def test_batches_of_large_rows_shrink_until_they_are_quick(scene: Scene) -> None:
+    await scene.prune_all(20_000, seconds=0.0)
+    await scene.prune_all(2_000, seconds=0.05)
     assert scene.rows.batches[-1] * 0.05 <= 2 * BATCH_SECONDS
-    await scene.prunes(20_000, seconds=0.0)
+    await scene.prune_all(20_000, seconds=0.0)
     assert scene.rows.batches[-1] == PRUNE_MAX
 
 
 async def test_a_single_very_slow_row_is_still_pruned(scene: Scene) -> None:
-    await scene.prunes(250, seconds=10.0)
+    await scene.prune_all(250, seconds=10.0)
     assert scene.rows.batches[-1] == 1

@@ -8,12 +8,12 @@
 -- their bytes, so that clients put lanes in the order of the index, for every locale of the database.
 -- That index is the only one of the line. It begins with the task, so that a worker never meets jobs
 -- of tasks that it does not know, in however many queues they wait. Scheduled jobs are indexed by
--- their time, over all queues, so that one look tells what is due, and by queue for those who ask for
+-- their time, over all queues, so that one look shows what is due, and by queue for those who ask for
 -- some queues only. Which of the two a statement may use is in its words: abs(solo) is for the first and
 -- solo for the second, or a plan would look for the next job of one queue among those of all (seen).
 -- worker_id is set exactly while running, so the index of running jobs needs no
 -- predicate on state (a prepared completion beside an index "WHERE state = 'running'" was seen to
--- get a plan quadratic in the batch). token stays after the end: "already" is told by it.
+-- get a plan quadratic in the batch). token stays after the end: "already" is decided by it.
 -- completed_by is the worker of the attempt that completed; the other attempts have rows of their
 -- own in outlast_attempts, and the view outlast_history shows both kinds as one list.
 --
@@ -21,7 +21,7 @@
 -- alone in its whole worker. incident names that first shared death (by the lowest token in it),
 -- cohort those suspects of it that run together. Suspects wait outside the line: they have no
 -- position, and an index of their own, which is read lane by lane (queue, task). In the index of keys
--- an unfinished job is told by ended_at: a look for NULL is cheaper in each statement than states.
+-- an unfinished job is recognised by ended_at: a look for NULL is cheaper in each statement than states.
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
 -- presence: under which incarnation of the database the worker's advisory lock was taken, and by which
 -- role's session (INCARNATION/ROLE); presence_off: why there is none. lanes: from where it reads the line,

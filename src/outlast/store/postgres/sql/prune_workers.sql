@@ -1,4 +1,4 @@
--- Delete workers that are gone for some seconds and hold no running job. A gone worker never claims
+-- Delete workers that have been gone for $1 seconds and hold no running job, at most $2. A gone worker never claims
 -- again (its exchange wants an active row), so none can appear while this looks.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w

@@ -5,7 +5,7 @@
 -- given the row that it made before. That counts as a beat, since the worker trusts its lease from when
 -- it asked this time. Whichever request comes first makes the row; the other one, also where it was held
 -- up and arrives last, waits for that row and beats once more. A row that was found gone meanwhile stays
--- gone, and the worker's first beat tells it so.
+-- gone, and the worker's first beat shows that.
 --
 -- Where the worker succeeds another of its instance name, that row is marked lost by the same
 -- statement, with the locks of a reap: FOR UPDATE waits for an exchange under way (its claims become

@@ -1,4 +1,4 @@
--- Refused writes, newest first; who tried is told by the attempt of that token. Reads only.
+-- Refused writes, newest first; the attempt of that token shows who tried. Reads only.
 SELECT r.job_id, r.token, r.verb, extract(epoch FROM r.at)::float8 AS at, r.late_by,
        coalesce(
            (SELECT a.worker FROM outlast_attempts a

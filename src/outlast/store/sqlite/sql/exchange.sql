@@ -6,7 +6,7 @@
 -- (id, token, running); tokens are never drawn twice, so a job that went on has another token, and
 -- the update finds no row. Against another claim: rows leave the line (position becomes NULL) in
 -- the transaction that read them from it. Suspects (solo > 0) are in no line: only a request for
--- suspects finds them, by their own index, in which one look tells, for most exchanges, that there
+-- suspects finds them, by their own index, in which one look shows, for most exchanges, that there
 -- are none. An end clears an incident in the transaction that accepted it, and a refused one clears
 -- none. Of a job that runs again and again the first and last attempts are kept (how many:
 -- store.protocol) and, forever, those that were charged. The others are deleted one by one, each

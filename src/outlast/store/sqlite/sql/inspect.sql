@@ -55,7 +55,7 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        :now - w.heartbeat_at
 FROM outlast_workers AS w ORDER BY w.id
 -- name: refusals
--- Who tried is told by the attempt of that token.
+-- The attempt of that token shows who tried.
 SELECT r.job_id, r.token, r.verb, r.at, r.late_by,
        coalesce(
            (SELECT a.worker FROM outlast_attempts AS a

@@ -26,7 +26,7 @@
 --
 -- The line is indexed by task first, then by queue: jobs of an unknown task are never met,
 -- however many they are and in however many queues. Scheduled jobs are indexed by their time, over
--- all queues, so that one look tells what is due, and by queue for workers that serve only some.
+-- all queues, so that one look shows what is due, and by queue for workers that serve only some.
 
 -- ids, positions and tokens rise forever, also past deleted rows: never max(id) + 1
 CREATE TABLE outlast_sequences (

@@ -7,7 +7,7 @@
 -- "again": a worker whose answer was lost asks again under the same registration, a key that is
 -- unique, and is given the row that it made before; so is a first request that is done last. It
 -- counts as a beat, above what the lock file shows, since the worker trusts its lease from when it
--- asked this time. A row that was found gone stays gone; the worker's first beat tells it so.
+-- asked this time. A row that was found gone stays gone; the worker's first beat shows that.
 
 -- name: again
 UPDATE outlast_workers

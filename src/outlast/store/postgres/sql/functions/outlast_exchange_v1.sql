@@ -23,7 +23,7 @@
 --    Locking and changing are two statements, so that the second works on what the first locked. It
 --    finds the rows by where they are (ctid): the lock was taken on the newest version, and only
 --    its holder could move that. It changes them in the order of the table; the
---    head of the reply tells the order of the line.
+--    head of the reply gives the order of the line.
 --    What messages have named comes first, within its priority (outlast_named_v1).
 --    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that
 --    jobs of unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from which
@@ -50,7 +50,7 @@
 --    time; the first job comes regardless of its size. What was locked beyond that is left as it was, and
 --    others pass it over until the commit, which waits for no more than such a reply to be sent.
 -- 6  Suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1): out of their own
---    index and never out of the line, where they have no position. One look at that index tells, for
+--    index and never out of the line, where they have no position. One look at that index shows, for
 --    most exchanges, that there are none. The first that is due names its cohort; what another worker
 --    claims of it at the same time runs there: a cohort that is split is only smaller.
 -- 7  Own running jobs with a cancel request, if there were any at 1; the next exchange, or a beat, tells
@@ -60,7 +60,7 @@
 -- The only lock that is waited for is the first: no deadlock with cancel, reap or enqueue.
 --
 -- Each statement costs 20 to 100 us before it has touched a row, since its executor is set up again: five
--- of them run in an exchange that completes and claims, and one look (under 4) tells for most
+-- of them run in an exchange that completes and claims, and one look (under 4) shows for most
 -- exchanges that there are no suspects, no scheduled jobs and no new lanes. Arrays and not JSON, and
 -- functions called from an assignment and not from a SELECT, are for the same reason.
 CREATE FUNCTION outlast_exchange_v1(
@@ -213,7 +213,7 @@ BEGIN
         END LOOP;
         -- the largest kind of solo run that anything waits for; when the first scheduled job falls due;
         -- whether any lane of a wanted task is in a gap between known ones: nothing of these for most
-        -- exchanges (outlast_stretch_v1 tells what the bounds of a gap are)
+        -- exchanges (outlast_stretch_v1 says what the bounds of a gap are)
         SELECT (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
                 ORDER BY j.solo DESC LIMIT 1),
                (SELECT j.run_at FROM outlast_jobs j

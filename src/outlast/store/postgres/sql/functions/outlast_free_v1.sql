@@ -6,7 +6,7 @@
 -- has no reader any more: such a session is ended, and with it its transaction is undone, as if it had
 -- never asked. Answers how many were ended, or NULL where the row has changed since it was seen.
 --
--- Who holds the row is told by the row itself (xmax: one transaction, or a list of them; the number of
+-- Who holds the row is shown by the row itself (xmax: one transaction, or a list of them; the number of
 -- one may look like that of a list). What is ended is certain by more than that: a session of this role
 -- in this database that is in the middle of an exchange and waits for its client to read. A worker that
 -- lives after all finds its connection broken, and then its row lost; nothing that it was told is undone.

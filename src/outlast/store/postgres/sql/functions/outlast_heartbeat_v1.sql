@@ -8,7 +8,7 @@
 --
 -- And it does not wait for those that have locked the table of jobs, or wait for that (VACUUM FULL, CLUSTER,
 -- most of ALTER TABLE): that may take longer than a lease, at whose end the worker would end healthy attempts.
--- Then this beat does not tell of cancels; a later one does. ACCESS SHARE is what the look takes anyway.
+-- Then this beat does not bring cancels; a later one does. ACCESS SHARE is what the look takes anyway.
 CREATE FUNCTION outlast_heartbeat_v1(p_worker bigint, p_registration text)
 RETURNS TABLE (job_id bigint, token bigint, drain boolean)
 LANGUAGE plpgsql

@@ -3,7 +3,7 @@
 -- now.
 --
 -- Whose a lock is. Every role that may connect sees all advisory locks in pg_locks, with their keys, and
--- may take them: a session that waits for the key of a worker has it in the instant in which the worker
+-- may take them: a session that waits for the key of a worker has it the moment the worker
 -- dies. So a lock counts only where the session that holds it is of the role that the worker's row
 -- names. A role without rights on the tables is not that role, and cannot write the row. The role of a
 -- session is shown to every role (pg_stat_get_activity hides what a session does and since when, not
@@ -11,7 +11,7 @@
 -- do: it may be given out again, and when that process started is hidden from other roles.
 --
 -- The orders in which that might go wrong.
---   The worker reconnects as the same role: its lock counts from the instant in which it has it, before
+--   The worker reconnects as the same role: its lock counts from the moment it has it, before
 --     the row is written, and the role on the row stays true. As another role: its lock counts once the
 --     row is committed, and is absent in a look before that. One look makes no worker gone; a reap in that
 --     instant marks the worker lost, which finds that out as after any reap.
@@ -25,7 +25,7 @@
 --   A worker is late under an id that was given out again, after the store was set back: the key is of
 --     its registration, and so is the update of the row. It takes a lock that no look asks for.
 -- Sessions are read after the rows, as locks are: one that holds a lock was there before the row that
--- tells of it was committed.
+-- reports it was committed.
 CREATE FUNCTION outlast_presence_v1(
     p_worker bigint, p_registration text, p_presence text, p_here text, p_held text[]) RETURNS text
 LANGUAGE sql STABLE

@@ -1,6 +1,6 @@
 -- The lanes that a claim request reads next, queue by queue, of its tasks and of its queues (p_only; none: of
 -- all): those that the caller knows and, where p_search, those that it does not. They begin with the
--- first queue whose name is not before p_first; mixed tells of each whether its queue has another one
+-- first queue whose name is not before p_first; mixed says of each whether its queue has another one
 -- of the same rank, so that the two must be merged. fresh: those that were not known.
 --
 -- Runs inside outlast_exchange_v1, under its planner settings; step 5 there says why it is right to read
