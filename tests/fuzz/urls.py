@@ -27,10 +27,11 @@ from outlast.store.postgres.errors import TROUBLE
 from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup import check_messenger
 from outlast.wakeup.address import parse
+from outlast.wakeup.kinds import BY_SCHEME
 from tests.fuzz.kit import DIGITS, Fuzzer, json_values
 
 PIECE = 6  # characters of a secret that are a leak; less may stand anywhere by chance
-SERVERS = ["postgresql", "postgres", "nats", "tls", "amqp", "amqps"]
+SERVERS = ["postgresql", "postgres", *BY_SCHEME]
 SCHEMES = [*SERVERS, "sqlite", "POSTGRESQL", "jdbc:postgresql", "postgresql+asyncpg", "mysql", ""]
 HOSTS = ["db.example.org", "127.0.0.1:1", "[::1]:5432", "one:1,two:2", "", "h:99999", "[::1", "h:x"]
 PATHS = ["", "/", "/shop", "/shop/more", "/%2Fv", "//", "/~/x.db"]

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from outlast.wakeup.kinds import KINDS
 from tests.package.wheel_kit import PACKAGE, ROOT, Installed, build, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
 BROUGHT = {  # by each extra, as Outlast imports it
     "postgres": "asyncpg",
-    "nats": "nats",
-    "amqp": "aio_pika",
+    **{kind.name: kind.package for kind in KINDS.values()},
     "fast": "uvloop",
     "demo": "matplotlib",
 }

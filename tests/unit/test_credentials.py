@@ -26,6 +26,7 @@ from outlast.store.backend import open_store, resolve_url
 from outlast.store.postgres.connection import Settings, connect
 from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup.address import parse
+from outlast.wakeup.kinds import BY_SCHEME
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_no_password_is_shown(url, shown):
 
 
 BREAKING = ["@", "/", "?", "#", "[", " ", "\n", "\t", "s3:cr/et", "a?b@c", "x#", "\u2100"]
-SCHEMES = ["postgresql", "postgres", "nats", "tls", "amqp", "amqps"]
+SCHEMES = ["postgresql", "postgres", *BY_SCHEME]
 
 
 def ways_of(url: str) -> list[Callable[[], object]]:

@@ -1,7 +1,8 @@
 """Messengers: hints that work exists, in place of the store's own wake-ups. The store is the truth,
 and polling goes on as well. A store's own wake-up is in the folder of the store.
 
-messenger.py    NATS and RabbitMQ: what both have in common
+messenger.py    what all messengers have in common, and the `Broker` that each of them is
+kinds.py        what differs between messengers before one is connected: schemes, ports, settings
 address.py      the URL of a messenger, checked without its driver
 notice.py       what a message says: look at this queue, at this job
 inbox.py        between a messenger and the exchange: fetches no more than can be claimed
@@ -22,11 +23,12 @@ from outlast.errors import ConfigError
 from outlast.store.backend import file_of
 from outlast.wakeup.address import Address, parse
 from outlast.wakeup.inbox import Inbox
+from outlast.wakeup.kinds import AMQP, KINDS, Kind
 
 if TYPE_CHECKING:
     from outlast.wakeup.messenger import Broker, Messenger
 
-PACKAGES = {"nats": ("nats", "NATS needs nats-py"), "amqp": ("aio_pika", "RabbitMQ needs aio-pika")}
+    MakeBroker = Callable[[Address, str, list[str] | None], Broker]
 
 
 def check_messenger(wakeup: str, url: str) -> Address:
@@ -58,21 +60,26 @@ def open_messenger(
     from outlast.wakeup.messenger import Messenger
 
     address = check_messenger(wakeup, url)
-    make = functools.partial(_broker(address.kind), address, store_id, queues)
+    make = functools.partial(_broker(KINDS[address.kind]), address, store_id, queues)
     inbox = None if queues is None else Inbox()
     return Messenger(make, address.kind, inbox=inbox, queues=len(queues or ()), clock=clock)
 
 
-def _broker(kind: str) -> Callable[[Address, str, list[str] | None], Broker]:
-    package, why = PACKAGES[kind]
+def _broker(kind: Kind) -> MakeBroker:
+    """Return what makes the broker. ConfigError where its driver is not installed."""
     try:
-        if kind == "amqp":
-            from outlast.wakeup.amqp import AmqpBroker
-
-            return AmqpBroker
-        from outlast.wakeup.nats import NatsBroker
+        return _import_broker(kind)
     except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith(package):
+        if error.name is None or not error.name.startswith(kind.package):
             raise
-        raise ConfigError(f"{why}: pip install 'outlast[{kind}]'") from error
+        raise ConfigError(f"{kind.needs}: pip install 'outlast[{kind.name}]'") from error
+
+
+def _import_broker(kind: Kind) -> MakeBroker:
+    if kind is AMQP:
+        from outlast.wakeup.amqp import AmqpBroker
+
+        return AmqpBroker
+    from outlast.wakeup.nats import NatsBroker
+
     return NatsBroker

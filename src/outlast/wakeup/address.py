@@ -1,7 +1,7 @@
 """The URL of a messenger: hosts, credentials, TLS and settings. No driver is needed to check it.
 
-``nats://user:password@one:4222,two:4222?replicas=3``. ``tls://`` is NATS, and ``amqps://`` is
-RabbitMQ, through TLS.
+``nats://user:password@one:4222,two:4222?replicas=3``. Schemes, ports and settings are in
+``wakeup/kinds.py``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
@@ -17,19 +16,17 @@ import msgspec
 
 from outlast.credentials import check_encoded, redact
 from outlast.errors import ConfigError, text_of
+from outlast.wakeup.kinds import BY_SCHEME, KINDS, Kind
 
 if TYPE_CHECKING:
     import ssl
 
-EXAMPLES = "nats://host:4222, nats://one,two,three?replicas=3, or amqp://user:password@host/vhost"
-_PORTS = {"nats": 4222, "tls": 4222, "amqp": 5672, "amqps": 5671}
-_KINDS = {"nats": "nats", "tls": "nats", "amqp": "amqp", "amqps": "amqp"}
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FORMS = " or ".join(form for kind in KINDS.values() for form in kind.forms)
 PORT_MAX = 65_535
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A messenger's address, checked. ``kind`` is ``nats`` or ``amqp``. ``settings`` holds what
+    """A messenger's address, checked. ``kind`` is the name of a ``Kind``. ``settings`` holds what
     the URL's query says, and only that."""
 
     kind: str
@@ -77,24 +74,24 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             if not os.access(self.settings[name], os.R_OK):
                 raise ConfigError(f"the wake-up's {name} must be the path of a file to read")
             if importlib.util.find_spec("nkeys") is None:
-                raise ConfigError(f"{name} needs nkeys: pip install 'outlast[nats]'")
+                raise ConfigError(f"{name} needs nkeys: pip install 'outlast[{self.kind}]'")
 
 
 def parse(url: str) -> Address:
     """Return the address. ConfigError says what is wrong with it."""
     scheme, separator, rest = url.partition("://")
-    if scheme not in _KINDS or not separator:
-        raise ConfigError(f"{redact(url)!r} is not the URL of a messenger; write {EXAMPLES}")
+    if scheme not in BY_SCHEME or not separator:
+        raise ConfigError(f"{redact(url)!r} is not the URL of a messenger; write {_FORMS}")
     check_encoded(url)
     place, _, query = rest.partition("?")
     login, _, netloc = place.rpartition("@")
     netloc, _, path = netloc.partition("/")
     user, _, password = login.partition(":")
-    kind = _KINDS[scheme]
+    kind = BY_SCHEME[scheme]
     return Address(
-        kind=kind,
-        tls=scheme in {"tls", "amqps"},
-        hosts=[_host(url, each, _PORTS[scheme]) for each in netloc.split(",")],
+        kind=kind.name,
+        tls=scheme in kind.tls_schemes,
+        hosts=[_host(url, each, kind.ports[scheme]) for each in netloc.split(",")],
         user=unquote(user) or None,
         password=unquote(password) or None,
         path=unquote(path),
@@ -105,70 +102,18 @@ def parse(url: str) -> Address:
 def _host(url: str, text: str, port: int) -> tuple[str, int]:
     found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?", text)
     if not found or not 0 < int(found[2] or port) <= PORT_MAX:
-        raise ConfigError(f"{redact(url)!r} does not name hosts; write {EXAMPLES}")
+        raise ConfigError(f"{redact(url)!r} does not name hosts; write {_FORMS}")
     return found[1].strip("[]"), int(found[2] or port)
 
 
-def _settings(kind: str, query: str) -> dict[str, Any]:
-    known = _KNOWN[kind]
+def _settings(kind: Kind, query: str) -> dict[str, Any]:
+    known = kind.settings
     found: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in known:
             raise ConfigError(
-                f"{name!r} is not a setting of a wake-up by {kind}; there are: {', '.join(known)}"
+                f"{name!r} is not a setting of a wake-up by {kind.name};"
+                f" there are: {', '.join(known)}"
             )
         found[name] = known[name](name, text)
     return found
-
-
-def _whole(least: int, most: int) -> Callable[[str, str], int]:
-    def check(name: str, text: str) -> int:
-        if not re.fullmatch(r"\d{1,18}", text) or not least <= int(text) <= most:
-            raise ConfigError(
-                f"the wake-up's {name} must be a whole number from {least} to {most}, not {text!r}"
-            )
-        return int(text)
-
-    return check
-
-
-def _word(*words: str) -> Callable[[str, str], str]:
-    def check(name: str, text: str) -> str:
-        if text not in words:
-            raise ConfigError(
-                f"the wake-up's {name} must be one of {', '.join(words)}, not {text!r}"
-            )
-        return text
-
-    return check
-
-
-def _name(name: str, text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise ConfigError(
-            f"the wake-up's {name} must be 1 to 64 letters, digits, - and _, not {text!r}"
-        )
-    return text
-
-
-def _file(name: str, text: str) -> str:
-    if not text:
-        raise ConfigError(f"the wake-up's {name} must be the path of a file")
-    return text
-
-
-_TLS = {"tls_ca": _file, "tls_cert": _file, "tls_key": _file}
-_LIMITS = {"max_age": _whole(1, 10**9), "max_msgs": _whole(1, 10**12), "replicas": _whole(1, 7)}
-_KNOWN: dict[str, dict[str, Callable[[str, str], Any]]] = {
-    "nats": {
-        "stream": _name,
-        "storage": _word("file", "memory"),
-        **_LIMITS,
-        "max_bytes": _whole(1, 10**15),
-        "duplicate_window": _whole(1, 10**9),
-        "creds": _file,
-        "nkey": _file,
-        **_TLS,
-    },
-    "amqp": {**_LIMITS, **_TLS},
-}

@@ -15,8 +15,10 @@ from outlast.store.environment import is_here, owner_unless_own
 from outlast.store.finding import Finding, Level, ok
 from outlast.text import line
 from outlast.wakeup import address
+from outlast.wakeup.kinds import TLS_SCHEMES
 
 PATH_MAX = 200
+_TLS = " or ".join(f"{scheme}://" for scheme in TLS_SCHEMES)
 
 
 def look_at(
@@ -82,7 +84,7 @@ def messenger(facts: Facts) -> Iterator[Finding]:
         name="messenger_tls",
         sentence=f"The messenger is on another host ({line(found.place, PATH_MAX)}), without TLS:"
         f" who reads along has {what}.",
-        mend="Write tls:// or amqps:// in the URL, with ?tls_ca=PATH for an authority of your own.",
+        mend=f"Write {_TLS} in the URL, with ?tls_ca=PATH for an authority of your own.",
     )
 
 
