@@ -10,7 +10,6 @@ from outlast.config import WorkerSettings, lease_terms
 from outlast.credentials import hide_logins
 from outlast.errors import describe
 from outlast.events import emit
-from outlast.model.crash import hiding
 from outlast.model.lease import DeathCause, patience
 from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile
@@ -21,6 +20,7 @@ from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef, WorkerSee
 from outlast.store.wakeup import Wakeup
 from outlast.worker.base import Pool
 from outlast.worker.claims.checkpoints import CheckpointWriter
+from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.condition import Condition
@@ -77,15 +77,15 @@ class Worker:
         self._stop_now = asyncio.Event()
         self._failure: BaseException | None = None
         self.nudges = Nudges()
-        self.ledger = Ledger(
+        evidence = Evidence(
             clock,
-            self.nudges.exchange,
             worker=new.name,
             host=new.host,
             release=new.release,
             redact=settings.redact,
             hide_secrets=hide_secrets,
         )
+        self.ledger = Ledger(clock, self.nudges.exchange, evidence)
         self.checkpoints = CheckpointWriter(store, self.ledger, self.nudges.checkpoints)
         self.pool = make_pool(self)
         self.registration = self._make_registration(hold_until)
@@ -100,7 +100,7 @@ class Worker:
         self._announcer = self._make_announcer()
         self._exchange = self._make_exchange()
         self._keeper = self._make_presence_keeper()
-        self._condition = self._make_condition(hide_secrets)
+        self._condition = Condition(clock, self.registration.terms.lease / 2, evidence.hide)
         self._services = {
             each.name: each for each in (*self._make_services(), *map(self._serve, duties))
         }
@@ -157,11 +157,6 @@ class Worker:
             self.registration.terms,
             clock=self._clock,
         )
-
-    def _make_condition(self, hide_secrets: Callable[[str], str]) -> Condition:
-        hide = hiding(self.settings.redact)
-        half_a_lease = self.registration.terms.lease / 2
-        return Condition(self._clock, half_a_lease, lambda text: hide_secrets(hide(text)))
 
     def _make_reaper(self) -> Reaper:
         deadlines = Deadlines(self._store, self._clock)

@@ -23,6 +23,7 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
+from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.responsiveness import Responsiveness
@@ -69,8 +70,13 @@ def death(**fields: Any) -> Death:
     return Death(**values)
 
 
-def new_ledger(clock: ManualClock, nudge: Nudge | None = None) -> Ledger:
-    return Ledger(clock, nudge or Nudge(), worker="w1", host="h1")
+def new_ledger(
+    clock: ManualClock | None = None, nudge: Nudge | None = None, **evidence: Any
+) -> Ledger:
+    """``evidence``: of the worker, such as its ``redact``."""
+    clock = clock or ManualClock()
+    evidence = {"worker": "w1", "host": "h1", **evidence}
+    return Ledger(clock, nudge or Nudge(), Evidence(clock, **evidence))
 
 
 class Idle:

@@ -2,6 +2,7 @@
 
 exchange.py     the hot path: hand in what ended and claim what is next, in one round trip
 ledger.py       every token from its claim to the store's answer about its end
+evidence.py     completes the crash report of an attempt, and redacts it
 prefetch.py     attempts that are claimed before there is a slot for them
 exclusive.py    empties the worker for a job that must have it to itself
 checkpoints.py  checkpoints and progress on their way to the store, many in one trip

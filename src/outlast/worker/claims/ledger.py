@@ -6,31 +6,26 @@ that no reconciliation gives the job away.
 
 from __future__ import annotations
 
-import functools
-import platform
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from importlib import metadata
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
 
 import msgspec
 
 from outlast.clock import Clock
-from outlast.credentials import hide_logins
 from outlast.events import count_wanted, emit
-from outlast.model.crash import LIMITS, Crash, CrashKind, Progress, bound, clean, hiding, redact
-from outlast.model.job import SHELL_TASK, State
+from outlast.model.crash import Crash, CrashKind, Progress
+from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.protocol import End
-from outlast.runner.stacks import line_of, own_first
 from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, Claimed
 from outlast.worker.claims.dead_jobs import message_of, tell_dead
+from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.trip_bytes import size_of, size_of_all
 from outlast.worker.running import Running, begin
 from outlast.worker.service import Nudge
 
-MESSAGE_MAX = 2_000
 # used for every job: looking one up in its class takes Python 3.11 0.3 us
 _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
 _DEAD = State.DEAD
@@ -39,28 +34,15 @@ _DEAD = State.DEAD
 class Ledger:
     """Tokens from claim to answer, and the ends that wait to be handed in, in their order.
 
-    ``nudge``: the exchange's, given when there are ends to hand in.
+    ``nudge``: the exchange's, given when there are ends to hand in. ``evidence``: what the worker
+    adds to ends that are not plain.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        nudge: Nudge,
-        *,
-        worker: str = "",
-        host: str = "",
-        release: str | None = None,
-        redact: Sequence[str] = (),
-        hide_secrets: Callable[[str], str] = hide_logins,
-    ) -> None:
+    def __init__(self, clock: Clock, nudge: Nudge, evidence: Evidence) -> None:
         self._clock = clock
         self._nudge = nudge
+        self._evidence = evidence
         self._is_gathering = False  # ends that come now wait for the next trip
-        self.worker = worker
-        self.host = host
-        self.release = release
-        self._hide_patterns = hiding(redact)
-        self._hide_secrets = hide_secrets
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
@@ -142,7 +124,7 @@ class Ledger:
                 outcome = _let_store_check(outcome)
                 self._unknown[token] = self._clock.boot()
         if outcome.kind is not _COMPLETED or outcome.message:
-            outcome = self._add_evidence(running, outcome)
+            outcome = self._evidence.add(running, outcome)
             if outcome.kind is _COMPLETED and count_wanted("result_mismatched", 1):
                 _tell_mismatch(running, outcome.message)
         transition = decide(running.facts(), outcome, self._clock.random)
@@ -257,44 +239,12 @@ class Ledger:
 
     def note_progress(self, token: int, progress: Progress) -> Progress:
         """Note the latest progress of an attempt; return it redacted, as it is kept."""
-        hide = self._hide_patterns
-        stage, message = progress.stage and hide(progress.stage), progress.message
-        kept = msgspec.structs.replace(progress, stage=stage, message=message and hide(message))
+        kept = self._evidence.redact_progress(progress)
         running = self.running.get(token)
         if running is not None:
             running.progress = kept
             running.last_sign_at = self._clock.boot()
         return kept
-
-    def _hide(self, text: str) -> str:
-        return self._hide_patterns(self._hide_secrets(text))
-
-    def _add_evidence(self, running: Running, outcome: Outcome) -> Outcome:
-        outcome = msgspec.structs.replace(
-            outcome, pid=running.pid, message=clean(self._hide(outcome.message), MESSAGE_MAX)
-        )
-        if outcome.kind is OutcomeKind.COMPLETED or outcome.crash is None:
-            return outcome
-        age = None if running.saved_at is None else self._clock.boot() - running.saved_at
-        crash = msgspec.structs.replace(
-            outcome.crash,
-            progress=running.progress,
-            checkpoint_age_seconds=age,
-            output=outcome.crash.output or running.output or [],
-            worker=self.worker,
-            host=self.host,
-            pid=running.pid,
-            release=running.release or self.release,
-            python=running.python or platform.python_version(),
-            outlast=_find_own_version(),
-        )
-        if running.claimed.task == SHELL_TASK:
-            crash = msgspec.structs.replace(
-                crash, stacks=None
-            )  # they show our own code, which only waits
-        elif crash.kind in LIMITS:
-            crash = _add_line(crash, running)
-        return msgspec.structs.replace(outcome, crash=bound(redact(crash, self._hide)))
 
 
 def _tell_mismatch(running: Running, error: str) -> None:
@@ -318,22 +268,6 @@ def _tell_failed(running: Running, transition: Transition) -> None:
         message=message_of(transition),
         state=str(transition.state),
     )
-
-
-def _add_line(crash: Crash, running: Running) -> Crash:
-    """Return the report of a limit with the stacks, the attempt's own first, and its line."""
-    stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
-    line = line_of(stacks, running.token)
-    message = f"{crash.message}; it was at {line}" if line else crash.message
-    return msgspec.structs.replace(crash, stacks=stacks or None, message=message)
-
-
-@functools.cache
-def _find_own_version() -> str | None:
-    try:
-        return metadata.version("outlast")
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return None
 
 
 def _let_store_check(outcome: Outcome) -> Outcome:

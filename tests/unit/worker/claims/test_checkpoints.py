@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from outlast.errors import BadData, StoreUnavailable
-from outlast.model.crash import CrashKind, Progress, hiding
+from outlast.model.crash import CrashKind, Progress
 from outlast.runner.protocol import Reported
 from outlast.store.values import Answer, Save
 from outlast.worker.claims import checkpoints as module
 from outlast.worker.claims.checkpoints import CheckpointWriter
+from outlast.worker.claims.evidence import Evidence
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakeStore, claimed, crash, heard, new_ledger
@@ -258,6 +259,6 @@ async def test_no_save_waits_for_a_worker_that_has_left(desk):
 
 
 async def test_progress_is_redacted_before_it_is_written(desk):
-    desk.ledger._hide_patterns = hiding(["s3cret"])
+    desk.ledger._evidence = Evidence(ManualClock(), redact=["s3cret"])
     desk.checkpoints.report(desk.ledger.running[1], Reported(1, Progress(0.5, "a s3cret")))
     assert desk.checkpoints._reports[1].progress == Progress(0.5, "a [redacted]")

@@ -1,0 +1,101 @@
+"""What a worker adds to the end of an attempt before the store gets it: evidence, and redaction.
+
+What user code may have written (a report's texts, the message of an end, progress) is redacted
+here, on its way to the store, and only here. What is done to which field: ``model/crash.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Callable, Sequence
+from importlib import metadata
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.credentials import hide_logins
+from outlast.model.crash import LIMITS, Crash, Progress, bound, clean, hiding, redact
+from outlast.model.job import SHELL_TASK
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.stacks import line_of, own_first
+from outlast.worker.running import Running
+
+MESSAGE_MAX = 2_000  # characters of the message of an end
+
+
+class Evidence:
+    """Where attempts of this worker run, and what their texts must not show.
+
+    ``redact``: patterns of its settings; ``hide_secrets`` hides those of its URLs.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        worker: str = "",
+        host: str = "",
+        release: str | None = None,
+        redact: Sequence[str] = (),
+        hide_secrets: Callable[[str], str] = hide_logins,
+    ) -> None:
+        self._clock = clock
+        self._worker = worker
+        self._host = host
+        self._release = release
+        self._hide_patterns = hiding(redact)
+        self._hide_secrets = hide_secrets
+
+    def hide(self, text: str) -> str:
+        """Return the text without secrets, and without what the patterns match."""
+        return self._hide_patterns(self._hide_secrets(text))
+
+    def redact_progress(self, progress: Progress) -> Progress:
+        """Return progress as it is kept: without what the patterns match."""
+        hide = self._hide_patterns
+        stage, message = progress.stage and hide(progress.stage), progress.message
+        return msgspec.structs.replace(progress, stage=stage, message=message and hide(message))
+
+    def add(self, running: Running, outcome: Outcome) -> Outcome:
+        """Return the end as the store gets it, its report complete, bounded and redacted."""
+        message = clean(self.hide(outcome.message), MESSAGE_MAX)
+        outcome = msgspec.structs.replace(outcome, pid=running.pid, message=message)
+        if outcome.kind is OutcomeKind.COMPLETED or outcome.crash is None:
+            return outcome
+        crash = bound(redact(self._complete(outcome.crash, running), self.hide))
+        return msgspec.structs.replace(outcome, crash=crash)
+
+    def _complete(self, crash: Crash, running: Running) -> Crash:
+        age = None if running.saved_at is None else self._clock.boot() - running.saved_at
+        crash = msgspec.structs.replace(
+            crash,
+            progress=running.progress,
+            checkpoint_age_seconds=age,
+            output=crash.output or running.output or [],
+            worker=self._worker,
+            host=self._host,
+            pid=running.pid,
+            release=running.release or self._release,
+            python=running.python or platform.python_version(),
+            outlast=_find_own_version(),
+        )
+        if running.claimed.task == SHELL_TASK:  # the stacks show our own code, which only waits
+            return msgspec.structs.replace(crash, stacks=None)
+        return _add_line(crash, running) if crash.kind in LIMITS else crash
+
+
+def _add_line(crash: Crash, running: Running) -> Crash:
+    """Return the report of a limit with the stacks, the attempt's own first, and its line."""
+    stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
+    line = line_of(stacks, running.token)
+    message = f"{crash.message}; it was at {line}" if line else crash.message
+    return msgspec.structs.replace(crash, stacks=stacks or None, message=message)
+
+
+@functools.cache
+def _find_own_version() -> str | None:
+    try:
+        return metadata.version("outlast")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return None
