@@ -74,6 +74,17 @@ class Raw:
             return False
         return True
 
+    async def columns(self, table: str) -> set[str]:
+        """Return the names of a table's columns."""
+        if isinstance(self._connection, sqlite3.Connection):
+            return {row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")}
+        rows = await self._connection.fetch(
+            "SELECT attname FROM pg_attribute"
+            " WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped",
+            table,
+        )
+        return {row["attname"] for row in rows}
+
 
 @asynccontextmanager
 async def raw(url: str) -> AsyncIterator[Raw]:

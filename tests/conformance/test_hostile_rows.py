@@ -35,6 +35,19 @@ WORKERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [("outlast_jobs", JOBS), ("outlast_attempts", ATTEMPTS), ("outlast_workers", WORKERS)],
+)
+async def test_each_column_is_among_those_below(
+    store_url: str, store: Store, table: str, columns: list[str]
+) -> None:
+    async with raw(store_url) as file:
+        found = await file.columns(table)
+    assert found
+    assert found - set(columns) == set()
+
+
 @pytest.mark.parametrize("column", JOBS)
 async def test_no_value_in_a_jobs_row_stops_workers_or_documents(
     store_url: str, store: Store, column: str

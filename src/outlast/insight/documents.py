@@ -184,24 +184,20 @@ def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
     shown = row.state in {State.RUNNING, State.COMPLETED}
     if not shown or row.token is None or any(one.token == row.token for one in closed):
         return []
-    return [
-        {
-            "token": row.token,
-            "number": row.attempt_count,
-            "worker": row.worker,
-            "host": row.host,
-            "pid": None,
-            "outcome": row.state.value,
-            "charged": None,
-            "started_at": iso(row.started_at),
-            "ended_at": iso(row.ended_at),
-            "message": "",
-            "progress": _progress(row.progress),
-            "checkpoint_age": None,
-            "crash": None,
-            "malformed": None,
-        }
-    ]
+    attempt = AttemptRow(
+        job_id=row.id,
+        token=row.token,
+        number=row.attempt_count,
+        outcome=row.state.value,
+        charge=Charge.NONE,
+        started_at=row.started_at or 0.0,
+        ended_at=row.ended_at or 0.0,
+        worker=row.worker,
+        host=row.host,
+        progress=row.progress,
+    )
+    times = {"started_at": iso(row.started_at), "ended_at": iso(row.ended_at)}
+    return [{**_attempt(attempt), **times}]
 
 
 def _worker(row: WorkerRow) -> Document:

@@ -54,11 +54,9 @@ def _policy(text: str) -> tuple[Policy, str | None]:
 
 
 def _bound(limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers among the limits, each within its range."""
-    counts = {name: count_of(limits[name]) for name in ("retries", "max_losses")}
-    others = {name: value for name, value in limits.items() if name not in counts}
-    seconds = {name: seconds_of(one) for name, one in others.items() if type(one) is float}
-    return counts | seconds
+    """Return the numbers among the limits, each within its range: a count, or seconds."""
+    ranges: dict[type, Callable[[Any], Any]] = {int: count_of, float: seconds_of}
+    return {name: ranges[type(one)](one) for name, one in limits.items() if type(one) in ranges}
 
 
 def count_of(number: int) -> int:
