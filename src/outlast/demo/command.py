@@ -8,6 +8,7 @@ import fcntl
 import importlib.util
 import io
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -298,7 +299,16 @@ def _traces(folder: Path, ending: Ending) -> dict[str, str]:
     job = ending.look.job
     file = file_of(app.url)
     url = describe_place(app.url) if file is None else _url_of(app.url, _near(file))
-    return {**files, "evidence": f"outlast job {job.id if job else ''} --url {url}"}
+    return {**files, "evidence": f"{own_command()} job {job.id if job else ''} --url {url}"}
+
+
+def own_command() -> str:
+    """Return what ``outlast`` is to be called by here: an environment that is not activated, such
+    as that of ``make demo``, does not have it on the PATH."""
+    beside = Path(sys.executable).with_name("outlast")
+    if shutil.which("outlast") is not None or not beside.exists():
+        return "outlast"
+    return shlex.quote(_near(beside))
 
 
 def _near(path: Path) -> str:

@@ -73,10 +73,11 @@ def lost(facts: Facts) -> Iterator[Finding]:
         if one.status is WorkerStatus.LOST and facts.now - (one.stopped_at or 0.0) < HOUR
     ]
     if gone:
+        count = f"{count_of(len(gone), 'worker')} {'was' if len(gone) == 1 else 'were'}"
         yield Finding(
             level=Level.WARNING,
             name="lost_workers",
-            sentence=f"In the last hour {count_of(len(gone), 'worker')} were lost: {_named(gone)}.",
+            sentence=f"In the last hour {count} lost: {_named(gone)}.",
             mend="Look at their logs, and for kills by the kernel (dmesg) or by the platform.",
         )
 

@@ -258,5 +258,5 @@ def _tell_reaped(gone: WorkerSeen, cause: DeathCause) -> None:
         worker=gone.name,
         worker_id=gone.worker_id,
         cause=cause.value,
-        age=gone.age,
+        age=None if gone.age is None else round(gone.age, 3),
     )
