@@ -1,6 +1,6 @@
 """What is secret in the URLs of stores and messengers, and how it is kept out of what is shown.
 
-Every text that Outlast writes (logs, reports, errors, pages) shows a URL by ``redacted`` alone.
+Every text that Outlast writes (logs, reports, errors, pages) shows a URL by ``redact`` alone.
 Where the password holds characters that mean something in a URL, it cannot be told from the rest,
 and all of it is hidden: a part of a password is a leak, too.
 """

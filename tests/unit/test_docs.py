@@ -289,7 +289,7 @@ def test_each_finding_of_the_doctor_that_the_page_names_is_one() -> None:
 # ------------------------------------------------------------------------ for contributors
 
 FOR_CONTRIBUTORS = [CONTRIBUTING, ROOT / "docs" / "add-a-store.md"]
-PLACE = re.compile(r"`((?:src|tests|docs|tools|bench|examples|requirements)/[^`\s]*)`")
+PLACE = re.compile(r"`((?:src|tests|harness|docs|tools|bench|examples|requirements)/[^`\s]*)`")
 LEAST_PLACES = 25  # of the two pages: fewer would mean that they are parsed wrongly
 
 

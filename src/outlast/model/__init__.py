@@ -3,7 +3,7 @@
 job.py        states and their transitions, a job's limits, and the facts that a decision needs
 lifecycle.py  what becomes of a job when an attempt ends, and who is charged
 crash.py      the crash report: why an attempt ended badly, bounded and redacted
-retry.py      when a job runs again: exponential back-off with jitter
+retry.py      the pause until a job is tried again: exponential back-off with jitter
 suspects.py   which attempts are suspected of a shared death, and with whom each runs next
 lease.py      how long a worker trusts its lease, and when its observers call it gone
 """

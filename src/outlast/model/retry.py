@@ -1,4 +1,4 @@
-"""When a job runs again: exponential back-off with jitter.
+"""The pause until a job is tried again: exponential back-off with jitter.
 
 "Full jitter" spreads best but can retry at once; here half of the delay is kept ("equal
 jitter" in M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).

@@ -7,7 +7,7 @@ suspects.py     which cohort of suspects runs next; part of the exchange
 refusals.py     what a write without a current attempt is answered, and the record of it
 callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
-workers.py      workers' rows and beats, and what becomes of the jobs of lost workers
+workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    reads for people and screens
 checks.py       facts for the doctor, and checks of them: file, disk, library
 environment.py  reads them: the file, the disk under it and the library, for the doctor
