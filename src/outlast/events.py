@@ -67,7 +67,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "lease_kept": Event(
-        "The store answers again and the lease still stands: attempts that were kept go on.",
+        "The store answers again and the lease is still valid: attempts that were kept continue.",
         ("worker_id", "running"),
     ),
     "tether_restarted": Event(
@@ -87,7 +87,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "lock_file_missing": Event(
-        "There can be no lock file here: a death on this host is noticed by other means.",
+        "No lock file can be made here: a death on this host is noticed by other means.",
         ("error",),
         "warning",
     ),
@@ -141,13 +141,13 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "loop_blocked": Event(
-        "A runner's event loop has stood still for five seconds, or an attempt's limit has passed"
+        "A runner's event loop has not run for five seconds, or an attempt's limit has passed"
         " meanwhile: whose attempt blocks it, at which line, and the stacks.",
         ("pid", "seconds", "job_id", "token", "line", "stack"),
         "warning",
     ),
     "loop_unblocked": Event(
-        "The event loop of a runner turns again, after this many seconds.", ("pid", "seconds")
+        "The event loop of a runner runs again, after this many seconds.", ("pid", "seconds")
     ),
     "application_failed": Event(
         "The application has never been imported by a runner: the worker ends.",
@@ -170,7 +170,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "attempt_overdue": Event(
-        "An attempt was far above its timeout, and its own worker had not ended it: it was closed.",
+        "An attempt was far past its timeout, and its own worker had not ended it: it was closed.",
         ("job_id", "token", "state", "reason"),
         "warning",
     ),
@@ -241,7 +241,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "stale_jobs_detected": Event(
-        "Running jobs were found whose worker is not alive any more.", ("count",), "warning"
+        "Running jobs were found whose worker is no longer alive.", ("count",), "warning"
     ),
     "job_reenqueued": Event(
         "An orphan's attempt was closed, with a reason, and its job decided on.",
@@ -257,7 +257,7 @@ CATALOGUE: dict[str, Event] = {
     ),
     "wakeup_ready": Event("Wake-ups work: by `file`, `notify`, `nats` or `amqp`.", ("kind",)),
     "wakeup_lost": Event(
-        "Wake-ups do not work any more, or not yet: work is found by polling meanwhile.",
+        "Wake-ups do not work: jobs are found by polling until they do.",
         ("kind", "error"),
         "warning",
     ),

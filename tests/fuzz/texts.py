@@ -56,7 +56,7 @@ texts = st.lists(st.sampled_from(PIECES) | st.text(max_size=9), max_size=6).map(
 
 
 def _steers(text: str, *, newlines: bool = True) -> set[str]:
-    """Return the characters that a terminal obeys, or that turn the order of others."""
+    """Return the control characters of terminals, and those that change the order of others."""
     allowed = {"\n", "\t"} if newlines else set[str]()
     return {
         each
@@ -66,7 +66,7 @@ def _steers(text: str, *, newlines: bool = True) -> set[str]:
 
 
 def words_are_safe(text: str) -> None:
-    """Text for people has no control character, and keeps to its bounds."""
+    """Text for people has no control character, and stays within its bounds."""
     assert not _steers(words.safe(text))
     one = words.line(text, 80)
     assert not _steers(one, newlines=False)
@@ -78,15 +78,15 @@ def words_are_safe(text: str) -> None:
         say(text)
     assert not _steers(stream.getvalue())
     stream.getvalue().encode()
-    told = {
+    fields = {
         "event": text,
         "level": "warning",
         text: text,
         "names": [text],
         "error": ValueError(text),
     }
-    assert not _steers(text_renderer(colors=False)(dict(told)))
-    document = _json(dict(told))
+    assert not _steers(text_renderer(colors=False)(dict(fields)))
+    document = _json(dict(fields))
     assert document.isascii()
     assert document.isprintable()
 

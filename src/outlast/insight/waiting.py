@@ -89,7 +89,7 @@ def _due(about: Situation) -> Explanation:
 
 
 def _held(about: Situation, able: Sequence[WorkerRow]) -> str:
-    """Return who waits for whom, where all attempts of these workers wait; else ""."""
+    """Return who waits for whom if all attempts of these workers wait; otherwise ""."""
     ids = {one.id for one in able}
     there = [one for one in about.held if one.worker_id in ids]
     if not there or len(there) < _load(able) or any(one.waits_for is None for one in there):

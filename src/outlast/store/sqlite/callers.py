@@ -54,7 +54,7 @@ class _OnSqlite:
         self.in_transaction = driver.in_transaction
 
     async def store_id(self, *, refresh: bool = False) -> str | None:
-        """Return the id of the schema. Read each time: these objects cannot be remembered."""
+        """Return the id of the schema, read each time: these objects can hold no note of it."""
         from outlast.store.sqlite import store as sqlite
 
         lock = await self._driver.in_transaction()

@@ -1,9 +1,9 @@
 -- Find tables, functions and operators in one schema from now on: the first of the search_path with our
--- tables, else the first, where they would be made. What else is on the path may be open to all roles,
--- and of several functions or operators of one name the one runs whose arguments fit best, in whichever
--- schema it is. pg_catalog stays first; pg_temp, which is first for tables unless it is named, comes last.
--- Tables of a stranger (strangers.sql says who is one) come after all that are ours, wherever they
--- stand in the path; where there are no others, strangers.sql refuses them.
+-- tables, otherwise the first, where they would be made. The other schemas of the path may be open to
+-- all roles, and of several functions or operators of one name the one whose arguments fit best runs,
+-- regardless of its schema. pg_catalog stays first; pg_temp, which is first for tables unless it is named, comes last.
+-- Tables of a stranger (strangers.sql says who is one) come after all that are ours, regardless
+-- of their place in the path; where there are no others, strangers.sql refuses them.
 --
 -- $1: whether the path becomes the session's. Behind a pooler, which lends sessions to others, each
 -- transaction sets for itself what is answered here. No row: no schema of the path exists.
