@@ -22,7 +22,7 @@ FLOOR = "floor asyncpg 100"
 class Row(msgspec.Struct, kw_only=True):
     """One line: what, the target as a number, and what was measured; None: it was not.
 
-    ``least``: the measured number has to reach the target; else it may not exceed it.
+    ``least``: the measured number has to reach the target; otherwise it may not exceed it.
     """
 
     measure: str

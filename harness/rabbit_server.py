@@ -87,7 +87,7 @@ class RabbitServer(Disposable):
     def start(self) -> None:
         """Start; return when it takes connections."""
         (self.folder / "plugins").write_text("[].\n")
-        if self._mapper is None:  # else the node starts one that outlives it
+        if self._mapper is None:  # otherwise the node starts one that outlives it
             self._mapper = subprocess.Popen(
                 [EPMD, "-address", "127.0.0.1", "-port", str(self.epmd)],
                 stdin=subprocess.DEVNULL,

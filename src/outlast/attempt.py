@@ -326,7 +326,7 @@ def _text(value: Any, limit: int | None = None) -> str | None:
 @contextmanager
 def awaiting(job_id: int) -> Iterator[Callable[[], None]]:
     """Return what reports that the attempt in which this code runs, if any, waits for a job;
-    at the end of the block it does so no more."""
+    at the end of the block it no longer does."""
     attempt = _current.get(None)
     told = False
 

@@ -56,7 +56,7 @@ def to_json(what: str, value: Any) -> bytes:
     """
     try:
         text = encoder.encode(value)
-        if text.count(b"[") + text.count(b"{") > DEPTH_MAX:  # else it cannot be that deep
+        if text.count(b"[") + text.count(b"{") > DEPTH_MAX:  # otherwise it cannot be that deep
             _refuse_too_deep(text)
         if b"null" in text:
             _refuse_not_finite(value)

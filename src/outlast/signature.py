@@ -140,7 +140,7 @@ class Signature:
             ) from error
         self._check_names(raw)
         args, kwargs = self._call({name: self._decode(name, raw[name]) for name in raw})
-        if not self._named:  # else the names say all
+        if not self._named:  # otherwise the names say all
             self.bind(args, kwargs)
         return args, kwargs
 

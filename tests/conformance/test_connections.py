@@ -244,7 +244,7 @@ async def test_a_value_that_the_store_refuses_is_bad_data(shop: Shop, caller: Ca
 
 
 async def test_the_write_lock_is_taken_before_anything_is_read(sqlite_url: str):
-    """Else a commit of another between the two would end the caller's transaction."""
+    """Otherwise a commit of another between the two would end the caller's transaction."""
     app = an_app(sqlite_url)
     await app.tasks["mail"].enqueue("first")
     path = sqlite_url.removeprefix("sqlite:///")

@@ -102,7 +102,7 @@ async def test_a_repeated_registration_does_not_take_over_its_own_row(store: Sto
     assert not (await store.heartbeat(old.me)).renewed
 
 
-# ----------------------------------------------------- an id that was given out twice
+# ----------------------------------------------------- an id that was issued twice
 #
 # After a restore under running workers, or a failover that lost a registration, a worker may find
 # another one's row under its own id.

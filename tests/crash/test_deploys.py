@@ -81,7 +81,7 @@ async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene
     """As systemd sends it: to the worker, the tether, each runner and what they have started."""
     worker = await stage.worker("--runners", "3", "--drain-timeout", "6")
 
-    async def all_ready() -> bool:  # else the plain function may be given back before it begins
+    async def all_ready() -> bool:  # or the plain function may be given back before it begins
         return worker.log.read_text().count("runner_ready") >= 3
 
     await stage.until(all_ready, "three runners")

@@ -1,6 +1,6 @@
 """Failover to a standby that lags: the last claims are lost, and with them the tokens they drew.
 
-No such token may be drawn again: else the end of one attempt would be taken for another's.
+No such token may be drawn again: otherwise the end of one attempt would be taken for another's.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class SimPresence:
                 "hold", self._hold, (me.worker_id, run)
             )
         except BaseException:
-            if not self.owner.is_cut:  # else the server has not heard of it, and keeps the session
+            if not self.owner.is_cut:  # the server notices, and ends the session
                 self.owner.world.database.end_session(self, tell=False)
             raise
         return reason

@@ -192,7 +192,7 @@ async def test_a_fork_leaves_parent_and_child_with_connections_of_their_own(
 
 
 async def test_threads_that_fork_at_once_do_not_block_each_other(store: SqliteStore) -> None:
-    """Each releases the connections that it took: else the next call would wait forever."""
+    """Each releases the connections that it took: otherwise the next call would wait forever."""
 
     def forks() -> None:
         for _ in range(200):

@@ -156,7 +156,7 @@ def test_a_secret_outside_a_url_is_hidden_in_each_form():
 
 @pytest.mark.parametrize("url", ["postgresql://postgres:postgres@h/db", "postgresql://me:pw@h/db"])
 def test_a_password_that_is_a_common_word_is_hidden_in_urls_only(url):
-    """Else reports of a store with the password "postgres" could not name a driver."""
+    """Otherwise reports of a store with the password "postgres" could not name a driver."""
     assert secrets_of(url) == []
     assert make_hider(url)(f"{url} postgres pw").endswith(":***@h/db postgres pw")
 

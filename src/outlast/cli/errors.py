@@ -93,7 +93,7 @@ def _print(text: str) -> None:
 
 
 def flush_errors() -> None:
-    """Write what is left for stderr; where it takes nothing, let that go: else the flush at the end
+    """Write what is left for stderr, or drop it if it takes nothing: otherwise the flush at the end
     of the process would change its exit code."""
     try:
         sys.stderr.flush()

@@ -248,7 +248,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _reason(words: IO[bytes]) -> str:
-    """Why git gave up: its last line that says so, for advice may follow; else its last line."""
+    """Why git gave up: its last line that says so, since advice may follow; or its last line."""
     words.seek(max(0, words.seek(0, os.SEEK_END) - 4 * MESSAGE_LIMIT))
     lines = os.fsdecode(words.read()).strip().splitlines() or ["no reason given"]
     told = [line.removeprefix("fatal: ") for line in lines if line.startswith("fatal: ")]

@@ -46,7 +46,7 @@ class History:
 
     @classmethod
     def find(cls, path: str, tip: str | None = None) -> History:
-        """The history of the repository that the path is, or lies in.
+        """The history of the repository that the path is, or is in.
 
         ``tip``: the commit to end in, if it still exists; else HEAD; else (HEAD names a branch
         without commits, as after some bare clones) the youngest branch.

@@ -189,7 +189,7 @@ async def follow_drain(store: Store, worker_ids: Collection[int]) -> AsyncIterat
 
 
 async def raise_tokens(store: Store, now: float) -> RaisedTokens:
-    """Lift the tokens above any that was given out in the time that a backup does not know.
+    """Lift the tokens above any that was issued after the backup was made.
 
     A fixed step is too small for a busy store with a backup of yesterday. Microseconds since
     1970 are above all that a store can have drawn since then, and above the last such lift.

@@ -208,7 +208,7 @@ def dead_for_a_reason(job: JobPast, _: int) -> Found:
 
 
 def held_by_a_live_worker(job: JobPast, _: int) -> Found:
-    """A running job has a worker that holds its lease; else it is about to be reclaimed."""
+    """A running job has a worker that holds its lease; otherwise it is about to be reclaimed."""
     if job.state is not State.RUNNING:
         if job.worker_id is not None:
             yield False, f"it is {job.state.value}, but held by worker {job.worker_id}"

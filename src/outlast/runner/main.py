@@ -86,7 +86,7 @@ class WorkerLink:
         return _answer(self._channel.save(token, number, value_json).result())
 
     def mute(self) -> None:
-        """Tell no more ends: the event loop ends, and would be told as the doing of attempts."""
+        """Report no more ends: the event loop ends, which would look like the attempts' doing."""
         self._muted = True
 
     def report_end(self, end: End) -> None:
@@ -188,7 +188,7 @@ class Runner:
 
     def _tell_broken_off(self, failure: BaseException | None) -> NoReturn:
         """Exit, and say why this task was cancelled: a lifespan with a group of tasks, or with a
-        timeout, makes an error of its own of that; else user code has stopped the loop, or has
+        timeout, makes an error of its own of that; otherwise user code has stopped the loop, or has
         cancelled all of its tasks."""
         if failure is None or isinstance(failure, asyncio.CancelledError):
             _exit(BROKEN, ENDED_BY_A_TASK)

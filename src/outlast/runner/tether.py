@@ -80,7 +80,7 @@ def _end(sessions: set[int]) -> None:
     while left and time.clock_gettime(_CLOCK) < deadline:
         for pgid in left:
             kill_group(pgid)
-        with contextlib.suppress(OSError):  # else it is not known that none is left
+        with contextlib.suppress(OSError):  # otherwise it is not known that none is left
             left = groups_of(sessions)
         if left:
             time.sleep(0.01)

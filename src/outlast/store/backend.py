@@ -93,7 +93,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
         open_presence: returns the lock that a live worker's session holds, given the URL and the
             seconds that one answer may take; None where the store knows no presence.
         find_file: returns the absolute path of the file that a URL names; None where URLs name a
-            server. Lock files lie beside a file, its path may hold any character, and its workers
+            server. Lock files are beside a file, its path may hold any character, and its workers
             are on one machine, so that they need no messenger.
         read_route: returns how safe the way to the server is, given the URL and the environment
             variables; None where there is no way to a server.

@@ -154,7 +154,7 @@ class Messenger(Listening):
                 self._note_trouble(error)
             self._tried.set()
             self._broker = None
-            if not self.is_closing:  # else a driver has kept the cancellation to itself
+            if not self.is_closing:  # otherwise a driver has kept the cancellation to itself
                 await self._backoff.rest()
 
     async def _use_one(self) -> None:
@@ -221,7 +221,7 @@ class Messenger(Listening):
                 continue
             async with asyncio.timeout(PULL_SECONDS + self._patience):
                 deliveries = await broker.pull(free_slots, PULL_SECONDS)
-            if self._broker is broker:  # else a publish has just failed on it
+            if self._broker is broker:  # otherwise a publish has just failed on it
                 self._note_health()
             if deliveries:
                 async with asyncio.timeout(HOLD_SECONDS + ANSWER_SECONDS):

@@ -14,7 +14,7 @@ from typing import Any
 
 from nats.aio.client import Client
 
-# both are bound here, so that a driver that has them no more fails at import and not in clear
+# both are bound here, so that a driver that no longer has them fails at import and not in clear
 _connect_command: Callable[[Client], bytes] = Client._connect_command  # noqa: SLF001
 _process_info: Callable[[Client, dict[str, Any], bool], Awaitable[None]] = Client._process_info  # noqa: SLF001
 

@@ -81,8 +81,8 @@ def notices_of(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Notic
 
 
 def can_carry(job: Unannounced) -> bool:
-    """Return whether a notice can name the job: else no worker would read it, and no messenger with
-    a limit of its own would take it."""
+    """Return whether a notice can name the job. If not, no worker would read it, and a messenger
+    with a limit of its own would refuse it."""
     return len(job.queue) <= NAME_MAX and len(job.task) <= NAME_MAX
 
 

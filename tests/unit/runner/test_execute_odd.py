@@ -45,7 +45,7 @@ class Worded(outlast.Snooze):
 
 @pytest.mark.parametrize("error", [Unmade("a"), Untimed("b"), Unsayable(), Worded()])
 async def test_a_verdict_with_broken_attributes_ends_as_an_error(bench, error):
-    """Else its job would count as running forever, held by a live worker."""
+    """Otherwise its job would count as running forever, held by a live worker."""
     assert kind_of(await bench.outcome(raiser(bench, error, plain=False))) is CrashKind.ERROR
 
 

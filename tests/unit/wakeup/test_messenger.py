@@ -342,7 +342,7 @@ async def test_a_broker_that_stops_answering_is_dropped_and_workers_poll(
     verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(messenger, "ANSWER_SECONDS", 0.01)
-    if verb in {"rest", "pull"}:  # else a pull that is late by itself would do
+    if verb in {"rest", "pull"}:  # otherwise a pull that is late by itself would do
         monkeypatch.setattr(messenger, "PULL_SECONDS", 0.01)
     async with started(Silent(verb)) as stage:
         if verb == "rest":

@@ -118,7 +118,7 @@ async def test_a_waiting_attempt_can_be_stopped_and_does_not_begin_without_trust
 
 
 async def test_a_slot_is_requested_once_before_its_attempt_begins() -> None:
-    """Else a full worker would hold attempts that an idle one could run at once."""
+    """Otherwise a full worker would hold attempts that an idle one could run at once."""
     stage = Stage()
     stage.place(1)
     assert _limits(stage.pool.starter.make_requests(0)) == [SLOTS - 1]
@@ -154,7 +154,7 @@ def _limits(requests: list[ClaimRequest]) -> list[int]:
 
 
 async def test_an_ended_attempt_is_held_until_the_ledger_has_its_end() -> None:
-    """Else the watchdog would give back, as not run, what has completed."""
+    """Otherwise the watchdog would give back, as not run, what has completed."""
     stage = Stage()
     stage.gate.set()
     stage.place(1)

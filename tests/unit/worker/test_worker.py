@@ -36,7 +36,7 @@ async def test_a_registration_without_an_answer_is_tried_again_as_the_first():
 
 
 async def test_a_registration_is_repeated_under_one_key_until_it_is_answered(stage):
-    """Else each lost reply would leave a row that looks alive, for the lock file is the same."""
+    """Otherwise each lost reply would leave a row that looks alive: the lock file is the same."""
     stage.store.replies_lost = 2
     stage.loses()
     await stage.clock.run_for(1.0)

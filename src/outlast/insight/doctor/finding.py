@@ -11,7 +11,7 @@ from outlast.store.statistics import Statistics
 
 
 class Locks(msgspec.Struct, frozen=True, kw_only=True):
-    """The directory of lock files on this machine. ``beside``: it lies beside the store's file.
+    """The directory of lock files on this machine. ``beside``: it is beside the store's file.
     ``mode``: its permissions, None where it does not exist yet. ``owner``: its owner's name, None
     where that is this user; ``writable``: whether this user may make files in it. ``network``: the
     kind of a file system whose locks are not to be trusted. ``cleaned_by``: the rule by which old

@@ -225,7 +225,7 @@ def pooler(server: PostgresFacts, _context: CheckContext) -> Iterator[Finding]:
             level=Level.WARNING,
             name="pooler",
             sentence="A pooler stands between: no lock of a session can show that a worker lives.",
-            mend="Give workers the server's own address; else a dead host is noticed by lease.",
+            mend="Give workers the server's own address; until then a lease notices a dead host.",
         )
     else:
         yield ok("pooler", "No pooler stands between.")

@@ -43,7 +43,7 @@ class PostgresWakeup(Listening):
             except Exception as error:  # any error: this task would end in silence
                 trouble = error
             self.health.note_trouble(trouble)
-            if not self.is_closing:  # else a driver has kept the cancellation to itself
+            if not self.is_closing:  # otherwise a driver has kept the cancellation to itself
                 await self._backoff.rest()
 
     async def _listen(self) -> None:

@@ -113,7 +113,7 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
         cursor.executemany(_SQL["drop_evidence"], evidence)
         count += cursor.executemany(_SQL["end"], _moves(cursor, now, other)).rowcount
     incidents = {end.clears for end in other if end.clears is not None}
-    if incidents and count == len(ended):  # else it is undone, or was refused
+    if incidents and count == len(ended):  # otherwise it is undone, or was refused
         clear(cursor, now, incidents)
     return count
 

@@ -1,4 +1,4 @@
-"""What a SQLite URL names: a file, and how strict to be about where it lies.
+"""What a SQLite URL names: a file, and how strict to be about its file system.
 
 sqlite:///jobs.db (relative), sqlite:////var/lib/app/jobs.db (absolute), sqlite:///~/jobs.db.
 """

@@ -286,7 +286,7 @@ class Exchange:
             return self._gather()
         poll = self._poll * self._ease()
         due = poll if reply.next_due is None else min(poll, reply.next_due)
-        if requests:  # else there was no look, and the messenger was offered none
+        if requests:  # otherwise there was no look, and the messenger was offered none
             self._look_at += due
         if self._ledger.running or self._inbox.healthy:  # superseded, or a messenger falls silent
             due = min(due, self._look_every)

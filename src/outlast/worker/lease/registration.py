@@ -148,7 +148,7 @@ class Registration:
 
     def _make_registration(self, now: float) -> NewWorker:
         """Return a registration under a key of its own. It is asked for again as it is while its
-        answer is unknown: else the row that was made without our knowing would live beside ours."""
+        answer is unknown: otherwise a row made without our knowledge would live beside ours."""
         who = self._new
         return msgspec.structs.replace(
             who,
@@ -275,7 +275,7 @@ class Registration:
         return True
 
     async def _note_failed_return(self, error: Exception) -> None:
-        """Get ready to try again after any error: else the worker would stay fenced forever."""
+        """Get ready to try again after any error: without it the worker would stay fenced."""
         if isinstance(error, (StoreUnavailable, TimeoutError)):
             self._refused_at = None
         else:

@@ -96,7 +96,7 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
 
 
 def _below(mount: Path, root: str, path: str) -> Path:
-    """Return where a cgroup lies; in a container whose names differ, the mount is all there is."""
+    """Return the directory of a cgroup; the mount, in a container whose names differ."""
     rest = os.path.relpath(path, root)
     return mount if rest.startswith("..") or ".." in path else mount / rest
 

@@ -110,8 +110,8 @@ class RunnerStarter:
         return self._prefetches.alone.grant_turn()
 
     def _empties_soon(self) -> bool:
-        """Whether no attempt in the runner to be emptied has run for longer than a turn: else the
-        plain function would be given back, and claimed, again and again."""
+        """Whether no attempt in the runner to be emptied has run longer than a turn. If one has,
+        the plain function would be given back, and claimed, again and again."""
         since, running = self._clock.boot() - TURN_SECONDS, self._ledger.running
         held = (running.get(token) for token in self._assignment.emptiest(self._runners).tokens)
         return all(one is None or one.started_at > since for one in held)

@@ -176,7 +176,7 @@ async def test_only_the_last_reports_of_ending_attempts_are_written_at_once(desk
 
 
 async def test_the_last_reports_wait_for_those_under_way(desk):
-    """Else the end would come first, and the report before it would be refused."""
+    """Otherwise the end would come first, and the report before it would be refused."""
     gate, working = asyncio.Event(), desk.store.progress
 
     async def slow(reports):

@@ -159,7 +159,7 @@ async def test_frames_to_a_dead_runner_are_dropped(stage):
 
 
 async def test_what_was_written_before_a_frame_is_read_before_it(stage):
-    """Else the last lines of an attempt come after its end, and are taken for the next one's."""
+    """Otherwise an attempt's last lines come after its end, and count as the next one's."""
     child = await stage.start(
         "data = b''\n"
         "while b'Stop' not in data: data += sock.recv(9999)\n"

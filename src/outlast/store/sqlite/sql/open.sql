@@ -9,7 +9,7 @@ PRAGMA journal_mode = WAL
 PRAGMA synchronous = FULL
 -- name: log
 -- Bytes. A log that has grown beside a reader's long transaction is cut to this by the first commit
--- that starts it again; else it would keep the space forever.
+-- that starts it again; otherwise it would keep the space forever.
 PRAGMA journal_size_limit = 67108864
 -- name: cache
 PRAGMA cache_size = -16000

@@ -1,4 +1,4 @@
--- A worker's own row, by its id and the registration that made it: an id that was given out again, after
+-- A worker's own row, by its id and the registration that made it: an id that was issued again, after
 -- the file was set back, is another worker's. Only active and draining rows change, so a worker that was
 -- reaped learns it here; a reconnect waits, by BEGIN IMMEDIATE, for any exchange under way, and from then on
 -- an exchange at the old epoch claims nothing. "replace" marks lost another worker that lives under the

@@ -22,7 +22,7 @@ BEGIN
     IF NOT FOUND THEN RETURN NULL; END IF;
     BEGIN
         SELECT array_agg(m.xid) INTO v_holders FROM pg_get_multixact_members(v_xmax) m;
-    EXCEPTION WHEN OTHERS THEN  -- it is one transaction, or a list that is no more
+    EXCEPTION WHEN OTHERS THEN  -- it is one transaction, or a list that is gone
         v_holders := '{}';
     END;
     RETURN (

@@ -8,7 +8,7 @@
 -- names. A role without rights on the tables is not that role, and cannot write the row. The role of a
 -- session is shown to every role (pg_stat_get_activity hides what a session does and since when, not
 -- whose it is), and stays the same for as long as the session lives. The number of its process would not
--- do: it may be given out again, and when that process started is hidden from other roles.
+-- do: it may be issued again, and when that process started is hidden from other roles.
 --
 -- The orders in which that might go wrong.
 --   The worker reconnects as the same role: its lock counts from the moment it has it, before
@@ -22,7 +22,7 @@
 --   A stranger has the key after a crash, a restart or a failover: the row names another incarnation, under
 --     which no worker is held or absent, and only a worker that has its lock writes the present one.
 --   The worker dies, and a stranger has the key: absent, as if the lock were free.
---   A worker is late under an id that was given out again, after the store was set back: the key is of
+--   A worker is late under an id that was issued again, after the store was set back: the key is of
 --     its registration, and so is the update of the row. It takes a lock that no look asks for.
 -- Sessions are read after the rows, as locks are: one that holds a lock was there before the row that
 -- reports it was committed.
