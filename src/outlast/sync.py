@@ -1,9 +1,9 @@
 """Runs coroutines from plain code, for the whole library: every ``NAME`` has its ``NAME_sync``.
 
 A public coroutine runs in its caller's thread, also in its ``NAME_sync`` form. Only the parts
-that need an event loop *hop*: onto the running loop, or else onto one background loop per process
+that need an event loop *hop*: onto the running loop, or onto one background loop per process
 (a daemon thread, started at first use). So a ``sqlite3`` connection of the caller's stays in its
-thread, and no class exists twice.
+thread, and no class is needed in two versions.
 
 The rule for the body of a coroutine that is to have a ``NAME_sync``: await only through ``hop``.
 
@@ -28,7 +28,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 P = ParamSpec("P")
 
-FAREWELL_SECONDS = 2.0
+FAREWELL_SECONDS = 2.0  # that connections get to close when the process ends
 
 
 def blocking(
@@ -60,8 +60,8 @@ def blocking(
 
 
 def serve() -> None:
-    """Note that calls wait for this thread. It runs none of the user's code, but that of finalizers
-    where garbage happens to be collected in it: one that calls here would wait for itself."""
+    """Note that calls wait for this thread. It runs no code of users except finalizers, if
+    garbage happens to be collected in it: one that calls a NAME_sync would wait for itself."""
     _thread.serves = True
 
 
@@ -85,12 +85,12 @@ def drive(coroutine: Coroutine[Any, Any, R]) -> R:
     finally:
         _thread.drives = before
     coroutine.close()
-    raise RuntimeError(f"{coroutine!r} awaited something else than outlast.sync.hop")
+    raise RuntimeError(f"{coroutine!r} awaited something other than outlast.sync.hop")
 
 
 def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
     """To be awaited: ``make()`` on the running loop; without one, blocks until the background loop
-    has done it. UsageError on an event loop that is not asyncio's: it would stand still."""
+    has done it. Raises UsageError on an event loop that is not asyncio's, since it would block."""
     if loop_is_running():
         return make()
     if not _drives():
@@ -111,20 +111,22 @@ class _Background:
     def __init__(self) -> None:
         self._starting = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped: list[asyncio.AbstractEventLoop] = []  # freed, they would complain
+        self._stopped: list[
+            asyncio.AbstractEventLoop
+        ] = []  # kept, since freeing them would log a warning
 
     def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         future = asyncio.run_coroutine_threadsafe(make(), self.loop())
         try:
             return future.result()
-        except BaseException:  # Ctrl-C in the waiting thread: the call is not wanted any more
+        except BaseException:  # Ctrl-C in the waiting thread: the call is no longer wanted
             future.cancel()
             raise
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop, which runs."""
         with self._starting:
-            return self._loop or self._take(_started_loop())
+            return self._loop or self._take(_start_loop())
 
     def _take(self, started: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
         """Keep it, unless this very thread has started another meanwhile (a signal handler has)."""
@@ -135,8 +137,8 @@ class _Background:
         return started
 
     def stop(self) -> None:
-        """Let connections be closed politely when the process ends, but do not insist. What calls
-        later still has another loop."""
+        """Let connections close when the process ends, for a limited time. A later call starts
+        another loop."""
         loop, self._loop = self._loop, None
         if loop is not None:
             self._stopped.append(loop)
@@ -146,7 +148,7 @@ class _Background:
             loop.call_soon_threadsafe(loop.stop)
 
 
-def _started_loop() -> asyncio.AbstractEventLoop:
+def _start_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="outlast-sync", daemon=True).start()
     return loop

@@ -48,7 +48,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 
 async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
-    """Read what is left of a run and judge it; ``quiet``: seconds until all had ended."""
+    """Read what a run has left and judge it; ``quiet``: seconds until all jobs had ended."""
     scene, inspector = ground.scene, ground.scene.store.inspector
     jobs = await _jobs(scene)
     closed = await _closed(scene)
@@ -142,7 +142,7 @@ def lines_of(folder: Path, pattern: str) -> Iterator[dict[str, Any]]:
 
 
 def log_lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """Return what the workers said that is an event."""
+    """Return the events in the workers' logs."""
     return (
         line
         for line in lines_of(folder, "worker-*.log")
@@ -151,7 +151,7 @@ def log_lines(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def failed_duties(folder: Path) -> Iterator[str]:
-    """Return each kind of error that a duty has raised: none of them should ever be."""
+    """Return each kind of error that a duty has raised; there should be none."""
     seen = Counter(
         f"{line['duty']}: {line['error']}"
         for line in log_lines(folder)

@@ -1,4 +1,4 @@
-"""RabbitMQ at its limits and in other hands: bindings and queues that go, bounds, many queues."""
+"""RabbitMQ at its limits, and changed by others: lost bindings and queues, bounds, many queues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def root(shop: Shop) -> str:
 
 
 async def until_a_message_brings_a_job(shop: Shop, queue: str = "default") -> None:
-    """Enqueue until a job runs, of a worker that never looks by itself."""
+    """Enqueue until a job runs on a worker that never polls."""
 
     async def ran() -> bool:
         await shop.work.using(queue=queue).enqueue(1)
@@ -57,7 +57,7 @@ async def unbind(own: AbstractChannel, name: str) -> None:
 
 
 @pytest.mark.parametrize("harm", [delete_exchange, unbind])
-async def test_a_binding_that_is_lost_under_load_is_made_again(
+async def test_a_binding_that_is_lost_under_load_is_recreated(
     harm: Callable[[AbstractChannel, str], Awaitable[None]], shop: Shop, rabbit: RabbitServer
 ) -> None:
     """The client that finds no exchange recreates it, and knows of no queue to bind to it."""
@@ -69,7 +69,7 @@ async def test_a_binding_that_is_lost_under_load_is_made_again(
 async def test_a_queue_that_is_deleted_beside_a_busy_one_delays_no_job(
     shop: Shop, rabbit: RabbitServer
 ) -> None:
-    """What a message about one queue wakes looks at all that it serves."""
+    """A worker that a message about one queue wakes looks at all its queues."""
     async with shop.ready_worker(queues=["busy", "quiet"]), channel(rabbit) as own:
         exchange = await own.get_exchange(f"{await root(shop)}.jobs")
 
@@ -122,20 +122,20 @@ async def test_a_queue_of_others_that_is_full_and_rejects_delays_jobs_by_a_poll(
 async def test_messages_that_pile_up_are_bounded_and_a_worker_drains_them(
     pg_url: str, rabbit: RabbitServer
 ) -> None:
-    most = 50
-    async with Shop.opened(pg_url, f"{rabbit.url}?max_msgs={most}") as shop:
+    limit = 50
+    async with Shop.opened(pg_url, f"{rabbit.url}?max_msgs={limit}") as shop:
         async with shop.ready_worker():
             pass  # it has made the queue
         await shop.app.enqueue_many([shop.work.call(number) for number in range(500)])
         async with channel(rabbit) as own:
             declared = await own.declare_queue(f"{await root(shop)}.all", passive=True)
-            assert 0 < (declared.declaration_result.message_count or 0) <= most
+            assert 0 < (declared.declaration_result.message_count or 0) <= limit
         async with shop.ready_worker():
             await shop.completed(500)
             await all_settled(shop, rabbit)
 
 
-async def test_an_announcement_of_very_many_jobs_leaves_the_connection_sound(
+async def test_an_announcement_of_very_many_jobs_keeps_the_connection_healthy(
     rabbit: RabbitServer,
 ) -> None:
     client = open_messenger(rabbit.url, "postgresql:", "flooded")
@@ -152,7 +152,7 @@ async def test_an_announcement_of_very_many_jobs_leaves_the_connection_sound(
 async def test_a_worker_of_many_queues_has_time_to_open_and_rest(
     rabbit: RabbitServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server makes one queue after the other: together they take longer than one answer may."""
+    """The server makes queues one by one: together they take longer than an answer may."""
     monkeypatch.setattr(messenger, "ANSWER_SECONDS", 1.0)
     names = [f"q{number}" for number in range(QUEUES)]
     worker = open_messenger(rabbit.url, "postgresql:", "many", queues=names)

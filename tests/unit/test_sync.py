@@ -147,7 +147,7 @@ def test_all_threads_share_one_background_loop():
 
 
 def test_a_coroutine_that_awaits_anything_but_hop_raises():
-    with pytest.raises(RuntimeError, match="something else than"):
+    with pytest.raises(RuntimeError, match="something other than"):
         Thing().careless_sync()
 
 
