@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from outlast.insight.documents import job_document, jobs_document, workers_document
+from outlast.insight.documents import job_document, listed_document, workers_document
 from outlast.insight.stats import stats_document
 from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind
@@ -188,7 +188,7 @@ async def shows(store: Store, ids: list[int]) -> None:
     known = await look.known_tasks()
     assert TASK in known
     rows = await look.jobs(JobFilter(limit=1_000))
-    _json(jobs_document(rows, known))
+    _json([listed_document(row, known) for row in rows])
     for job_id in ids:
         row = await look.job(job_id)
         if row is not None:
@@ -196,7 +196,7 @@ async def shows(store: Store, ids: list[int]) -> None:
                 job_document(row, await look.attempts(job_id), known, await look.refusals(job_id))
             )
             await look.place(job_id)
-    assert len(await look.last_attempts(JobFilter(limit=1_000))) == len(rows)
+    assert len(await look.last_attempts([row.id for row in rows])) == len(rows)
     await look.highest_token()
     workers = await look.workers()
     _json(workers_document(workers, 1e9))

@@ -48,12 +48,15 @@ async def dead(store: Store, hands: Hands, *jobs: NewJob) -> Sequence[int]:
     return ids
 
 
-async def test_dead_jobs_are_listed_in_one_statement_however_many_they_are(
+async def test_dead_jobs_are_listed_in_few_statements_however_many_they_are(
     store: Store, hands: Hands
 ) -> None:
     ids = await dead(store, hands, *[job() for _ in range(12)])
-    assert await calls_of(actions.list_dead, store, DeadJobs(), 100) == ["last_attempts"]
-    found = await actions.list_dead(store, DeadJobs(), 100)
+    assert await calls_of(actions.find_dead, store, DeadJobs(), 100) == ["job_ids"]
+    named = (await actions.find_dead(store, DeadJobs(), 100)).ids
+    calls: list[str] = []
+    found = [each async for each in actions.read_dead(Counting(store, calls), named)]
+    assert calls == ["last_attempts"]
     assert [row.id for row, _ in found] == ids[::-1]
     assert [last and last.message for _, last in found] == [f"no {one}" for one in ids[::-1]]
 
@@ -137,7 +140,7 @@ async def test_jobs_are_listed_by_phase(store: Store) -> None:
     await Hands.on(store)
     for phase, job_id in (("scheduled", scheduled), ("unservable", unservable)):
         found = await list_jobs(store, JobFilter(state=State.QUEUED), phase, 1.0)
-        assert ([row.id for row in found.rows], found.complete) == ([job_id], True)
+        assert ([row.id for row in found.rows], found.before) == ([job_id], None)
 
 
 async def test_workers_are_asked_to_drain_by_name_or_id(store: Store) -> None:

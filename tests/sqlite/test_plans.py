@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import msgspec
 import pytest
 
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.rows import JobFilter
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite.lanes import DUE_MAX
@@ -120,7 +118,7 @@ def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
         exchange.exchange(cursor, NOW, me, ends, [])
     if analyzed:
         cursor.execute("ANALYZE")
-    values = msgspec.structs.asdict(JobFilter()) | {"now": NOW}
+    values = {"ids": "[]", "text_max": None, "now": NOW}
     text = statements("inspect")["last_attempts"]
     rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
     found = "; ".join(row[3] for row in rows)

@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
-from outlast.store.sqlite import schema
+from outlast.model.job import State
+from outlast.store.rows import JobFilter, JobIds
+from outlast.store.sqlite import find, schema
+from outlast.store.sqlite.find import find_ids
 from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewJob
@@ -55,6 +58,49 @@ def test_a_page_of_the_history_reads_no_attempts_of_later_pages(
         cursor.execute("ANALYZE")
     found = plan(cursor, statements("inspect")["history_attempts"], {"after": 0, "last": 10})
     assert "USING INDEX outlast_attempts_job (job_id>? AND job_id<?)" in found
+
+
+def steps(cursor: sqlite3.Cursor, which: JobFilter) -> tuple[int, JobIds]:
+    """Return how many steps of SQLite's machine a look takes, and what it finds."""
+    count = [0]
+
+    def counts() -> None:
+        count[0] += 1
+
+    cursor.connection.set_progress_handler(counts, 1)
+    found = find_ids(cursor, which)
+    cursor.connection.set_progress_handler(None, 1)
+    return count[0], found
+
+
+RARE: dict[str, dict[str, Any]] = {
+    state: {"state": State(state)} for state in ("queued", "running", "dead")
+} | {
+    "queued of a queue": {"state": State.QUEUED, "queue": "no"},
+    "dead of a tenant": {"state": State.DEAD, "tenant": "no"},
+}
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
+@pytest.mark.parametrize("rare", RARE)
+def test_jobs_of_a_state_that_few_have_are_found_without_a_look_at_finished_ones(
+    cursor: sqlite3.Cursor, rare: str, analyzed: bool
+) -> None:
+    if analyzed:
+        cursor.execute("ANALYZE")
+    taken, found = steps(cursor, JobFilter(**RARE[rare]))
+    assert found == JobIds()
+    assert taken < FINISHED / 10
+
+
+@pytest.mark.parametrize("which", [{"task": "no"}, {"state": State.CANCELLED}, {"tenant": "no"}])
+def test_a_look_for_what_no_index_knows_stops_at_a_bounded_number_of_rows(
+    cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch, which: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(find, "LOOK_ROWS", 100)
+    taken, found = steps(cursor, JobFilter(**which))
+    assert (found.ids, found.before) == ([], FINISHED - 99)
+    assert taken < FINISHED
 
 
 # --------------------------------------------------------------------------------- on the disk

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from outlast.cli.connect import describe_missing, on_store
-from outlast.cli.jobs import refuse, tell_requeued
+from outlast.cli.jobs import describe_rest, refuse, tell_requeued
 from outlast.cli.options import (
+    Before,
     FromScratch,
     Json,
     Limit,
@@ -27,12 +28,15 @@ from outlast.insight.actions import (
     DeadJobs,
     RequeuedBatch,
     discard_dead,
-    list_dead,
+    find_dead,
+    read_dead,
     requeue_dead,
 )
 from outlast.insight.documents import dead_document, error_of
+from outlast.insight.queries import SHOWN_MAX
 from outlast.model.job import State
 from outlast.store.protocol import Store
+from outlast.store.rows import JobIds
 from outlast.store.values import Requeued
 from outlast.text import count_of
 
@@ -59,6 +63,7 @@ def list_(
     queue: Queue = None,
     tenant: Tenant = None,
     limit: Limit = 50,
+    before: Before = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -71,17 +76,32 @@ def list_(
         outlast dead list --task render --json
     """
     which = DeadJobs(task=task, queue=queue, tenant=tenant)
-    found = on_store(url, lambda store: list_dead(store, which, limit))
-    from outlast.cli.show import console, dead_table, print_json
 
-    if json:
-        print_json(dead_document(found))
-        return
-    why = [(row, error_of(row, last)) for row, last in found]
+    async def work(store: Store) -> None:
+        found = await find_dead(store, which, limit, before)
+        await (_write if json else _show)(store, found, limit)
+
+    on_store(url, work)
+
+
+async def _write(store: Store, found: JobIds, _: int) -> None:
+    from outlast.cli.show import JsonList
+
+    made = JsonList()
+    async for row, last in read_dead(store, found.ids):
+        made.add(dead_document(row, last))
+    made.end(next_before=found.before)
+
+
+async def _show(store: Store, found: JobIds, limit: int) -> None:
+    from outlast.cli.show import console, dead_table
+
+    rows = read_dead(store, found.ids, SHOWN_MAX)
+    why = [(row, error_of(row, last)) async for row, last in rows]
     out = console()
     out.print(dead_table(out, why, SYSTEM.wall()) if why else "no dead jobs")
-    if len(found) == limit:
-        out.print(f"the newest {limit}; --limit shows more", style="dim")
+    if rest := describe_rest(len(why), limit, found.before):
+        out.print(rest, style="dim", soft_wrap=True)
 
 
 def requeue(

@@ -22,6 +22,7 @@ from outlast.cli.errors import NotSoError
 from outlast.cli.options import (
     Application,
     AppUrl,
+    Before,
     FromScratch,
     JobId,
     JobIds,
@@ -37,8 +38,8 @@ from outlast.cli.options import (
 from outlast.clock import SYSTEM
 from outlast.errors import ConfigError, JobNotFound, UsageError, text_of
 from outlast.insight.actions import CancelledBatch, cancel_jobs, requeue_jobs
-from outlast.insight.documents import SCHEMA, job_document, jobs_document
-from outlast.insight.queries import LOOKED_AT_MAX, PHASES, list_jobs, read_dossier
+from outlast.insight.documents import SCHEMA, job_document, listed_document
+from outlast.insight.queries import PHASES, JobList, list_jobs, read_dossier, read_whole
 from outlast.job import Job
 from outlast.model.job import State
 from outlast.store.backend import resolve_url
@@ -186,6 +187,7 @@ def jobs(
     task: TaskName = None,
     tenant: Tenant = None,
     limit: Limit = 50,
+    before: Before = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -196,6 +198,9 @@ def jobs(
     knows the task) are queued; orphaned and silent (its worker is gone, or sends no heartbeats) are
     running.
 
+    In a large store a search that finds little ends after a million jobs and says how far back it
+    has looked; --before goes on from there, as it does behind a full list.
+
     Examples:
         outlast jobs
         outlast jobs --state running --queue mail
@@ -204,24 +209,52 @@ def jobs(
         outlast jobs --tenant acme
     """
     real = state_of(state)
-    which = JobFilter(state=real, queue=queue, task=task, tenant=tenant, limit=limit)
+    which = JobFilter(
+        state=real, queue=queue, task=task, tenant=tenant, limit=limit, before_id=before
+    )
     now = SYSTEM.wall()
-    rows, known, strays, complete = on_store(url, lambda store: list_jobs(store, which, state, now))
-    from outlast.cli.show import console, jobs_table, print_json
 
-    if json:
-        print_json(jobs_document(rows, known, strays))
-        return
+    async def work(store: Store) -> JobList:
+        found = await list_jobs(store, which, state, now)
+        if json:
+            await _write(store, found)
+        return found
+
+    found = on_store(url, work)
+    if not json:
+        chosen = any(each is not None for each in (state, queue, task, tenant, before))
+        none = "no such jobs" if chosen else f"no jobs yet in {describe_place(resolve_url(url))}"
+        _show(found, limit, now, none)
+
+
+async def _write(store: Store, found: JobList) -> None:
+    from outlast.cli.show import JsonList
+
+    made = JsonList()
+    async for row in read_whole(store, [row.id for row in found.rows]):
+        made.add(listed_document(row, found.known, found.astray))
+    made.end(next_before=found.before)
+
+
+def _show(found: JobList, limit: int, now: float, none: str) -> None:
+    from outlast.cli.show import console, jobs_table
+
     out = console()
-    chosen = any(each is not None for each in (state, queue, task, tenant))
-    none = "no such jobs" if chosen else f"no jobs yet in {describe_place(resolve_url(url))}"
-    out.print(jobs_table(out, rows, known, now, strays) if rows else none)
-    if strays:
-        out.print(_of_strays(strays), style="red", soft_wrap=True)
-    if len(rows) == limit:
-        out.print(f"the newest {limit}; --limit shows more", style="dim")
-    elif not complete:
-        out.print(f"of the newest {LOOKED_AT_MAX} that are {real}", style="dim")
+    rows = jobs_table(out, found.rows, found.known, now, found.astray) if found.rows else none
+    out.print(rows)
+    if found.astray:
+        out.print(_of_strays(found.astray), style="red", soft_wrap=True)
+    if rest := describe_rest(len(found.rows), limit, found.before):
+        out.print(rest, style="dim", soft_wrap=True)
+
+
+def describe_rest(shown: int, limit: int, before: int | None) -> str | None:
+    """Return what a list does not show, and how to see it; None where it shows all."""
+    if before is None:
+        return None
+    if shown == limit:
+        return f"the newest {limit}; --limit shows more, --before {before} what follows"
+    return f"jobs before {before} were not looked at; --before {before} goes on with them"
 
 
 def state_of(word: str | None) -> State | None:

@@ -70,6 +70,16 @@ Tenant = Annotated[
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Show at most N.")
 ]
+Before = Annotated[
+    int | None,
+    typer.Option(
+        "--before",
+        metavar="ID",
+        callback=_check,
+        help="Only jobs with smaller numbers.",
+        show_default=False,
+    ),
+]
 FromScratch = Annotated[
     bool,
     typer.Option("--from-scratch", help="Forget the checkpoint: start over.", show_default=False),

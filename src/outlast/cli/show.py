@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from textwrap import indent
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from outlast.cli.grid import Grid, Kind
 from outlast.insight.availability import health, unheard
-from outlast.insight.documents import phase_of, proof_of_life
+from outlast.insight.documents import SCHEMA, phase_of, proof_of_life
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
@@ -111,6 +112,33 @@ def print_json(document: Mapping[str, Any]) -> None:
     """Write one JSON document to stdout, in ASCII, which every reader can decode."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
     sys.stdout.flush()
+
+
+class JsonList:
+    """Writes ``{"schema": 1, "jobs": […], …}`` to stdout job by job: memory may not hold the list.
+
+    What is written is what ``print_json`` writes of the whole document.
+    """
+
+    def __init__(self) -> None:
+        self._started = False
+
+    def add(self, document: Mapping[str, Any]) -> None:
+        """Write one job."""
+        start = "," if self._started else self._head() + "["
+        sys.stdout.write(f"{start}\n{indent(json.dumps(document, indent=2), '    ')}")
+        self._started = True
+
+    def end(self, **rest: Any) -> None:
+        """Write the end of the list, and what follows it."""
+        sys.stdout.write("\n  ]" if self._started else self._head() + "[]")
+        for name, value in rest.items():
+            sys.stdout.write(f',\n  "{name}": {json.dumps(value)}')
+        sys.stdout.write("\n}\n")
+        sys.stdout.flush()
+
+    def _head(self) -> str:
+        return f'{{\n  "schema": {SCHEMA},\n  "jobs": '
 
 
 def word(phase: str) -> Text:

@@ -13,12 +13,14 @@ import msgspec
 
 from outlast.errors import OutlastError
 from outlast.insight.availability import holds
+from outlast.insight.queries import find_jobs
 from outlast.model.job import State
 from outlast.store.protocol import Store
-from outlast.store.rows import AttemptRow, JobFilter, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.values import Cancelled, Requeued
 
 BATCH = 500  # jobs in one transaction
+PAGE_DEAD = 20  # jobs read at once with their crash reports
 TOKEN_STEP = 1_000_000
 LOOK_SECONDS = 0.5  # between two looks at workers that leave
 
@@ -91,11 +93,18 @@ class RaisedTokens(msgspec.Struct, frozen=True):
     highest: int
 
 
-async def list_dead(
-    store: Store, which: DeadJobs, limit: int
-) -> list[tuple[StoredJob, AttemptRow | None]]:
-    """Return the newest dead jobs that pass the filters, each with its last attempt."""
-    return await store.inspector.last_attempts(which.filter(limit))
+async def find_dead(store: Store, which: DeadJobs, limit: int, before: int | None = None) -> JobIds:
+    """Return the ids of the newest dead jobs that pass the filters, as ``find_jobs`` finds them."""
+    return await find_jobs(store, which.filter(limit, before))
+
+
+async def read_dead(
+    store: Store, ids: Sequence[int], text_max: int | None = None
+) -> AsyncIterator[tuple[StoredJob, AttemptRow | None]]:
+    """Yield dead jobs, each with its last attempt, of which a few at a time are in memory."""
+    for at in range(0, len(ids), PAGE_DEAD):
+        for found in await store.inspector.last_attempts(ids[at : at + PAGE_DEAD], text_max):
+            yield found
 
 
 async def cancel_jobs(store: Store, ids: Sequence[int]) -> AsyncIterator[CancelledBatch]:
@@ -136,9 +145,13 @@ async def _batches(store: Store, which: DeadJobs) -> AsyncIterator[Batch]:
             yield await _batch_of(store, batch.ids)
         return
     before: int | None = None
-    while rows := await store.inspector.jobs(which.filter(BATCH, before)):
-        before = rows[-1].id
-        yield Batch([row.id for row in rows])
+    while True:
+        seen = await store.inspector.job_ids(which.filter(BATCH, before))
+        if seen.ids:
+            yield Batch(seen.ids)
+        if seen.before is None:
+            return
+        before = seen.before
 
 
 async def _batch_of(store: Store, ids: Sequence[int]) -> Batch:

@@ -68,21 +68,20 @@ def job_document(
     }
 
 
-def jobs_document(
-    rows: Iterable[StoredJob],
+def listed_document(
+    row: StoredJob,
     known_tasks: Collection[str] | None = None,
     astray: Mapping[int, str] | None = None,
 ) -> Document:
-    """Return a list of jobs, without their attempts."""
-    return {"schema": SCHEMA, "jobs": [_job(row, known_tasks, astray) for row in rows]}
+    """Return one job of a list, without its attempts."""
+    return _job(row, known_tasks, astray)
 
 
-def dead_document(found: Iterable[tuple[StoredJob, AttemptRow | None]]) -> Document:
-    """Return a list of dead jobs, each with its last attempt alone: what ended it."""
-    documents = [job_document(row, [] if last is None else [last]) for row, last in found]
-    for document in documents:
-        del document["attempts"], document["schema"]
-    return {"schema": SCHEMA, "jobs": documents}
+def dead_document(row: StoredJob, last: AttemptRow | None) -> Document:
+    """Return one dead job of a list, with its last attempt alone: what ended it."""
+    document = job_document(row, [] if last is None else [last])
+    del document["attempts"], document["schema"]
+    return document
 
 
 def error_of(row: StoredJob, last: AttemptRow | None) -> str | None:

@@ -5,6 +5,7 @@ The command line, a page and a test call the same functions; how an answer looks
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,11 +16,13 @@ from outlast.insight.liveness import with_proof
 from outlast.insight.situation import Situation
 from outlast.model.job import State
 from outlast.store.protocol import REFUSALS_KEPT, Store
-from outlast.store.rows import AttemptRow, JobFilter, RefusalRow, StoredJob, WorkerRow
+from outlast.store.rows import AttemptRow, JobFilter, JobIds, Part, RefusalRow, StoredJob, WorkerRow
 from outlast.store.statistics import Place
 
 PAGE = 1_000  # jobs read at once in search of a phase
-LOOKED_AT_MAX = 20_000  # rows of the state, the newest, in search of a phase
+PAGE_WHOLE = 20  # jobs read at once with all their arguments, results and checkpoints
+SHOWN_MAX = 4_000  # characters of arguments, where they are shown in a line
+LOOKS_MAX = 20  # each at LOOK_ROWS rows at most, or at a page of jobs in search of a phase
 PHASES = {
     "scheduled": State.QUEUED,
     "retrying": State.QUEUED,
@@ -29,6 +32,8 @@ PHASES = {
     "silent": State.RUNNING,
 }
 """Phase -> the state that its jobs have."""
+PARTS = {"scheduled": Part.TIMED, "retrying": Part.TIMED, "suspect": Part.SUSPECTS}
+"""Phase -> the part of the queue in which its jobs wait."""
 
 
 class Dossier(msgspec.Struct, frozen=True):
@@ -53,13 +58,14 @@ class Dossier(msgspec.Struct, frozen=True):
 
 
 class JobList(NamedTuple):
-    """What is listed. ``astray``: running jobs that nothing runs (see ``availability``).
-    ``complete``: whether all jobs were looked at, as far as the limit asks for them."""
+    """What is listed: long arguments are cut, results and checkpoints are left out. ``astray``:
+    running jobs that nothing runs (see ``availability``). ``before``: jobs with smaller ids were
+    not looked at, since the limit was reached or the search took long; None: there are none."""
 
     rows: list[StoredJob]
     known: set[str]
     astray: dict[int, str]
-    complete: bool = True
+    before: int | None = None
 
 
 class WorkerList(NamedTuple):
@@ -114,24 +120,55 @@ async def read_dossier(store: Store, job_id: int, now: float) -> Dossier | None:
 
 
 async def list_jobs(store: Store, which: JobFilter, phase: str | None, now: float) -> JobList:
-    """Return the newest jobs of this filter and, if one of ``PHASES`` is given, of this phase."""
+    """Return the newest jobs of this filter and, if one of ``PHASES`` is given, of this phase.
+
+    The search ends after LOOKS_MAX looks, with what was found by then.
+    """
     workers, known = await read_workers(store), await store.inspector.known_tasks()
-    if phase not in PHASES:
-        rows = await store.inspector.jobs(which)
-        return JobList(rows, known, astray(rows, workers, now))
+    which = msgspec.structs.replace(which, part=PARTS.get(phase or ""))
     found: list[StoredJob] = []
     strays: dict[int, str] = {}
-    before = which.before_id
-    for _ in range(LOOKED_AT_MAX // PAGE):
-        page = msgspec.structs.replace(which, limit=PAGE, before_id=before)
-        rows = await store.inspector.jobs(page)
+    before: int | None = None
+    async for seen in _looks(store, which, PAGE if phase in PHASES else None):
+        rows = await store.inspector.jobs_of(seen.ids, SHOWN_MAX)
         strays |= astray(rows, workers, now)
-        found += [row for row in rows if phase_of(row, known, strays) == phase]
-        if len(rows) < PAGE or len(found) >= which.limit:
-            return JobList(found[: which.limit], known, _of(found[: which.limit], strays))
-        before = rows[-1].id
-    return JobList(found, known, _of(found, strays), complete=False)
+        found += [
+            row for row in rows if phase not in PHASES or phase_of(row, known, strays) == phase
+        ]
+        before = seen.before
+        if len(found) >= which.limit:
+            before = found[which.limit - 1].id
+            break
+    shown = found[: which.limit]
+    of_these = {row.id: strays[row.id] for row in shown if row.id in strays}
+    return JobList(shown, known, of_these, before)
 
 
-def _of(rows: list[StoredJob], strays: dict[int, str]) -> dict[int, str]:
-    return {row.id: strays[row.id] for row in rows if row.id in strays}
+async def find_jobs(store: Store, which: JobFilter) -> JobIds:
+    """Return the ids of the newest jobs of this filter, as ``list_jobs`` finds them."""
+    found: list[int] = []
+    before: int | None = None
+    async for seen in _looks(store, which):
+        found += seen.ids
+        before = seen.before
+    return JobIds(ids=found, before=before)
+
+
+async def _looks(store: Store, which: JobFilter, page: int | None = None) -> AsyncIterator[JobIds]:
+    """Yield what looks find, one after the other, until the limit is reached or all is looked at.
+    ``page``: how many ids each is to find, also beyond the limit."""
+    left, before = which.limit, which.before_id
+    for _ in range(LOOKS_MAX):
+        chosen = msgspec.structs.replace(which, limit=page or left, before_id=before)
+        seen = await store.inspector.job_ids(chosen)
+        yield seen
+        left, before = left - len(seen.ids), seen.before
+        if before is None or (page is None and left <= 0):
+            return
+
+
+async def read_whole(store: Store, ids: Sequence[int]) -> AsyncIterator[StoredJob]:
+    """Yield these jobs with all that they hold, of which a few at a time are in memory."""
+    for at in range(0, len(ids), PAGE_WHOLE):
+        for row in await store.inspector.jobs_of(ids[at : at + PAGE_WHOLE]):
+            yield row

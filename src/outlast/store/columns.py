@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 COUNT_MAX = 2**31 - 2  # of failures, losses, attempts: one more can still be counted
 SECONDS_MAX = 3.2e9  # a hundred years
-ID_MAX = 2**63 - 1
+ID_MIN, ID_MAX = -(2**63), 2**63 - 1
 POLICY_MAX = 10_000  # characters; ours have a few hundred
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 

@@ -21,6 +21,7 @@ from outlast.store.rows import (
     AttemptRow,
     Held,
     JobFilter,
+    JobIds,
     RefusalRow,
     StoredJob,
     WorkerRow,
@@ -57,6 +58,7 @@ OVERDUE_MAX = 100 * ORPHANS_MAX  # listed: what cannot be closed yet must not hi
 OUTCOMES_MAX = 500  # handed in by one exchange
 CLAIMS_MAX = 500  # claimed by one exchange
 PRUNE_MAX = 1_000  # rows deleted in one transaction
+LOOK_ROWS = 50_000  # looked at in search of jobs
 REFUSALS_KEPT = 1_000
 ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; outlast_end_v1.sql says the same
 ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of the store
@@ -70,16 +72,28 @@ class Inspector(Protocol):
         """Return one job."""
         ...
 
+    async def job_ids(self, which: JobFilter) -> JobIds:
+        """Return ids of jobs, newest first, as one look finds them: where no index knows what is
+        asked for, it stops at LOOK_ROWS rows, with what it has found in them."""
+        ...
+
+    async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
+        """Return the jobs with these ids, newest first. ``text_max``: characters at which arguments
+        are cut; results and checkpoints are then left out. It bounds what many rows take."""
+        ...
+
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
-        """Return jobs, newest first."""
+        """Return jobs, newest first, by as many looks as it takes."""
         ...
 
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return a job's closed attempts, in the order of their tokens."""
         ...
 
-    async def last_attempts(self, which: JobFilter) -> list[tuple[StoredJob, AttemptRow | None]]:
-        """Return jobs as ``jobs`` does, each with its last closed attempt, in one statement."""
+    async def last_attempts(
+        self, ids: Sequence[int], text_max: int | None = None
+    ) -> list[tuple[StoredJob, AttemptRow | None]]:
+        """Return jobs as ``jobs_of`` does, each with its last closed attempt, in one statement."""
         ...
 
     async def highest_token(self) -> int:

@@ -148,8 +148,16 @@ class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
 
 
+class Part(StrEnum):
+    """Where a queued job waits: in the line, for its time, or to be run alone."""
+
+    LINE = "line"
+    TIMED = "timed"
+    SUSPECTS = "suspects"
+
+
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list, newest id first."""
+    """Which jobs to list, newest id first. ``part``: of the queued ones, only these."""
 
     state: State | None = None
     queue: str | None = None
@@ -157,3 +165,12 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     limit: int = 50
     before_id: int | None = None
+    part: Part | None = None
+
+
+class JobIds(msgspec.Struct, frozen=True, kw_only=True):
+    """Ids that a look has found, newest first. ``before``: jobs with smaller ids were not looked
+    at; None: there are no others."""
+
+    ids: list[int] = []
+    before: int | None = None

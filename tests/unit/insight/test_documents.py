@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.insight.documents import job_document, jobs_document, phase_of, workers_document
+from outlast.insight.documents import job_document, listed_document, phase_of, workers_document
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, StoredJob, WorkerRow, WorkerStatus
@@ -181,11 +181,10 @@ def test_a_damaged_value_is_shown_as_it_is():
     assert job_document(row(result="{broken"), [])["result"] == "{broken"
 
 
-def test_a_list_of_jobs_is_one_document_without_attempts():
-    document = jobs_document([ROW, row(id=6)], {"mail"})
-    assert document["schema"] == 1
-    assert [job["id"] for job in document["jobs"]] == [7, 6]
-    assert "attempts" not in document["jobs"][0]
+def test_a_listed_job_is_shown_without_attempts():
+    document = listed_document(ROW, {"mail"})
+    assert document["id"] == ROW.id
+    assert not {"schema", "attempts", "error", "refusals"} & set(document)
 
 
 def test_workers_are_shown_with_all_that_the_contract_names():

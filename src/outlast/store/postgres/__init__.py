@@ -8,6 +8,7 @@ claim_floors.py  where a claim starts to read each lane, so that it skips dead r
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
 callers.py       callers' own connections: asyncpg, psycopg
 inspector.py     reads for people and screens; never writes, takes no locks
+find.py          finds ids of jobs for a list
 presence.py      a worker's presence: an advisory lock on a session of its own
 wakeup.py        wake-ups: LISTEN and NOTIFY, on a connection that checks that it receives
 pool.py          the connections that a store shares among its calls

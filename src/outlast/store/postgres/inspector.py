@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from outlast.store.columns import (
 )
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.listing import find_all
+from outlast.store.postgres.find import find_ids
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import privileges
 from outlast.store.postgres.session import Transaction
@@ -29,6 +31,7 @@ from outlast.store.rows import (
     AttemptRow,
     Held,
     JobFilter,
+    JobIds,
     RefusalRow,
     StoredJob,
     WorkerRow,
@@ -66,17 +69,28 @@ class PostgresInspector:
         rows = await self._fetch("show_job", job_id)
         return _job(rows[0]) if rows else None
 
+    async def job_ids(self, which: JobFilter) -> JobIds:
+        """Return ids of jobs, newest first, as one look finds them."""
+        async with self._by_index() as connection:
+            return await find_ids(connection, which)
+
+    async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
+        """Return the jobs with these ids, newest first."""
+        return [_job(row) for row in await self._fetch("show_jobs", list(ids), text_max)]
+
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
-        """Return jobs, newest first."""
-        return [_job(row) for row in await self._fetch("show_jobs", *_values_of(which))]
+        """Return jobs, newest first, by as many looks as it takes."""
+        return await self.jobs_of(await find_all(self.job_ids, which))
 
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return a job's closed attempts, in the order of their tokens."""
         return [_attempt(row) for row in await self._fetch("show_attempts", job_id)]
 
-    async def last_attempts(self, which: JobFilter) -> list[tuple[StoredJob, AttemptRow | None]]:
-        """Return jobs as ``jobs`` does, each with its last closed attempt."""
-        rows = await self._fetch("show_last_attempts", *_values_of(which))
+    async def last_attempts(
+        self, ids: Sequence[int], text_max: int | None = None
+    ) -> list[tuple[StoredJob, AttemptRow | None]]:
+        """Return jobs as ``jobs_of`` does, each with its last closed attempt."""
+        rows = await self._fetch("show_last_attempts", list(ids), text_max)
         return [_with_attempt(tuple(row)) for row in rows]
 
     async def highest_token(self) -> int:
@@ -178,11 +192,6 @@ _FIGURE: dict[str, type[msgspec.Struct]] = {
 # the columns of show_last_attempts.sql, in their order; what is malformed is told here
 _JOB = StoredJob.__struct_fields__[:-1]
 _ATTEMPT = AttemptRow.__struct_fields__[:-1]
-
-
-def _values_of(which: JobFilter) -> tuple[Any, ...]:
-    state = None if which.state is None else which.state.value
-    return state, which.queue, which.task, which.tenant, which.before_id, which.limit
 
 
 def _with_attempt(row: tuple[Any, ...]) -> tuple[StoredJob, AttemptRow | None]:

@@ -9,6 +9,7 @@ callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
 workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    reads for people and screens
+find.py         finds ids of jobs for a list
 checks.py       facts for the doctor, and checks of them: file, disk, library
 environment.py  reads them: the file, the disk under it and the library, for the doctor
 wakeup.py       wake-ups: a look says whether another process has committed

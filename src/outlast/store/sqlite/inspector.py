@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from sqlite3 import Cursor
 from typing import Any
 
@@ -21,17 +22,20 @@ from outlast.store.columns import (
 )
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
+from outlast.store.listing import find_all
 from outlast.store.rows import (
     HELD_MAX,
     AttemptRow,
     Held,
     JobFilter,
+    JobIds,
     RefusalRow,
     StoredJob,
     WorkerRow,
     WorkerStatus,
 )
 from outlast.store.sqlite.connection import SqliteConnection
+from outlast.store.sqlite.find import find_ids
 from outlast.store.sqlite.statements import statements
 from outlast.store.statistics import (
     COUNT_MAX,
@@ -64,19 +68,28 @@ class SqliteInspector:
         rows = await self._rows("job", {"id": job_id, "now": self._clock.wall()})
         return _job(rows[0]) if rows else None
 
+    async def job_ids(self, which: JobFilter) -> JobIds:
+        """Return ids of jobs, newest first, as one look finds them."""
+        return await self._connection.read(lambda cursor: find_ids(cursor, which))
+
+    async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
+        """Return the jobs with these ids, newest first."""
+        return [_job(row) for row in await self._rows("jobs_of", self._these(ids, text_max))]
+
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
-        """Return jobs, newest first."""
-        values = msgspec.structs.asdict(which) | {"now": self._clock.wall()}
-        return [_job(row) for row in await self._rows("jobs", values)]
+        """Return jobs, newest first, by as many looks as it takes."""
+        return await self.jobs_of(await find_all(self.job_ids, which))
 
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return a job's closed attempts, in the order of their tokens."""
         return [_attempt(row) for row in await self._rows("attempts", (job_id,))]
 
-    async def last_attempts(self, which: JobFilter) -> list[tuple[StoredJob, AttemptRow | None]]:
-        """Return jobs as ``jobs`` does, each with its last closed attempt."""
-        values = msgspec.structs.asdict(which) | {"now": self._clock.wall()}
-        return [_with_attempt(row) for row in await self._rows("last_attempts", values)]
+    async def last_attempts(
+        self, ids: Sequence[int], text_max: int | None = None
+    ) -> list[tuple[StoredJob, AttemptRow | None]]:
+        """Return jobs as ``jobs_of`` does, each with its last closed attempt."""
+        rows = await self._rows("last_attempts", self._these(ids, text_max))
+        return [_with_attempt(row) for row in rows]
 
     async def highest_token(self) -> int:
         """Return the highest token on a stored job; 0 if no job was ever claimed."""
@@ -152,6 +165,10 @@ class SqliteInspector:
     async def counts(self) -> dict[tuple[str, State], int]:
         """Return the number of jobs by (queue, state)."""
         return {(row[0], State(row[1])): row[2] for row in await self._rows("counts", ())}
+
+    def _these(self, ids: Sequence[int], text_max: int | None) -> dict[str, Any]:
+        text = msgspec.json.encode(list(ids)).decode()
+        return {"ids": text, "text_max": text_max, "now": self._clock.wall()}
 
     async def _rows(self, name: str, values: Any) -> list[tuple[Any, ...]]:
         def look(cursor: Cursor) -> list[tuple[Any, ...]]:

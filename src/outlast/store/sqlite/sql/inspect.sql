@@ -1,5 +1,4 @@
--- Reads for people and screens: no locks, and in WAL mode no writer waits for them. A filter that
--- is not set is NULL and lets everything pass.
+-- Reads for people and screens: no locks, and in WAL mode no writer waits for them.
 
 -- name: job
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
@@ -10,30 +9,33 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        j.solo, j.incident, j.cohort
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 WHERE j.id = :id
--- name: jobs
+-- name: jobs_of
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
-       j.enqueued_at,
+       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
+       CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
+       j.run_at, j.enqueued_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
-       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result,
+       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
+       CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,
+       CASE WHEN :text_max IS NULL THEN j.result END,
        j.solo, j.incident, j.cohort
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
-WHERE (:before_id IS NULL OR j.id < :before_id)
-  AND (:state IS NULL OR j.state = :state) AND (:queue IS NULL OR j.queue = :queue)
-  AND (:task IS NULL OR j.task = :task) AND (:tenant IS NULL OR j.tenant = :tenant)
-ORDER BY j.id DESC LIMIT :limit
+WHERE j.id IN (SELECT value FROM json_each(:ids)) ORDER BY j.id DESC
 -- name: attempts
 SELECT job_id, token, number, outcome, charge, started_at, ended_at, worker_id, worker, host, pid,
        message, progress, checkpoint_age, crash, repeats, dropped
 FROM outlast_attempts WHERE job_id = ? ORDER BY token
 -- name: last_attempts
--- The columns of jobs, then those of attempts, which are NULL where no attempt was closed. The
+-- The columns of jobs_of, then those of attempts, which are NULL where no attempt was closed. The
 -- last one is found by the index on (job_id, number): numbers rise with tokens.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
-       j.enqueued_at,
+       j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
+       CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
+       j.run_at, j.enqueued_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
-       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result,
+       j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
+       CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,
+       CASE WHEN :text_max IS NULL THEN j.result END,
        j.solo, j.incident, j.cohort,
        a.job_id, a.token, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id, a.worker, a.host, a.pid,
        a.message, a.progress, a.checkpoint_age, a.crash, a.repeats, a.dropped
@@ -42,10 +44,7 @@ LEFT JOIN outlast_workers AS w ON w.id = coalesce(j.worker_id, j.completed_by)
 LEFT JOIN outlast_attempts AS a ON a.token = (
     SELECT l.token FROM outlast_attempts AS l WHERE l.job_id = j.id
     ORDER BY l.number DESC, l.token DESC LIMIT 1)
-WHERE (:before_id IS NULL OR j.id < :before_id)
-  AND (:state IS NULL OR j.state = :state) AND (:queue IS NULL OR j.queue = :queue)
-  AND (:task IS NULL OR j.task = :task) AND (:tenant IS NULL OR j.tenant = :tenant)
-ORDER BY j.id DESC LIMIT :limit
+WHERE j.id IN (SELECT value FROM json_each(:ids)) ORDER BY j.id DESC
 -- name: workers
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
        w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id), w.started_at,

@@ -99,7 +99,7 @@ CREATE INDEX outlast_jobs_line ON outlast_jobs (task, queue, priority DESC, posi
     WHERE position IS NOT NULL;
 CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at)
     WHERE state = 'queued' AND position IS NULL AND solo = 0;
-CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at)
+CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at, task)
     WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
     WHERE state = 'queued' AND solo > 0;

@@ -1,0 +1,34 @@
+"""Finds ids of jobs for a list: by an index where one knows the state, else by a bounded walk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.model.job import State
+from outlast.store.columns import ID_MAX, ID_MIN
+from outlast.store.listing import page
+from outlast.store.postgres.statements import sql
+from outlast.store.protocol import LOOK_ROWS
+from outlast.store.rows import JobFilter, JobIds
+
+
+async def find_ids(connection: Any, which: JobFilter) -> JobIds:
+    """Return what one look finds, in the caller's transaction, which reads by index."""
+    last = ID_MAX if which.before_id is None else which.before_id - 1
+    filters = (last, which.queue, which.task, which.tenant)
+    if which.state is State.RUNNING:
+        return _page(await connection.fetch(sql("find_running"), *filters, which.limit), which)
+    if which.state is State.QUEUED:
+        part = None if which.part is None else which.part.value
+        return _page(await connection.fetch(sql("find_queued"), *filters, part, which.limit), which)
+    kind, states = (
+        ("find_all", (which.state,)) if which.state is not State.DEAD else ("find_dead", ())
+    )
+    floor = await connection.fetchval(sql(f"{kind}_floor"), last, LOOK_ROWS)
+    least = ID_MIN if floor is None else floor
+    rows = await connection.fetch(sql(kind), *filters, least, *states, which.limit)
+    return _page(rows, which, floor)
+
+
+def _page(rows: list[Any], which: JobFilter, floor: int | None = None) -> JobIds:
+    return page([row["id"] for row in rows], which.limit, floor)

@@ -1,0 +1,47 @@
+"""Finds ids of jobs for a list: by an index where one knows the state, else by a bounded walk."""
+
+from __future__ import annotations
+
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.model.job import State
+from outlast.store.columns import ID_MAX, ID_MIN
+from outlast.store.listing import page
+from outlast.store.protocol import LOOK_ROWS
+from outlast.store.rows import JobFilter, JobIds
+from outlast.store.sqlite.statements import statements
+
+_SQL = statements("find_jobs")
+_SNAPSHOT = statements("transaction")
+
+
+def find_ids(cursor: Cursor, which: JobFilter) -> JobIds:
+    """Return what one look finds (sqlite/sql/find_jobs.sql), in one snapshot."""
+    values = msgspec.structs.asdict(which) | {"rows": LOOK_ROWS}
+    values["last"] = ID_MAX if which.before_id is None else which.before_id - 1
+    kind = _kind(which)
+    cursor.execute(_SNAPSHOT["snapshot"])
+    try:
+        floor = _floor(cursor, kind, values)
+        rows = cursor.execute(
+            _SQL[kind], values | {"floor": ID_MIN if floor is None else floor}
+        ).fetchall()
+    finally:
+        cursor.execute(_SNAPSHOT["rollback"])
+    return page([row[0] for row in rows], which.limit, floor)
+
+
+def _kind(which: JobFilter) -> str:
+    if which.state in {State.RUNNING, State.DEAD}:
+        return which.state.value
+    return "queued" if which.state is State.QUEUED and which.tenant is None else "all"
+
+
+def _floor(cursor: Cursor, kind: str, values: dict[str, Any]) -> int | None:
+    """Return the id of the last row that is looked at; None: all are."""
+    statement = _SQL.get(f"{kind}_floor")
+    row = None if statement is None else cursor.execute(statement, values).fetchone()
+    return None if row is None else int(row[0])

@@ -1,0 +1,52 @@
+-- Find ids of jobs for a list, newest first, in bounded steps. Reads only. A filter that is not set is
+-- NULL and lets everything pass.
+--
+-- Queued, running and dead jobs are found by indexes that hold these alone: among ten million finished
+-- ones there may be none. Each part of the queue is read whole by its index, which holds queue and task,
+-- and of each no more ids are kept than are asked for (a limit without an order of its own inside would
+-- sort all of them). The tenant is in no index: who asks for one walks the rows.
+-- All else, and dead jobs, are walked by id, down to the row that "…floor" has found.
+
+-- name: all_floor
+SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows - 1
+-- name: all
+SELECT id FROM outlast_jobs
+WHERE id <= :last AND id >= :floor AND (:state IS NULL OR state = :state)
+  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+  AND (:tenant IS NULL OR tenant = :tenant)
+ORDER BY id DESC LIMIT :limit
+-- name: dead_floor
+SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_dead
+WHERE state = 'dead' AND id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows - 1
+-- name: dead
+SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_dead
+WHERE state = 'dead' AND id <= :last AND id >= :floor
+  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+  AND (:tenant IS NULL OR tenant = :tenant)
+ORDER BY id DESC LIMIT :limit
+-- name: running
+SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_worker
+WHERE worker_id IS NOT NULL AND id <= :last
+  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+  AND (:tenant IS NULL OR tenant = :tenant)
+ORDER BY id DESC LIMIT :limit
+-- name: queued
+SELECT id FROM (
+    SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
+    WHERE position IS NOT NULL AND id <= :last AND (:part IS NULL OR :part = 'line')
+      AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+    ORDER BY id DESC LIMIT :limit)
+UNION ALL
+SELECT id FROM (
+    SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_due
+    WHERE state = 'queued' AND position IS NULL AND solo = 0 AND id <= :last
+      AND (:part IS NULL OR :part = 'timed')
+      AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+    ORDER BY id DESC LIMIT :limit)
+UNION ALL
+SELECT id FROM (
+    SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_suspect
+    WHERE state = 'queued' AND solo > 0 AND id <= :last AND (:part IS NULL OR :part = 'suspects')
+      AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+    ORDER BY id DESC LIMIT :limit)
+ORDER BY id DESC LIMIT :limit

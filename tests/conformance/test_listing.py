@@ -1,0 +1,140 @@
+"""Lists of jobs: found by what is asked for, page after page, in looks of a bounded size."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+
+from outlast.insight import queries
+from outlast.insight.queries import find_jobs, list_jobs, read_whole
+from outlast.model.job import State
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, Part, StoredJob
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
+
+LOOK = 3
+
+
+@pytest.fixture
+def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for store in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"outlast.store.{store}.find.LOOK_ROWS", LOOK)
+
+
+async def some_of_each(store: Store, hands: Hands) -> list[StoredJob]:
+    """Return jobs in every state and part, in two queues, of two tasks, newest first."""
+    kinds = itertools.product(("a", "b"), (TASK, "else"), (None, "acme"))
+    jobs = [job(queue=queue, task=task, tenant=tenant) for queue, task, tenant in kinds]
+    await enqueued(store, *[msgspec.structs.replace(one, delay=99.0) for one in jobs])
+    await enqueued(store, *jobs)
+    for end in ("suspect", OutcomeKind.COMPLETED, OutcomeKind.DEAD, OutcomeKind.CANCELLED, None):
+        await enqueued(store, *jobs)
+        claimed = await hands.claim(8, tasks=[TASK, "else"])
+        if end == "suspect":
+            await hands.hand_in(
+                *[msgspec.structs.replace(crashed(one), solo=1, incident=1) for one in claimed]
+            )
+        elif end is not None:
+            await hands.hand_in(*[ended(one, OutcomeKind(end)) for one in claimed])
+    return await store.inspector.jobs(JobFilter(limit=1_000))
+
+
+def passes(row: StoredJob, which: JobFilter) -> bool:
+    return (
+        which.state in {None, row.state}
+        and which.queue in {None, row.queue}
+        and which.task in {None, row.task}
+        and which.tenant in {None, row.tenant}
+    )
+
+
+async def test_every_filter_finds_what_passes_it_page_after_page(
+    store: Store, hands: Hands, small_looks: None
+) -> None:
+    rows = await some_of_each(store, hands)
+    assert {row.state for row in rows} == set(State)
+    assert any(row.solo for row in rows)
+    filters = itertools.product((None, *State), (None, "a", "no"), (None, TASK), (None, "acme"))
+    for state, queue, task, tenant in filters:
+        which = JobFilter(state=state, queue=queue, task=task, tenant=tenant, limit=2)
+        wanted = [row.id for row in rows if passes(row, which)]
+        found: list[int] = []
+        looks, before = 0, None
+        while True:
+            seen = await store.inspector.job_ids(msgspec.structs.replace(which, before_id=before))
+            found += seen.ids
+            looks, before = looks + 1, seen.before
+            if before is None:
+                break
+        assert found == wanted, which
+        assert looks <= 2 + len(rows) // LOOK + len(wanted) // 2, which
+        assert [row.id for row in await store.inspector.jobs(which)] == wanted[:2], which
+
+
+async def test_parts_of_the_queue_are_told_apart(store: Store, hands: Hands) -> None:
+    rows = [row for row in await some_of_each(store, hands) if row.state is State.QUEUED]
+    parts = {
+        part: set(
+            (await store.inspector.job_ids(JobFilter(state=State.QUEUED, part=part, limit=100))).ids
+        )
+        for part in Part
+    }
+    assert parts[Part.SUSPECTS] == {row.id for row in rows if row.solo}
+    assert parts[Part.TIMED] == {row.id for row in rows if row.waiting and not row.solo}
+    assert parts[Part.LINE] == {row.id for row in rows if not row.waiting and not row.solo}
+
+
+async def test_scheduled_jobs_are_found_behind_any_number_of_newer_ones(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "PAGE", 2)
+    monkeypatch.setattr(queries, "LOOKS_MAX", 2)
+    (scheduled,) = await enqueued(store, job(delay=60.0))
+    await enqueued(store, *[job() for _ in range(10)])
+    found = await list_jobs(store, JobFilter(state=State.QUEUED), "scheduled", 1.0)
+    assert ([row.id for row in found.rows], found.before) == ([scheduled], None)
+
+
+async def test_a_search_ends_after_a_bounded_number_of_looks_and_says_how_far_it_came(
+    store: Store, small_looks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "LOOKS_MAX", 2)
+    ids = await enqueued(store, job(task="rare"), *[job() for _ in range(8)])
+    rare = JobFilter(task="rare")
+    found = await list_jobs(store, rare, None, 1.0)
+    assert (found.rows, found.before) == ([], ids[-2 * LOOK])
+    assert await find_jobs(store, rare) == await store.inspector.job_ids(
+        JobFilter(task="rare", before_id=ids[-LOOK])
+    )
+    rest = msgspec.structs.replace(rare, before_id=found.before)
+    found = await list_jobs(store, rest, None, 1.0)
+    assert ([row.id for row in found.rows], found.before) == (ids[:1], None)
+
+
+async def test_a_full_list_says_what_follows_it(store: Store) -> None:
+    ids = await enqueued(store, *[job() for _ in range(5)])
+    found = await list_jobs(store, JobFilter(limit=2), None, 1.0)
+    assert ([row.id for row in found.rows], found.before) == (ids[:2:-1], ids[3])
+    phase = await list_jobs(store, JobFilter(state=State.QUEUED, limit=2), "unservable", 1.0)
+    assert ([row.id for row in phase.rows], phase.before) == (ids[:2:-1], ids[3])
+
+
+async def test_a_list_holds_no_long_payloads_and_whole_jobs_come_a_few_at_a_time(
+    store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = f'"{"é" * 10_000}"'
+    ids = await enqueued(store, *[job(args=long) for _ in range(5)])
+    claimed = await hands.claim(5)
+    await hands.hand_in(*[ended(one, OutcomeKind.COMPLETED, result=long) for one in claimed])
+    for row in (await list_jobs(store, JobFilter(), None, 1.0)).rows:
+        assert (row.args, row.result) == (long[: queries.SHOWN_MAX], None)
+    for row, _ in await store.inspector.last_attempts(ids, 7):
+        assert (row.args, row.result) == (long[:7], None)
+    monkeypatch.setattr(queries, "PAGE_WHOLE", 2)
+    whole = [row async for row in read_whole(store, ids[::-1])]
+    assert [(row.id, row.args, row.result) for row in whole] == [
+        (job_id, long, long) for job_id in ids[::-1]
+    ]
