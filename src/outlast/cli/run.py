@@ -47,7 +47,7 @@ def run(
     ] = None,
     retries: Annotated[
         int | None,
-        typer.Option("--retries", metavar="N", help="Failures before the job is dead. Default: 3."),
+        typer.Option("--retries", metavar="N", help="Failures that are retried. Default: 3."),
     ] = None,
     delay: Annotated[
         float | None, typer.Option("--delay", metavar="S", help="Seconds until the job is due.")
