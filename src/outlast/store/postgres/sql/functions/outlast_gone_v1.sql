@@ -16,15 +16,14 @@ BEGIN
         FROM (SELECT 0::bigint AS id
               UNION ALL
               SELECT w.id FROM outlast_workers w WHERE w.status IN ('active', 'draining')) a
-    ), holder (id, high) AS (
-        SELECT g.low, g.high FROM gap g
+    ), holder (id, high, is_found) AS (
+        SELECT g.low, g.high, false FROM gap g
         UNION ALL
-        SELECT n.id, h.high
+        SELECT n.id, h.high, true
         FROM holder h
         CROSS JOIN LATERAL (
             SELECT j.worker_id AS id FROM outlast_jobs j
             WHERE j.worker_id > h.id AND j.worker_id < h.high ORDER BY j.worker_id LIMIT 1) n)
-    SELECT h.id FROM holder h
-    WHERE NOT EXISTS (SELECT FROM gap g WHERE g.low = h.id);
+    SELECT h.id FROM holder h WHERE h.is_found;
 END
 $$;

@@ -1,6 +1,8 @@
--- All locks of outlast_locks_v1 as texts, KEY/ROLE, as of now.
-CREATE FUNCTION outlast_presence_held_v1() RETURNS text[]
+-- All locks of outlast_locks_v1 as of now, each under KEY/ROLE: a look asks for one of each worker, and
+-- finds it here in as many steps as a binary search takes.
+CREATE FUNCTION outlast_presence_held_v1() RETURNS jsonb
 LANGUAGE sql VOLATILE
 AS $$
-    SELECT ARRAY(SELECT l.key::text || '/' || l.role::text FROM outlast_locks_v1() l)
+    SELECT coalesce(jsonb_object_agg(l.key::text || '/' || l.role::text, true), '{}')
+    FROM outlast_locks_v1() l
 $$;
