@@ -1,6 +1,7 @@
 -- Take the lock in this session, or prove that the session has it; then say so on the row, in this
 -- order: a row that names the present incarnation had its lock. Answers NULL, or why it cannot be.
--- outlast_presence_v1 says what a look makes of it.
+-- outlast_presence_v1 says what a look makes of it. A session that has the lock is given it once more, and
+-- loses all of it at its end: to ask is quicker than to look among the locks of all workers.
 -- Behind a pooler the lock would belong to a session that outlives the worker or is lent to others.
 -- p_port is the port of the client's own socket; NULL for a Unix socket, where the process that was
 -- named at the start of the connection is compared with the one that answers.
@@ -22,9 +23,7 @@ BEGIN
        OR (p_port IS NULL AND pg_backend_pid() IS DISTINCT FROM p_backend) THEN
         RETURN 'a pooler or proxy stands between';
     END IF;
-    IF NOT EXISTS (SELECT FROM outlast_locks_v1() l
-                   WHERE l.key = v_key AND l.backend = pg_backend_pid())
-       AND NOT pg_try_advisory_lock(v_key) THEN
+    IF NOT pg_try_advisory_lock(v_key) THEN
         RETURN outlast_presence_taken_v1(v_key, v_role);
     END IF;
     v_here := v_here || '/' || v_role::text;
