@@ -1,0 +1,176 @@
+"""Cron expressions: which wall times they match, and at which instants that is in a zone.
+
+cronsim reads an expression and walks the calendar, always on wall times without a zone. The changes
+of the clocks are dealt with here, since what cronsim answers about them depends on where it begins
+(it may return an instant of the past in a repeated hour, and may step over ticks where the clocks
+change by half an hour). The rules are those of Debian's cron:
+
+- An expression whose minute and hour both name times (``30 2 * * *``) fires once for each match: at
+  the first of two instants, and for a time that is passed over as soon as the clocks have changed.
+- One whose minute or hour begins with ``*`` is about what the clock shows at each moment: times
+  that are passed over do not fire, and times that come twice fire twice.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from outlast.errors import ConfigError
+from outlast.model.zone import DAY, end_of_gap, instants_of, next_change, wall_at
+
+CRON_MAX = 200  # characters of an expression
+ALIASES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
+_FIELDS = (  # name, what it takes, the largest step that means anything
+    ("minute", "0-59", 59),
+    ("hour", "0-23", 23),
+    ("day of the month", "1-31 or L for the last", 31),
+    ("month", "1-12 or JAN-DEC", 12),
+    ("day of the week", "0-7 or SUN-SAT, where 0 and 7 are Sunday", 7),
+)
+_ANY_START = datetime(2000, 1, 1)  # noqa: DTZ001
+
+
+class Cron:
+    """A cron expression of five fields, checked.
+
+    Attributes:
+        text: as it was written.
+        follows_clock: whether it is about what the clock shows at each moment (minute or hour
+            begins with ``*``), and so loses or repeats ticks where the clocks change.
+        is_hourly: whether it fires in every hour of a day that it matches.
+    """
+
+    text: str
+    follows_clock: bool
+    is_hourly: bool
+
+    def __init__(self, text: str) -> None:
+        """Read the expression. ConfigError names the field that is wrong."""
+        self.text = text
+        fields = _fields_of(text)
+        self._parsed = _parse(text, fields)
+        minute, hour = fields[:2]
+        self.follows_clock = minute.startswith("*") or hour.startswith("*")
+        self.is_hourly = len(self._parsed.hours) == 24  # noqa: PLR2004
+        if next(self.walls_after(_ANY_START), None) is None:
+            raise _never(text)
+
+    def walls_after(self, wall: datetime) -> Iterator[datetime]:
+        """Yield the wall times that match, in order, each later than ``wall``; it ends where the
+        calendar does, or where 50 years have no match."""
+        walk = copy.copy(self._parsed)
+        walk.dt = wall.replace(microsecond=0)
+        try:
+            yield from walk
+        except OverflowError:  # the year 10000
+            return
+
+    def next_after(self, instant: float, zone: ZoneInfo) -> float | None:
+        """Return the first tick later than an instant; None: there is none in the calendar."""
+        begin = math.floor(instant)
+        try:
+            wall = wall_at(zone, begin)
+            find = self._by_clock if self.follows_clock else self._by_time
+            found = find(begin, wall, zone)
+        except (OverflowError, ValueError, OSError):  # before the year 1, or after the year 9999
+            return None
+        return None if found is None else float(found)
+
+    def _by_time(self, begin: int, wall: datetime, zone: ZoneInfo) -> int | None:
+        for match in self.walls_after(wall):
+            at = next(iter(instants_of(zone, match)), None)
+            fires = end_of_gap(zone, match) if at is None else at
+            if fires > begin:  # not so in the second run of a repeated hour
+                return fires
+        return None
+
+    def _by_clock(self, begin: int, wall: datetime, zone: ZoneInfo) -> int | None:
+        """Go on from a change of the clocks within a day, as it may repeat earlier wall times."""
+        change = next_change(zone, begin, begin + DAY)
+        if change is None:
+            return self._first_shown(begin, wall, zone)
+        found = self._first_shown(begin, wall, zone)
+        if found is not None and found < change:
+            return found
+        return self._first_shown(change - 1, wall_at(zone, change) - timedelta(seconds=1), zone)
+
+    def _first_shown(self, begin: int, wall: datetime, zone: ZoneInfo) -> int | None:
+        for match in self.walls_after(wall):
+            for at in instants_of(zone, match):
+                if at > begin:
+                    return at
+        return None
+
+
+@lru_cache(maxsize=4096)
+def cron_of(text: str) -> Cron:
+    """Return the expression, read once. ConfigError names the field that is wrong."""
+    return Cron(text)
+
+
+def check_text(text: object) -> str:
+    """Return what may be an expression; ConfigError for what is no short ASCII text."""
+    if not isinstance(text, str) or len(text) > CRON_MAX or not text.isascii():
+        raise ConfigError(f"cron must be a text such as '30 2 * * *', not {ascii(text)[:80]}")
+    return text
+
+
+def _fields_of(text: str) -> list[str]:
+    if text.strip().startswith("@"):
+        if text.strip().lower() not in ALIASES:
+            raise ConfigError(f"cron has no {text.strip()!r}; there are: {', '.join(ALIASES)}")
+        text = ALIASES[text.strip().lower()]
+    fields = text.split()
+    if len(fields) == 6:  # noqa: PLR2004
+        raise ConfigError(
+            f"cron {text!r} has six fields; it takes five, from the minute to the day of the week."
+            " For ticks that are seconds apart use every=…"
+        )
+    if len(fields) != len(_FIELDS):
+        raise ConfigError(
+            f"cron {text!r} has {len(fields)} fields; it takes five: minute, hour, day of the"
+            " month, month, day of the week, such as '30 2 * * *'"
+        )
+    return fields
+
+
+def _parse(text: str, fields: list[str]) -> CronSim:
+    """Return what cronsim reads. Each field is tried alone first, so that an error can name it."""
+    for position, (name, takes, most) in enumerate(_FIELDS):
+        alone = ["*"] * len(_FIELDS)
+        alone[position] = field = fields[position]
+        too_far = any(int(step) > most for step in re.findall(r"/(\d{1,9})", field))
+        if _read(" ".join(alone)) is None or too_far:
+            raise ConfigError(
+                f"cron {text!r}: {field!r} is wrong for the {name}, which takes {takes},"
+                f" lists, ranges and steps up to /{most}"
+            )
+    parsed = _read(" ".join(fields))
+    if parsed is None:  # the only thing that fields can be wrong about together
+        raise _never(text)
+    return parsed
+
+
+def _read(expression: str) -> CronSim | None:
+    try:
+        return CronSim(expression, _ANY_START)
+    except (CronSimError, ValueError, AssertionError):
+        return None
+
+
+def _never(text: str) -> ConfigError:
+    return ConfigError(f"cron {text!r} never matches: no date of the calendar is like that")

@@ -1,0 +1,156 @@
+"""When a schedule fires: its *ticks*, the planned instants, from a cron expression or a period.
+
+A tick is a whole second. The spread that ``jitter`` adds is not part of it: a tick names the same
+instant on every host, so that a store can hold two hosts to one job for each tick.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from itertools import takewhile
+
+import msgspec
+
+from outlast.errors import ConfigError
+from outlast.model.cron import Cron, check_text, cron_of
+from outlast.model.zone import (
+    DAY,
+    check_zone,
+    end_of_gap,
+    instants_of,
+    next_change,
+    wall_at,
+    zone_of,
+)
+
+SECONDS_MAX = 100 * 365 * DAY  # of a period
+JITTER_MAX = float(DAY)
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a schedule fires. Raises ConfigError, naming the field, for what cannot work.
+
+    Its JSON form is that of msgspec; reading one back raises ConfigError where this host cannot
+    work with it, because it lacks the zone, for example.
+
+    Attributes:
+        cron: five fields, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
+        every: whole seconds between two ticks, counted from 1970; instead of ``cron``.
+        zone: whose clocks ``cron`` is about, such as ``Europe/Berlin``.
+        jitter: seconds by which a job may be due later than its tick, each by its own share.
+    """
+
+    cron: str | None = None
+    every: int | None = None
+    zone: str = "UTC"
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.cron is None) == (self.every is None):
+            given = "neither" if self.cron is None else "both"
+            raise ConfigError(f"give cron='30 2 * * *' or every=600 (seconds); here is {given}")
+        if self.cron is not None:
+            cron_of(check_text(self.cron))
+        else:
+            _check_every(self.every)
+        zone_of(check_zone(self.zone))
+        _check_jitter(self.jitter, self.every)
+
+    def next_after(self, instant: float) -> float | None:
+        """Return the first tick later than an instant (seconds since 1970).
+
+        None: there is none, as the calendar ends or 50 years have no match.
+        """
+        if self.every is not None:
+            return float((math.floor(instant) // self.every + 1) * self.every)
+        return self._cron.next_after(instant, zone_of(self.zone))
+
+    def ticks_after(self, instant: float) -> Iterator[float]:
+        """Yield the ticks later than an instant, in order."""
+        tick = self.next_after(instant)
+        while tick is not None:
+            yield tick
+            tick = self.next_after(tick)
+
+    def ticks_between(self, start: float, end: float) -> Iterator[float]:
+        """Yield the ticks with ``start <= tick < end``, in order."""
+        return takewhile(lambda tick: tick < end, self.ticks_after(math.ceil(start) - 1))
+
+    def due(self, name: str, tick: float) -> float:
+        """Return when the job of this tick is due: the tick and its share of the jitter, which
+        follows from the schedule's name and the tick, and so is the same on every host."""
+        seed = blake2b(f"{name}\0{tick:.0f}".encode("utf-8", "replace"), digest_size=8).digest()
+        return tick + self.jitter * (int.from_bytes(seed) / 2**64)
+
+    def local(self, instant: float) -> datetime:
+        """Return an instant as the clocks of the schedule's zone show it (aware)."""
+        return datetime.fromtimestamp(instant, zone_of(self.zone))
+
+    def disturbances(self, start: float, days: int = 366) -> Iterator[Disturbance]:
+        """Yield the changes of the clocks in the next days that skip, merge or repeat ticks.
+
+        A tick that is only late, such as 02:30 on a night without it, is none; nor are the ticks
+        of an expression that fires in every hour: they come at the same distance as always.
+        """
+        if self.cron is None or self._cron.is_hourly:
+            return
+        zone = zone_of(self.zone)
+        at, end = math.floor(start), math.floor(start) + days * DAY
+        while (change := next_change(zone, at, end)) is not None:
+            yield from _disturbances_at(self, self._cron, change)
+            at = change
+
+    @property
+    def _cron(self) -> Cron:
+        assert self.cron is not None
+        return cron_of(self.cron)
+
+
+class Disturbance(msgspec.Struct, frozen=True):
+    """What a change of the clocks does to the ticks of one day: ``skipped``, ``merged`` into one
+    or ``repeated``. ``walls``: the wall times that it concerns."""
+
+    change: float
+    kind: str
+    walls: list[datetime]
+
+
+def _disturbances_at(spec: Spec, cron: Cron, change: int) -> Iterator[Disturbance]:
+    zone = zone_of(spec.zone)
+    before, after = wall_at(zone, change - 1), wall_at(zone, change)
+    first, last = min(before, after), max(before, after)
+    walls = list(
+        takewhile(lambda wall: wall <= last, cron.walls_after(first - timedelta(seconds=1)))
+    )
+    if after > before:
+        walls = [wall for wall in walls if not instants_of(zone, wall)]
+        late = [wall for wall in walls if end_of_gap(zone, wall) == change]
+        if cron.follows_clock and walls:
+            yield Disturbance(float(change), "skipped", walls)
+        elif len(late) > 1:
+            yield Disturbance(float(change), "merged", late)
+    elif cron.follows_clock and (twice := [w for w in walls if len(instants_of(zone, w)) > 1]):
+        yield Disturbance(float(change), "repeated", twice)
+
+
+def _check_every(every: object) -> None:
+    if isinstance(every, bool) or not isinstance(every, int | float):
+        raise ConfigError(f"every must be seconds, such as 600, not {ascii(every)[:80]}")
+    if not 1 <= every <= SECONDS_MAX:
+        raise ConfigError(f"every must be at least 1 second, and at most 100 years, not {every:g}")
+    if not isinstance(every, int):
+        raise ConfigError(f"every must be whole seconds, such as 600, not {every:g}")
+
+
+def _check_jitter(jitter: object, every: int | None) -> None:
+    if isinstance(jitter, bool) or not isinstance(jitter, int | float):
+        raise ConfigError(f"jitter must be seconds, such as 60, not {ascii(jitter)[:80]}")
+    most = min(JITTER_MAX, every or JITTER_MAX)
+    if not 0 <= jitter <= most:
+        raise ConfigError(
+            f"jitter must be seconds from 0 to {most:.0f}: a day, or the time of one every, is the"
+            f" most; not {jitter:g}"
+        )
