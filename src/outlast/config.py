@@ -29,6 +29,7 @@ PATTERNS_MAX = 100
 RSS_LEAST = 16 * 1024 * 1024  # bytes: less than any interpreter takes
 WEEK = 7 * 86_400.0
 
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}  # seconds
 _NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
 
@@ -95,6 +96,18 @@ def parse_size(what: str, text: str) -> int:
     if not found:
         raise ConfigError(f"{what} must be a size such as 500M or 2G, not {_shown(text)}")
     return int(float(found[1]) * 1024 ** " KMG".index(found[2].upper() or " "))
+
+
+def parse_seconds(text: str) -> float:
+    """Return seconds from a text such as 90, 1.5, 90s, 15m, 2h or 7d; ConfigError for another."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    try:
+        return float(number) * UNITS[unit]
+    except ValueError:
+        raise ConfigError(
+            f"{_shown(text)} is no span of time: write seconds, such as 90 or 0.5, or a number"
+            " with a unit, such as 90s, 15m, 2h or 7d"
+        ) from None
 
 
 def _shown(value: object) -> str:

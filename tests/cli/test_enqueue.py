@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def test_a_call_is_enqueued_and_a_new_file_is_named(outlast: Outlast, folder: Pa
 
 
 def test_enqueue_uses_the_given_queue_priority_and_delay(outlast: Outlast, store_url: str) -> None:
-    options = ["--delay", "60", "--queue", "slow", "--priority", "7", "--tenant", "acme"]
+    options = ["--delay", "0.5h", "--queue", "slow", "--priority", "7", "--tenant", "acme"]
     said = outlast("enqueue", "shop:app", "nap", "1.5", *options, "--url", store_url, "--json")
     document = said.json()
     stored = {"id": document["id"], "task": "nap", "created": True, "same_args": True}
@@ -28,6 +29,8 @@ def test_enqueue_uses_the_given_queue_priority_and_delay(outlast: Outlast, store
     job = outlast("job", document["id"], "--json", "--url", store_url).json()
     assert (job["queue"], job["priority"], job["tenant"]) == ("slow", 7, "acme")
     assert job["phase"] == "scheduled"
+    waits = datetime.fromisoformat(job["run_at"]) - datetime.fromisoformat(job["enqueued_at"])
+    assert waits.total_seconds() == pytest.approx(1_800)
 
 
 def test_a_key_is_enqueued_once(outlast: Outlast) -> None:
@@ -69,6 +72,7 @@ def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:
         (["male", '"a"'], ["no task is called 'male'", "did you mean mail"]),
         (["nap", "1", "--priority", "101"], ["--priority must be"]),
         (["nap", "1", "--delay", "-1"], ["--delay must be"]),
+        (["nap", "1", "--delay", "5x"], ["--delay", "'5x' is no span of time", "15m"]),
         (["nap", "1", "--delay", "nan"], ["--delay must be"]),
         (["nap", "1", "--queue", "a b"], ["--queue must be"]),
         (["nap", "1", "--url", "mysql://db"], ["is not the URL of a store"]),

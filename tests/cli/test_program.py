@@ -71,7 +71,7 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["cancel"], ["ID"]),
         (["job", "seven"], ["'seven' is not a whole number"]),
         (["jobs", "--limit", "many"], ["'many' is not a whole number"]),
-        (["run", "--timeout", "5m", "ls"], ["'5m' is not a number of seconds, such as 90"]),
+        (["run", "--timeout", "5x", "ls"], ["--timeout", "'5x' is no span of time", "15m"]),
         (["report", "half"], ["'half' is not a number."]),
         (["jobs", "--url", ""], ["'' is not the URL of a store", "sqlite:///"]),
         (["doctor", "--url", ""], ["'' is not the URL of a store"]),

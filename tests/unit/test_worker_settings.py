@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import outlast
-from outlast.config import WorkerSettings, parse_size, worker_settings
+from outlast.config import WorkerSettings, parse_seconds, parse_size, worker_settings
 from outlast.errors import ConfigError
 
 
@@ -69,6 +69,20 @@ def test_a_size_can_be_written_short(text, size):
 def test_an_invalid_size_is_refused(text):
     with pytest.raises(ConfigError, match=r"--max-rss must be a size such as 500M or 2G"):
         parse_size("--max-rss", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("0.5", 0.5), ("90s", 90), ("15m", 900), ("1.5h", 5_400), ("7d", 604_800)],
+)
+def test_a_span_of_time_can_have_a_unit(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "d", "5x", "m5", "1h30m", "7 days", "7D", "1,5h", "0x10"])
+def test_an_invalid_span_of_time_is_refused(text):
+    with pytest.raises(ConfigError, match="is no span of time: write seconds, such as 90"):
+        parse_seconds(text)
 
 
 def test_the_default_settings_of_a_worker_are_valid():

@@ -5,6 +5,7 @@ errors.py       what goes wrong, what is said about it, and the exit code
 options.py      the options that several commands share, and how help texts are laid out
 connect.py      opens a store for a command; commands that only read create nothing
 worker.py       outlast worker
+ready.py        what a worker says of itself once it is ready
 application.py  what MODULE:APP holds, asked in a child process
 probe.py        that child process
 logs.py         the worker's log, which never blocks it

@@ -23,6 +23,7 @@ from outlast.cli.options import (
     Application,
     AppUrl,
     Before,
+    Delay,
     FromScratch,
     JobId,
     JobIds,
@@ -78,9 +79,7 @@ def enqueue(
         typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON."),
     ] = None,
     url: AppUrl = None,
-    delay: Annotated[
-        float | None, typer.Option("--delay", metavar="S", help="Seconds until the job is due.")
-    ] = None,
+    delay: Delay = None,
     queue: Annotated[
         str | None,
         typer.Option("--queue", metavar="NAME", help="The queue. Default: the task's own."),
@@ -108,7 +107,7 @@ def enqueue(
 
     Examples:
         outlast enqueue shop.jobs:app mail '"ada@example.org"'
-        outlast enqueue shop.jobs:app render '"Emma"' pages=30 --delay 60
+        outlast enqueue shop.jobs:app render '"Emma"' pages=30 --delay 15m
         outlast enqueue shop.jobs:app adjust -- -5
     """
     application = load(app)
@@ -181,7 +180,7 @@ def _value(text: str) -> Any:
 def jobs(
     state: Annotated[
         str | None,
-        typer.Option("--state", metavar="S", help="Only jobs in this state or phase."),
+        typer.Option("--state", metavar="STATE", help="Only jobs in this state or phase."),
     ] = None,
     queue: Queue = None,
     task: TaskName = None,

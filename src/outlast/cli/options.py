@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from outlast.config import parse_seconds
 from outlast.errors import ConfigError, UsageError, text_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,6 +25,18 @@ def _check(given: Any) -> Any:
                 f"{one} is not the number of a job: write one as `outlast jobs` shows it"
             )
     return given
+
+
+def _read_seconds(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ConfigError as error:
+        raise typer.BadParameter(text_of(error)) from error
+
+
+def span(flag: str, text: str) -> Any:
+    """Return an option that is a span of time, in seconds or with a unit; its type is float."""
+    return typer.Option(flag, metavar="TIME", parser=_read_seconds, help=text)
 
 
 Application = Annotated[
@@ -67,6 +80,7 @@ TaskName = Annotated[
 Tenant = Annotated[
     str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
 ]
+Delay = Annotated[float | None, span("--delay", "Due after this time, as in 90 (seconds) or 15m.")]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Show at most N.")
 ]

@@ -47,7 +47,7 @@ HELP = """Background jobs that outlast the workers running them.
 
 The store is given by --url, else $OUTLAST_URL, else sqlite:///outlast.db in this directory; a
 PostgreSQL one is postgresql://user@host/database. Commands that only read or change jobs never
-create a database.
+create a database. A TIME is a number of seconds, or has a unit, as in 90s, 15m, 2h and 7d.
 
 Exit codes:
     0  done
@@ -171,9 +171,7 @@ def plainly(text: str, error: Exception) -> str:
     number, which typer takes for an unknown option."""
     if re.fullmatch(r"-\.?\d+", str(getattr(error, "option_name", ""))):
         return f"{text}\nwrite -- before an argument that begins with a dash, after all options"
-    metavar = getattr(getattr(error, "param", None), "metavar", None)
-    number = "a number of seconds, such as 90 or 0.5" if metavar == "S" else "a number"
-    text = re.sub(r"is not a valid float( range)?\b", f"is not {number}", text)
+    text = re.sub(r"is not a valid float( range)?\b", "is not a number", text)
     return re.sub(r"is not a valid int(eger)?( range)?\b", "is not a whole number", text)
 
 

@@ -13,7 +13,7 @@ from outlast.app import App
 from outlast.cli.connect import closing, exists, run_loop
 from outlast.cli.errors import say
 from outlast.cli.jobs import tell_enqueued
-from outlast.cli.options import Json, Url, command, with_flag
+from outlast.cli.options import Delay, Json, Url, command, span, with_flag
 from outlast.cli.wait import end_of
 from outlast.errors import ConfigError, UsageError
 from outlast.job import Job
@@ -40,18 +40,13 @@ def run(
         ),
     ] = None,
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout", metavar="S", help="Seconds after which an attempt is ended. Default: none."
-        ),
+        float | None, span("--timeout", "End an attempt after this time, as in 1h. Default: never.")
     ] = None,
     retries: Annotated[
         int | None,
         typer.Option("--retries", metavar="N", help="Failures that are retried. Default: 3."),
     ] = None,
-    delay: Annotated[
-        float | None, typer.Option("--delay", metavar="S", help="Seconds until the job is due.")
-    ] = None,
+    delay: Delay = None,
     priority: Annotated[
         int | None, typer.Option("--priority", metavar="N", help="-100 to 100, larger first.")
     ] = None,
@@ -85,7 +80,7 @@ def run(
 
     Examples:
         outlast run -- tar czf /backup/home.tgz /home
-        outlast run --key nightly --timeout 3600 --wait -- sh -c 'pg_dump shop | gzip > shop.gz'
+        outlast run --key nightly --timeout 1h --wait -- sh -c 'pg_dump shop | gzip > shop.gz'
     """
     if wait and json:
         raise UsageError("--wait shows progress to people; --json is for programs: choose one")

@@ -1,4 +1,4 @@
-"""``outlast worker``: from options to a running worker, and its start-up messages."""
+"""``outlast worker``: from options to a running worker."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from outlast.cli.application import Found, start_check
-from outlast.cli.connect import describe_place, exists
-from outlast.cli.options import AppUrl, command, with_flag
+from outlast.cli.connect import exists
+from outlast.cli.options import AppUrl, command, span, with_flag
+from outlast.cli.ready import collect_facts, introduce_once_ready
 from outlast.config import WorkerSettings, parse_size, worker_settings
 from outlast.credentials import hide_logins
 from outlast.errors import ConfigError, UsageError, text_of
-from outlast.events import emit, subscribe
-from outlast.model.job import SHELL_TASK
-from outlast.store.backend import file_of, open_store, resolve_url
-from outlast.text import count_of
+from outlast.events import emit
+from outlast.store.backend import open_store, resolve_url
 
 if TYPE_CHECKING:
     from outlast.cli.logs import LogWriter
     from outlast.worker.runners.output import OnLine
 
-TASKS_SHOWN = 12
 NO_APPLICATION = "outlast.runner.shell.task:app"
 _ABOUT = {
     "a queue ": "--queues",
@@ -62,20 +60,13 @@ Concurrency = Annotated[
     typer.Option("--concurrency", metavar="N", help="Async attempts per runner. Default: 10."),
 ]
 Heartbeat = Annotated[
-    float | None,
-    typer.Option("--heartbeat", metavar="S", help="Seconds between lease renewals. Default: 2."),
+    float | None, span("--heartbeat", "Time between lease renewals. Default: 2s.")
 ]
 Lease = Annotated[
-    float | None,
-    typer.Option(
-        "--lease", metavar="S", help="Silent seconds until others take over. Default: 60."
-    ),
+    float | None, span("--lease", "Time of silence until others take over. Default: 60s.")
 ]
 DrainTimeout = Annotated[
-    float | None,
-    typer.Option(
-        "--drain-timeout", metavar="S", help="Seconds to finish attempts at a stop. Default: 25."
-    ),
+    float | None, span("--drain-timeout", "Time to finish attempts at a stop. Default: 25s.")
 ]
 MaxRss = Annotated[
     str | None,
@@ -313,8 +304,8 @@ def _run(
         check_messenger(wakeup, url)
     if any(hide_logins(each) != each for each in sys.argv):
         emit("secret_in_arguments")
-    facts = _facts(app, url, settings, found, made=not exists(url))
-    _once_ready(lambda: _introduce(log.writer, facts, as_json=log.on_line is not None))
+    facts = collect_facts(app, url, settings, found, made=not exists(url))
+    introduce_once_ready(log.writer, facts, as_json=log.on_line is not None)
     _run_loop(lambda: run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line))
 
 
@@ -331,70 +322,3 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
-
-
-def _once_ready(introduce: Callable[[], None]) -> None:
-    """Call ``introduce`` when the first runner is ready."""
-
-    def listen(name: str, fields: dict[str, Any]) -> None:
-        if name == "runner_ready":
-            unsubscribe()
-            introduce()
-
-    unsubscribe = subscribe(listen)
-
-
-def _facts(
-    app: str, url: str, settings: WorkerSettings, found: Found, *, made: bool
-) -> dict[str, Any]:
-    from outlast.worker.runners.tags import missing
-
-    needed = {name: missing(tags, settings.tags) for name, tags in found.requires.items()}
-    lacks = {name: tags for name, tags in needed.items() if tags}
-    return {
-        "application": app,
-        "database": describe_place(url),
-        "new_file": made if file_of(url) else None,
-        "queues": settings.queues,
-        "tags": settings.tags,
-        "runners": settings.runners,
-        "concurrency": settings.concurrency,
-        "heartbeat": settings.heartbeat,
-        "lease": settings.lease,
-        "tasks": [SHELL_TASK] * settings.shell
-        + [name for name in found.tasks if name not in lacks],
-        "lacks": lacks,
-    }
-
-
-def _introduce(writer: LogWriter, facts: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        import structlog
-
-        structlog.get_logger("outlast").info("worker_ready", **facts)
-        return
-    writer.put(introduction(facts))
-
-
-def introduction(facts: dict[str, Any]) -> str:
-    """Return the text that a worker prints once it is ready."""
-    origin = {True: " (a new file)", False: " (an existing one)", None: ""}[facts["new_file"]]
-    tasks = facts["tasks"]
-    more = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""
-    rows = {
-        "database": f"{facts['database']}{origin}",
-        "queues": ", ".join(facts["queues"]) or "all",
-        "runners": f"{facts['runners']}, each with up to"
-        f" {count_of(facts['concurrency'], 'async attempt')} or one plain function",
-        "lease": f"{facts['lease']:g} s, renewed every {facts['heartbeat']:g} s",
-        "tags": ", ".join(facts["tags"]),
-        "tasks": (", ".join(tasks[:TASKS_SHOWN]) + more) or "none",
-    }
-    rows |= {"not here": _list_unservable(facts["lacks"])}
-    body = "".join(f"  {name:<9} {value}\n" for name, value in rows.items() if value)
-    return f"{facts['application']} is ready. Ctrl-C drains, a second one stops at once.\n{body}"
-
-
-def _list_unservable(lacks: dict[str, list[str]]) -> str:
-    told = [f"{name} (needs {', '.join(tags)})" for name, tags in sorted(lacks.items())]
-    return ", ".join(told[:TASKS_SHOWN]) + (" …" if len(told) > TASKS_SHOWN else "")

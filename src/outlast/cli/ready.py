@@ -1,0 +1,86 @@
+"""What a worker says of itself once it is ready: its store, its limits, its tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from outlast.cli.connect import describe_place
+from outlast.config import WorkerSettings
+from outlast.events import subscribe
+from outlast.model.job import SHELL_TASK
+from outlast.store.backend import file_of
+from outlast.text import count_of
+
+if TYPE_CHECKING:
+    from outlast.cli.application import Found
+    from outlast.cli.logs import LogWriter
+
+TASKS_SHOWN = 12
+
+
+def introduce_once_ready(writer: LogWriter, facts: dict[str, Any], *, as_json: bool) -> None:
+    """Write these facts to the log when the first runner is ready."""
+
+    def listen(name: str, fields: dict[str, Any]) -> None:
+        if name == "runner_ready":
+            unsubscribe()
+            _introduce(writer, facts, as_json=as_json)
+
+    unsubscribe = subscribe(listen)
+
+
+def collect_facts(
+    app: str, url: str, settings: WorkerSettings, found: Found, *, made: bool
+) -> dict[str, Any]:
+    """Return what a worker says of itself; ``made``: whether it makes its store's file."""
+    from outlast.worker.runners.tags import missing
+
+    needed = {name: missing(tags, settings.tags) for name, tags in found.requires.items()}
+    lacks = {name: tags for name, tags in needed.items() if tags}
+    return {
+        "application": app,
+        "database": describe_place(url),
+        "new_file": made if file_of(url) else None,
+        "queues": settings.queues,
+        "tags": settings.tags,
+        "runners": settings.runners,
+        "concurrency": settings.concurrency,
+        "heartbeat": settings.heartbeat,
+        "lease": settings.lease,
+        "tasks": [SHELL_TASK] * settings.shell
+        + [name for name in found.tasks if name not in lacks],
+        "lacks": lacks,
+    }
+
+
+def _introduce(writer: LogWriter, facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        import structlog
+
+        structlog.get_logger("outlast").info("worker_ready", **facts)
+        return
+    writer.put(introduction(facts))
+
+
+def introduction(facts: dict[str, Any]) -> str:
+    """Return the text that a worker prints once it is ready."""
+    origin = {True: " (a new file)", False: " (an existing one)", None: ""}[facts["new_file"]]
+    tasks = facts["tasks"]
+    more = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""
+    rows = {
+        "database": f"{facts['database']}{origin}",
+        "queues": ", ".join(facts["queues"]) or "all",
+        "runners": f"{facts['runners']}, each with up to"
+        f" {count_of(facts['concurrency'], 'async attempt')} or one plain function",
+        "lease": f"{facts['lease']:g} s, renewed every {facts['heartbeat']:g} s",
+        "tags": ", ".join(facts["tags"]),
+        "tasks": (", ".join(tasks[:TASKS_SHOWN]) + more) or "none",
+    }
+    rows |= {"not here": _list_unservable(facts["lacks"])}
+    body = "".join(f"  {name:<9} {value}\n" for name, value in rows.items() if value)
+    return f"{facts['application']} is ready. Ctrl-C drains, a second one stops at once.\n{body}"
+
+
+def _list_unservable(lacks: dict[str, list[str]]) -> str:
+    told = [f"{name} (needs {', '.join(tags)})" for name, tags in sorted(lacks.items())]
+    return ", ".join(told[:TASKS_SHOWN]) + (" …" if len(told) > TASKS_SHOWN else "")
