@@ -21,6 +21,7 @@ import msgspec
 from outlast.codec import encode_result, from_json, to_json, too_large
 from outlast.config import MAX_PAYLOAD
 from outlast.errors import LostLease, NotInAttempt, Stopped, StoreUnavailable, UsageError
+from outlast.forks import importing
 from outlast.model.crash import Progress, clean
 from outlast.store.protocol import ForeignConnection
 from outlast.store.values import Answer, Claimed
@@ -291,7 +292,8 @@ class Attempt:
     complete_in_sync = blocking(complete_in)
 
     async def _checked(self, connection: object) -> ForeignConnection:
-        from outlast.store.foreign.connection import checked
+        with importing:
+            from outlast.store.foreign.connection import checked
 
         foreign = await checked(connection, self._link.store_id)
         if not await foreign.in_transaction():

@@ -18,6 +18,7 @@ import msgspec
 from outlast.config import resolve_wakeup
 from outlast.credentials import redact
 from outlast.errors import UsageError
+from outlast.forks import importing
 from outlast.store.backend import resolve_url
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
 from outlast.store.values import Enqueued, NewJob
@@ -114,7 +115,8 @@ class StoreProvider:
         transaction on ``connection``."""
         if connection is None:
             return await hop(lambda: self._enqueue_here(batch))
-        from outlast.store.foreign.connection import checked
+        with importing:
+            from outlast.store.foreign.connection import checked
 
         foreign = await checked(connection, await self.store_id(), notify=self._notifies())
         return await foreign.enqueue(batch)
@@ -177,9 +179,10 @@ class StoreProvider:
     async def _life(self) -> AsyncGenerator[Store]:
         """Yield a store until it is closed: by ``close``, or by ``asyncio.run`` at its end, which
         closes all generators of its loop."""
-        from outlast.store import open_store
+        with importing:
+            from outlast.store import open_store
 
-        store = open_store(self.url, notify=self._notifies(), connections=CONNECTIONS)
+            store = open_store(self.url, notify=self._notifies(), connections=CONNECTIONS)
         loop = asyncio.get_running_loop()
         try:
             await store.open()
@@ -194,9 +197,11 @@ class StoreProvider:
     async def _open_messenger(self, loop: asyncio.AbstractEventLoop, store: Store) -> None:
         wakeup = resolve_wakeup(self.wakeup)
         if wakeup is not None:
-            from outlast.wakeup import open_messenger
+            store_id = await store.store_id()
+            with importing:
+                from outlast.wakeup import open_messenger
 
-            messenger = open_messenger(wakeup, self.url, await store.store_id())
+                messenger = open_messenger(wakeup, self.url, store_id)
             await messenger.start()
             self._messengers[loop] = messenger
 

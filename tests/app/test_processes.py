@@ -144,6 +144,39 @@ def test_forks_in_the_middle_of_calls_of_other_threads_lose_and_double_nothing(
     assert run(BUSY_PARENT, store_url, tmp_path) == "True\n"
 
 
+FORK_IN_AN_IMPORT = """
+begun, forked, one = threading.Event(), threading.Event(), threading.Lock()
+class Slow:  # finds nothing, and takes its time over it
+    def find_spec(self, name, path, target=None):
+        if name == SLOW and one.acquire(blocking=False):
+            begun.set()
+            forked.wait(0.3)
+sys.meta_path.insert(0, Slow())
+first = threading.Thread(target=mail.enqueue_sync, args=["parent"])
+first.start()
+begun.wait()
+if not (child := os.fork()):
+    signal.alarm(60)  # it may wait for an import that no thread of it ends
+    for _ in range(3):  # else its next thread may be taken for the one that imports
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    mail.enqueue_sync("child")
+    os._exit(0)
+forked.set()
+first.join()
+assert os.waitpid(child, 0)[1] == 0
+print(mail.enqueue_sync("parent").id)
+"""
+
+
+def test_a_fork_in_the_middle_of_another_thread_s_first_call_leaves_the_child_able_to_call(
+    store_url: str, tmp_path: Path
+) -> None:
+    """Which imports the store: half a module would be left to the child for good."""
+    kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
+    program = f"SLOW = 'outlast.store.{kind}.store'\n{FORK_IN_AN_IMPORT}"
+    assert run(program, store_url, tmp_path) == "3\n"
+
+
 AT_EXIT = """
 mail.enqueue_sync("first")
 LATE.append(mail)

@@ -19,6 +19,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.config import URL_DEFAULT, URL_VARIABLE
 from outlast.credentials import FILE_SCHEMES, check_encoded, redact
 from outlast.errors import ConfigError
+from outlast.forks import importing
 
 if TYPE_CHECKING:
     from outlast.store.finding import Route
@@ -123,7 +124,8 @@ def register(backend: Backend) -> None:
 @cache
 def all_callers() -> Sequence[Callers]:
     """Return how each kind of store uses callers' connections."""
-    return [each.load_callers() for each in _backends if each.load_callers is not None]
+    with importing:
+        return [each.load_callers() for each in _backends if each.load_callers is not None]
 
 
 def backend_of(url: str) -> Backend:

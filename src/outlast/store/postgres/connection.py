@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 import asyncpg
@@ -13,6 +14,10 @@ from outlast.store.postgres.session import narrow, settings_of
 
 SCHEMES = ("postgresql://", "postgres://")
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
+
+# OpenSSL sets itself up at its first context. This is imported where no fork can come in between,
+# which would leave that half done: a child would wait at its first connection, without an end.
+ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

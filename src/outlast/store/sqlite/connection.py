@@ -28,6 +28,7 @@ from typing import TypeVar
 
 from outlast.clock import Clock
 from outlast.errors import ConfigError, StoreUnavailable
+from outlast.forks import at_fork
 from outlast.store.paths import is_there, mode_of
 from outlast.store.sqlite.errors import is_busy, translate
 from outlast.store.sqlite.statements import statements
@@ -315,8 +316,4 @@ def _after_fork_in_child() -> None:
     _forking.release()
 
 
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
-)
+at_fork(_before_fork, _after_fork_in_parent, _after_fork_in_child)

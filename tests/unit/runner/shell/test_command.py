@@ -67,7 +67,7 @@ async def test_the_exit_code_or_signal_is_returned(script, code):
         ([], None, None, None, "no command"),
         (["true", "x" * 200_000], None, None, 126, "Argument list too long"),
         (["true"], None, "/no/such/folder/log", None, "cannot be kept"),
-        (["true"], None, "a\0b", None, "null byte"),
+        (["true"], None, "a\0b", None, "null "),
     ],
 )
 async def test_a_command_that_cannot_start_says_why(argv, cwd, output, code, word):
