@@ -138,8 +138,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         heartbeat, lease: seconds; the lease is at least three times the heartbeat.
         drain_timeout: seconds that running attempts get to finish once a stop was asked for.
         poll: seconds between looks for work when no wake-up comes.
-        keep_completed_seconds: age at which completed and cancelled jobs are deleted.
-        keep_workers_seconds: age at which the rows of gone workers are deleted.
+        keep_completed: seconds for which completed and cancelled jobs are kept; default: 7 days.
+            Any worker deletes for all, so of several workers the one that keeps less decides.
+        keep_workers: seconds for which the rows of gone workers are kept; default: 7 days.
+        keep_dead: seconds for which dead jobs are kept; default, or None: until an operator
+            requeues or discards them.
         max_rss: bytes of memory of a runner and its children, above which it takes no more
             attempts and is replaced; it is killed above 1.5 times that. Linux only.
         max_jobs_per_runner: attempts after which a runner is replaced.
@@ -160,8 +163,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     lease: float = 60.0
     drain_timeout: float = 25.0
     poll: float = 1.0
-    keep_completed_seconds: float = WEEK
-    keep_workers_seconds: float = WEEK
+    keep_completed: float = WEEK
+    keep_workers: float = WEEK
+    keep_dead: float | None = None
     max_rss: int | None = None
     max_jobs_per_runner: int | None = None
     redact: list[str] = []
@@ -186,8 +190,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             check_whole("max_jobs_per_runner", self.max_jobs_per_runner, 1, 10**9)
         check_seconds("drain_timeout", self.drain_timeout)
         check_seconds("poll", self.poll, above_zero=True)
-        check_seconds("keep_completed_seconds", self.keep_completed_seconds)
-        check_seconds("keep_workers_seconds", self.keep_workers_seconds)
+        check_seconds("keep_completed", self.keep_completed)
+        check_seconds("keep_workers", self.keep_workers)
+        if self.keep_dead is not None:
+            check_seconds("keep_dead", self.keep_dead)
         check_seconds("heartbeat", self.heartbeat, above_zero=True)
         check_seconds("lease", self.lease, above_zero=True)
         lease_terms(self)
@@ -209,8 +215,9 @@ class WorkerOptions(TypedDict, total=False):
     lease: float
     drain_timeout: float
     poll: float
-    keep_completed_seconds: float
-    keep_workers_seconds: float
+    keep_completed: float
+    keep_workers: float
+    keep_dead: float | None
     max_rss: int | None
     max_jobs_per_runner: int | None
     redact: list[str]

@@ -64,6 +64,35 @@ async def test_a_failed_attempt_is_tried_again_from_its_checkpoint(app: outlast.
         assert await second.result(timeout=DEADLINE) == 42
 
 
+async def test_a_worker_deletes_dead_jobs_only_where_it_is_told_to(app: outlast.App) -> None:
+    @app.task(retries=0)
+    async def fails() -> None:
+        raise RuntimeError("nothing helps")
+
+    @app.task
+    async def works() -> None:
+        pass
+
+    async with app.worker(keep_completed=0):
+        done, dead = await works.enqueue(), await fails.enqueue()
+        with pytest.raises(outlast.JobFailed):
+            await dead.result(timeout=DEADLINE)
+        await done.result(timeout=DEADLINE)
+    async with app.worker(keep_completed=0):
+        await until(lambda: is_gone(done))
+        assert await dead.status() == "dead"
+    async with app.worker(keep_dead=0):
+        await until(lambda: is_gone(dead))
+
+
+async def is_gone(job: outlast.Job[Any]) -> bool:
+    try:
+        await job.refresh()
+    except outlast.JobNotFound:
+        return True
+    return False
+
+
 async def test_a_dead_job_shows_its_reason(app: outlast.App) -> None:
     @app.task(retries=1, backoff_first=0.01)
     async def fails() -> None:

@@ -195,7 +195,8 @@ def test_the_json_log_has_one_document_per_line_also_when_tasks_print(
     (folder / "loud.py").write_text(LOUD)
     outlast("enqueue", "loud:app", "speaks")
     outlast("enqueue", "loud:app", "dies")
-    with worker(folder, "loud:app", *options, "--runners", "1", **env) as running:
+    kept = ("--keep-completed", "3d", "--keep-dead", "90d")
+    with worker(folder, "loud:app", *options, *kept, "--runners", "1", **env) as running:
         running.until("last \\ufffd words")
         running.until("xxx")
         running.until("worker_ready")
@@ -206,6 +207,8 @@ def test_the_json_log_has_one_document_per_line_also_when_tasks_print(
     assert ready["database"] == str(folder / "shop.db")
     assert ready["new_file"] is False
     assert ready["tasks"] == ["dies", "speaks"]
+    assert (ready["keep_completed"], ready["keep_workers"]) == (259_200, 604_800)
+    assert ready["keep_dead"] == 7_776_000
     printed = [entry["text"] for entry in entries if entry["event"] == "runner_output"]
     assert {"imported", '{"half": \u00fc\u2028another', "third", "last \ufffd words"} <= set(
         printed
@@ -244,6 +247,7 @@ def test_a_full_log_pipe_does_not_block_the_worker(outlast: Outlast, folder: Pat
         (["--name", "a b"], ["--name", "without blanks"]),
         (["--log-format", "xml"], ["--log-format", "text"]),
         (["--lease", "long"], ["--lease"]),
+        (["--keep-dead", "-1"], ["--keep-dead must be seconds from 0"]),
     ],
     ids=lambda value: " ".join(value)[:30],
 )

@@ -151,6 +151,24 @@ async def test_prune_deletes_old_ended_jobs_but_no_dead_ones(store: Store, hands
     assert kept == {dead, queued}
 
 
+async def test_prune_deletes_old_dead_jobs_where_it_is_asked_for(
+    store: Store, hands: Hands
+) -> None:
+    dead, revived = await died(store, hands), await died(store, hands)
+    await store.requeue([revived])
+    (done,) = await enqueued(store)
+
+    async def prune(dead: float, limit: int = 10) -> int:
+        return await store.prune(
+            jobs_older_than=3_600.0, workers_older_than=3_600.0, dead_older_than=dead, limit=limit
+        )
+
+    assert [await prune(3_600.0), await prune(SOON, 0), await prune(SOON)] == [0, 0, 1]
+    assert {row.id for row in await store.inspector.jobs(JobFilter())} == {revived, done}
+    assert await store.inspector.attempts(dead) == []
+    assert await store.inspector.attempts(revived)
+
+
 async def test_prune_deletes_the_attempts_of_pruned_jobs(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store)
     await hands.hand_in(ended(await hands.claim_one(), OutcomeKind.CANCELLED))

@@ -167,7 +167,7 @@ async def _all_of_an_operator(store: PostgresStore) -> None:
     await store.discard([row.id for row in rows])
     await store.request_drain([last.me.worker_id])
     await store.cancel([row.id for row in rows])
-    await store.prune(jobs_older_than=-1, workers_older_than=-1)
+    await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
     await store.migrations()
 
 

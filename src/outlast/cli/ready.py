@@ -9,7 +9,7 @@ from outlast.config import WorkerSettings
 from outlast.events import subscribe
 from outlast.model.job import SHELL_TASK
 from outlast.store.backend import file_of
-from outlast.text import count_of
+from outlast.text import count_of, span
 
 if TYPE_CHECKING:
     from outlast.cli.application import Found
@@ -47,6 +47,9 @@ def collect_facts(
         "concurrency": settings.concurrency,
         "heartbeat": settings.heartbeat,
         "lease": settings.lease,
+        "keep_completed": settings.keep_completed,
+        "keep_workers": settings.keep_workers,
+        "keep_dead": settings.keep_dead,
         "tasks": [SHELL_TASK] * settings.shell
         + [name for name in found.tasks if name not in lacks],
         "lacks": lacks,
@@ -73,12 +76,24 @@ def introduction(facts: dict[str, Any]) -> str:
         "runners": f"{facts['runners']}, each with up to"
         f" {count_of(facts['concurrency'], 'async attempt')} or one plain function",
         "lease": f"{facts['lease']:g} s, renewed every {facts['heartbeat']:g} s",
+        "keeps": _kept(facts),
         "tags": ", ".join(facts["tags"]),
         "tasks": (", ".join(tasks[:TASKS_SHOWN]) + more) or "none",
     }
     rows |= {"not here": _list_unservable(facts["lacks"])}
     body = "".join(f"  {name:<9} {value}\n" for name, value in rows.items() if value)
     return f"{facts['application']} is ready. Ctrl-C drains, a second one stops at once.\n{body}"
+
+
+def _kept(facts: dict[str, Any]) -> str:
+    """Return for how long it keeps what has ended, unless that is as usual."""
+    usual = WorkerSettings()
+    named = {"completed": "completed jobs", "workers": "gone workers", "dead": "dead jobs"}
+    return ", ".join(
+        f"{what} {span(facts[f'keep_{name}'])}"
+        for name, what in named.items()
+        if facts[f"keep_{name}"] != getattr(usual, f"keep_{name}")
+    )
 
 
 def _list_unservable(lacks: dict[str, list[str]]) -> str:

@@ -68,6 +68,17 @@ Lease = Annotated[
 DrainTimeout = Annotated[
     float | None, span("--drain-timeout", "Time to finish attempts at a stop. Default: 25s.")
 ]
+KeepCompleted = Annotated[
+    float | None,
+    span("--keep-completed", "Delete completed and cancelled jobs after this time. Default: 7d."),
+]
+KeepWorkers = Annotated[
+    float | None,
+    span("--keep-workers", "Delete rows of gone workers after this time. Default: 7d."),
+]
+KeepDead = Annotated[
+    float | None, span("--keep-dead", "Delete dead jobs after this time. Default: never.")
+]
 MaxRss = Annotated[
     str | None,
     typer.Option(
@@ -155,6 +166,9 @@ def worker(
     heartbeat: Heartbeat = None,
     lease: Lease = None,
     drain_timeout: DrainTimeout = None,
+    keep_completed: KeepCompleted = None,
+    keep_workers: KeepWorkers = None,
+    keep_dead: KeepDead = None,
     max_rss: MaxRss = None,
     max_jobs_per_runner: MaxJobs = None,
     redact: Redact = None,
@@ -191,6 +205,9 @@ def worker(
         heartbeat=heartbeat,
         lease=lease,
         drain_timeout=drain_timeout,
+        keep_completed=keep_completed,
+        keep_workers=keep_workers,
+        keep_dead=keep_dead,
         max_rss=None if max_rss is None else _size(max_rss),
         max_jobs_per_runner=max_jobs_per_runner,
         redact=redact,

@@ -304,10 +304,15 @@ class Store(Protocol):
         ...
 
     async def prune(
-        self, *, jobs_older_than: float, workers_older_than: float, limit: int = PRUNE_MAX
+        self,
+        *,
+        jobs_older_than: float,
+        workers_older_than: float,
+        dead_older_than: float | None = None,
+        limit: int = PRUNE_MAX,
     ) -> int:
-        """Delete completed and cancelled jobs and gone workers that ended that many seconds
-        ago, in one bounded batch; return how many rows went."""
+        """Delete completed and cancelled jobs, gone workers and, unless None, dead jobs that ended
+        that many seconds ago, in one bounded batch; return how many rows went."""
         ...
 
 

@@ -167,8 +167,9 @@ class Worker:
     def _make_pruner(self) -> Pruner:
         return Pruner(
             self._store,
-            keep_jobs=self.settings.keep_completed_seconds,
-            keep_workers=self.settings.keep_workers_seconds,
+            keep_jobs=self.settings.keep_completed,
+            keep_workers=self.settings.keep_workers,
+            keep_dead=self.settings.keep_dead,
             clock=self._clock,
         )
 

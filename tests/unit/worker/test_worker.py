@@ -92,7 +92,7 @@ async def test_a_drain_request_repeated_by_beats_is_not_a_second_signal(stage):
     assert not stage.worker._stop_now.is_set()
 
 
-async def test_rows_of_workers_that_are_gone_are_kept_for_a_week(stage, monkeypatch):
+async def test_what_has_ended_is_kept_for_a_week_and_dead_jobs_forever(stage, monkeypatch):
     asked = {}
 
     async def prune(**ages: float) -> int:
@@ -101,7 +101,8 @@ async def test_rows_of_workers_that_are_gone_are_kept_for_a_week(stage, monkeypa
 
     monkeypatch.setattr(stage.store, "prune", prune, raising=False)
     await stage.worker._services["pruner"].duty.run_once()
-    assert asked["workers_older_than"] == 7 * 24 * 3600
+    assert asked["jobs_older_than"] == asked["workers_older_than"] == 7 * 24 * 3600
+    assert asked["dead_older_than"] is None
 
 
 @pytest.mark.parametrize("draining", [False, True])

@@ -201,10 +201,17 @@ class PostgresStore(WorkerVerbs):
         return int(rows[0][0])
 
     async def prune(
-        self, *, jobs_older_than: float, workers_older_than: float, limit: int = PRUNE_MAX
+        self,
+        *,
+        jobs_older_than: float,
+        workers_older_than: float,
+        dead_older_than: float | None = None,
+        limit: int = PRUNE_MAX,
     ) -> int:
         """Delete old ended jobs and gone workers, ``limit`` rows at most."""
         jobs = int((await self._fetch("prune_jobs", jobs_older_than, limit))[0][0])
+        if dead_older_than is not None:
+            jobs += int((await self._fetch("prune_dead", dead_older_than, limit - jobs))[0][0])
         workers = await self._fetch("prune_workers", workers_older_than, limit - jobs)
         return jobs + int(workers[0][0])
 

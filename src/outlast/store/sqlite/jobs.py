@@ -266,10 +266,18 @@ def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:
 
 
 def prune(
-    cursor: Cursor, now: float, jobs_older_than: float, workers_older_than: float, limit: int
+    cursor: Cursor,
+    now: float,
+    jobs_older_than: float,
+    workers_older_than: float,
+    dead_older_than: float | None,
+    limit: int,
 ) -> int:
     """Delete what ended long ago, at most ``limit`` jobs and workers together."""
     old = cursor.execute(_PRUNE["jobs"], (now - jobs_older_than, limit)).fetchall()
+    if dead_older_than is not None:
+        values = (now - dead_older_than, limit - len(old))
+        old += cursor.execute(_PRUNE["dead"], values).fetchall()
     cursor.executemany(_PRUNE["attempts_of"], old)
     jobs = cursor.executemany(_PRUNE["job"], old).rowcount if old else 0
     values = (now - workers_older_than, limit - jobs)

@@ -190,10 +190,17 @@ class SqliteStore:
         return await self._write(sqlite_jobs.discard, job_ids)
 
     async def prune(
-        self, *, jobs_older_than: float, workers_older_than: float, limit: int = PRUNE_MAX
+        self,
+        *,
+        jobs_older_than: float,
+        workers_older_than: float,
+        dead_older_than: float | None = None,
+        limit: int = PRUNE_MAX,
     ) -> int:
         """Delete what ended that many seconds ago, in one bounded batch."""
-        return await self._write(sqlite_jobs.prune, jobs_older_than, workers_older_than, limit)
+        return await self._write(
+            sqlite_jobs.prune, jobs_older_than, workers_older_than, dead_older_than, limit
+        )
 
     # ---------------------------------------------------------------------- the workers
 

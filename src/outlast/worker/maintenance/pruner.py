@@ -12,16 +12,24 @@ BATCH_SECONDS = 0.25  # that a batch may take: the reaper waits for it
 
 
 class Pruner:
-    """The duty that keeps the tables small. Dead jobs are kept: an operator decides."""
+    """The duty that keeps the tables small. Dead jobs are kept unless ``keep_dead`` says for how
+    long: an operator decides."""
 
     name = "pruner"
 
     def __init__(
-        self, store: Store, *, keep_jobs: float, keep_workers: float, clock: Clock
+        self,
+        store: Store,
+        *,
+        keep_jobs: float,
+        keep_workers: float,
+        clock: Clock,
+        keep_dead: float | None = None,
     ) -> None:
         self._store = store
         self._keep_jobs = keep_jobs
         self._keep_workers = keep_workers
+        self._keep_dead = keep_dead
         self._clock = clock
         self._limit = PRUNE_FIRST
 
@@ -31,6 +39,7 @@ class Pruner:
         gone = await self._store.prune(
             jobs_older_than=self._keep_jobs,
             workers_older_than=self._keep_workers,
+            dead_older_than=self._keep_dead,
             limit=self._limit,
         )
         more = gone >= self._limit

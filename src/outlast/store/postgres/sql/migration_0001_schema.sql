@@ -99,6 +99,7 @@ CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_de
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id, cancel_requested) WHERE worker_id IS NOT NULL;
 CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (ended_at) WHERE ended_at IS NOT NULL AND state <> 'dead';
 CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) WHERE state = 'dead';
+CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key) WHERE key IS NOT NULL AND ended_at IS NULL;
 
 -- attempts that did not complete; the completing one's facts are on the job's row. repeats: how many

@@ -111,6 +111,7 @@ CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id)
 CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (ended_at)
     WHERE ended_at IS NOT NULL AND state <> 'dead';
 CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) WHERE state = 'dead';
+CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 -- "ended_at IS NULL" says unfinished, as the state does, but a claim need not touch this index
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
     WHERE key IS NOT NULL AND ended_at IS NULL;

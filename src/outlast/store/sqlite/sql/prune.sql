@@ -1,14 +1,16 @@
 -- Delete what ended long ago, oldest first, in one bounded batch. Dead jobs stay until they are
--- discarded; a gone worker stays while any job still runs in its name, so that the evidence of
+-- discarded, unless the caller says for how long they are kept; a gone worker stays while any job still runs in its name, so that the evidence of
 -- a reclaim can name it.
 
 -- name: jobs
 SELECT id FROM outlast_jobs
 WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at < ? ORDER BY ended_at LIMIT ?
+-- name: dead
+SELECT id FROM outlast_jobs WHERE state = 'dead' AND ended_at < ? ORDER BY ended_at LIMIT ?
 -- name: attempts_of
 DELETE FROM outlast_attempts WHERE job_id = ?
 -- name: job
-DELETE FROM outlast_jobs WHERE id = ? AND state IN ('completed', 'cancelled')
+DELETE FROM outlast_jobs WHERE id = ? AND ended_at IS NOT NULL
 -- name: workers
 DELETE FROM outlast_workers WHERE id IN (
     SELECT w.id FROM outlast_workers AS w
