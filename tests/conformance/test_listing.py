@@ -91,11 +91,23 @@ async def test_scheduled_jobs_are_found_behind_any_number_of_newer_ones(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "PAGE", 2)
-    monkeypatch.setattr(queries, "LOOKS_MAX", 2)
+    monkeypatch.setattr(queries, "JUDGED_MAX", 4)
     (scheduled,) = await enqueued(store, job(delay=60.0))
     await enqueued(store, *[job() for _ in range(10)])
     found = await list_jobs(store, JobFilter(state=State.QUEUED), "scheduled", 1.0)
     assert ([row.id for row in found.rows], found.before) == ([scheduled], None)
+
+
+async def test_a_search_for_a_phase_ends_after_a_bounded_number_of_jobs_and_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "PAGE", 2)
+    monkeypatch.setattr(queries, "JUDGED_MAX", 4)
+    ids = await enqueued(store, *[job(delay=60.0) for _ in range(9)])
+    found = await list_jobs(store, JobFilter(state=State.QUEUED), "retrying", 1.0)
+    assert (found.rows, found.before) == ([], ids[-4])
+    found = await list_jobs(store, JobFilter(state=State.QUEUED, limit=3), "scheduled", 1.0)
+    assert ([row.id for row in found.rows], found.before) == (ids[:-4:-1], ids[-3])
 
 
 async def test_a_search_ends_after_a_bounded_number_of_looks_and_says_how_far_it_came(

@@ -15,6 +15,7 @@ from outlast.insight.documents import phase_of
 from outlast.insight.liveness import with_proof
 from outlast.insight.situation import Situation
 from outlast.model.job import State
+from outlast.store.listing import find
 from outlast.store.protocol import REFUSALS_KEPT, Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, Part, RefusalRow, StoredJob, WorkerRow
 from outlast.store.statistics import Place
@@ -22,7 +23,8 @@ from outlast.store.statistics import Place
 PAGE = 1_000  # jobs read at once in search of a phase
 PAGE_WHOLE = 20  # jobs read at once with all their arguments, results and checkpoints
 SHOWN_MAX = 4_000  # characters of arguments, where they are shown in a line
-LOOKS_MAX = 20  # each at LOOK_ROWS rows at most, or at a page of jobs in search of a phase
+LOOKS_MAX = 20  # each at LOOK_ROWS rows at most
+JUDGED_MAX = 10_000  # jobs that are read in search of a phase
 PHASES = {
     "scheduled": State.QUEUED,
     "retrying": State.QUEUED,
@@ -122,49 +124,33 @@ async def read_dossier(store: Store, job_id: int, now: float) -> Dossier | None:
 async def list_jobs(store: Store, which: JobFilter, phase: str | None, now: float) -> JobList:
     """Return the newest jobs of this filter and, if one of ``PHASES`` is given, of this phase.
 
-    The search ends after LOOKS_MAX looks, with what was found by then.
+    The search ends after LOOKS_MAX looks or, for a phase, JUDGED_MAX jobs.
     """
     workers, known = await read_workers(store), await store.inspector.known_tasks()
-    which = msgspec.structs.replace(which, part=PARTS.get(phase or ""))
+    wanted = phase if phase in PHASES else None
+    if wanted is None:
+        seen = await find_jobs(store, which)
+    else:
+        part = PARTS.get(wanted)
+        seen = await find_jobs(store, msgspec.structs.replace(which, part=part, limit=JUDGED_MAX))
     found: list[StoredJob] = []
     strays: dict[int, str] = {}
-    before: int | None = None
-    async for seen in _looks(store, which, PAGE if phase in PHASES else None):
-        rows = await store.inspector.jobs_of(seen.ids, SHOWN_MAX)
+    for at in range(0, len(seen.ids), PAGE):
+        rows = await store.inspector.jobs_of(seen.ids[at : at + PAGE], SHOWN_MAX)
         strays |= astray(rows, workers, now)
-        found += [
-            row for row in rows if phase not in PHASES or phase_of(row, known, strays) == phase
-        ]
-        before = seen.before
+        judged = ((row, phase_of(row, known, strays)) for row in rows)
+        found += [row for row, its_phase in judged if wanted in {its_phase, None}]
         if len(found) >= which.limit:
-            before = found[which.limit - 1].id
             break
     shown = found[: which.limit]
     of_these = {row.id: strays[row.id] for row in shown if row.id in strays}
+    before = shown[-1].id if len(shown) == which.limit else seen.before
     return JobList(shown, known, of_these, before)
 
 
 async def find_jobs(store: Store, which: JobFilter) -> JobIds:
-    """Return the ids of the newest jobs of this filter, as ``list_jobs`` finds them."""
-    found: list[int] = []
-    before: int | None = None
-    async for seen in _looks(store, which):
-        found += seen.ids
-        before = seen.before
-    return JobIds(ids=found, before=before)
-
-
-async def _looks(store: Store, which: JobFilter, page: int | None = None) -> AsyncIterator[JobIds]:
-    """Yield what looks find, one after the other, until the limit is reached or all is looked at.
-    ``page``: how many ids each is to find, also beyond the limit."""
-    left, before = which.limit, which.before_id
-    for _ in range(LOOKS_MAX):
-        chosen = msgspec.structs.replace(which, limit=page or left, before_id=before)
-        seen = await store.inspector.job_ids(chosen)
-        yield seen
-        left, before = left - len(seen.ids), seen.before
-        if before is None or (page is None and left <= 0):
-            return
+    """Return the ids of the newest jobs of this filter, in LOOKS_MAX looks at most."""
+    return await find(store.inspector.job_ids, which, LOOKS_MAX)
 
 
 async def read_whole(store: Store, ids: Sequence[int]) -> AsyncIterator[StoredJob]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 
 import msgspec
 
@@ -16,15 +17,15 @@ def page(ids: Sequence[int], limit: int, floor: int | None) -> JobIds:
     return JobIds(ids=list(ids), before=ids[-1] if ids[limit - 1 :] else floor)
 
 
-async def find_all(look: Look, which: JobFilter) -> list[int]:
-    """Return ids by as many looks as it takes."""
+async def find(look: Look, which: JobFilter, looks_max: float = inf) -> JobIds:
+    """Return ids by as many looks as it takes, or ``looks_max``."""
     found: list[int] = []
-    before = which.before_id
-    while len(found) < which.limit:
+    before, looks = which.before_id, 0
+    while looks < looks_max:
         left = which.limit - len(found)
         seen = await look(msgspec.structs.replace(which, limit=left, before_id=before))
         found += seen.ids
-        before = seen.before
-        if before is None:
+        before, looks = seen.before, looks + 1
+        if before is None or len(found) >= which.limit:
             break
-    return found
+    return JobIds(ids=found, before=before)

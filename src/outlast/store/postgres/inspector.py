@@ -20,7 +20,7 @@ from outlast.store.columns import (
 )
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
-from outlast.store.listing import find_all
+from outlast.store.listing import find
 from outlast.store.postgres.find import find_ids
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import privileges
@@ -80,7 +80,7 @@ class PostgresInspector:
 
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first, by as many looks as it takes."""
-        return await self.jobs_of(await find_all(self.job_ids, which))
+        return await self.jobs_of((await find(self.job_ids, which)).ids)
 
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return a job's closed attempts, in the order of their tokens."""

@@ -22,7 +22,7 @@ from outlast.store.columns import (
 )
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
-from outlast.store.listing import find_all
+from outlast.store.listing import find
 from outlast.store.rows import (
     HELD_MAX,
     AttemptRow,
@@ -78,7 +78,7 @@ class SqliteInspector:
 
     async def jobs(self, which: JobFilter) -> list[StoredJob]:
         """Return jobs, newest first, by as many looks as it takes."""
-        return await self.jobs_of(await find_all(self.job_ids, which))
+        return await self.jobs_of((await find(self.job_ids, which)).ids)
 
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         """Return a job's closed attempts, in the order of their tokens."""
