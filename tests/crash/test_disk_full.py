@@ -11,7 +11,11 @@ import pytest
 from harness.scene import Scene
 from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
+from outlast.insight.verify import verify
 from outlast.model.job import State
+from outlast.store import open_store
+from outlast.store.rows import JobFilter
+from outlast.store.values import NewJob
 from tests.chaos.disk import Disk, own_mounts
 from tests.crash.kit import scene
 
@@ -87,6 +91,40 @@ async def test_a_full_disk_under_a_file_loses_no_accepted_job(
         disk.free()
         stage.enough()
         await all_completed(stage, [running, *accepted, await stage.enqueue("noop")])
+
+
+async def test_a_file_on_a_full_disk_is_read_and_a_little_space_lets_it_be_pruned(
+    disks: contextlib.ExitStack, tmp_path: Path
+) -> None:
+    (tmp_path / "disk").mkdir()
+    disk = small_disk(disks, tmp_path / "disk", 32)
+    url = f"sqlite:///{disk.folder}/outlast.db"
+    reserve = disk.folder / "reserve"
+    reserve.write_bytes(bytes(8 * 1024**2))
+    store = open_store(url)
+    await store.open()
+    large = NewJob(task="t", args=f'"{LARGE}"')
+    made = [(await store.enqueue([large]))[0] for _ in range(40)]
+    await store.cancel([one.job_id for one in made])
+    disk.fill()
+    with pytest.raises(StoreUnavailable, match="the disk is full: make room"):
+        while True:
+            await store.enqueue([large])
+    await store.close()
+
+    reader = open_store(url, read_only=True)
+    await reader.open()
+    assert len((await reader.inspector.job_ids(JobFilter(state=State.CANCELLED))).ids) == len(made)
+    assert (await reader.inspector.statistics()).ended[0].number == len(made)
+    assert (await verify(reader.inspector)).findings == []
+    await reader.close()
+
+    reserve.unlink()
+    await store.open()
+    for _ in range(len(made) // 4):
+        assert await store.prune(jobs_older_than=-1.0, workers_older_than=1.0, limit=4) == 4
+    assert await store.enqueue([large] * 20)
+    await store.close()
 
 
 async def test_a_full_disk_under_a_server_loses_no_accepted_job(

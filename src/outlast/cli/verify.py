@@ -9,12 +9,13 @@ import typer
 from outlast.cli.connect import describe_place, on_store
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.options import Json, Url, command
+from outlast.clock import SYSTEM
 from outlast.insight.verify import RULES, Verified, document, promise_of
 from outlast.insight.verify import verify as check
 from outlast.store.backend import resolve_url
 from outlast.text import count_of
 
-PROGRESS_EVERY = 20  # pages
+PROGRESS_SECONDS = 2.0  # between two lines that say how far it is
 
 
 def add_to(group: typer.Typer) -> None:
@@ -42,12 +43,12 @@ def verify(
     """
     from outlast.cli.show import console, print_json
 
-    seen = 0
+    shown_at = SYSTEM.boot()
 
     def progress(verified: Verified) -> None:
-        nonlocal seen
-        seen += 1
-        if seen % PROGRESS_EVERY == 0 and not json:
+        nonlocal shown_at
+        if not json and SYSTEM.boot() - shown_at >= PROGRESS_SECONDS:
+            shown_at = SYSTEM.boot()
             console().print(f"{verified.jobs} jobs so far", style="dim")
 
     verified = on_store(

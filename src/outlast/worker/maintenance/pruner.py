@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outlast.clock import Clock
+from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.store.protocol import PRUNE_MAX, Store
 
@@ -36,12 +37,16 @@ class Pruner:
     async def run_once(self) -> float:
         """Delete one batch; come back at once while there is more."""
         began_at = self._clock.boot()
-        gone = await self._store.prune(
-            jobs_older_than=self._keep_jobs,
-            workers_older_than=self._keep_workers,
-            dead_older_than=self._keep_dead,
-            limit=self._limit,
-        )
+        try:
+            gone = await self._store.prune(
+                jobs_older_than=self._keep_jobs,
+                workers_older_than=self._keep_workers,
+                dead_older_than=self._keep_dead,
+                limit=self._limit,
+            )
+        except StoreError:  # on a full disk, or at a time limit, a smaller batch may do
+            self._limit = max(1, self._limit // 2)
+            raise
         more = gone >= self._limit
         self._suit(self._clock.boot() - began_at, more=more)
         if gone:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from outlast.errors import StoreUnavailable
 from outlast.store.protocol import PRUNE_MAX
 from outlast.worker.maintenance.pruner import BATCH_SECONDS, PRUNE_FIRST, PRUNE_SECONDS, Pruner
 from tests.manual_clock import ManualClock
@@ -19,8 +20,11 @@ class Rows:
         self.left = 0
         self.seconds = 0.0
         self.batches: list[int] = []
+        self.space = PRUNE_MAX  # rows of a batch that a full disk has space for
 
     async def prune(self, *, limit: int, **_: Any) -> int:
+        if limit > self.space:
+            raise StoreUnavailable("the disk is full")
         gone = min(limit, self.left)
         self.left -= gone
         self.clock.advance(gone * self.seconds)
@@ -69,3 +73,12 @@ async def test_batches_of_large_rows_shrink_until_they_are_quick(scene: Scene) -
 async def test_a_single_very_slow_row_is_still_pruned(scene: Scene) -> None:
     await scene.prune_all(250, seconds=10.0)
     assert scene.rows.batches[-1] == 1
+
+
+async def test_a_batch_that_fails_is_tried_smaller_until_it_fits(scene: Scene) -> None:
+    scene.rows.left, scene.rows.space = 100, 5
+    for _ in range(5):  # 100, 50, 25, 12, 6
+        with pytest.raises(StoreUnavailable):
+            await scene.pruner.run_once()
+    await scene.pruner.run_once()
+    assert scene.rows.left == 97
