@@ -29,7 +29,8 @@ def test_the_kit_covers_every_verb() -> None:
 
 
 def public(protocol: type) -> set[str]:
-    return {name for name, value in vars(protocol).items() if inspect.iscoroutinefunction(value)}
+    verbs = inspect.getmembers(protocol, inspect.iscoroutinefunction)
+    return {name for name, _ in verbs}
 
 
 @pytest.mark.parametrize("verb", ALL)

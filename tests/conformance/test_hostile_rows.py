@@ -11,9 +11,11 @@ from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
+from outlast.store.schedules import Put
 from outlast.store.values import Answer
 from tests.conformance.hostile_kit import raw, shows, victims, works_on
 from tests.conformance.kit import Hands, crashed, enqueued, job, lost_worker, reap
+from tests.conformance.schedules_kit import fire_one, firing, put_one, schedule
 
 JOBS = [
     "id", "task", "queue", "state", "priority", "position", "run_at", "enqueued_at", "args",
@@ -32,6 +34,11 @@ WORKERS = [
     "heartbeat_at", "lease_expires_at", "stopped_at", "cause", "begun", "drain_requested",
     "presence", "presence_off", "wakeup", "lanes", "failing", "failing_since", "lock_path",
     "lock_device", "lock_inode",
+]  # fmt: skip
+SCHEDULES = [
+    "name", "call", "spec", "overlap", "catch_up", "grace", "origin", "version", "versions",
+    "revision", "paused", "declared", "declared_at", "since", "next_tick", "last_tick", "last_job",
+    "fired", "skipped", "missed", "last_skip", "last_skip_job",
 ]  # fmt: skip
 
 
@@ -94,6 +101,29 @@ async def test_no_value_in_a_workers_row_stops_others_or_documents(
             for seen in (await store.observe()).workers:
                 if seen.name == "orphan":
                     await reap(store, seen)
+    await works_on(store)
+    await shows(store, [])
+
+
+@pytest.mark.parametrize("column", SCHEDULES)
+async def test_no_value_in_a_schedules_row_stops_the_firing_of_others(
+    store_url: str, store: Store, column: str
+) -> None:
+    async with raw(store_url) as file:
+        names = [f"bad{n}" for n in range(len(file.values))]
+        await store.put_schedules([schedule(name) for name in names])
+        for name, value in zip(names, file.values, strict=True):
+            await file.run(f"UPDATE outlast_schedules SET {column} = {value} WHERE name = '{name}'")
+    await put_one(store, "sound")
+    due = (await store.due_schedules()).schedules
+    (sound,) = [each for each in due if each.name == "sound"]
+    assert (await fire_one(store, firing(sound, sound.since))).won
+    for each in due:
+        assert await put_one(store, each.name, spec='{"every":5}') in set(Put)
+    await store.note_undeclared([each.name for each in due])
+    for row in await store.inspector.schedules():
+        await store.pause_schedule(row.name, paused=True)
+        await store.delete_schedule(row.name)
     await works_on(store)
     await shows(store, [])
 

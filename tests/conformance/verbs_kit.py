@@ -10,6 +10,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Claimed, ClaimRequest, Report, Save
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
+from tests.conformance.schedules_kit import firing, schedule
 
 Verb = Callable[[Hands, Claimed], Awaitable[Any]]
 
@@ -22,6 +23,11 @@ async def _reap(hands: Hands, _: Claimed) -> None:
     looks = (await hands.store.observe()).workers
     for look in looks:
         await hands.store.reap(look)
+
+
+async def _fire(hands: Hands, _: Claimed) -> None:
+    due = (await hands.store.due_schedules()).schedules
+    await hands.store.fire([firing(each, each.since) for each in due])
 
 
 WRITES: dict[str, Verb] = {
@@ -50,6 +56,11 @@ WRITES: dict[str, Verb] = {
     "requeue": lambda hands, held: hands.store.requeue([held.job_id]),
     "discard": lambda hands, held: hands.store.discard([held.job_id]),
     "prune": lambda hands, _: hands.store.prune(jobs_older_than=-1, workers_older_than=-1),
+    "put_schedules": lambda hands, _: hands.store.put_schedules([schedule("other")]),
+    "delete_schedule": lambda hands, _: hands.store.delete_schedule("nightly"),
+    "pause_schedule": lambda hands, _: hands.store.pause_schedule("nightly", paused=True),
+    "fire": _fire,
+    "note_undeclared": lambda hands, _: hands.store.note_undeclared(["nightly"]),
     "raise_tokens": lambda hands, held: hands.store.raise_tokens(held.token),
 }
 READS: dict[str, Verb] = {
@@ -57,6 +68,9 @@ READS: dict[str, Verb] = {
     "observe": lambda hands, _: hands.store.observe(),
     "overdue": lambda hands, _: hands.store.overdue(0.0),
     "superseded": lambda hands, held: hands.store.superseded([_pair(held)]),
+    "due_schedules": lambda hands, _: hands.store.due_schedules(),
+    "schedules": lambda hands, _: hands.store.inspector.schedules(),
+    "schedule": lambda hands, _: hands.store.inspector.schedule("nightly"),
     "job": lambda hands, held: hands.store.inspector.job(held.job_id),
     "jobs": lambda hands, _: hands.store.inspector.jobs(JobFilter()),
     "attempts": lambda hands, held: hands.store.inspector.attempts(held.job_id),
@@ -77,8 +91,9 @@ ALL = {**WRITES, **READS}
 
 
 async def holding(store: Store) -> tuple[Hands, Claimed]:
-    """Return a worker and the job that it holds; another one waits."""
+    """Return a worker and the job that it holds; another one waits, and a schedule is due."""
     hands = await Hands.on(store)
+    await store.put_schedules([schedule()])
     await store.enqueue([job(), job()])
     return hands, await hands.claim_one()
 
@@ -87,4 +102,11 @@ async def all_of(store: Store) -> list[Any]:
     """Return what can be seen of jobs, attempts and workers, except ages."""
     jobs = await store.inspector.jobs(JobFilter())
     attempts = [await store.inspector.attempts(each.id) for each in jobs]
-    return [jobs, attempts, await store.inspector.refusals(), await store.inspector.counts()]
+    schedules = await store.inspector.schedules()
+    return [
+        jobs,
+        attempts,
+        schedules,
+        await store.inspector.refusals(),
+        await store.inspector.counts(),
+    ]

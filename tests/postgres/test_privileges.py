@@ -15,6 +15,7 @@ from outlast.model.crash import Progress
 from outlast.store.postgres import enqueue, exchange, privileges, schema, strangers, wakeup, workers
 from outlast.store.postgres import inspector as postgres_inspector
 from outlast.store.postgres import presence as postgres_presence
+from outlast.store.postgres import schedules as postgres_schedules
 from outlast.store.postgres import session as postgres_session
 from outlast.store.postgres import store as postgres
 from outlast.store.postgres.presence import PostgresPresence
@@ -35,6 +36,7 @@ from tests.conformance.kit import (
     lost_worker,
     new_worker,
 )
+from tests.conformance.schedules_kit import declare, firing, put_one
 
 ROLE = "outlast_least"
 BY_THE_OWNER = {
@@ -44,7 +46,7 @@ BY_THE_OWNER = {
 }  # statements of `outlast migrate` itself
 MODULES = (
     postgres, workers, enqueue, exchange, postgres_inspector, postgres_presence,
-    privileges, schema, postgres_session, strangers, wakeup,
+    privileges, schema, postgres_session, postgres_schedules, strangers, wakeup,
 )  # fmt: skip
 
 
@@ -167,8 +169,22 @@ async def _all_of_an_operator(store: PostgresStore) -> None:
     await store.discard([row.id for row in rows])
     await store.request_drain([last.me.worker_id])
     await store.cancel([row.id for row in rows])
+    await _all_of_schedules(store)
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
     await store.migrations()
+
+
+async def _all_of_schedules(store: PostgresStore) -> None:
+    await declare(store)
+    await put_one(store, "other")
+    for _ in range(2):
+        due = (await store.due_schedules()).schedules
+        await store.fire([firing(each, each.since, then=each.since) for each in due])
+    await store.note_undeclared(["nightly"])
+    await store.pause_schedule("other", paused=True)
+    await store.inspector.schedules()
+    await store.inspector.schedule("other")
+    await store.delete_schedule("other")
 
 
 async def _all_of_a_reader(store: PostgresStore) -> None:
@@ -260,6 +276,11 @@ async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
     rows = await store.inspector.jobs(JobFilter())
     assert await store.inspector.job(rows[0].id) == rows[0]
     assert await store.inspector.attempts(rows[0].id) == []
+    await put_one(store)
+    await put_one(store, spec="{}")
+    await store.pause_schedule("nightly", paused=True)
+    assert len(await store.inspector.schedules()) == 1
+    await store.delete_schedule("nightly")
     with pytest.raises(NotPermitted):
         await store.cancel([rows[0].id])
     with pytest.raises(NotPermitted):

@@ -23,6 +23,7 @@ VERBS = READS | {
     "announce", "cancel", "checkpoint", "discard", "enqueue", "exchange", "heartbeat",
     "presence_off", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
     "reconnect", "register", "request_drain", "requeue", "set_status", "tell_failing",
+    "put_schedules", "delete_schedule", "pause_schedule", "fire", "note_undeclared",
 }  # fmt: skip
 FAULTS = {
     "request lost": 0.25,

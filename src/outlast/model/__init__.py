@@ -6,6 +6,7 @@ crash.py      the crash report: why an attempt ended badly, bounded and redacted
 retry.py      the pause until a job is tried again: exponential back-off with jitter
 suspects.py   which attempts are suspected of a shared death, and with whom each runs next
 schedule.py   when a schedule fires: its ticks, from a cron expression or a period
+schedule_plan.py  which ticks of a due schedule are fired, and which are missed
 cron.py       cron expressions: the wall times that match, and their instants in a zone
 zone.py       time zones: what the clocks show at an instant, and where they change
 lease.py      how long a worker trusts its lease, and when its observers call it gone

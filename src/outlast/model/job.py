@@ -45,6 +45,9 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
         unresponsive_timeout: seconds that it may keep its runner from answering, or None.
         cancel_grace: seconds between the wish that it stops and the kill of its runner.
         keep_running_when_isolated: whether it goes on while its worker cannot renew its lease.
+        schedule: the name of the schedule that the job comes from, or None.
+        tick: the planned instant that it is for, in seconds since 1970, or None.
+        backfill: whether a person asked for that tick, which may have had a job before.
     """
 
     retries: int = 3
@@ -56,6 +59,9 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
     unresponsive_timeout: float | None = None
     cancel_grace: float = 1.0
     keep_running_when_isolated: bool = False
+    schedule: str | None = None
+    tick: float | None = None
+    backfill: bool = False
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -27,6 +27,7 @@ from outlast.store.rows import (
     WorkerRow,
     WorkerStatus,
 )
+from outlast.store.schedules import NewSchedule, Put, ScheduleReads, ScheduleVerbs
 from outlast.store.statistics import Place, Statistics
 from outlast.store.values import (
     Answer,
@@ -65,7 +66,7 @@ ENQUEUE_MAX = 5_000  # rows in one statement; more are split by the caller of th
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in it, split as well, except a single job
 
 
-class Inspector(Protocol):
+class Inspector(ScheduleReads, Protocol):
     """Reads for people and screens. Never writes, takes no locks."""
 
     async def job(self, job_id: int) -> StoredJob | None:
@@ -138,7 +139,7 @@ class Inspector(Protocol):
         ...
 
 
-class Store(Protocol):
+class Store(ScheduleVerbs, Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
     be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
     value, StoreCorrupt, SchemaMismatch and NotPermitted where that is so."""
@@ -363,6 +364,10 @@ class ForeignConnection(Protocol):
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """As Store.enqueue, visible when the caller commits."""
+        ...
+
+    async def put_schedules(self, schedules: Sequence[NewSchedule]) -> list[Put]:
+        """As Store.put_schedules at run time; in use when the caller commits."""
         ...
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:

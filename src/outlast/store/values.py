@@ -284,7 +284,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     by the store's clock, which is ``now`` (seconds since 1970). ``next_due``: in how many seconds
     a job that is in no line may fall due, 0 and less where one is; None: there is none. ``drawn``:
     the highest position ever drawn, which rises whenever a job joins a line. ``incarnation``: names
-    the run of the database that has answered. None: this store says none of them."""
+    the run of the database that has answered. None: this store says none of them. ``next_tick``: in
+    how many seconds a schedule is due, 0 and less where one is; None: there is none."""
 
     workers: list[WorkerSeen]
     orphans: bool
@@ -293,6 +294,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     next_due: float | None = None
     drawn: int | None = None
     incarnation: str | None = None
+    next_tick: float | None = None
 
 
 class OverdueAttempt(msgspec.Struct, frozen=True):

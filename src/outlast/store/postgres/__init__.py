@@ -3,6 +3,7 @@
 backend.py       its entry among the kinds of stores
 store.py         PostgresStore: the verbs
 workers.py       its verbs about workers: rows, leases, and what they left behind
+schedules.py     its verbs about schedules
 exchange.py      the hot path: hand in what ended and claim what is next, in one round trip
 claim_floors.py  where a claim starts to read each lane, so that it skips dead rows
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction

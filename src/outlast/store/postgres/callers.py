@@ -19,6 +19,7 @@ from outlast.store.foreign.drivers import (
     refuse_other_loop,
 )
 from outlast.store.protocol import ForeignDriver
+from outlast.store.schedules import NewSchedule, Put
 from outlast.store.values import Enqueued, NewJob
 
 _store_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -112,6 +113,13 @@ class _OnPostgres:
 
         with self._driver.errors:
             return await postgres.enqueue_on(self._driver, jobs, notify=self._notify)
+
+    async def put_schedules(self, schedules: Sequence[NewSchedule]) -> list[Put]:
+        """Put schedules in the open transaction; without one they are put at once."""
+        from outlast.store.postgres import store as postgres
+
+        with self._driver.errors:
+            return await postgres.put_on(self._driver, schedules)
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""

@@ -126,6 +126,26 @@ async def _enqueue_keyed(
     raise StoreUnavailable("jobs with these keys came and went too fast; enqueue again")
 
 
+async def store_unless_taken(
+    connection: Any, jobs: Sequence[NewJob], *, notify: bool
+) -> list[int | None]:
+    """Store jobs; None for those that have a key of an unfinished job, which are left. Return the
+    ids of the others."""
+    if not jobs:
+        return []
+    if not has_keys(jobs):
+        return [each.job_id for each in await enqueue(connection, jobs, notify=notify)]
+    stored = await _store_those_left(connection, jobs, [None] * len(jobs), notify=notify)
+    return [None if each is None else each.job_id for each in stored]
+
+
+async def find_holders(connection: Any, keys: Sequence[str]) -> dict[str | None, int]:
+    """Return the unfinished jobs that have these keys."""
+    if not keys:
+        return {}
+    return {row["key"]: row["id"] for row in await connection.fetch(sql("find_keys"), list(keys))}
+
+
 async def _store_those_left(
     connection: Any, jobs: Sequence[NewJob], found: Sequence[Enqueued | None], *, notify: bool
 ) -> list[Enqueued | None]:

@@ -37,6 +37,7 @@ from outlast.store.rows import (
     WorkerRow,
     WorkerStatus,
 )
+from outlast.store.schedules import ScheduleRow
 from outlast.store.statistics import (
     COUNT_MAX,
     LANES_MAX,
@@ -164,6 +165,15 @@ class PostgresInspector:
         """Return the number of jobs by (queue, state)."""
         rows = await self._fetch("show_counts")
         return {(row["queue"], State(row["state"])): row["number"] for row in rows}
+
+    async def schedules(self, limit: int = 1_000, after: str = "") -> list[ScheduleRow]:
+        """Return schedules by name."""
+        return [ScheduleRow(**row) for row in await self._fetch("show_schedules", after, limit)]
+
+    async def schedule(self, name: str) -> ScheduleRow | None:
+        """Return one schedule."""
+        rows = await self._fetch("show_schedule", name)
+        return ScheduleRow(**rows[0]) if rows else None
 
     @asynccontextmanager
     async def _by_index(self) -> AsyncIterator[Any]:

@@ -23,6 +23,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_jobs": _ALL,
         "outlast_attempts": "SELECT INSERT DELETE",
         "outlast_workers": _ALL,
+        "outlast_schedules": _ALL,
         "outlast_refusals": _ALL,  # its rows are locked before they go
         "outlast_schema": "SELECT",
         "outlast_incarnation": "SELECT INSERT",
@@ -35,6 +36,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_jobs": "SELECT INSERT",
         "outlast_attempts": "SELECT",
         "outlast_workers": "SELECT",
+        "outlast_schedules": _ALL,
         "outlast_schema": "SELECT",
         "outlast_jobs_id_seq": "USAGE",
         "outlast_position_seq": "USAGE",

@@ -20,11 +20,13 @@ from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.inspector import PostgresInspector
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
+from outlast.store.postgres.schedules import PostgresScheduleVerbs, put
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, pair_of, sql, to_json
 from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import PRUNE_MAX, REFUSALS_KEPT, Inspector
+from outlast.store.schedules import UNDECLARED_SECONDS, NewSchedule, Put
 from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
 from outlast.store.values import (
     Answer,
@@ -46,7 +48,7 @@ T = TypeVar("T", Save, Report)
 _HELD = "held"  # the row of a job is locked by another session
 
 
-class PostgresStore(WorkerVerbs):
+class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
     """A ``Store`` on PostgreSQL 14 or later, with a constant number of connections.
 
     Args:
@@ -212,7 +214,9 @@ class PostgresStore(WorkerVerbs):
         jobs = int((await self._fetch("prune_jobs", jobs_older_than, limit))[0][0])
         if dead_older_than is not None:
             jobs += int((await self._fetch("prune_dead", dead_older_than, limit - jobs))[0][0])
-        workers = await self._fetch("prune_workers", workers_older_than, limit - jobs)
+        workers = await self._fetch(
+            "prune_workers", workers_older_than, limit - jobs, UNDECLARED_SECONDS
+        )
         return jobs + int(workers[0][0])
 
     async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
@@ -235,6 +239,12 @@ async def enqueue_on(
     """As ``PostgresStore.enqueue``; visible, and listeners woken, when the caller commits."""
     with foreign_errors():
         return await enqueue(connection, jobs, notify=notify)
+
+
+async def put_on(connection: Any, schedules: Sequence[NewSchedule]) -> list[Put]:
+    """As ``PostgresStore.put_schedules``; in use when the caller commits."""
+    with foreign_errors():
+        return await put(connection, schedules)
 
 
 async def complete_on(connection: Any, job_id: int, token: int, result: str | None) -> bool:

@@ -132,7 +132,7 @@ class WorkerVerbs:
     async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all active and draining workers, and at what no worker looks after."""
         rows = await self._fetch("observe", slack)
-        orphans, overdue, now, next_due, drawn, here, *_ = rows[0]
+        orphans, overdue, now, next_due, drawn, next_tick, here, *_ = rows[0]
         return Snapshot(
             workers=[_seen(row) for row in rows if row["worker_id"] is not None],
             orphans=orphans,
@@ -141,6 +141,7 @@ class WorkerVerbs:
             next_due=next_due,
             drawn=drawn,
             incarnation=here,
+            next_tick=next_tick,
         )
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:

@@ -7,6 +7,7 @@ suspects.py     which cohort of suspects runs next; part of the exchange
 refusals.py     what a write without a current attempt is answered, and the record of it
 callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
+schedules.py    schedules: put, paused, due and fired
 workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    reads for people and screens
 find.py         finds ids of jobs for a list

@@ -10,6 +10,7 @@ from outlast.clock import Clock
 from outlast.store.backend import Callers
 from outlast.store.foreign.drivers import Driver, need_loop, refuse_closed
 from outlast.store.protocol import ForeignDriver
+from outlast.store.schedules import NewSchedule, Put
 from outlast.store.values import Enqueued, NewJob
 
 T = TypeVar("T")
@@ -66,6 +67,13 @@ class _OnSqlite:
 
         now = self._clock.wall()
         return await self._driver.run(lambda cursor: sqlite.enqueue_on(cursor, jobs, now))
+
+    async def put_schedules(self, schedules: Sequence[NewSchedule]) -> list[Put]:
+        """Put schedules in the open transaction."""
+        from outlast.store.sqlite import store as sqlite
+
+        now = self._clock.wall()
+        return await self._driver.run(lambda cursor: sqlite.put_on(cursor, schedules, now))
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""

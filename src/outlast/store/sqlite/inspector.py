@@ -34,8 +34,10 @@ from outlast.store.rows import (
     WorkerRow,
     WorkerStatus,
 )
+from outlast.store.schedules import ScheduleRow
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.find import find_ids
+from outlast.store.sqlite.schedules import row_of
 from outlast.store.sqlite.statements import statements
 from outlast.store.statistics import (
     COUNT_MAX,
@@ -53,7 +55,7 @@ from outlast.store.statistics import (
 
 _STATISTICS = statements("statistics")
 _SNAPSHOT = statements("transaction")
-_SQL = statements("inspect") | statements("place")
+_SQL = statements("inspect") | statements("place") | statements("schedules")
 
 
 class SqliteInspector:
@@ -169,6 +171,15 @@ class SqliteInspector:
     def _these(self, ids: Sequence[int], text_max: int | None) -> dict[str, Any]:
         text = msgspec.json.encode(list(ids)).decode()
         return {"ids": text, "text_max": text_max, "now": self._clock.wall()}
+
+    async def schedules(self, limit: int = 1_000, after: str = "") -> list[ScheduleRow]:
+        """Return schedules by name."""
+        return [row_of(row) for row in await self._rows("show_all", (after, limit))]
+
+    async def schedule(self, name: str) -> ScheduleRow | None:
+        """Return one schedule."""
+        rows = await self._rows("show", (name,))
+        return row_of(rows[0]) if rows else None
 
     async def _rows(self, name: str, values: Any) -> list[tuple[Any, ...]]:
         def look(cursor: Cursor) -> list[tuple[Any, ...]]:

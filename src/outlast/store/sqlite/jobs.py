@@ -20,6 +20,7 @@ from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.protocol import ENQUEUE_MAX
+from outlast.store.schedules import UNDECLARED_SECONDS
 from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.refusals import refuse
@@ -50,13 +51,13 @@ def enqueue_on(cursor: Any, jobs: Sequence[NewJob], now: float) -> list[Enqueued
 
     Raises BadData or StoreUnavailable; some jobs may then be stored, until the caller rolls back.
     """
-    with _clear_errors():
+    with clear_errors():
         return enqueue(cursor, now, jobs)
 
 
 def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: float) -> bool:
     """Complete the attempt in the caller's transaction. False: its token is stale."""
-    with _clear_errors():
+    with clear_errors():
         done = cursor.execute(_COMPLETE, (now, result, job_id, token))
         return bool(done.rowcount == 1)
 
@@ -68,7 +69,7 @@ def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
     first statement reads cannot write any more once another connection has written.
     """
     try:
-        with _clear_errors():
+        with clear_errors():
             if lock:
                 cursor.execute(_LOCK)
             return store_id(cursor)
@@ -85,7 +86,8 @@ def store_id(cursor: Any) -> str | None:
 
 
 @contextmanager
-def _clear_errors() -> Iterator[None]:
+def clear_errors() -> Iterator[None]:
+    """Raise what sqlite3 raises as Outlast's errors."""
     try:
         yield
     except Exception as error:
@@ -161,6 +163,18 @@ def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]
 @lru_cache(maxsize=1_000)
 def _policy_text(policy: Policy) -> str:
     return _encode(policy).decode()
+
+
+def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int | None, int | None]:
+    """Store a job, or leave it where an unfinished one has its key; return the id of the new one,
+    and else of that one."""
+    drawn = cursor.execute(_PLACES, (1,)).fetchall()
+    position, job_id = (last for _, last in sorted(map(tuple, drawn)))
+    row = _row(job_id, position, now, job)
+    if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
+        return job_id, None
+    values = {"key": job.key, "args": job.args}
+    return None, cursor.execute(_ENQUEUE["key_holder"], values).fetchone()[0]
 
 
 def _enqueue_one(cursor: Cursor, job: NewJob, row: tuple[Any, ...]) -> Enqueued:
@@ -280,5 +294,6 @@ def prune(
         old += cursor.execute(_PRUNE["dead"], values).fetchall()
     cursor.executemany(_PRUNE["attempts_of"], old)
     jobs = cursor.executemany(_PRUNE["job"], old).rowcount if old else 0
+    cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS,))
     values = (now - workers_older_than, limit - jobs)
     return jobs + cursor.execute(_PRUNE["workers"], values).rowcount

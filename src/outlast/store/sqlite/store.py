@@ -29,6 +29,7 @@ from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
+from outlast.store.sqlite.schedules import SqliteScheduleVerbs, put_on
 from outlast.store.turns import Turns
 from outlast.store.values import (
     Answer,
@@ -53,13 +54,13 @@ from outlast.store.values import (
     WorkerSeen,
 )
 
-__all__ = ["SqliteStore", "complete_on", "enqueue_on", "store_id_on"]
+__all__ = ["SqliteStore", "complete_on", "enqueue_on", "put_on", "store_id_on"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(SqliteScheduleVerbs):
     """The ``Store`` protocol on a SQLite file.
 
     Args:

@@ -48,3 +48,8 @@ SELECT outlast_begin_incarnation_v1(), outlast_raise_tokens_v1($1)
 
 -- name: waiting
 SELECT * FROM outlast_waiting_v1($1::float8, $2::integer)
+
+-- name: put_schedule
+SELECT outlast_put_schedule_v1(
+    $1::text, $2::text, $3::text, $4::text, $5::text, $6::float8, $7::text, $8::text, $9::float8,
+    $10::integer) AS answer

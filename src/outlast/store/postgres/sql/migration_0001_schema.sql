@@ -178,6 +178,46 @@ CREATE TABLE outlast_refusals (
 );
 CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
 
+-- Schedules (store/schedules.py says what the columns mean). There is no row for each tick: since and
+-- next_tick move forward, in the commit that stores the job of the tick. Instants are numbers, since they
+-- are compared with what a worker has read and computed. version names the content, versions those that
+-- were replaced, by a space each. Workers look at next_tick by its index, which holds only those that may
+-- fire: one that is paused, or that no code declares, costs no look.
+CREATE TABLE outlast_schedules (
+    name          text COLLATE "C" PRIMARY KEY,
+    call          text NOT NULL,
+    spec          text NOT NULL,
+    overlap       text NOT NULL,
+    catch_up      text NOT NULL,
+    grace         double precision NOT NULL,
+    origin        text NOT NULL,
+    version       text NOT NULL,
+    versions      text NOT NULL DEFAULT '',
+    revision      bigint NOT NULL,
+    paused        boolean NOT NULL DEFAULT false,
+    declared      boolean NOT NULL DEFAULT true,
+    declared_at   double precision,
+    since         double precision NOT NULL,
+    next_tick     double precision,
+    last_tick     double precision,
+    last_job      bigint,
+    fired         bigint NOT NULL DEFAULT 0,
+    skipped       bigint NOT NULL DEFAULT 0,
+    missed        bigint NOT NULL DEFAULT 0,
+    last_skip     double precision,
+    last_skip_job bigint,
+    CONSTRAINT outlast_schedules_origin CHECK ((origin = 'code') = (declared_at IS NOT NULL)),
+    CONSTRAINT outlast_schedules_times CHECK (
+        grace BETWEEN 0 AND 1e15 AND declared_at BETWEEN -1e15 AND 1e15 AND since BETWEEN -1e15 AND 1e15
+        AND next_tick BETWEEN -1e15 AND 1e15 AND last_tick BETWEEN -1e15 AND 1e15
+        AND last_skip BETWEEN -1e15 AND 1e15),
+    CONSTRAINT outlast_schedules_counts CHECK (
+        fired BETWEEN 0 AND 1e15 AND skipped BETWEEN 0 AND 1e15 AND missed BETWEEN 0 AND 1e15)
+) WITH (fillfactor = 70);
+CREATE INDEX outlast_schedules_next ON outlast_schedules (next_tick, name)
+    WHERE NOT paused AND declared AND next_tick IS NOT NULL;
+CREATE INDEX outlast_schedules_declared ON outlast_schedules (declared_at) WHERE declared_at IS NOT NULL;
+
 -- one row per applied migration; the store's id, drawn once, is on the first
 CREATE TABLE outlast_schema (
     number          integer PRIMARY KEY,
@@ -280,4 +320,5 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_raise_tokens_v1.sql
 \ir functions/outlast_begin_incarnation_v1.sql
 \ir functions/outlast_named_v1.sql
+\ir functions/outlast_put_schedule_v1.sql
 \ir functions/outlast_waiting_v1.sql

@@ -1,5 +1,6 @@
 -- Delete workers that have been gone for $1 seconds and hold no running job, at most $2. A gone worker never claims
--- again (its exchange wants an active row), so none can appear while this looks.
+-- again (its exchange wants an active row), so none can appear while this looks. And schedules
+-- that no code has declared for $3 seconds, of which few can be; one that is declared just then is locked.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
     WHERE w.status IN ('stopped', 'lost')
@@ -7,5 +8,11 @@ WITH old AS MATERIALIZED (
       AND NOT EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = w.id)
     ORDER BY w.stopped_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
 ), gone AS (
-    DELETE FROM outlast_workers w USING old o WHERE w.id = o.id RETURNING w.id)
+    DELETE FROM outlast_workers w USING old o WHERE w.id = o.id RETURNING w.id
+), undeclared AS (
+    DELETE FROM outlast_schedules s USING (
+        SELECT d.name FROM outlast_schedules d
+        WHERE d.declared_at < extract(epoch FROM statement_timestamp()) - $3::float8
+        FOR UPDATE SKIP LOCKED) u
+    WHERE s.name = u.name)
 SELECT count(*) FROM gone

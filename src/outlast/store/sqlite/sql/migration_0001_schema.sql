@@ -201,6 +201,47 @@ CREATE TABLE outlast_refusals (
 ) STRICT;
 CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
 
+-- Schedules (store/schedules.py says what the columns mean). There is no row for each tick: since and
+-- next_tick move forward, in the commit that stores the job of the tick. version names the content,
+-- versions those that were replaced, by a space each. Workers look at next_tick by its index, which
+-- holds only those that may fire: one that is paused, or that no code declares, costs no look.
+CREATE TABLE outlast_schedules (
+    name          TEXT PRIMARY KEY,
+    call          TEXT NOT NULL,
+    spec          TEXT NOT NULL,
+    overlap       TEXT NOT NULL,
+    catch_up      TEXT NOT NULL,
+    grace         REAL NOT NULL,
+    origin        TEXT NOT NULL,
+    version       TEXT NOT NULL,
+    versions      TEXT NOT NULL DEFAULT '',
+    revision      INTEGER NOT NULL,
+    paused        INTEGER NOT NULL DEFAULT 0,
+    declared      INTEGER NOT NULL DEFAULT 1,
+    declared_at   REAL,
+    since         REAL NOT NULL,
+    next_tick     REAL,
+    last_tick     REAL,
+    last_job      INTEGER,
+    fired         INTEGER NOT NULL DEFAULT 0,
+    skipped       INTEGER NOT NULL DEFAULT 0,
+    missed        INTEGER NOT NULL DEFAULT 0,
+    last_skip     REAL,
+    last_skip_job INTEGER,
+    CONSTRAINT outlast_schedules_origin CHECK ((origin = 'code') = (declared_at IS NOT NULL)),
+    CONSTRAINT outlast_schedules_flags CHECK (paused BETWEEN 0 AND 1 AND declared BETWEEN 0 AND 1),
+    CONSTRAINT outlast_schedules_times CHECK (
+        grace BETWEEN 0 AND 1e15 AND declared_at BETWEEN -1e15 AND 1e15 AND since BETWEEN -1e15 AND 1e15
+        AND next_tick BETWEEN -1e15 AND 1e15 AND last_tick BETWEEN -1e15 AND 1e15
+        AND last_skip BETWEEN -1e15 AND 1e15),
+    CONSTRAINT outlast_schedules_counts CHECK (
+        fired BETWEEN 0 AND 1000000000000000 AND skipped BETWEEN 0 AND 1000000000000000
+        AND missed BETWEEN 0 AND 1000000000000000)
+) WITHOUT ROWID, STRICT;
+CREATE INDEX outlast_schedules_next ON outlast_schedules (next_tick, name)
+    WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL;
+CREATE INDEX outlast_schedules_declared ON outlast_schedules (declared_at) WHERE declared_at IS NOT NULL;
+
 -- one row per applied migration; the store's id, drawn once, is on the first
 CREATE TABLE outlast_schema (
     number          INTEGER PRIMARY KEY,

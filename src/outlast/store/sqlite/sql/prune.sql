@@ -1,6 +1,7 @@
 -- Delete what ended long ago, oldest first, in one bounded batch. Dead jobs stay until they are
--- discarded, unless the caller says for how long they are kept; a gone worker stays while any job still runs in its name, so that the evidence of
--- a reclaim can name it.
+-- discarded, unless the caller says for how long they are kept; a gone worker stays while any job
+-- still runs in its name, so that the evidence of a reclaim can name it. A schedule goes once no code
+-- has declared it for a week.
 
 -- name: jobs
 SELECT id FROM outlast_jobs
@@ -17,3 +18,5 @@ DELETE FROM outlast_workers WHERE id IN (
     WHERE w.status IN ('stopped', 'lost') AND w.stopped_at < ?
       AND NOT EXISTS (SELECT 1 FROM outlast_jobs AS j WHERE j.worker_id = w.id)
     ORDER BY w.stopped_at LIMIT ?)
+-- name: schedules
+DELETE FROM outlast_schedules WHERE declared_at IS NOT NULL AND declared_at < ?

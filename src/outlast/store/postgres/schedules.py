@@ -1,0 +1,168 @@
+"""The verbs of a ``PostgresStore`` about schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outlast.errors import StoreUnavailable
+from outlast.store.postgres.enqueue import find_holders, store_unless_taken
+from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.session import Transaction
+from outlast.store.postgres.statements import sql
+from outlast.store.schedules import (
+    DECLARED_SECONDS,
+    DUE_MAX,
+    FIRST_PAGE,
+    VERSION_LENGTH,
+    VERSIONS_KEPT,
+    Deleted,
+    DueSchedule,
+    DueSchedules,
+    FireAnswer,
+    Firing,
+    NewSchedule,
+    Origin,
+    Put,
+    call_text,
+    check_storable,
+)
+
+PUT_TRIES = 10  # of a name that is deleted again and again
+_DUE = DueSchedule.__struct_fields__
+
+
+class PostgresScheduleVerbs:
+    """The part of ``PostgresStore`` that knows schedules."""
+
+    _connections: Connections
+    notify: bool
+
+    async def put_schedules(
+        self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
+    ) -> list[Put]:
+        """Store schedules, all or none."""
+        return await self._connections.run(
+            lambda connection: put(connection, schedules, origin), kind=Transaction.COMMITTED
+        )
+
+    async def delete_schedule(self, name: str) -> Deleted:
+        """Delete a schedule, unless an active worker's code declares it."""
+        rows = await self._rows("delete_schedule", name, DECLARED_SECONDS)
+        return Deleted(rows[0][0])
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+        """Pause a schedule, or resume it. False: unknown."""
+        return bool(await self._rows("pause_schedule", name, paused))
+
+    async def due_schedules(
+        self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
+    ) -> DueSchedules:
+        """Return a page of schedules that are due and not paused."""
+        rows = await self._rows("due_schedules", limit, *after)
+        return DueSchedules(
+            now=rows[0]["now"],
+            next_tick=rows[0]["first_after"],
+            schedules=[
+                DueSchedule(**{name: row[name] for name in _DUE})
+                for row in rows
+                if row["name"] is not None
+            ],
+        )
+
+    async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
+        """Move schedules on, and store the jobs of their ticks, in one commit."""
+        return await self._connections.run(
+            lambda connection: _fire(connection, firings, notify=self.notify),
+            kind=Transaction.COMMITTED,
+        )
+
+    async def note_undeclared(self, names: Sequence[str]) -> int:
+        """Let those sleep that no worker has declared for a while."""
+        return len(await self._rows("note_undeclared", list(names), DECLARED_SECONDS))
+
+    async def _rows(self, verb: str, *values: Any) -> list[Any]:
+        rows: list[Any] = await self._connections.run(
+            lambda connection: connection.fetch(sql(verb), *values)
+        )
+        return rows
+
+
+async def put(
+    connection: Any, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
+) -> list[Put]:
+    """Store schedules in the transaction of the connection, in the order of their names: so two
+    that put the same ones wait in the same order."""
+    check_storable(schedules)
+    answers = {
+        each.name: await _put(connection, each, origin)
+        for each in sorted(schedules, key=lambda one: one.name)
+    }
+    return [answers[each.name] for each in schedules]
+
+
+async def _put(connection: Any, new: NewSchedule, origin: Origin) -> Put:
+    values = (
+        new.name,
+        call_text(new.call),
+        new.spec,
+        new.overlap.value,
+        new.catch_up.value,
+        new.grace,
+        origin.value,
+        new.version,
+        DECLARED_SECONDS,
+        VERSIONS_KEPT * (VERSION_LENGTH + 1),
+    )
+    for _ in range(PUT_TRIES):
+        answer = (await connection.fetch(sql("put_schedule"), *values))[0]["answer"]
+        if answer is not None:
+            return Put(answer)
+    raise StoreUnavailable(f"the schedule {new.name!r} was deleted again and again; put it again")
+
+
+async def _fire(connection: Any, firings: Sequence[Firing], *, notify: bool) -> list[FireAnswer]:
+    rows = await connection.fetch(
+        sql("fire"),
+        [each.name for each in firings],
+        [each.next_tick for each in firings],
+        [each.revision for each in firings],
+    )
+    won = {firings[row["place"] - 1].name: firings[row["place"] - 1] for row in rows}
+    if not won:
+        return [FireAnswer(won=False) for _ in firings]
+    jobs = [job for firing in won.values() for job in firing.jobs]
+    stored = iter(await store_unless_taken(connection, jobs, notify=notify))
+    ids = {name: [next(stored) for _ in firing.jobs] for name, firing in won.items()}
+    taken = {name for name, each in ids.items() if None in each}
+    keys = {name: won[name].jobs[ids[name].index(None)].key for name in taken}
+    holders = await find_holders(connection, [key for key in keys.values() if key is not None])
+    answers = {
+        name: FireAnswer(won=True, jobs=each, in_the_way=holders.get(keys.get(name)))
+        for name, each in ids.items()
+    }
+    await _move_on(connection, [(won[name], answer) for name, answer in answers.items()])
+    return [answers.get(each.name, FireAnswer(won=False)) for each in firings]
+
+
+async def _move_on(connection: Any, done: Sequence[tuple[Firing, FireAnswer]]) -> None:
+    columns = zip(*[_counted(firing, answer) for firing, answer in done], strict=True)
+    await connection.fetch(sql("fired"), *map(list, columns))
+
+
+def _counted(firing: Firing, answer: FireAnswer) -> tuple[Any, ...]:
+    ticks = [job.policy.tick for job in firing.jobs]
+    fired = [(n, job_id) for n, job_id in enumerate(answer.jobs) if job_id is not None]
+    skipped = [n for n, job_id in enumerate(answer.jobs) if job_id is None]
+    return (
+        firing.name,
+        firing.since,
+        firing.then,
+        ticks[fired[-1][0]] if fired else None,
+        fired[-1][1] if fired else None,
+        len(fired),
+        len(skipped),
+        firing.missed,
+        ticks[skipped[-1]] if skipped else None,
+        answer.in_the_way,
+    )

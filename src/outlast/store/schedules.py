@@ -1,0 +1,236 @@
+"""Schedules as a store keeps them: what goes into its verbs about them and what comes out.
+
+A row says which instants are accounted for (``since``) and when a worker has to look next
+(``next_tick``). There is no row for each tick: a tick is fired by moving both forward, if they
+stand where they were seen, and by storing its job in the same commit (docs/decisions/0049). What a
+spec means is not known here: its text goes in and comes out as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import Protocol
+
+import msgspec
+
+from outlast.errors import BadData, text_of
+from outlast.model.schedule_plan import GRACE_SECONDS, CatchUp, Overlap
+from outlast.store.values import NewJob
+
+DUE_MAX = 200  # schedules in one page of those that are due
+FIRE_MAX = 500  # firings in one commit
+DECLARED_SECONDS = 60.0  # a declaration that was not renewed for so long is no longer in use
+UNDECLARED_SECONDS = 7 * 86_400.0  # after which a schedule that no code declares is removed
+VERSIONS_KEPT = 20  # of a schedule of the code: versions that were replaced
+VERSION_LENGTH = 32  # characters
+FIRST_PAGE = (-1e16, "")
+
+
+class Origin(StrEnum):
+    """Where a schedule comes from: declared by the code of workers, or put at run time."""
+
+    CODE = "code"
+    RUN_TIME = "run_time"
+
+
+class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule to put or declare. ``spec`` is JSON text; ``grace`` is in seconds. The call's
+    ``delay`` is added to the instant at which the job of a tick is due."""
+
+    name: str
+    call: NewJob
+    spec: str
+    overlap: Overlap = Overlap.SKIP
+    catch_up: CatchUp = CatchUp.LAST
+    grace: float = GRACE_SECONDS
+
+    @property
+    def version(self) -> str:
+        """Tells this declaration from every other one of its name."""
+        parts = (call_text(self.call), self.spec, self.overlap, self.catch_up, self.grace)
+        return sha256(msgspec.json.encode(parts)).hexdigest()[:VERSION_LENGTH]
+
+
+def call_text(call: NewJob) -> str:
+    """Return a call as it is stored: what is at its default is left out. BadData for a text that
+    no store holds."""
+    plain = NewJob(task=call.task)
+    fields = {name: getattr(call, name) for name in NewJob.__struct_fields__}
+    told = {name: one for name, one in fields.items() if one != getattr(plain, name)}
+    try:
+        return msgspec.json.encode({"task": call.task, **told}).decode()
+    except UnicodeEncodeError as error:
+        raise BadData(f"not a text that can be stored: {text_of(error)}") from error
+
+
+def check_storable(schedules: Sequence[NewSchedule]) -> None:
+    """Raise BadData for texts that not every store holds."""
+    for each in schedules:
+        if "\0" in each.name or "\0" in each.spec:
+            raise BadData("the name or the spec of a schedule holds a NUL character")
+
+
+class Put(StrEnum):
+    """What became of a schedule that was put or declared.
+
+    ``same``: it stands as it is. ``older``: a newer declaration of the code is in use.
+    ``taken``: the name belongs to a schedule of the other origin.
+    """
+
+    CREATED = "created"
+    CHANGED = "changed"
+    SAME = "same"
+    OLDER = "older"
+    TAKEN = "taken"
+
+
+class Deleted(StrEnum):
+    """What a delete did. ``declared``: nothing, since the code of an active worker declares it."""
+
+    DELETED = "deleted"
+    DECLARED = "declared"
+    UNKNOWN = "unknown"
+
+
+class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule whose ``next_tick`` has come, as a worker needs it to fire. Texts are as they are
+    stored; ``version`` is set for one of the code."""
+
+    name: str
+    revision: int
+    next_tick: float
+    since: float
+    call: str
+    spec: str
+    overlap: str
+    catch_up: str
+    grace: float
+    version: str | None = None
+
+
+class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of due schedules, those first that are due for longest. ``now``: the store's clock,
+    in seconds since 1970; ``next_tick``: when the first of the others is due."""
+
+    now: float
+    schedules: list[DueSchedule]
+    next_tick: float | None = None
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do with a schedule that stands at ``revision`` and ``next_tick``.
+
+    ``jobs`` are those of its ticks, in their order, each with its tick in its policy. From then on
+    every tick up to ``since`` is accounted for, ``missed`` of them as missed, and ``then`` is when
+    to look next (None: never).
+    """
+
+    name: str
+    revision: int
+    next_tick: float
+    since: float
+    then: float | None
+    jobs: list[NewJob] = []
+    missed: int = 0
+
+    @property
+    def last_tick(self) -> float | None:
+        """The last tick that has a job."""
+        return self.jobs[-1].policy.tick if self.jobs else None
+
+
+class FireAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a firing. Not ``won``: the schedule did not stand there any more, or its row
+    is held; nothing was done. ``jobs``: ids in the order of the firing's; None: the tick was
+    skipped, since its key belongs to an unfinished job. ``in_the_way``: that job, if it is
+    unfinished yet."""
+
+    won: bool
+    jobs: list[int | None] = []
+    in_the_way: int | None = None
+
+
+class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is read. Instants are seconds since 1970.
+
+    ``since``: every tick up to it is accounted for. ``next_tick``: when a worker looks next; right
+    after a change that is ``since`` itself, and the next tick is the first one after it.
+    ``declared_at``: when a worker said last that its code declares it; ``declared``: whether one
+    still did when it was last due. ``fired``, ``skipped``, ``missed`` count ticks.
+    """
+
+    name: str
+    call: str
+    spec: str
+    overlap: str
+    catch_up: str
+    grace: float
+    origin: str
+    version: str
+    revision: int
+    paused: bool
+    declared: bool
+    declared_at: float | None
+    since: float
+    next_tick: float | None
+    last_tick: float | None = None
+    last_job: int | None = None
+    fired: int = 0
+    skipped: int = 0
+    missed: int = 0
+    last_skip: float | None = None
+    last_skip_job: int | None = None
+
+
+class ScheduleReads(Protocol):
+    """What people and screens read of schedules."""
+
+    async def schedules(self, limit: int = 1_000, after: str = "") -> list[ScheduleRow]:
+        """Return schedules by name, those after this name."""
+        ...
+
+    async def schedule(self, name: str) -> ScheduleRow | None:
+        """Return one schedule."""
+        ...
+
+
+class ScheduleVerbs(Protocol):
+    """What a store does about schedules."""
+
+    async def put_schedules(
+        self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
+    ) -> list[Put]:
+        """Store schedules, all or none; what is new or has another spec begins at the first tick
+        after now. One of the code that no worker declares any more may be put at run time.
+
+        With ``Origin.CODE`` an active worker says what its code declares, again and again: a
+        version that was never seen replaces the one in use, one that was replaced earlier does so
+        only when that is no longer declared.
+        """
+        ...
+
+    async def delete_schedule(self, name: str) -> Deleted:
+        """Delete a schedule, unless an active worker's code declares it. Its jobs stay."""
+        ...
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+        """Pause a schedule, or resume it at the first tick after now. False: unknown."""
+        ...
+
+    async def due_schedules(
+        self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
+    ) -> DueSchedules:
+        """Return a page of schedules that are due and not paused, behind (next_tick, name)."""
+        ...
+
+    async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
+        """Move schedules on that stand where they were seen, and store the jobs of their ticks, in
+        one commit; at most FIRE_MAX, of different schedules. Waits for no schedule's row."""
+        ...
+
+    async def note_undeclared(self, names: Sequence[str]) -> int:
+        """Let those schedules of the code sleep that no worker has declared for DECLARED_SECONDS,
+        until one does again; return how many do from now on."""
+        ...

@@ -1,0 +1,204 @@
+"""Schedules on SQLite: functions of a cursor, and the verbs that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sqlite3 import Cursor
+from typing import Any
+
+from outlast.clock import Clock
+from outlast.store.schedules import (
+    DECLARED_SECONDS,
+    DUE_MAX,
+    FIRST_PAGE,
+    VERSION_LENGTH,
+    VERSIONS_KEPT,
+    Deleted,
+    DueSchedule,
+    DueSchedules,
+    FireAnswer,
+    Firing,
+    NewSchedule,
+    Origin,
+    Put,
+    ScheduleRow,
+    call_text,
+    check_storable,
+)
+from outlast.store.sqlite.connection import SqliteConnection
+from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken
+from outlast.store.sqlite.lanes import draw
+from outlast.store.sqlite.statements import statements
+
+_SQL = statements("schedules")
+_DUE = DueSchedule.__struct_fields__
+_ROW = ScheduleRow.__struct_fields__
+
+
+class SqliteScheduleVerbs:
+    """The part of ``SqliteStore`` that knows schedules."""
+
+    _connection: SqliteConnection
+    _clock: Clock
+
+    async def put_schedules(
+        self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
+    ) -> list[Put]:
+        """Store schedules, all or none."""
+        return await self._connection.write(lambda cursor, now: put(cursor, now, schedules, origin))
+
+    async def delete_schedule(self, name: str) -> Deleted:
+        """Delete a schedule, unless an active worker's code declares it."""
+        return await self._connection.write(lambda cursor, now: _delete(cursor, now, name))
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
+        """Pause a schedule, or resume it. False: unknown."""
+        values = {"name": name, "paused": int(paused)}
+        return await self._connection.write(
+            lambda cursor, now: cursor.execute(_SQL["pause"], {**values, "now": now}).rowcount == 1
+        )
+
+    async def due_schedules(
+        self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
+    ) -> DueSchedules:
+        """Return a page of schedules that are due and not paused."""
+        return await self._connection.read(
+            lambda cursor: _due(cursor, self._clock.wall(), limit, after)
+        )
+
+    async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
+        """Move schedules on, and store the jobs of their ticks, in one commit."""
+        return await self._connection.write(
+            lambda cursor, now: [_fire(cursor, now, each) for each in firings]
+        )
+
+    async def note_undeclared(self, names: Sequence[str]) -> int:
+        """Let those sleep that no worker has declared for a while."""
+        return await self._connection.write(lambda cursor, now: _undeclared(cursor, now, names))
+
+
+def put_on(cursor: Any, schedules: Sequence[NewSchedule], now: float) -> list[Put]:
+    """Put schedules in the transaction that is open or that sqlite3 opens."""
+    with clear_errors():
+        return put(cursor, now, schedules, Origin.RUN_TIME)
+
+
+def put(cursor: Any, now: float, schedules: Sequence[NewSchedule], origin: Origin) -> list[Put]:
+    """Store schedules, all or none."""
+    check_storable(schedules)
+    return [_put(cursor, now, each, origin) for each in schedules]
+
+
+def _put(cursor: Any, now: float, new: NewSchedule, origin: Origin) -> Put:
+    values = {
+        "name": new.name,
+        "call": call_text(new.call),
+        "spec": new.spec,
+        "overlap": new.overlap.value,
+        "catch_up": new.catch_up.value,
+        "grace": new.grace,
+        "origin": origin.value,
+        "version": new.version,
+        "declared_at": now if origin is Origin.CODE else None,
+        "since": now,
+        "next_tick": now,
+    }
+    row = cursor.execute(_SQL["look"], (new.name,)).fetchone()
+    if row is None:
+        cursor.execute(_SQL["create"], values | {"revision": draw(cursor, "position", 1)[0]})
+        return Put.CREATED
+    texts = (bytes(each).decode(errors="replace") for each in row[:4])
+    return _replace(cursor, now, values, (*texts, *row[4:]))
+
+
+def _replace(cursor: Any, now: float, values: dict[str, Any], row: tuple[Any, ...]) -> Put:
+    origin, version, versions, spec, since, next_tick, declared_at = row
+    by_code = values["origin"] == Origin.CODE.value
+    fresh = declared_at is not None and abs(declared_at - now) <= DECLARED_SECONDS
+    if origin != values["origin"] and (by_code or fresh):
+        return Put.TAKEN
+    if origin == values["origin"] and version == values["version"]:
+        if by_code:
+            cursor.execute(_SQL["renew"], (now, values["name"]))
+        return Put.SAME
+    if by_code and fresh and values["version"] in versions.split():
+        return Put.OLDER
+    kept = f"{versions} {version}"[-VERSIONS_KEPT * (VERSION_LENGTH + 1) :]
+    values |= {"versions": kept, "revision": draw(cursor, "position", 1)[0]}
+    if spec == values["spec"]:  # what is due is due as before
+        values |= {"since": since, "next_tick": next_tick}
+    else:
+        values |= {"since": max(since, now), "next_tick": max(since, now)}
+    cursor.execute(_SQL["change"], values)
+    return Put.CHANGED
+
+
+def _delete(cursor: Cursor, now: float, name: str) -> Deleted:
+    values = {"name": name, "now": now, "fresh": DECLARED_SECONDS}
+    if cursor.execute(_SQL["delete"], values).rowcount:
+        return Deleted.DELETED
+    known = cursor.execute(_SQL["exists"], (name,)).fetchone()
+    return Deleted.DECLARED if known else Deleted.UNKNOWN
+
+
+def _due(cursor: Cursor, now: float, limit: int, after: tuple[float, str]) -> DueSchedules:
+    values = {"now": now, "tick": after[0], "name": after[1], "limit": limit}
+    rows = cursor.execute(_SQL["due"], values).fetchall()
+    first = cursor.execute(_SQL["first_after"], (now,)).fetchone()
+    return DueSchedules(
+        now=now,
+        schedules=[DueSchedule(**dict(zip(_DUE, row, strict=True))) for row in rows],
+        next_tick=first and first[0],
+    )
+
+
+def next_tick_in(cursor: Cursor, now: float) -> float | None:
+    """Return in how many seconds a schedule is due."""
+    row = cursor.execute(_SQL["first_after"], (FIRST_PAGE[0],)).fetchone()
+    return None if row is None else float(row[0] - now)
+
+
+def _fire(cursor: Cursor, now: float, firing: Firing) -> FireAnswer:
+    stands = (firing.name, firing.next_tick, firing.revision)
+    if cursor.execute(_SQL["stands"], stands).fetchone() is None:
+        return FireAnswer(won=False)
+    stored = [enqueue_unless_taken(cursor, now, job) for job in firing.jobs]
+    jobs = [job_id for job_id, _ in stored]
+    taken = [n for n, job_id in enumerate(jobs) if job_id is None]
+    ids = [job_id for job_id in jobs if job_id is not None]
+    ticks = [job.policy.tick for job in firing.jobs]
+    in_the_way = stored[taken[-1]][1] if taken else None
+    cursor.execute(
+        _SQL["fired"],
+        {
+            "name": firing.name,
+            "since": firing.since,
+            "then": firing.then,
+            "last_tick": _last(ticks, jobs),
+            "last_job": max(ids, default=None),
+            "fired": len(ids),
+            "skipped": len(taken),
+            "missed": firing.missed,
+            "last_skip": ticks[taken[-1]] if taken else None,
+            "in_the_way": in_the_way,
+        },
+    )
+    return FireAnswer(won=True, jobs=jobs, in_the_way=in_the_way)
+
+
+def _last(ticks: Sequence[float | None], jobs: Sequence[int | None]) -> float | None:
+    """Return the last tick that has a job."""
+    fired = [tick for tick, job_id in zip(ticks, jobs, strict=True) if job_id is not None]
+    return fired[-1] if fired else None
+
+
+def _undeclared(cursor: Cursor, now: float, names: Sequence[str]) -> int:
+    values = [{"name": name, "now": now, "fresh": DECLARED_SECONDS} for name in names]
+    return cursor.executemany(_SQL["undeclared"], values).rowcount if values else 0
+
+
+def row_of(row: tuple[Any, ...]) -> ScheduleRow:
+    """Return a schedule as people read it."""
+    values = dict(zip(_ROW, row, strict=True))
+    values |= {name: bool(values[name]) for name in ("paused", "declared")}
+    return ScheduleRow(**values)

@@ -1,0 +1,73 @@
+-- Schedules: rows that tell when a worker has to look next.
+--
+-- Each verb runs under the write lock, so what it reads stands until its commit. "stands" guards a
+-- firing: next_tick and revision are what the worker saw when it decided. Another firing, an edit, a
+-- resume and a delete with a put all change one of them (a revision is never drawn twice), so of two
+-- workers that fire a tick one finds its row as it was, and the jobs of the other are not stored. since only
+-- rises: no step of the clock brings a tick back that is accounted for. A late worker, a claim
+-- and a reap know only the jobs.
+
+-- name: look
+-- Texts as bytes: on a connection of the caller's, they come in a form of its own.
+SELECT CAST(origin AS BLOB), CAST(version AS BLOB), CAST(versions AS BLOB), CAST(spec AS BLOB),
+       since, next_tick, declared_at
+FROM outlast_schedules WHERE name = ?
+-- name: create
+INSERT INTO outlast_schedules (name, call, spec, overlap, catch_up, grace, origin, version, revision,
+                               declared_at, since, next_tick)
+VALUES (:name, :call, :spec, :overlap, :catch_up, :grace, :origin, :version, :revision, :declared_at,
+        :since, :next_tick)
+-- name: change
+UPDATE outlast_schedules
+SET call = :call, spec = :spec, overlap = :overlap, catch_up = :catch_up, grace = :grace,
+    origin = :origin, version = :version, versions = :versions, revision = :revision, declared = 1,
+    declared_at = :declared_at, since = :since, next_tick = :next_tick
+WHERE name = :name
+-- name: renew
+UPDATE outlast_schedules SET declared = 1, declared_at = ? WHERE name = ?
+-- name: delete
+DELETE FROM outlast_schedules
+WHERE name = :name AND (declared_at IS NULL OR abs(declared_at - :now) > :fresh)
+-- name: exists
+SELECT 1 FROM outlast_schedules WHERE name = ?
+-- name: pause
+-- What goes on begins after now; one that is not paused goes on as it did.
+UPDATE outlast_schedules
+SET paused = :paused,
+    since = CASE WHEN paused > :paused THEN max(since, :now) ELSE since END,
+    next_tick = CASE WHEN paused > :paused THEN max(since, :now) ELSE next_tick END
+WHERE name = :name
+-- name: due
+SELECT name, revision, next_tick, since, call, spec, overlap, catch_up, grace,
+       CASE WHEN declared_at IS NOT NULL THEN version END
+FROM outlast_schedules INDEXED BY outlast_schedules_next
+WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL AND next_tick <= :now
+  AND (next_tick, name) > (:tick, :name)
+ORDER BY next_tick, name LIMIT :limit
+-- name: first_after
+SELECT next_tick FROM outlast_schedules INDEXED BY outlast_schedules_next
+WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL AND next_tick > ?
+ORDER BY next_tick LIMIT 1
+-- name: stands
+SELECT 1 FROM outlast_schedules WHERE name = ? AND next_tick = ? AND revision = ? AND paused = 0
+-- name: fired
+UPDATE outlast_schedules
+SET since = max(since, :since), next_tick = :then, last_tick = coalesce(:last_tick, last_tick),
+    last_job = coalesce(:last_job, last_job), fired = fired + :fired, skipped = skipped + :skipped,
+    missed = missed + :missed,
+    last_skip = coalesce(:last_skip, last_skip),
+    last_skip_job = CASE WHEN :last_skip IS NULL THEN last_skip_job ELSE :in_the_way END
+WHERE name = :name
+-- name: undeclared
+UPDATE outlast_schedules SET declared = 0
+WHERE name = :name AND declared = 1 AND abs(declared_at - :now) > :fresh
+-- name: show_all
+SELECT name, call, spec, overlap, catch_up, grace, origin, version, revision, paused, declared,
+       declared_at, since, next_tick, last_tick, last_job, fired, skipped, missed, last_skip,
+       last_skip_job
+FROM outlast_schedules WHERE name > ? ORDER BY name LIMIT ?
+-- name: show
+SELECT name, call, spec, overlap, catch_up, grace, origin, version, revision, paused, declared,
+       declared_at, since, next_tick, last_tick, last_job, fired, skipped, missed, last_skip,
+       last_skip_job
+FROM outlast_schedules WHERE name = ?

@@ -1,0 +1,327 @@
+"""Schedules: put, read, paused, deleted, due, and fired once also if they change in between."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from outlast.errors import BadData
+from outlast.model.job import State
+from outlast.model.schedule_plan import CatchUp, Overlap
+from outlast.store.foreign.connection import checked
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter
+from outlast.store.schedules import Deleted, NewSchedule, Put
+from outlast.sync import drive
+from tests.conformance import shop_kit
+from tests.conformance.connections_kit import Caller, Plain
+from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.conformance.schedules_kit import (
+    due_one,
+    fire_one,
+    firing,
+    policy_at,
+    put_one,
+    row_of,
+    schedule,
+)
+from tests.conformance.shop_kit import Shop, every_kind, write
+
+kind, shop, caller = shop_kit.kind, shop_kit.shop, shop_kit.caller
+ODD = ["a b", "ä€🎉", "x'; DROP TABLE outlast_schedules; --", "%_", "..", "A" * 500, "\x7f\t"]
+
+
+async def test_a_schedule_is_read_as_it_was_put(store: Store) -> None:
+    call = job(queue="slow", priority=7, args='{"a":1}', tenant="acme")
+    new = schedule(call=call, overlap=Overlap.ALLOW, catch_up=CatchUp.ALL, grace=5.0)
+    assert await store.put_schedules([new]) == [Put.CREATED]
+    row = await row_of(store)
+    assert (row.name, row.spec, row.grace, row.origin) == ("nightly", new.spec, 5.0, "run_time")
+    assert (row.overlap, row.catch_up, row.paused, row.declared) == ("allow", "all", False, True)
+    assert (row.fired, row.skipped, row.missed, row.last_job) == (0, 0, 0, None)
+    assert row.next_tick == row.since
+    due = await due_one(store)
+    assert firing(due, 5.0).jobs[0].priority == 7
+    assert due.version is None
+    assert await store.inspector.schedules() == [row]
+    assert await store.inspector.schedule("other") is None
+
+
+async def test_what_is_put_again_as_it_is_changes_nothing(store: Store) -> None:
+    await put_one(store)
+    before = await row_of(store)
+    assert await put_one(store) is Put.SAME
+    assert await row_of(store) == before
+
+
+async def test_another_spec_begins_after_now_and_another_call_does_not(store: Store) -> None:
+    await put_one(store)
+    due = await due_one(store)
+    assert (await fire_one(store, firing(due, due.since + 50))).won
+    before = await row_of(store)
+    assert await put_one(store, call=job(queue="other")) is Put.CHANGED
+    same_spec = await row_of(store)
+    assert (same_spec.since, same_spec.next_tick) == (before.since, before.next_tick)
+    assert same_spec.revision > before.revision
+    assert await put_one(store, spec='{"every":30}') is Put.CHANGED
+    row = await row_of(store)
+    assert row.since == row.next_tick == before.since  # 50 s ahead of the clock: accounted for
+    assert row.fired == 1
+
+
+async def test_schedules_are_listed_by_name_page_by_page(store: Store) -> None:
+    await store.put_schedules([schedule(name) for name in "cadb"])
+    first = await store.inspector.schedules(limit=2)
+    rest = await store.inspector.schedules(after=first[-1].name)
+    assert [row.name for row in (*first, *rest)] == list("abcd")
+
+
+async def test_a_deleted_schedule_is_gone_and_its_jobs_stay(store: Store) -> None:
+    await put_one(store)
+    due = await due_one(store)
+    assert (await fire_one(store, firing(due, due.since))).won
+    assert await store.delete_schedule("nightly") is Deleted.DELETED
+    assert await store.delete_schedule("nightly") is Deleted.UNKNOWN
+    assert len(await store.inspector.jobs(JobFilter())) == 1
+    assert (await store.observe()).next_tick is None
+
+
+async def test_a_fired_tick_is_a_job_and_is_counted(store: Store, hands: Hands) -> None:
+    await put_one(store)
+    due = await due_one(store)
+    answer = await fire_one(store, firing(due, due.since, missed=3))
+    claimed = await hands.claim_one()
+    assert answer.won
+    assert answer.jobs == [claimed.job_id]
+    assert claimed.policy == policy_at(due.since)
+    row = await row_of(store)
+    assert (row.fired, row.skipped, row.missed) == (1, 0, 3)
+    assert (row.last_tick, row.last_job) == (due.since, claimed.job_id)
+    stored = await store.inspector.job(claimed.job_id)
+    assert stored is not None
+    assert stored.key == "schedule:nightly"
+
+
+async def test_a_tick_of_the_future_waits_for_its_time(store: Store, hands: Hands) -> None:
+    await put_one(store)
+    due = await due_one(store)
+    assert (await fire_one(store, firing(due, due.since + 900.0))).won
+    assert await hands.claim() == []
+    counts = await store.inspector.counts()
+    assert counts == {("default", State.QUEUED): 1}
+
+
+async def test_of_two_that_fire_a_tick_at_once_one_wins(store: Store, other_store: Store) -> None:
+    names = [f"s{n}" for n in range(40)]
+    await store.put_schedules([schedule(name, overlap=Overlap.ALLOW) for name in names])
+    due = (await store.due_schedules()).schedules
+    firings = [firing(each, each.since) for each in due]
+    one, two = await asyncio.gather(store.fire(firings), other_store.fire(firings[::-1]))
+    for mine, others in zip(one, two[::-1], strict=True):
+        assert [mine.won, others.won].count(True) == 1
+    counts = await store.inspector.counts()
+    assert counts == {("default", State.QUEUED): len(names)}
+    assert {row.fired for row in await store.inspector.schedules()} == {1}
+
+
+async def test_a_tick_is_skipped_while_the_job_before_it_is_unfinished(
+    store: Store, hands: Hands
+) -> None:
+    await put_one(store)
+    due = await due_one(store)
+    first = await fire_one(store, firing(due, due.since, then=due.since))
+    held = await hands.claim_one()
+    again = await due_one(store)
+    answer = await fire_one(store, firing(again, due.since + 1, then=due.since))
+    assert (answer.won, answer.jobs, answer.in_the_way) == (True, [None], held.job_id)
+    row = await row_of(store)
+    assert (row.fired, row.skipped) == (1, 1)
+    assert (row.last_skip, row.last_skip_job) == (due.since + 1, held.job_id)
+    assert (row.last_tick, row.last_job) == (due.since, first.jobs[0])
+    await hands.hand_in(ended(held))
+    third = await fire_one(store, firing(await due_one(store), due.since + 2))
+    assert third.jobs != [None]
+
+
+async def test_another_tasks_job_with_the_key_is_in_the_way_too(store: Store) -> None:
+    (other,) = await enqueued(store, job(task="app.other", key="schedule:nightly"))
+    await put_one(store)
+    due = await due_one(store)
+    answer = await fire_one(store, firing(due, due.since))
+    assert (answer.jobs, answer.in_the_way) == ([None], other)
+
+
+async def test_several_ticks_are_fired_in_their_order(store: Store, hands: Hands) -> None:
+    await put_one(store, overlap=Overlap.ALLOW, catch_up=CatchUp.ALL)
+    due = await due_one(store)
+    ticks = [due.since - 3, due.since - 2, due.since - 1]
+    answer = await fire_one(store, firing(due, *ticks))
+    claimed = await hands.claim()
+    assert [one.policy.tick for one in claimed] == ticks
+    assert answer.jobs == [one.job_id for one in claimed]
+    row = await row_of(store)
+    assert (row.fired, row.last_tick, row.since) == (3, ticks[-1], due.since)
+
+
+CHANGES: dict[str, Any] = {
+    "fired": lambda store, due: store.fire([firing(due)]),
+    "edited": lambda store, _: put_one(store, spec='{"every":5}'),
+    "another call": lambda store, _: put_one(store, call=job(queue="q")),
+    "paused": lambda store, _: store.pause_schedule("nightly", paused=True),
+    "deleted": lambda store, _: store.delete_schedule("nightly"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_firing_decided_before_a_change_does_nothing(store: Store, change: str) -> None:
+    await put_one(store)
+    due = await due_one(store)
+    await CHANGES[change](store, due)
+    before = await store.inspector.schedules()
+    answer = await fire_one(store, firing(due, due.since))
+    assert not answer.won
+    assert await store.inspector.jobs(JobFilter()) == []
+    assert await store.inspector.schedules() == before
+
+
+async def test_a_firing_decided_before_a_delete_and_a_put_does_nothing(store: Store) -> None:
+    await put_one(store)
+    due = await due_one(store)
+    await store.delete_schedule("nightly")
+    await put_one(store)
+    assert (await row_of(store)).revision > due.revision
+    assert not (await fire_one(store, firing(due, due.since))).won
+
+
+async def test_a_paused_schedule_is_not_due_and_goes_on_after_now(store: Store) -> None:
+    await put_one(store)
+    assert await store.pause_schedule("nightly", paused=True)
+    assert (await store.due_schedules()).schedules == []
+    assert (await store.observe()).next_tick is None
+    before = await row_of(store)
+    assert before.paused
+    assert await store.pause_schedule("nightly", paused=False)
+    after = await row_of(store)
+    assert not after.paused
+    assert after.since > before.since
+    assert after.next_tick == after.since
+    assert await store.pause_schedule("nightly", paused=False)
+    assert await row_of(store) == after
+    assert not await store.pause_schedule("other", paused=True)
+
+
+async def test_the_look_tells_when_the_next_schedule_is_due(store: Store) -> None:
+    assert (await store.observe()).next_tick is None
+    await put_one(store)
+    now = (await store.observe()).next_tick
+    assert now is not None
+    assert now <= 0
+    due = await due_one(store)
+    await fire_one(store, firing(due, then=due.since + 500))
+    later = (await store.observe()).next_tick
+    assert later is not None
+    assert 0 < later <= 500
+    look = await store.due_schedules()
+    assert (look.schedules, look.next_tick) == ([], due.since + 500)
+    await put_one(store, "never")
+    await fire_one(store, firing(await due_one(store), then=None))
+    assert (await store.due_schedules()).next_tick == due.since + 500
+
+
+async def test_due_schedules_come_page_by_page_the_longest_due_first(store: Store) -> None:
+    names = [f"s{n}" for n in range(5)]
+    await store.put_schedules([schedule(name) for name in names])
+    found: list[tuple[float, str]] = []
+    after = (-1e16, "")
+    while page := (await store.due_schedules(2, after)).schedules:
+        found += [(each.next_tick, each.name) for each in page]
+        after = found[-1]
+    assert found == sorted(found)
+    assert sorted(name for _, name in found) == names
+
+
+async def test_what_is_accounted_for_stays_so_when_the_clock_steps_back(store: Store) -> None:
+    await put_one(store)
+    due = await due_one(store)
+    ahead = due.since + 3_600.0
+    assert (await fire_one(store, firing(due, ahead, then=due.since))).won
+    again = await due_one(store)
+    assert again.since == ahead
+    await fire_one(store, firing(again, since=due.since, then=due.since))
+    assert (await row_of(store)).since == ahead
+    for paused in (True, False):
+        await store.pause_schedule("nightly", paused=paused)
+    assert (await row_of(store)).since == ahead
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_odd_names_are_names(store: Store, name: str) -> None:
+    assert await put_one(store, name) is Put.CREATED
+    due = await due_one(store)
+    assert due.name == name
+    answer = await fire_one(store, firing(due, due.since))
+    assert answer.won
+    (stored,) = await store.inspector.jobs(JobFilter())
+    assert stored.policy.schedule == name
+    assert await store.delete_schedule(name) is Deleted.DELETED
+
+
+NASTY: list[dict[str, Any]] = [
+    {"name": "a\0b"},
+    {"name": "\ud800"},
+    {"spec": "\0"},
+    {"spec": "\ud800"},
+    {"grace": float("nan")},
+    {"grace": -1.0},
+    {"grace": 1e300},
+    {"call": job(queue="\ud800")},
+]
+
+
+@pytest.mark.parametrize("fields", NASTY, ids=lambda fields: repr(fields)[:40])
+async def test_what_cannot_be_stored_is_refused_with_all_that_came_along(
+    store: Store, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(BadData):
+        await store.put_schedules([schedule("a"), schedule(**({"name": "b"} | fields))])
+    assert await store.inspector.schedules() == []
+
+
+async def test_a_bad_call_is_refused_when_it_is_fired_and_leaves_its_tick_due(store: Store) -> None:
+    await put_one(store, call=job(priority=101))
+    due = await due_one(store)
+    with pytest.raises(BadData):
+        await store.fire([firing(due, due.since)])
+    assert await due_one(store) == due
+
+
+@every_kind
+async def test_what_is_put_in_a_callers_transaction_is_in_use_after_its_commit(
+    shop: Shop, caller: Caller
+) -> None:
+    steps = [
+        (schedule(), caller.rollback, Put.CREATED, []),
+        (schedule(), caller.commit, Put.CREATED, ["nightly"]),
+        (schedule(), caller.commit, Put.SAME, ["nightly"]),
+        (schedule(spec='{"every":9}'), caller.commit, Put.CHANGED, ["nightly"]),
+    ]
+    for new, ends, put, names in steps:
+        await write(caller)
+        assert await put_in(shop, caller, new) == [put]
+        await caller.call(ends)
+        assert [row.name for row in await shop.store.inspector.schedules()] == names
+    assert (await row_of(shop.store)).spec == '{"every":9}'
+
+
+async def put_in(shop: Shop, caller: Caller, new: NewSchedule) -> list[Put]:
+    """Put a schedule on the caller's connection, where that may be used."""
+    store_id = await shop.store.store_id()
+
+    async def put() -> list[Put]:
+        return await (await checked(caller.connection, store_id)).put_schedules([new])
+
+    if isinstance(caller, Plain):
+        return list(await caller.call(lambda: drive(put())))
+    return await put()
