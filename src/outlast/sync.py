@@ -20,7 +20,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from outlast.errors import SyncInLoop, UsageError
 
@@ -105,6 +105,50 @@ async def _in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
     return _background.run(make)
 
 
+class _Call(Generic[R]):
+    """A coroutine on the background loop, for which a thread waits.
+
+    A future of ``concurrent.futures`` would have a lock that both threads take: where a signal
+    handler makes a call while the waiting thread holds it, the loop waits for the lock, and the
+    handler for the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) -> None:
+        self._loop = loop
+        self._coroutine = coroutine
+        self._task: asyncio.Task[R] | None = None
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def wait(self) -> R:
+        """Return the result, or raise what was raised."""
+        self._loop.call_soon_threadsafe(self._start)
+        try:
+            self._ended.acquire()
+        except BaseException:  # Ctrl-C in the waiting thread: the call is no longer wanted
+            self._loop.call_soon_threadsafe(self._cancel)
+            raise
+        task = self._task
+        assert task is not None
+        try:
+            return task.result()
+        finally:
+            del self, task  # else an error would refer to itself, by this frame
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[R]) -> None:
+        if not task.cancelled():
+            task.exception()  # known, also where it is no longer waited for
+        self._ended.release()
+
+
 class _Background:
     """One event loop per process, on a thread of its own."""
 
@@ -116,12 +160,7 @@ class _Background:
         ] = []  # kept, since freeing them would log a warning
 
     def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        future = asyncio.run_coroutine_threadsafe(make(), self.loop())
-        try:
-            return future.result()
-        except BaseException:  # Ctrl-C in the waiting thread: the call is no longer wanted
-            future.cancel()
-            raise
+        return _Call(self.loop(), make()).wait()
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop, which runs."""

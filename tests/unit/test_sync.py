@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import multiprocessing
 import os
+import sys
 import threading
 
 import pytest
@@ -122,6 +124,38 @@ def test_a_call_may_come_while_the_same_thread_starts_the_background_loop(backgr
     calls.start()
     calls.join(30)
     assert (inner, outer) == (["handler"], ["main"])
+
+
+def call_at_line(background, nth: int) -> bool:
+    """Call, and at the nth line of that make another call, as a signal handler may; return
+    whether there is such a line."""
+    lines, inner = itertools.count(), []
+
+    def trace(frame, event, arg):
+        if event == "line" and next(lines) == nth:
+            inner.append(background.run(lambda: answer("handler")))
+        return trace
+
+    sys.settrace(trace)
+    try:
+        assert background.run(lambda: answer("main")) == "main"
+    finally:
+        sys.settrace(None)
+    return inner == ["handler"]
+
+
+def test_a_call_may_come_at_any_line_of_another_one_in_the_same_thread(background):
+    background.run(lambda: answer("first"))
+    done: list[int] = []
+
+    def call_at_all_lines() -> None:
+        done.append(next(nth for nth in itertools.count() if not call_at_line(background, nth)))
+
+    calls = threading.Thread(target=call_at_all_lines, daemon=True)
+    calls.start()
+    calls.join(60)
+    assert done, "they wait for each other"
+    assert done[0] > 5
 
 
 def test_what_calls_after_the_background_loop_was_stopped_has_another(background):
