@@ -37,6 +37,7 @@ GROUPS = {
     "The application": ["App", "TaskDecorator"],
     "Tasks": ["TaskOptions", "Task", "AsyncTask", "PlainTask", "BoundTask", "Call"],
     "Jobs": ["Job", "JobRow", "State", "Policy", "Progress", "Cancelled", "Requeued"],
+    "Schedules": ["ScheduleOptions", "Schedules", "Schedule"],
     "Attempts": ["current", "Attempt", "StopReason"],
     "What a task raises": ["Verdict", "Snooze", "Retry", "Cancel", "Dead", "Stopped"],
     "Crash reports": ["Crash", "CrashKind", "MemoryEvidence"],
@@ -59,6 +60,7 @@ GROUPS = {
         "BadData",
         "KeyInUse",
         "JobNotFound",
+        "ScheduleNotFound",
         "JobFailed",
         "JobCancelled",
         "LostLease",
@@ -71,6 +73,7 @@ MADE_BY_CALLS = {  # a program constructs none of these
     outlast.Call,
     outlast.Job,
     outlast.PlainTask,
+    outlast.Schedules,
     outlast.Task,
 }
 _NOT_SHOWN = {object, typing.Generic, typing.Protocol, msgspec.Struct}

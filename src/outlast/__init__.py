@@ -20,6 +20,7 @@ from outlast.errors import (
     NotPermitted,
     OutlastError,
     Retry,
+    ScheduleNotFound,
     SchemaMismatch,
     Snooze,
     Stopped,
@@ -31,10 +32,12 @@ from outlast.errors import (
     UsageError,
     Verdict,
 )
+from outlast.insight.schedules import Schedule
 from outlast.job import Job
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.row import JobRow
+from outlast.schedules import ScheduleOptions, Schedules
 from outlast.store.values import Cancelled, Requeued
 from outlast.task import AsyncTask, BoundTask, Call, PlainTask, Task
 from outlast.task_options import TaskOptions
@@ -71,6 +74,10 @@ __all__ = [
     "Progress",
     "Requeued",
     "Retry",
+    "Schedule",
+    "ScheduleNotFound",
+    "ScheduleOptions",
+    "Schedules",
     "SchemaMismatch",
     "Snooze",
     "State",

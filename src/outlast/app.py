@@ -19,6 +19,7 @@ from outlast.credentials import redact
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
+from outlast.schedules import ScheduleOptions, Schedules
 from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Requeued
 from outlast.stores import StoreProvider
@@ -61,12 +62,14 @@ class App:
     Attributes:
         tasks: the registered tasks by name.
         max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
+        schedules: those of the code and of the store: put, pause, trigger, list and so on.
         lifespan_fn: called with the app, once per runner: makes a context manager; or None.
         around_fns: called with each attempt, outermost first: make context managers.
     """
 
     tasks: dict[str, Task[..., Any]]
     max_payload: int
+    schedules: Schedules
     lifespan_fn: Callable[[App], Context] | None
     around_fns: list[Callable[[Attempt], Context]]
 
@@ -96,6 +99,7 @@ class App:
             parse(wakeup)
         self.stores = StoreProvider(url, notify=bool(notify), wakeup=wakeup)
         self.tasks = {}
+        self.schedules = Schedules(self.stores, self._returns)
         self.lifespan_fn = None
         self.around_fns = []
         self._aliases: dict[str, Task[..., Any]] = {}
@@ -163,6 +167,22 @@ class App:
             raise UnknownTask(_unknown(name, [*self.tasks, *self._aliases]))
         return task
 
+    def schedule(self, name: str, call: Call[Any], **options: Unpack[ScheduleOptions]) -> None:
+        """Declare a schedule of the code: ``app.schedule("nightly", report.call(), cron=…)``.
+
+        Workers announce it as they do their tasks, and it fires only while one does. The newest
+        declaration is in use; one that no worker has declared for seven days is removed.
+
+        Args:
+            name: what it is called in the whole store.
+            call: what each tick enqueues, such as ``report.using(queue="slow").call()``.
+            **options: those of ``ScheduleOptions``: ``cron`` or ``every``, ``zone`` and so on.
+
+        Raises:
+            ConfigError: an option cannot work, or another schedule has that name.
+        """
+        self.schedules._declare(name, call, options)  # noqa: SLF001
+
     def lifespan(self, fn: F) -> F:
         """Run ``fn`` once per runner, around all its attempts: engines, models, clients.
 
@@ -225,9 +245,12 @@ class App:
     get_sync = blocking(get)
 
     def _job(self, row: StoredJob) -> Job[Any]:
-        task = self.tasks.get(row.task) or self._aliases.get(row.task)
-        returns = Any if task is None else task.returns
+        returns = self._returns(row.task)
         return Job(self.stores, row.id, row.task, created=False, returns=returns, stored=row)
+
+    def _returns(self, name: str) -> Any:
+        task = self.tasks.get(name) or self._aliases.get(name)
+        return Any if task is None else task.returns
 
     async def cancel(self, id: int) -> Cancelled:  # noqa: A002
         """Cancel a queued job at once, ask a running one to stop; return which.

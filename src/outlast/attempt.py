@@ -142,6 +142,13 @@ class Attempt:
         return self.failures >= self._claimed.policy.retries
 
     @property
+    def tick(self) -> datetime | None:
+        """The instant that a schedule had planned for this job (aware, UTC), also where the job
+        runs later; None for jobs of no schedule."""
+        tick = self._claimed.policy.tick
+        return None if tick is None else datetime.fromtimestamp(tick, UTC)
+
+    @property
     def checkpoint(self) -> Any:
         """What was last saved durably, by this attempt or an earlier one, as plain JSON; or None.
 

@@ -17,6 +17,7 @@ OutlastError
 │   └── BadData            the store refuses a value (one row of a batch is bad)
 ├── KeyInUse               an unfinished job of another task has the key
 ├── JobNotFound
+├── ScheduleNotFound
 ├── JobFailed              result(): the job is dead; .report has the evidence
 ├── JobCancelled           result(): the job was cancelled
 └── LostLease              this attempt is no longer the current one
@@ -115,6 +116,10 @@ class KeyInUse(OutlastError):
 
 class JobNotFound(OutlastError):
     """No job has that id."""
+
+
+class ScheduleNotFound(OutlastError):
+    """No schedule has that name."""
 
 
 class JobFailed(OutlastError):

@@ -24,6 +24,7 @@ MADE_HERE = {  # a program gets these from a call, and constructs none
     outlast.Call,
     outlast.Job,
     outlast.PlainTask,
+    outlast.Schedules,
     outlast.Task,
 }
 ROW_BY = ("row", "refresh", "refresh_sync")

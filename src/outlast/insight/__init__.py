@@ -3,8 +3,8 @@
 What reads or writes a store is in queries, actions, verify and doctor/gather; liveness looks at
 lock files; the rest is pure. How an answer looks is for the command line or a page.
 
-queries.py       what is read for one answer: jobs by phase, one job, workers
-actions.py       revives or deletes dead jobs, drains workers, raises tokens
+queries.py       what is read for one answer: jobs by phase, one job, workers, schedules
+actions.py       revives or deletes dead jobs, drains workers, raises tokens, deletes schedules
 documents.py     phases, and the JSON documents of the command line: a contract
 availability.py  which workers can take what: the same rules for why, stats and doctor
 liveness.py      workers whose lock file on this machine is free: they are dead
@@ -13,6 +13,7 @@ waiting.py       why a queued job does not run yet
 hindrances.py    why no worker can take a job that is due, in words
 situation.py     what is known of one job, and the answer of why: the values
 sentences.py     parts of the sentences of why: workers, ends, times and names
+schedules.py     a schedule as programs and screens see it, and the jobs it is asked for
 stats.py         the numbers of a store as one document
 verify.py        checks the history of a store against the guarantees, job by job
 doctor/          checks of a store, its workers and this machine, with what to do

@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Seque
 
 import msgspec
 
-from outlast.errors import OutlastError
+from outlast.errors import OutlastError, UsageError
 from outlast.insight.availability import holds
-from outlast.insight.queries import find_jobs
+from outlast.insight.queries import find_jobs, no_schedule
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.schedules import Deleted
 from outlast.store.values import Cancelled, Requeued
 
 BATCH = 500  # jobs in one transaction
@@ -211,3 +212,20 @@ async def raise_tokens(store: Store, now: float) -> RaisedTokens:
     above = max(highest + TOKEN_STEP, int(now * 1_000_000))
     await store.raise_tokens(above)
     return RaisedTokens(above, highest)
+
+
+async def delete_schedule(store: Store, name: str) -> None:
+    """Delete a schedule; ScheduleNotFound if there is none, UsageError if code declares it."""
+    answer = await store.delete_schedule(name)
+    if answer is Deleted.UNKNOWN:
+        raise no_schedule(name)
+    if answer is Deleted.DECLARED:
+        raise declared_by_code(name, "delete")
+
+
+def declared_by_code(name: str, what: str) -> UsageError:
+    """Return the error for a schedule that can be changed and deleted only in code."""
+    return UsageError(
+        f"schedule {name!r} is declared by the code of an application: {what} it there"
+        f" (`outlast schedules pause {name}` stops it meanwhile)"
+    )

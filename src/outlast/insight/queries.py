@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from outlast.errors import ScheduleNotFound
 from outlast.insight.availability import astray
 from outlast.insight.documents import phase_of
 from outlast.insight.liveness import with_proof
@@ -18,10 +19,12 @@ from outlast.model.job import State
 from outlast.store.listing import find
 from outlast.store.protocol import REFUSALS_KEPT, Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, Part, RefusalRow, StoredJob, WorkerRow
+from outlast.store.schedules import ScheduleRow
 from outlast.store.statistics import Place
 
 PAGE = 1_000  # jobs read at once in search of a phase
 PAGE_WHOLE = 20  # jobs read at once with all their arguments, results and checkpoints
+SCHEDULES_PAGE = 1_000
 SHOWN_MAX = 4_000  # characters of arguments, where they are shown in a line
 LOOKS_MAX = 20  # each at LOOK_ROWS rows at most
 JUDGED_MAX = 10_000  # jobs that are read in search of a phase
@@ -158,3 +161,26 @@ async def read_whole(store: Store, ids: Sequence[int]) -> AsyncIterator[StoredJo
     for at in range(0, len(ids), PAGE_WHOLE):
         for row in await store.inspector.jobs_of(ids[at : at + PAGE_WHOLE]):
             yield row
+
+
+async def read_schedule(store: Store, name: str) -> ScheduleRow:
+    """Return one schedule; ScheduleNotFound if there is none of that name."""
+    row = await store.inspector.schedule(name)
+    if row is None:
+        raise no_schedule(name)
+    return row
+
+
+async def read_schedules(store: Store) -> list[ScheduleRow]:
+    """Return all schedules by name."""
+    rows: list[ScheduleRow] = []
+    while True:
+        page = await store.inspector.schedules(SCHEDULES_PAGE, rows[-1].name if rows else "")
+        rows += page
+        if len(page) < SCHEDULES_PAGE:
+            return rows
+
+
+def no_schedule(name: str) -> ScheduleNotFound:
+    """Return the error for a schedule that is not there."""
+    return ScheduleNotFound(f"there is no schedule {name!r}: `outlast schedules` lists them")

@@ -1,0 +1,220 @@
+"""A schedule as programs and screens see it, and the jobs that a person asks it for.
+
+Pure: from a row of the store to plain values, documents and jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from outlast.errors import ConfigError, UsageError, text_of
+from outlast.insight.documents import SCHEMA, Document
+from outlast.model.schedule import Spec
+from outlast.model.schedule_plan import Overlap
+from outlast.row import moment, plain
+from outlast.store.schedules import ScheduleRow
+from outlast.store.values import NewJob
+
+BACKFILL_MAX = 10_000  # jobs of one backfill
+NEXT_MAX = 1_000  # ticks that are shown
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as the store had it at one look. Times are aware datetimes in UTC.
+
+    Attributes:
+        name: what it is called.
+        task, queue, args: what each tick enqueues; ``args`` by name, as plain JSON.
+        cron, every, zone, jitter: when; ``every`` and ``jitter`` in seconds.
+        overlap: ``skip`` or ``allow``; ``catch_up``: ``last``, ``all`` or ``none``.
+        grace: seconds by which a tick may be late; later, it is missed.
+        origin: ``code`` or ``run_time``.
+        paused: whether it was paused by a person.
+        declared: whether an active worker's code declares it, for one of the code.
+        next_tick: the first tick that is not accounted for, in the past if it is late; None
+            while the schedule is paused or not declared, or has none.
+        last_tick: the last tick that has fired; ``last_job``: its job's id.
+        fired, skipped, missed: how many ticks; skipped ones found the job of an earlier tick
+            unfinished: the last of them was ``last_skip``, behind the job ``last_skip_job``.
+        malformed: why this host cannot work with it, or None.
+    """
+
+    name: str
+    task: str
+    queue: str
+    args: Any
+    cron: str | None
+    every: int | None
+    zone: str
+    jitter: float
+    overlap: str
+    catch_up: str
+    grace: float
+    origin: str
+    paused: bool
+    declared: bool
+    next_tick: datetime | None
+    last_tick: datetime | None
+    last_job: int | None
+    fired: int
+    skipped: int
+    missed: int
+    last_skip: datetime | None
+    last_skip_job: int | None
+    malformed: str | None = None
+
+    @property
+    def state(self) -> str:
+        """``active``, ``paused``, ``undeclared`` or ``malformed``: the first thing to know."""
+        if self.malformed is not None:
+            return "malformed"
+        if self.paused:
+            return "paused"
+        return "active" if self.declared else "undeclared"
+
+
+def schedule_of(row: ScheduleRow) -> Schedule:
+    """Return a schedule of the store as a program is shown it."""
+    spec, call, malformed = _read(row)
+    runs = malformed is None and row.declared and not row.paused
+    return Schedule(
+        name=row.name,
+        task=call.task,
+        queue=call.queue,
+        args=plain(call.args),
+        cron=spec.cron,
+        every=spec.every,
+        zone=spec.zone,
+        jitter=spec.jitter,
+        overlap=row.overlap,
+        catch_up=row.catch_up,
+        grace=row.grace,
+        origin=row.origin,
+        paused=row.paused,
+        declared=row.declared,
+        next_tick=moment(spec.next_after(row.since)) if runs else None,
+        last_tick=moment(row.last_tick),
+        last_job=row.last_job,
+        fired=row.fired,
+        skipped=row.skipped,
+        missed=row.missed,
+        last_skip=moment(row.last_skip),
+        last_skip_job=row.last_skip_job,
+        malformed=malformed,
+    )
+
+
+def _read(row: ScheduleRow) -> tuple[Spec, NewJob, str | None]:
+    """Return spec and call, and why they are only stand-ins where they cannot be read."""
+    try:
+        return spec_of(row), call_of(row), None
+    except (ConfigError, UsageError) as error:
+        return Spec(every=1), NewJob(task=""), text_of(error)
+
+
+def spec_of(row: ScheduleRow) -> Spec:
+    """Return when it fires; ConfigError if this host cannot work with that."""
+    try:
+        return msgspec.json.decode(row.spec, type=Spec)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ConfigError(f"its spec cannot be read: {text_of(error)}") from error
+
+
+def call_of(row: ScheduleRow) -> NewJob:
+    """Return what each tick enqueues; UsageError if this program cannot read it."""
+    try:
+        return msgspec.json.decode(row.call, type=NewJob)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"its call cannot be read: {text_of(error)}") from error
+
+
+def next_ticks(row: ScheduleRow, now: float, count: int) -> list[float]:
+    """Return the next ticks, whether or not the schedule is paused."""
+    return list(islice(spec_of(row).ticks_after(now), count))
+
+
+def job_now(row: ScheduleRow, now: float) -> NewJob:
+    """Return the job of a trigger: due at once, with this second as its tick. Where ticks skip each
+    other, it has their key, so the unfinished job of a tick stands for it."""
+    tick = float(math.floor(now))
+    key = f"schedule:{row.name}" if row.overlap == Overlap.SKIP else None
+    return _job_at(row, tick, key)
+
+
+def jobs_between(row: ScheduleRow, start: float, end: float) -> list[NewJob]:
+    """Return the jobs of a backfill: one for each tick with ``start <= tick < end``, all due at
+    once. UsageError for more than BACKFILL_MAX of them."""
+    return [
+        _job_at(row, tick, f"backfill:{row.name}:{tick:.0f}")
+        for tick in ticks_between(row, start, end)
+    ]
+
+
+def ticks_between(row: ScheduleRow, start: float, end: float) -> list[float]:
+    """Return the ticks with ``start <= tick < end``; UsageError for more than BACKFILL_MAX."""
+    ticks = list(islice(spec_of(row).ticks_between(start, end), BACKFILL_MAX + 1))
+    if len(ticks) > BACKFILL_MAX:
+        raise UsageError(
+            f"schedule {row.name!r} has more than {BACKFILL_MAX} ticks in that time: backfill it in"
+            " parts"
+        )
+    return ticks
+
+
+def _job_at(row: ScheduleRow, tick: float, key: str | None) -> NewJob:
+    call = call_of(row)
+    policy = msgspec.structs.replace(call.policy, schedule=row.name, tick=tick, backfill=True)
+    own = call.key if key is None else key
+    return msgspec.structs.replace(call, policy=policy, key=own, delay=0.0, run_at=None)
+
+
+def schedule_document(row: ScheduleRow, ticks: Sequence[float] = ()) -> Document:
+    """Return all about one schedule as one JSON document, with its next ticks."""
+    zone = schedule_of(row).zone
+    return {"schema": SCHEMA, **_listed(row), "next_ticks": [_tick(zone, tick) for tick in ticks]}
+
+
+def schedules_document(rows: Sequence[ScheduleRow]) -> Document:
+    """Return a list of schedules as one JSON document."""
+    return {"schema": SCHEMA, "schedules": [_listed(row) for row in rows]}
+
+
+def _listed(row: ScheduleRow) -> Document:
+    shown = schedule_of(row)
+    document: Document = msgspec.to_builtins(shown)
+    return {**document, "state": shown.state}
+
+
+def _tick(zone: str, tick: float) -> Document:
+    local = Spec(every=1, zone=zone).local(tick)
+    return {"utc": msgspec.to_builtins(moment(tick)), "local": local.isoformat()}
+
+
+def falling_into_changes(rows: Sequence[ScheduleRow], now: float) -> Iterator[tuple[str, str]]:
+    """Yield name and sentence of each schedule that loses, merges or repeats ticks where the clocks
+    of its zone change within a year."""
+    for row in rows:
+        if (told := _disturbed(row, now)) is not None:
+            yield row.name, told
+
+
+def _disturbed(row: ScheduleRow, now: float) -> str | None:
+    try:
+        spec = spec_of(row)
+    except ConfigError:
+        return None
+    parts = [
+        f"on {spec.local(one.change):%Y-%m-%d} {_WORDS[one.kind]}"
+        f" {', '.join(f'{wall:%H:%M}' for wall in one.walls[:4])}"
+        for one in spec.disturbances(now)
+    ]
+    return f"cron {spec.cron!r} in {spec.zone}: {'; '.join(parts)}" if parts else None
+
+
+_WORDS = {"skipped": "it skips", "merged": "it merges into one", "repeated": "it repeats"}
