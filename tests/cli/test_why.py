@@ -11,7 +11,9 @@ from tests.cli.test_reading import names
 from tests.conformance.kit import Hands, enqueued, job
 
 Filled = tuple[str, dict[str, int]]
-NAMES = names("schema id task queue state position sentences moves others others_at_least")
+NAMES = names(
+    "schema id task queue state position sentences moves others others_at_least schedule tick"
+)
 
 
 def test_each_kind_of_job_is_explained(outlast: Outlast, filled: Filled) -> None:

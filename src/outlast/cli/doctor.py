@@ -41,8 +41,9 @@ def doctor(
 
     Durability of the store, poolers, connections, transactions that were left open, disk and file
     system, lock files, what strangers could read, lost and missing workers, jobs that no worker can
-    take. With MODULE:APP also whether it imports and has the tasks of the jobs that wait. It
-    changes nothing. Exit code 1 if there is a problem; hints and warnings are only shown.
+    take, schedules with ticks in a change of the clocks. With MODULE:APP also whether it imports
+    and has the tasks of the jobs that wait. It changes nothing. Exit code 1 if there is a problem;
+    hints and warnings are only shown.
 
     Examples:
         outlast doctor

@@ -1,8 +1,8 @@
 """Which errors occur, their messages, and the exit codes.
 
 0    done
-1    the answer is no, or it could not be done: no such job, a job that is not dead, a key that
-     another task has, a migration that is due
+1    the answer is no, or it could not be done: no such job or schedule, a job that is not dead, a
+     key that another task has, a migration that is due
 2    wrong usage: an option, a URL, JSON, an unknown task, an application that cannot be imported
 3    the store cannot be used: unreachable, missing, damaged, of an incompatible schema
 70   a fault of Outlast itself
@@ -29,6 +29,7 @@ from outlast.errors import (
     JobNotFound,
     KeyInUse,
     OutlastError,
+    ScheduleNotFound,
     StoreError,
     UsageError,
     describe,
@@ -50,6 +51,7 @@ _CODES: tuple[tuple[type[OutlastError], int], ...] = (
     (ApplicationError, WRONG_USAGE),
     (UsageError, WRONG_USAGE),
     (JobNotFound, NOT_SO),
+    (ScheduleNotFound, NOT_SO),
     (KeyInUse, NOT_SO),
     (JobFailed, NOT_SO),
     (JobCancelled, NOT_SO),

@@ -79,6 +79,9 @@ class Page:
         self._field("next", what_next(self._all))
         self._field("budgets", self._budgets())
         self._field("queue", _placed(row))
+        if row.policy.schedule is not None:
+            tick = f", tick {stamp(row.policy.tick)}" if row.policy.tick is not None else ""
+            self._field("schedule", f"{line(row.policy.schedule, 80)}{tick}")
         if row.worker:
             where = f" on {line(row.host, 60)}" if row.host else ""
             self._field("worker", f"{line(row.worker, 80)}{where}, token {row.token}")

@@ -33,6 +33,7 @@ COMMANDS = (
     "why",
     "dead",
     "workers",
+    "schedules",
     "migrate",
     "stats",
     "doctor",

@@ -6,6 +6,8 @@ programs; the sentences are for people and may be reworded.
 
 from __future__ import annotations
 
+import msgspec
+
 from outlast.insight.availability import dead, holds, list_alive, silent, unheard
 from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.sentences import (
@@ -27,7 +29,7 @@ from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.statistics import COUNT_MAX
-from outlast.text import line, since, span
+from outlast.text import line, since, span, stamp
 
 POSITIONS = {
     "completed": "it is done",
@@ -53,7 +55,18 @@ POSITIONS = {
 
 
 def why(about: Situation) -> Explanation:
-    """Return why a job is where it is."""
+    """Return why a job is where it is; of a scheduled one first for which tick it is."""
+    answer = _why(about)
+    policy = about.row.policy
+    if policy.schedule is None or policy.tick is None:
+        return answer
+    asked = ", as a person asked" if policy.backfill else ""
+    name = quote(policy.schedule)
+    said = f"The schedule {name} has enqueued it for its tick of {stamp(policy.tick)}{asked}."
+    return msgspec.structs.replace(answer, sentences=[said, *answer.sentences])
+
+
+def _why(about: Situation) -> Explanation:
     row = about.row
     if row.state is State.RUNNING:
         return _running(about)
@@ -81,6 +94,8 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
         "sentences": answer.sentences,
         "moves": answer.moves,
         "others": answer.others,
+        "schedule": row.policy.schedule,
+        "tick": row.policy.tick,
         "others_at_least": answer.others >= COUNT_MAX,
     }
 

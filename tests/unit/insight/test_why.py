@@ -301,12 +301,23 @@ def test_every_position_has_an_example_here() -> None:
     assert {case[0] for case in CASES} == set(POSITIONS)
 
 
+def test_a_job_of_a_schedule_says_first_for_which_tick_it_is() -> None:
+    policy = Policy(schedule="nightly", tick=NOW - 60)
+    answer = asked(job(policy=policy), worker())
+    assert answer.sentences[0] == (
+        "The schedule 'nightly' has enqueued it for its tick of 2029-12-31 23:59:00 UTC."
+    )
+    document = why_document(job(policy=policy), answer)
+    assert (document["schedule"], document["tick"]) == ("nightly", NOW - 60)
+
+
 def test_the_document_has_stable_names() -> None:
     answer = asked(job(), worker(), due_here=COUNT_MAX + 1)
     document = why_document(job(), answer)
     assert set(document) == {
         "schema", "id", "task", "queue", "state",
         "position", "sentences", "moves", "others", "others_at_least",
+        "schedule", "tick",
     }  # fmt: skip
     assert (document["position"], document["others_at_least"]) == ("in_line", True)
     json.dumps(document)

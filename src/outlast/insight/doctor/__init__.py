@@ -2,12 +2,13 @@
 
 A check is a pure function of the facts that yields findings. None of them changes anything.
 
-finding.py   the facts that checks look at, and the document of what they find
-gather.py    reads these facts from a store, as far as it lets itself be read
-store.py     any store: reachable, schema; each kind of store checks its own facts
-workers.py   the workers, and jobs that wait for one
-exposure.py  what strangers could read, on the way to the servers and on this machine
-host.py      this machine: lock files, Kubernetes; and the application, if one is named
+finding.py    the facts that checks look at, and the document of what they find
+gather.py     reads these facts from a store, as far as it lets itself be read
+store.py      any store: reachable, schema; each kind of store checks its own facts
+workers.py    the workers, and jobs that wait for one
+schedules.py  schedules whose ticks fall into a change of the clocks, or that cannot be read
+exposure.py   what strangers could read, on the way to the servers and on this machine
+host.py       this machine: lock files, Kubernetes; and the application, if one is named
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from outlast.insight.doctor.finding import (
 )
 from outlast.insight.doctor.gather import gather
 from outlast.insight.doctor.host import HERE, in_kubernetes, locks_of
+from outlast.insight.doctor.schedules import SCHEDULES
 from outlast.insight.doctor.store import STORE
 from outlast.insight.doctor.workers import CHECKS
 from outlast.store.finding import CheckContext, Finding, Level
@@ -52,4 +54,6 @@ def examine(facts: Facts) -> list[Finding]:
         live = len(list_alive(facts.workers, facts.now))
         context = CheckContext(now=facts.now, asked_at=facts.asked_at, workers=live)
         found += facts.environment.check(context)
-    return found + [one for check in (*CHECKS, *EXPOSURE, *HERE) for one in check(facts)]
+    return found + [
+        one for check in (*CHECKS, *SCHEDULES, *EXPOSURE, *HERE) for one in check(facts)
+    ]

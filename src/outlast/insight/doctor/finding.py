@@ -7,6 +7,7 @@ import msgspec
 from outlast.insight.documents import SCHEMA, Document
 from outlast.store.finding import Environment, Finding, Level, Route
 from outlast.store.rows import Held, WorkerRow
+from outlast.store.schedules import ScheduleRow
 from outlast.store.statistics import Statistics
 
 
@@ -61,7 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ``asked_at``: what it was when the environment was read, for a look at the store's clock. What
     could not be read, because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a
     privilege is missing), is None or empty. ``malformed``: jobs among those that died last whose
-    rows cannot be read, by id -> the columns."""
+    rows cannot be read, by id -> the columns. ``schedules``: the first by name."""
 
     place: str
     now: float
@@ -74,6 +75,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[WorkerRow] = []
     held: list[Held] = []
     statistics: Statistics | None = None
+    schedules: list[ScheduleRow] = []
     malformed: dict[int, str] = {}
     exposure: Exposure = Exposure()
     application: Application | None = None

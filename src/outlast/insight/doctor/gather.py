@@ -13,6 +13,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 
 DEAD_LOOKED_AT = 50  # jobs that died last
+SCHEDULES_LOOKED_AT = 500  # by name
 
 
 async def gather(store: Store, check_exists: Callable[[Store], Awaitable[None]]) -> dict[str, Any]:
@@ -39,6 +40,7 @@ async def _read(store: Store, seen: dict[str, Any]) -> None:
     seen["workers"] = await read_workers(store)
     seen["held"] = await store.inspector.held()
     seen["statistics"] = await store.inspector.statistics()
+    seen["schedules"] = await store.inspector.schedules(SCHEDULES_LOOKED_AT)
     died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
     seen["malformed"] = {row.id: row.malformed for row in died if row.malformed is not None}
 

@@ -1,0 +1,357 @@
+"""``outlast schedules``: what fires when; pause, resume, trigger, backfill and delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from outlast.cli.connect import on_store
+from outlast.cli.options import Json, Url, command, lay_out
+from outlast.clock import SYSTEM
+from outlast.errors import UsageError
+from outlast.insight.actions import delete_schedule
+from outlast.insight.queries import no_schedule, read_schedule, read_schedules
+from outlast.insight.schedules import (
+    NEXT_MAX,
+    Schedule,
+    job_now,
+    jobs_between,
+    next_ticks,
+    schedule_document,
+    schedule_of,
+    schedules_document,
+    spec_of,
+)
+from outlast.store.protocol import ENQUEUE_MAX, Store
+from outlast.store.schedules import ScheduleRow
+from outlast.store.values import NewJob
+from outlast.text import ago, count_of, line, pretty, span, stamp
+
+if TYPE_CHECKING:
+    from outlast.cli.grid import Kind
+
+NAME_MAX = 60
+NEXT_SHOWN = 10
+ZONE_AT_END = "%Y-%m-%d %H:%M:%S %Z"
+
+TABLE: dict[str, Kind] = {
+    "NAME": "whole",
+    "STATE": "fixed",
+    "NEXT": "fixed",
+    "WHEN": "flexible",
+    "TASK": "flexible",
+    "QUEUE": "flexible",
+    "LAST": "fixed",
+    "JOB": "number",
+    "FIRED": "number",
+    "SKIPPED": "number",
+    "MISSED": "number",
+    "FROM": "fixed",
+}
+
+HELP = """List schedules, or pause, resume, trigger, backfill or delete some.
+
+A schedule has ticks, its planned instants. A tick is fired (its job is enqueued), skipped (the job
+of an earlier tick is unfinished) or missed (it is late by more than the schedule's grace).
+
+Examples:
+    outlast schedules
+    outlast schedules show nightly --next 5
+    outlast schedules pause nightly
+    outlast schedules backfill nightly --from 2026-03-01 --to 2026-03-08 --dry-run
+"""
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="The schedules.")]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the group."""
+    made = typer.Typer(help=lay_out(HELP), invoke_without_command=True)
+    made.callback()(schedules)
+    for name, function in (
+        ("list", list_),
+        ("show", show),
+        ("pause", pause),
+        ("resume", resume),
+        ("trigger", trigger),
+        ("backfill", backfill),
+        ("delete", delete),
+    ):
+        command(made, name)(function)
+    group.add_typer(made, name="schedules")
+
+
+def schedules(context: typer.Context, url: Url = None, json: Json = False) -> None:
+    """List schedules, unless a command follows: it finds the URL in the context."""
+    context.obj = url
+    if context.invoked_subcommand is None:
+        list_(context, json=json)
+    elif json:
+        raise UsageError(f"write --json after {context.invoked_subcommand}")
+
+
+def list_(context: typer.Context, url: Url = None, json: Json = False) -> None:
+    """List all schedules by name.
+
+    Those of code that no worker declares any more are shown as undeclared, and removed after seven
+    days.
+
+    Examples:
+        outlast schedules list
+        outlast schedules list --json
+    """
+    rows = on_store(_place(context, url), read_schedules)
+    from outlast.cli.show import console, print_json
+
+    if json:
+        print_json(schedules_document(rows))
+        return
+    out = console()
+    out.print(_table(rows, out.width) if rows else "no schedules")
+
+
+def _table(rows: Sequence[ScheduleRow], width: int) -> Any:
+    from outlast.cli.grid import Grid
+    from outlast.cli.show import word
+
+    made, now = Grid(TABLE), SYSTEM.wall()
+    for row in rows:
+        shown = schedule_of(row)
+        made.add(
+            line(shown.name, NAME_MAX * 4),
+            word(shown.state),
+            ago(_seconds(shown.next_tick), now),
+            line(_when(shown), NAME_MAX),
+            line(shown.task, NAME_MAX),
+            line(shown.queue, NAME_MAX),
+            ago(row.last_tick, now),
+            "" if row.last_job is None else str(row.last_job),
+            str(row.fired),
+            str(row.skipped or ""),
+            str(row.missed or ""),
+            line(shown.origin.replace("_", " ")),
+        )
+    return made.table(width)
+
+
+def show(
+    context: typer.Context,
+    name: Name,
+    count: Annotated[
+        int, typer.Option("--next", metavar="N", min=0, max=NEXT_MAX, help="Show N ticks to come.")
+    ] = NEXT_SHOWN,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show all about one schedule, and its next ticks in its zone and in UTC.
+
+    The ticks of a paused schedule are shown as well: those that it would have.
+
+    Examples:
+        outlast schedules show nightly
+        outlast schedules show nightly --next 3 --json
+    """
+    row = on_store(_place(context, url), lambda store: read_schedule(store, name))
+    shown = schedule_of(row)
+    ticks = [] if shown.malformed else next_ticks(row, SYSTEM.wall(), count)
+    from outlast.cli.show import console, print_json
+
+    if json:
+        print_json(schedule_document(row, ticks))
+        return
+    out = console()
+    for label, text in _fields(row, shown):
+        out.print(f"{label:<10}{text}", soft_wrap=True)
+    if ticks:
+        out.print("\nnext ticks")
+    for tick in ticks:
+        out.print(f"  {_local(row, tick):<32} {stamp(tick)}")
+
+
+def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
+    now = SYSTEM.wall()
+    args = " ".join(pretty(row.call, 1)) if shown.malformed else line(str(shown.args), 200)
+    fields = [
+        ("schedule", f"{line(shown.name, 200)}  {shown.state}"),
+        ("when", line(shown.malformed or _when(shown), 400)),
+        ("calls", f"{line(shown.task, 80)} in queue {line(shown.queue, 80)}, {args}"),
+        ("rules", f"overlap {row.overlap}, catch up {row.catch_up}, grace {span(row.grace)}"),
+        ("origin", _origin(shown)),
+        ("ticks", f"{row.fired} fired, {row.skipped} skipped, {row.missed} missed"),
+    ]
+    if row.last_tick is not None:
+        fields.append(
+            ("last", f"{ago(row.last_tick, now)}, {stamp(row.last_tick)}, job {row.last_job}")
+        )
+    if row.last_skip is not None:
+        behind = f" behind job {row.last_skip_job}" if row.last_skip_job else ""
+        fields.append(("skipped", f"{ago(row.last_skip, now)}, {stamp(row.last_skip)}{behind}"))
+    return fields
+
+
+def _origin(shown: Schedule) -> str:
+    if shown.origin == "run_time":
+        return "put at run time"
+    return "declared by code" if shown.declared else "declared by code that no worker has any more"
+
+
+def _when(shown: Schedule) -> str:
+    spread = f", up to {span(shown.jitter)} later" if shown.jitter else ""
+    if shown.every is not None:
+        return "" if shown.malformed else f"every {span(shown.every)}{spread}"
+    return f"{shown.cron} in {shown.zone}{spread}"
+
+
+def pause(context: typer.Context, names: Names, url: Url = None) -> None:
+    """Let schedules fire no more until they are resumed.
+
+    Their jobs go on. This works for schedules of code, too.
+
+    Examples:
+        outlast schedules pause nightly
+    """
+    _pause(_place(context, url), names, paused=True)
+
+
+def resume(context: typer.Context, names: Names, url: Url = None) -> None:
+    """Let paused schedules fire again.
+
+    They go on with the first tick after now: what has passed meanwhile is not caught up on.
+
+    Examples:
+        outlast schedules resume nightly
+    """
+    _pause(_place(context, url), names, paused=False)
+
+
+def _pause(url: str | None, names: Sequence[str], *, paused: bool) -> None:
+    async def work(store: Store) -> None:
+        for name in names:
+            if not await store.pause_schedule(name, paused=paused):
+                raise no_schedule(name)
+            print(f"schedule {line(name, 200)} is {'paused' if paused else 'resumed'}", flush=True)
+
+    on_store(url, work, reads=False)
+
+
+def trigger(context: typer.Context, name: Name, url: Url = None, json: Json = False) -> None:
+    """Enqueue a schedule's call now, paused or not.
+
+    With overlap skip, and while the job of an earlier tick is unfinished, that job is named
+    instead.
+
+    Examples:
+        outlast schedules trigger nightly
+    """
+
+    async def work(store: Store) -> tuple[int, bool]:
+        row = await read_schedule(store, name)
+        (stored,) = await store.enqueue([job_now(row, SYSTEM.wall())])
+        return stored.job_id, stored.created
+
+    job_id, created = on_store(_place(context, url), work, reads=False)
+    from outlast.cli.show import print_json
+
+    if json:
+        print_json({"schema": 1, "id": job_id, "created": created})
+    elif created:
+        print(f"job {job_id} is enqueued")
+    else:
+        print(f"job {job_id} of an earlier tick is unfinished: nothing was enqueued")
+
+
+def backfill(
+    context: typer.Context,
+    name: Name,
+    start: Annotated[
+        str,
+        typer.Option("--from", metavar="TIME", help="The first instant, such as 2026-03-01."),
+    ],
+    end: Annotated[
+        str,
+        typer.Option("--to", metavar="TIME", help="The instant that is not included any more."),
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the ticks.", show_default=False)
+    ] = False,
+    url: Url = None,
+) -> None:
+    """Enqueue a job for each tick of a time, whether or not those ticks had jobs.
+
+    Times are in ISO 8601. Without an offset they are what the clocks of the schedule's zone show.
+    All jobs are due at once, and none of them waits for another. At most 10,000 at a time.
+
+    Examples:
+        outlast schedules backfill nightly --from 2026-03-01 --to 2026-03-08 --dry-run
+        outlast schedules backfill nightly --from 2026-03-01T12:00Z --to 2026-03-02T12:00Z
+    """
+
+    async def work(store: Store) -> None:
+        row = await read_schedule(store, name)
+        jobs = jobs_between(row, _time(row, "--from", start), _time(row, "--to", end))
+        if dry_run:
+            _show_dry(row, jobs)
+        else:
+            await _enqueue(store, jobs)
+
+    on_store(_place(context, url), work, reads=dry_run)
+
+
+def _show_dry(row: ScheduleRow, jobs: Sequence[NewJob]) -> None:
+    for job in jobs:
+        assert job.policy.tick is not None
+        print(f"{_local(row, job.policy.tick):<32} {stamp(job.policy.tick)}")
+    print(f"{count_of(len(jobs), 'job')} would be enqueued")
+
+
+async def _enqueue(store: Store, jobs: Sequence[NewJob]) -> None:
+    created = 0
+    for begin in range(0, len(jobs), ENQUEUE_MAX):
+        created += sum(
+            one.created for one in await store.enqueue(jobs[begin : begin + ENQUEUE_MAX])
+        )
+    there = len(jobs) - created
+    unfinished = f", {there} of an earlier backfill are unfinished" if there else ""
+    print(f"{count_of(created, 'job')} enqueued{unfinished}")
+
+
+def _time(row: ScheduleRow, flag: str, text: str) -> float:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{flag} takes a time such as 2026-03-01 or 2026-03-01T12:00Z") from None
+    zone = spec_of(row).local(0).tzinfo
+    return (at if at.utcoffset() is not None else at.replace(tzinfo=zone)).timestamp()
+
+
+def _local(row: ScheduleRow, tick: float) -> str:
+    return spec_of(row).local(tick).strftime(f"%a {ZONE_AT_END}")
+
+
+def delete(context: typer.Context, names: Names, url: Url = None) -> None:
+    """Delete schedules that were put at run time, or that no code declares any more.
+
+    Their jobs stay. What code declares is deleted there; `outlast schedules pause` stops it.
+
+    Examples:
+        outlast schedules delete digest:acme
+    """
+
+    async def work(store: Store) -> None:
+        for name in names:
+            await delete_schedule(store, name)
+            print(f"schedule {line(name, 200)} is deleted", flush=True)
+
+    on_store(_place(context, url), work, reads=False)
+
+
+def _place(context: typer.Context, url: str | None) -> str | None:
+    return context.obj if url is None else url
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()

@@ -1,0 +1,48 @@
+"""Checks of schedules: ticks in a change of the clocks, and what this host cannot work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from outlast.insight.doctor.finding import Facts
+from outlast.insight.schedules import falling_into_changes, schedule_of
+from outlast.store.finding import Finding, Level
+from outlast.text import line
+
+SHOWN = 5
+SAID_MAX = 400
+
+
+def clock_changes(facts: Facts) -> Iterator[Finding]:
+    """Whether a change of the clocks within a year skips, merges or repeats ticks."""
+    found = list(falling_into_changes(facts.schedules, facts.now))
+    for name, sentence in found[:SHOWN]:
+        yield Finding(
+            level=Level.WARNING,
+            name="clock_changes",
+            sentence=f"Schedule {line(name)}, {line(sentence, SAID_MAX)}.",
+            mend="Take an hour in which no clock of the zone changes, or zone='UTC'.",
+        )
+    if len(found) > SHOWN:
+        yield Finding(
+            level=Level.WARNING,
+            name="clock_changes",
+            sentence=f"{len(found) - SHOWN} more schedules fall into a change of the clocks.",
+            mend="`outlast schedules show NAME --next 1000` shows when each of them fires.",
+        )
+
+
+def unreadable(facts: Facts) -> Iterator[Finding]:
+    """Whether this host can work with all schedules."""
+    for row in facts.schedules:
+        if (why := schedule_of(row).malformed) is not None:
+            yield Finding(
+                level=Level.WARNING,
+                name="schedules",
+                sentence=f"This host cannot fire schedule {line(row.name)}: {line(why, SAID_MAX)}.",
+                mend="Update tzdata on the hosts that lack the zone, or put the schedule again.",
+            )
+            return
+
+
+SCHEDULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (clock_changes, unreadable)
