@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import asyncio, atexit, gc, os, signal, sys, threading, time
 def goodbye():  # before Outlast is there: it is called when that has said its own goodbye
@@ -68,6 +70,38 @@ print(mail.enqueue_sync("parent").id)
 def test_children_that_end_leave_the_parent_its_connections(store_url: str, tmp_path: Path) -> None:
     """A server that forks its workers when the application has been used already."""
     assert run(PREFORK, store_url, tmp_path) == "22\n"
+
+
+THREADED_PREFORK = (
+    SESSIONS
+    + """
+if USED:
+    mail.enqueue_sync("parent")
+children = []
+for n in range(3):
+    if not (child := os.fork()):
+        ids = []
+        def serve():
+            for _ in range(10):
+                ids.append(mail.enqueue_sync("child").id)
+        threads = [threading.Thread(target=serve) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        assert len(set(ids)) == 40
+        sys.exit(0)
+    children.append(child)
+assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 3
+print(mail.enqueue_sync("parent").id - USED)
+"""
+)
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_threads_of_a_server_that_has_preloaded_the_application_enqueue(
+    used: int, store_url: str, tmp_path: Path
+) -> None:
+    """As those of gunicorn with --preload and --threads."""
+    assert run(f"USED = {used}\n{THREADED_PREFORK}", store_url, tmp_path) == "121\n"
 
 
 RESTING_LOOP = (

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from outlast.app import App
 from outlast.clock import SYSTEM, Clock
 from outlast.config import WorkerSettings, worker_settings
-from outlast.errors import StoreUnavailable
+from outlast.errors import StoreUnavailable, UsageError
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind
@@ -25,6 +25,7 @@ from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.values import Answer, ClaimRequest, Save
+from outlast.sync import loop_is_running
 from outlast.worker.assemble import open_parts
 from outlast.worker.base import CheckpointSink, PoolOwner
 from outlast.worker.claims.ledger import Ledger
@@ -298,6 +299,8 @@ class LocalPool:
 async def embedded(app: App, clock: Clock = SYSTEM, **settings: Any) -> AsyncIterator[Worker]:
     """Run a worker in this loop for the length of the block; leave it drained."""
     chosen = worker_settings(**settings)
+    if not loop_is_running():  # trio's, say
+        raise UsageError("app.worker() runs on an event loop of asyncio, which this is not")
     async with (
         open_parts(app.url, app.wakeup, chosen, clock) as parts,
         contextlib.AsyncExitStack() as lifespan,
