@@ -30,6 +30,7 @@ Stopped (BaseException)    raised by attempt.check() where the attempt is asked 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -148,23 +149,28 @@ class Verdict(BaseException):
 
 
 class Snooze(Verdict):
-    """Run me again in ``seconds``, uncharged."""
+    """Run me again in ``seconds`` (or a timedelta), uncharged."""
 
     seconds: float
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"snooze for {seconds:g} s")
-        self.seconds = float(seconds)
+    def __init__(self, seconds: float | timedelta) -> None:
+        self.seconds = _seconds(seconds)
+        super().__init__(f"snooze for {self.seconds:g} s")
 
 
 class Retry(Verdict):
-    """This attempt failed (charged); run me again ``after`` seconds (default: the back-off)."""
+    """This attempt failed (charged); run me again ``after`` seconds (or a timedelta; default: the
+    back-off)."""
 
     after: float | None
 
-    def __init__(self, why: str = "", *, after: float | None = None) -> None:
+    def __init__(self, why: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(why or "retry")
-        self.after = None if after is None else float(after)
+        self.after = None if after is None else _seconds(after)
+
+
+def _seconds(span: float | timedelta) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else float(span)
 
 
 class Cancel(Verdict):

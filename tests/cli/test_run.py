@@ -132,6 +132,27 @@ def test_an_interrupted_wait_leaves_the_job(outlast: Outlast, folder: Path) -> N
     until(lambda: outlast("job", 1, "--json", **HERE).json()["state"] == "cancelled")
 
 
+def test_a_wait_for_a_store_that_goes_away_says_that_the_job_continues(
+    outlast: Outlast, folder: Path
+) -> None:
+    waiting = subprocess.Popen(
+        [*OUTLAST.split(), "run", "--wait", "true"],
+        cwd=folder,
+        env=environment(**HERE),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    with waiting:
+        until(lambda: (folder / "q.db").exists() and outlast("job", 1, **HERE).code == 0)
+        (folder / "q.db").rename(folder / "moved.db")
+        assert waiting.stderr is not None
+        said = waiting.stderr.read().decode()
+        assert waiting.wait(SECONDS) == 3
+    assert "job 1 continues; `outlast job 1` shows it" in said
+    (folder / "moved.db").rename(folder / "q.db")
+    assert outlast("job", 1, "--json", **HERE).json()["state"] == "queued"
+
+
 def until(done) -> None:
     end = time.monotonic() + 2 * SECONDS
     while not done():

@@ -15,7 +15,7 @@ from outlast.cli.errors import say
 from outlast.cli.jobs import tell_enqueued
 from outlast.cli.options import Delay, Json, Url, command, span, with_flag
 from outlast.cli.wait import end_of
-from outlast.errors import ConfigError, UsageError
+from outlast.errors import ConfigError, JobNotFound, OutlastError, UsageError
 from outlast.job import Job
 from outlast.runner.shell.task import add_to as add_task
 
@@ -119,6 +119,11 @@ def _wait(app: App, job_id: int) -> int:
         ended = run_loop(lambda: end_of(app, job_id))
     except KeyboardInterrupt:
         say(f"job {job_id} continues; `outlast cancel {job_id}` ends it")
+        raise
+    except JobNotFound:
+        raise
+    except OutlastError:  # the store cannot be looked at: that ends no job
+        say(f"job {job_id} continues; `outlast job {job_id}` shows it")
         raise
     for line in ended.output:
         print(line)

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import sys
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -162,6 +163,8 @@ async def test_arguments_of_another_release_are_undecodable(bench):
     ("error", "kind", "delay"),
     [
         (outlast.Snooze(60), OutcomeKind.SNOOZED, 60.0),
+        (outlast.Snooze(timedelta(minutes=1)), OutcomeKind.SNOOZED, 60.0),
+        (outlast.Retry(after=timedelta(minutes=1)), OutcomeKind.CRASHED, 60.0),
         (outlast.Retry(after=30), OutcomeKind.CRASHED, 30.0),
         (outlast.Retry(), OutcomeKind.CRASHED, None),
         (outlast.Cancel("why"), OutcomeKind.CANCELLED, None),

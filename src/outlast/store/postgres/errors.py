@@ -31,6 +31,7 @@ _CLASS_ERRORS: dict[str, type[Exception]] = {
     "XX": StoreCorrupt,
 }
 _MIGRATE = "run `outlast migrate`; where that finds nothing to do, restore a backup"
+_CUT_OFF = "the statement was cut off; another session may hold a lock (see pg_locks)"
 _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "42P01": (SchemaMismatch, f"a table is missing: {_MIGRATE}"),
     "42883": (SchemaMismatch, f"a function is missing: {_MIGRATE}"),
@@ -44,10 +45,8 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "22023": (StoreUnavailable, "the server refuses a setting"),
     "40001": (Collision, "another transaction came first"),
     "40P01": (Collision, "a deadlock with another transaction"),
-    "57014": (
-        StoreUnavailable,
-        "the statement was cut off; another session may hold a lock (see pg_locks)",
-    ),
+    "57014": (StoreUnavailable, _CUT_OFF),
+    "55P03": (StoreUnavailable, _CUT_OFF),
     "53100": (StoreUnavailable, "the server's disk is full: make room there"),
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }

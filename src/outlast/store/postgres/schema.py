@@ -105,7 +105,7 @@ class PostgresSchema:
             await SYSTEM.sleep(TURN_SECONDS)
 
     async def _next_step(self, connection: Any) -> Migration | None:
-        await connection.execute("SET LOCAL statement_timeout = 0")
+        await connection.execute(sql("patient"))
         await self._take_turn(connection)
         applied = await _applied(connection)
         check_history(self._steps, applied)
