@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from importlib import resources
+from importlib import import_module, resources
+from pkgutil import iter_modules
 from typing import Any
 
 import asyncpg
@@ -12,15 +13,12 @@ import pytest
 
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.crash import Progress
-from outlast.store.postgres import enqueue, exchange, privileges, schema, strangers, wakeup, workers
-from outlast.store.postgres import inspector as postgres_inspector
-from outlast.store.postgres import presence as postgres_presence
-from outlast.store.postgres import schedules as postgres_schedules
-from outlast.store.postgres import session as postgres_session
-from outlast.store.postgres import store as postgres
+from outlast.model.job import State
+from outlast.store import postgres
+from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import calls, sql
-from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on
+from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
@@ -44,10 +42,6 @@ BY_THE_OWNER = {
     "schema_lock_holders",
     "schema_record",
 }  # statements of `outlast migrate` itself
-MODULES = (
-    postgres, workers, enqueue, exchange, postgres_inspector, postgres_presence,
-    privileges, schema, postgres_session, postgres_schedules, strangers, wakeup,
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -83,8 +77,10 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         names.add(verb)
         return str(real(verb))
 
-    for module in MODULES:
-        monkeypatch.setattr(module, "sql", noting)
+    for each in iter_modules(postgres.__path__, f"{postgres.__name__}."):
+        module = import_module(each.name)
+        if getattr(module, "sql", None) is sql and each.name != sql.__module__:
+            monkeypatch.setattr(module, "sql", noting)
     return names
 
 
@@ -193,7 +189,8 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.job(job_id)
     await inspector.jobs(JobFilter())
     await inspector.attempts(job_id)
-    await inspector.job_ids(JobFilter())
+    for state in (None, *State):
+        await inspector.job_ids(JobFilter(state=state))
     await inspector.jobs_of([job_id])
     await inspector.last_attempts([job_id])
     await inspector.highest_token()
@@ -227,7 +224,7 @@ async def _beside(role: str) -> None:
         await enqueue_on(own, [job()])
         claimed = await eventually(lambda: hands.claim(1))
         await complete_on(own, claimed[0].job_id, claimed[0].token, "null")
-    await postgres.store_id_on(own)
+    await store_id_on(own)
     await own.fetch("SELECT * FROM outlast_history")
     await own.close()
     await store.close()

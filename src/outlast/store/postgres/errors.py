@@ -68,6 +68,13 @@ def translate(error: BaseException) -> Exception | None:
     return None
 
 
+def is_of_driver(error: BaseException) -> bool:
+    """Whether the driver has refused a value, before the server could."""
+    if isinstance(error, asyncpg.PostgresError):
+        return getattr(error, "severity", None) is None
+    return isinstance(error, (UnicodeError, OverflowError))
+
+
 def _of_server(error: BaseException) -> Exception:
     code = getattr(error, "sqlstate", None) or ""
     if code == "42501" and "row-level security" in text_of(error):
