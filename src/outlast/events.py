@@ -277,6 +277,45 @@ CATALOGUE: dict[str, Event] = {
         "A duty of the worker raised an error; it is tried again.", ("duty", "error"), "error"
     ),
     "jobs_pruned": Event("Old rows were deleted.", ("rows",)),
+    # schedules
+    "schedule_fired": Event(
+        "A tick of a schedule has its job. `late`: seconds from the tick until it was stored.",
+        ("schedule", "tick", "job_id", "late"),
+    ),
+    "schedule_skipped": Event(
+        "A tick of a schedule has no job, since that of an earlier tick was unfinished;"
+        " `in_the_way` is that one, or null if it has ended since.",
+        ("schedule", "tick", "in_the_way"),
+        "warning",
+    ),
+    "schedule_missed": Event(
+        "Ticks of a schedule have no job, since no worker was there in time: they are past its"
+        " grace, or are not caught up.",
+        ("schedule", "ticks", "until"),
+        "warning",
+    ),
+    "schedule_failed": Event(
+        "A schedule is due and cannot be fired, as where its zone is unknown here or the store"
+        " refuses its call; other schedules are not held up. Reported once a minute.",
+        ("schedule", "error"),
+        "error",
+    ),
+    "schedule_declared": Event(
+        "A schedule of the code is new in the store, or has replaced an older declaration.",
+        ("schedule", "what"),
+    ),
+    "schedule_not_declared": Event(
+        "A schedule of this worker's code is not in use: a newer release declares another, or one"
+        " that was put at run time has its name.",
+        ("schedule", "reason"),
+        "warning",
+    ),
+    "schedules_asleep": Event(
+        "Schedules are due that no worker's code declares any more; they are not fired, and are"
+        " removed after a week.",
+        ("count",),
+        "warning",
+    ),
 }
 """Name of the event -> what it says. ``docs/events.md`` is this table for people."""
 

@@ -1,10 +1,25 @@
-"""What becomes of the ticks of a schedule that is due: fired, skipped or missed. Pure."""
+"""What becomes of the ticks of a schedule that is due: fired, skipped or missed. Pure.
+
+A plan accounts for every tick after ``since`` and up to now, once: those that it fires (whether one
+is skipped for an unfinished job is found as it is stored) and those that it misses. Now is the
+clock of the store. After that has stepped back there is no such tick, and nothing is fired until it
+has passed ``since`` again.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from enum import StrEnum
+from itertools import islice, takewhile
+from typing import Protocol
+
+import msgspec
 
 GRACE_SECONDS = 86_400.0  # a tick that is late by more is missed
+ON_TIME_SECONDS = 60.0  # a tick that is late by no more is fired where none is caught up
+CAUGHT_UP_MAX = 100  # ticks of one schedule that are fired at once
+LOOK_TICKS = 300  # that one plan accounts for; the rest is for the next one
 
 
 class Overlap(StrEnum):
@@ -20,3 +35,66 @@ class CatchUp(StrEnum):
     LAST = "last"
     ALL = "all"
     NONE = "none"
+
+
+class Ticks(Protocol):
+    """When a schedule fires (``model.schedule.Spec``)."""
+
+    @property
+    def every(self) -> int | None:
+        """Seconds between two ticks, counted from 1970, where they are always the same."""
+        ...
+
+    def next_after(self, instant: float) -> float | None:
+        """Return the first tick later than an instant; None: there is none."""
+        ...
+
+
+class TickPlan(msgspec.Struct, frozen=True):
+    """What to do: fire ``ticks``, count ``missed`` others as missed. From then on all ticks up to
+    ``since`` are accounted for, and ``then`` is the next one, which may be due already (None:
+    there is none)."""
+
+    ticks: list[float]
+    missed: int
+    since: float
+    then: float | None
+
+
+def plan(spec: Ticks, since: float, now: float, catch_up: CatchUp, grace: float) -> TickPlan:
+    """Return what becomes of the ticks later than ``since`` and up to ``now``. A tick that is late
+    by more than ``grace`` seconds is missed."""
+    start, missed = _pass_over(spec, since, now)
+    found = list(islice(takewhile(lambda tick: tick <= now, _after(spec, start)), LOOK_TICKS + 1))
+    if len(found) > LOOK_TICKS:  # their first ones are missed in any case
+        passed = found[:-CAUGHT_UP_MAX]
+        then = found[-CAUGHT_UP_MAX]
+        return TickPlan([], missed + len(passed), passed[-1], then)
+    ticks = _choose(found, now, catch_up, grace)
+    last = found[-1] if found else start
+    return TickPlan(ticks, missed + len(found) - len(ticks), last, next(_after(spec, last), None))
+
+
+def _choose(found: list[float], now: float, catch_up: CatchUp, grace: float) -> list[float]:
+    most = CAUGHT_UP_MAX if catch_up is CatchUp.ALL else 1
+    late = min(grace, ON_TIME_SECONDS) if catch_up is CatchUp.NONE else grace
+    return [tick for tick in found[-most:] if now - tick <= late]
+
+
+def _pass_over(spec: Ticks, since: float, now: float) -> tuple[float, int]:
+    """Return from where to look at single ticks, and how many there are before: of a period they
+    can be counted at once."""
+    if spec.every is None:
+        return since, 0
+    first, last = math.floor(since) // spec.every, math.floor(now) // spec.every
+    passed = max(0, last - first - LOOK_TICKS)
+    return (float((first + passed) * spec.every), passed) if passed else (since, 0)
+
+
+def _after(spec: Ticks, instant: float) -> Iterator[float]:
+    """Yield the ticks later than an instant. A tick that is no later than the one before ends
+    them: it is accounted for."""
+    tick = spec.next_after(instant)
+    while tick is not None and tick > instant:
+        yield tick
+        instant, tick = tick, spec.next_after(tick)

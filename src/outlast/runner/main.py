@@ -223,13 +223,14 @@ class Runner:
 
 
 def announcement(app: App) -> Hello:
-    """Return the frame that says which tasks this application knows."""
+    """Return the frame that says which tasks this application knows, and which schedules."""
     infos = [
         TaskInfo(name, task.own_runner, sorted(task.requires))
         for task in app.tasks.values()
         for name in (task.name, *task.aliases)
     ]
-    return Hello(infos, os.environ.get("OUTLAST_RELEASE"), platform.python_version())
+    schedules = list(app.schedules.declared.values())
+    return Hello(infos, os.environ.get("OUTLAST_RELEASE"), platform.python_version(), schedules)
 
 
 def main(descriptor: int) -> int:

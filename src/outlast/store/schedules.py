@@ -96,7 +96,7 @@ class Deleted(StrEnum):
 
 class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule whose ``next_tick`` has come, as a worker needs it to fire. Texts are as they are
-    stored; ``version`` is set for one of the code."""
+    stored; ``declared_at`` is set for one of the code."""
 
     name: str
     revision: int
@@ -107,7 +107,8 @@ class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
     overlap: str
     catch_up: str
     grace: float
-    version: str | None = None
+    version: str
+    declared_at: float | None = None
 
 
 class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):

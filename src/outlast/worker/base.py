@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from outlast.runner.protocol import Reported
+from outlast.store.schedules import NewSchedule
 from outlast.store.values import ClaimRequest, Save
 from outlast.worker.running import Running
 from outlast.worker.service import Duty
@@ -34,6 +35,10 @@ class AttemptStarter(Protocol):
 
     def lacks(self) -> dict[str, list[str]]:
         """Return the tasks that may not be served here -> the tags that they need on top."""
+        ...
+
+    def schedules(self) -> list[NewSchedule]:
+        """Return the schedules that the code declares."""
         ...
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:

@@ -24,6 +24,7 @@ from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
 from outlast.store.protocol import CLAIMS_MAX
+from outlast.store.schedules import NewSchedule
 from outlast.store.values import Answer, ClaimRequest, Save
 from outlast.sync import loop_is_running
 from outlast.worker.assemble import open_parts
@@ -144,7 +145,9 @@ class LocalStarter:
         self._ledger = ledger
         self._settings = settings
         self._clock = clock
-        serves, self._lacks = split_by_tags(announcement(app).tasks, settings.tags)
+        hello = announcement(app)
+        serves, self._lacks = split_by_tags(hello.tasks, settings.tags)
+        self._schedules = hello.schedules
         self._tasks = sorted(serves)
         self.link = LocalLink(ledger, checkpoints, self, store_id)
         self.executor = Executor(
@@ -162,6 +165,10 @@ class LocalStarter:
     def lacks(self) -> dict[str, list[str]]:
         """Return the tasks that this worker's tags do not allow."""
         return self._lacks
+
+    def schedules(self) -> list[NewSchedule]:
+        """Return the schedules that the application declares."""
+        return self._schedules
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         """Return the free slots. One that was given to an attempt which begins with the loop's

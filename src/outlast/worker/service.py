@@ -78,6 +78,7 @@ class Nudges:
         self.checkpoints = Nudge()
         self.presence = Nudge()
         self.sweeper = Nudge()
+        self.scheduler = Nudge()
 
 
 class Service:

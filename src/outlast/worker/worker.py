@@ -31,6 +31,7 @@ from outlast.worker.maintenance.announcer import Announcer
 from outlast.worker.maintenance.deadlines import Deadlines
 from outlast.worker.maintenance.pruner import Pruner
 from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.maintenance.scheduler import Scheduler
 from outlast.worker.service import Duty, Nudge, Nudges, Service
 
 _TO_WORKERS = ("cancel", "drain")  # kinds of wake-ups for one worker, with its id
@@ -100,6 +101,7 @@ class Worker:
         self._announcer = self._make_announcer()
         self._exchange = self._make_exchange()
         self._keeper = self._make_presence_keeper()
+        self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
         self._condition = Condition(clock, self.registration.terms.lease / 2, evidence.hide)
         self._services = {
             each.name: each for each in (*self._make_services(), *map(self._serve, duties))
@@ -131,7 +133,6 @@ class Worker:
         )
 
     def _make_exchange(self) -> Exchange:
-        terms = self.registration.terms
         return Exchange(
             self._store,
             self.ledger,
@@ -140,9 +141,9 @@ class Worker:
             self.checkpoints,
             clock=self._clock,
             poll=self.settings.poll,
-            look_every=terms.heartbeat,
-            reconcile_every=max(RECONCILE_SECONDS, terms.heartbeat),
-            patience=patience(terms.lease),
+            look_every=self.registration.terms.heartbeat,
+            reconcile_every=max(RECONCILE_SECONDS, self.registration.terms.heartbeat),
+            patience=patience(self.registration.terms.lease),
             inbox=self._announcer.inbox,
         )
 
@@ -188,6 +189,7 @@ class Worker:
             yield self._serve(
                 duty, self.nudges.sweeper if duty is self._announcer.sweeper else None
             )
+        yield self._serve(self._scheduler, self.nudges.scheduler)
         yield self._serve(self._make_pruner())
 
     def _serve(self, duty: Duty, nudge: Nudge | None = None) -> Service:
@@ -330,6 +332,7 @@ class Worker:
     def note_pool_change(self) -> None:
         """Tell the store which tasks are known, have runners started, and look for work."""
         self.nudges.registration.give()
+        self.nudges.scheduler.give()
         self.nudges.pool.give()
         self.look_for_work()
 
@@ -352,7 +355,8 @@ class Worker:
         return not self._new.queues or queue in self._new.queues
 
     def take_look(self, look: Snapshot) -> None:
-        """Act on what the reaper has seen: new work, or a presence that is gone."""
+        """Act on what the reaper has seen: work, a due schedule, or a presence that is gone."""
+        self._scheduler.take_look(look)
         if self._exchange.take_look(look):
             self.nudges.exchange.give()
         if self._keeper is not None and self._keeper.is_lost(look.workers):

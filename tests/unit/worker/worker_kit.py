@@ -12,6 +12,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
+from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
     Answer,
     Claimed,
@@ -171,6 +172,7 @@ class FakePool:
         self.ledger = ledger
         self.slots = slots
         self.worker_id = 0
+        self.declared: list[NewSchedule] = []
         self.placed: list[int] = []
         self.stopped: list[tuple[int, str]] = []
         self.killed: list[int] = []
@@ -191,6 +193,9 @@ class FakePool:
 
     def lacks(self) -> dict[str, list[str]]:
         return {}
+
+    def schedules(self) -> list[NewSchedule]:
+        return self.declared
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         free = self.slots - len(self.ledger.running) - unanswered

@@ -3,6 +3,7 @@
 reaper.py     finds workers that are gone, and gives their jobs back
 deadlines.py  ends attempts that are far above their timeout, on any worker
 pruner.py     deletes what ended long ago, in bounded batches
+scheduler.py  fires schedules that are due, and declares those of the code
 sweeper.py    announces jobs that no messenger was told of
 announcer.py  what this worker publishes to its messenger
 pid1.py       waits for adopted children where the worker is process 1

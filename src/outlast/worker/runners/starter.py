@@ -13,6 +13,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import FrameError, Run, in_batches
+from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed, ClaimRequest
 from outlast.worker.base import PoolOwner
 from outlast.worker.claims.ledger import Ledger
@@ -86,6 +87,11 @@ class RunnerStarter:
         """Return what they have announced and this worker's tags do not allow."""
         active = self._active()
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
+
+    def schedules(self) -> list[NewSchedule]:
+        """Return the schedules that the newest of them declares."""
+        active = self._active()
+        return active[-1].schedules if active else []
 
     def _active(self) -> list[RunnerProcess]:
         return self._assignment.active(self._runners)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from outlast.runner.protocol import Hello
+from outlast.store.schedules import NewSchedule
 from outlast.worker.runners.tags import split_by_tags
 
 
@@ -21,6 +22,7 @@ class RunnerState:
         self.ready = False
         self.tasks: dict[str, bool] = {}  # name -> whether it has a runner to itself
         self.lacks: dict[str, list[str]] = {}
+        self.schedules: list[NewSchedule] = []
         self.release: str | None = None
         self.python: str | None = None
         self.tokens: set[int] = set()
@@ -35,6 +37,7 @@ class RunnerState:
         """Take what it announces; a worker with these tags serves the tasks that they allow."""
         self.ready = True
         self.tasks, self.lacks = split_by_tags(hello.tasks, tags)
+        self.schedules = hello.schedules
         self.release, self.python = hello.release, hello.python
 
     def reserve(self) -> None:

@@ -127,6 +127,8 @@ class RunnerSupervisor:
         that no store can hold: each exchange that asks for it would be refused."""
         if any("\x00" in text for info in frame.tasks for text in (info.name, *info.requires)):
             raise FrameError("a frame with a NUL in the name of a task")
+        if any("\x00" in each.name + each.spec for each in frame.schedules):
+            raise FrameError("a frame with a NUL in the name of a schedule")
         if not self._ever_ready and (complaint := self._recycling.complain_at_rest(runner)):
             self._owner.fail(ApplicationError(complaint))
             return

@@ -9,7 +9,7 @@ SELECT t.now,
 FROM (SELECT extract(epoch FROM clock_timestamp())::float8 AS now) t
 LEFT JOIN LATERAL (
     SELECT d.name, d.revision, d.next_tick, d.since, d.call, d.spec, d.overlap, d.catch_up, d.grace,
-           CASE WHEN d.declared_at IS NOT NULL THEN d.version END AS version
+           d.version, d.declared_at
     FROM outlast_schedules d
     WHERE NOT d.paused AND d.declared AND d.next_tick IS NOT NULL AND d.next_tick <= t.now
       AND (d.next_tick, d.name) > ($2::float8, $3::text COLLATE "C")

@@ -39,7 +39,7 @@ SET paused = :paused,
 WHERE name = :name
 -- name: due
 SELECT name, revision, next_tick, since, call, spec, overlap, catch_up, grace,
-       CASE WHEN declared_at IS NOT NULL THEN version END
+       version, declared_at
 FROM outlast_schedules INDEXED BY outlast_schedules_next
 WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL AND next_tick <= :now
   AND (next_tick, name) > (:tick, :name)

@@ -1,0 +1,256 @@
+"""Fires schedules that are due, and says which ones this worker's code declares.
+
+Every worker does this for all schedules that were put at run time, and for those of the code that
+it declares itself: so a live worker declares what is fired. Which worker is first does not matter,
+since a firing is a compare-and-set (``store.schedules``). The reaper's look tells when the next one
+is due; until then nothing is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.errors import BadData, ConfigError, describe
+from outlast.events import emit
+from outlast.model.schedule import Spec
+from outlast.model.schedule_plan import CatchUp, Overlap, TickPlan, plan
+from outlast.store.protocol import Store
+from outlast.store.schedules import (
+    DECLARED_SECONDS,
+    DUE_MAX,
+    FIRST_PAGE,
+    DueSchedule,
+    DueSchedules,
+    FireAnswer,
+    Firing,
+    NewSchedule,
+    Origin,
+    Put,
+)
+from outlast.store.values import NewJob, Snapshot
+from outlast.worker.service import Nudge
+
+DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two times that the code's schedules are declared
+SPREAD_SECONDS = 0.01  # workers that wake for one tick do so within this time of each other
+WAIT_SECONDS = 1.0  # for a lease that is trusted
+TELL_AGAIN_SECONDS = 60.0  # of a schedule that cannot be fired
+_BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
+
+
+class SchedulerOwner(Protocol):
+    """The worker, as its scheduler sees it."""
+
+    def may_begin(self) -> bool:
+        """Whether the lease is trusted, and the worker stays."""
+        ...
+
+    def look_for_work(self) -> None:
+        """Look for work: jobs were stored."""
+        ...
+
+
+class Declarer(Protocol):
+    """Knows the schedules that the code declares."""
+
+    def schedules(self) -> list[NewSchedule]:
+        """Return them."""
+        ...
+
+
+class Scheduler:
+    """The duty that fires. ``nudge`` lets it run before its time."""
+
+    name = "scheduler"
+
+    def __init__(
+        self,
+        owner: SchedulerOwner,
+        store: Store,
+        declarer: Declarer,
+        nudge: Nudge,
+        clock: Clock,
+    ) -> None:
+        self._owner = owner
+        self._store = store
+        self._declarer = declarer
+        self._nudge = nudge
+        self._clock = clock
+        self._due_at = math.inf  # on the boot clock
+        self._declare_at = 0.0
+        self._versions: dict[str, str] = {}  # that were declared last
+        self._answers: dict[str, Put] = {}
+        self._tell_at: dict[str, float] = {}
+
+    def take_look(self, look: Snapshot) -> None:
+        """Note when a schedule is due, and wait no longer than that."""
+        self._due_at = math.inf if look.next_tick is None else self._at(look.next_tick)
+        if look.next_tick is not None:
+            self._nudge.give()
+
+    async def run_once(self) -> float | None:
+        """Fire what is due, and declare; return the seconds until there is something to do."""
+        if not self._owner.may_begin():
+            return WAIT_SECONDS
+        if self._clock.boot() >= self._due_at:
+            self._due_at = math.inf  # unless this finds a later one, the next look says
+            await self._fire_due()
+        await self._declare()
+        return self._pause()
+
+    def _at(self, seconds: float) -> float:
+        spread = SPREAD_SECONDS * self._clock.random() if seconds > 0 else 0.0
+        return self._clock.boot() + max(0.0, seconds) + spread
+
+    def _pause(self) -> float | None:
+        until = min(self._due_at, self._declare_at if self._versions else math.inf)
+        return None if until == math.inf else max(0.001, until - self._clock.boot())
+
+    # -- what the code declares ----------------------------------------------------------------
+
+    async def _declare(self) -> None:
+        declared = self._declarer.schedules()
+        versions = {each.name: each.version for each in declared}
+        if versions == self._versions and (not versions or self._clock.boot() < self._declare_at):
+            return
+        for each, answer in await self._put(declared):
+            self._tell_declared(each.name, answer)
+        self._versions = versions
+        self._declare_at = self._clock.boot() + DECLARE_SECONDS
+
+    async def _put(self, declared: Sequence[NewSchedule]) -> list[tuple[NewSchedule, Put]]:
+        """Declare in one commit, or one by one where the store refuses one of them."""
+        if not declared:
+            return []
+        try:
+            answers = await self._store.put_schedules(declared, Origin.CODE)
+        except BadData as error:
+            if len(declared) == 1:
+                self._tell_failed(declared[0].name, error)
+                return []
+            return [one for each in declared for one in await self._put([each])]
+        return list(zip(declared, answers, strict=True))
+
+    def _tell_declared(self, name: str, answer: Put) -> None:
+        before, self._answers[name] = self._answers.get(name), answer
+        if answer in {Put.CREATED, Put.CHANGED}:
+            self._due_at = self._clock.boot()  # to be planned
+            emit("schedule_declared", schedule=name, what=answer.value)
+        elif answer is not before and answer is not Put.SAME:
+            emit("schedule_not_declared", schedule=name, reason=answer.value)
+
+    # -- what is due ---------------------------------------------------------------------------
+
+    async def _fire_due(self) -> None:
+        after = FIRST_PAGE
+        while True:
+            page = await self._store.due_schedules(DUE_MAX, after)
+            await self._fire_page(page)
+            if len(page.schedules) < DUE_MAX:
+                break
+            after = (page.schedules[-1].next_tick, page.schedules[-1].name)
+        if page.next_tick is not None:
+            self._expect(page.next_tick - page.now)
+
+    def _expect(self, seconds: float) -> None:
+        self._due_at = min(self._due_at, self._at(seconds))
+
+    async def _fire_page(self, page: DueSchedules) -> None:
+        ours = [each for each in page.schedules if self._is_ours(each)]
+        planned = [(each, self._decide(each, page.now)) for each in ours]
+        firings = [(each, firing) for each, firing in planned if firing is not None]
+        for due, firing, answer in await self._fire(firings):
+            self._take_answer(due, firing, answer, page.now)
+        stale = [each.name for each in page.schedules if self._is_stale(each, page.now)]
+        if stale and (count := await self._store.note_undeclared(stale)):
+            emit("schedules_asleep", count=count)
+
+    def _is_ours(self, due: DueSchedule) -> bool:
+        return due.declared_at is None or self._versions.get(due.name) == due.version
+
+    def _is_stale(self, due: DueSchedule, now: float) -> bool:
+        if due.declared_at is None or self._is_ours(due):
+            return False
+        return abs(now - due.declared_at) > DECLARED_SECONDS
+
+    def _decide(self, due: DueSchedule, now: float) -> Firing | None:
+        try:
+            return firing_of(due, now)
+        except _BAD as error:  # as of a later release; one that can read it may be there
+            self._tell_failed(due.name, error)
+            return None
+
+    def _tell_failed(self, name: str, error: BaseException) -> None:
+        now = self._clock.boot()
+        self._tell_at = {each: at for each, at in self._tell_at.items() if at > now}
+        if name not in self._tell_at:
+            self._tell_at[name] = now + TELL_AGAIN_SECONDS
+            emit("schedule_failed", schedule=name, error=describe(error))
+
+    async def _fire(
+        self, firings: Sequence[tuple[DueSchedule, Firing]]
+    ) -> list[tuple[DueSchedule, Firing, FireAnswer]]:
+        """Fire in one commit, in halves where the store refuses something of it."""
+        if not firings:
+            return []
+        try:
+            answers = await self._store.fire([firing for _, firing in firings])
+        except BadData as error:
+            if len(firings) == 1:
+                self._tell_failed(firings[0][0].name, error)
+                return []
+            middle = len(firings) // 2
+            return [*await self._fire(firings[:middle]), *await self._fire(firings[middle:])]
+        return [(*each, answer) for each, answer in zip(firings, answers, strict=True)]
+
+    def _take_answer(
+        self, due: DueSchedule, firing: Firing, answer: FireAnswer, now: float
+    ) -> None:
+        if not answer.won:
+            return
+        if firing.then is not None:
+            self._expect(firing.then - now)
+        if firing.missed:
+            emit("schedule_missed", schedule=due.name, ticks=firing.missed, until=firing.since)
+        for job, job_id in zip(firing.jobs, answer.jobs, strict=True):
+            tick = job.policy.tick or 0.0
+            if job_id is None:
+                way = answer.in_the_way
+                emit("schedule_skipped", schedule=due.name, tick=tick, in_the_way=way)
+            else:
+                late = round(now - tick, 3)
+                emit("schedule_fired", schedule=due.name, tick=tick, job_id=job_id, late=late)
+        if any(job_id is not None for job_id in answer.jobs):
+            self._owner.look_for_work()
+
+
+def firing_of(due: DueSchedule, now: float) -> Firing:
+    """Return what to do with a due schedule, by the store's clock. Raises what its texts raise when
+    they cannot be read."""
+    spec = msgspec.json.decode(due.spec, type=Spec)
+    call = msgspec.json.decode(due.call, type=NewJob)
+    what: TickPlan = plan(spec, due.since, now, CatchUp(due.catch_up), due.grace)
+    overlap = Overlap(due.overlap)
+    return Firing(
+        name=due.name,
+        revision=due.revision,
+        next_tick=due.next_tick,
+        since=what.since,
+        then=what.then,
+        jobs=[_job_of(due.name, call, spec, tick, overlap) for tick in what.ticks],
+        missed=what.missed,
+    )
+
+
+def _job_of(name: str, call: NewJob, spec: Spec, tick: float, overlap: Overlap) -> NewJob:
+    return msgspec.structs.replace(
+        call,
+        policy=msgspec.structs.replace(call.policy, schedule=name, tick=tick),
+        key=f"schedule:{name}" if overlap is Overlap.SKIP else call.key,
+        run_at=spec.due(name, tick) + call.delay,
+        delay=0.0,
+    )

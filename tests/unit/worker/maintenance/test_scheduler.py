@@ -1,0 +1,314 @@
+"""The duty that fires schedules, on a real file and a clock of the test's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from outlast.model.job import State
+from outlast.model.schedule import Spec
+from outlast.model.schedule_plan import CatchUp, Overlap
+from outlast.store.rows import JobFilter, StoredJob
+from outlast.store.schedules import DECLARED_SECONDS, NewSchedule, ScheduleRow
+from outlast.store.sqlite.store import SqliteStore
+from outlast.store.values import NewJob
+from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, Scheduler
+from outlast.worker.service import Nudge
+from tests.manual_clock import ManualClock
+from tests.unit.worker.worker_kit import FakeOwner, heard, heard_fields
+
+NOON = 1_795_348_800.0
+HOUR, DAY = 3_600.0, 86_400.0
+
+
+def schedule(name: str = "hourly", spec: Spec | None = None, **fields: Any) -> NewSchedule:
+    text = msgspec.json.encode(spec or Spec(every=3_600)).decode()
+    values: dict[str, Any] = {"name": name, "call": NewJob(task="t"), "spec": text}
+    return NewSchedule(**(values | fields))
+
+
+class Team:
+    """Some workers' schedulers on one store, which counts what is asked of it."""
+
+    def __init__(self, store: SqliteStore, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.asked: list[str] = []
+        self.workers: list[Scheduler] = []
+
+    def add(self, *declared: NewSchedule) -> Scheduler:
+        """A worker whose code declares these schedules."""
+        code = Code(list(declared))
+        worker = Scheduler(FakeOwner(), Counting(self.store, self.asked), code, Nudge(), self.clock)
+        self.workers.append(worker)
+        return worker
+
+    async def work(self, seconds: float = 0.0, step: float = 20.0) -> None:
+        """Let them look and fire, time and again."""
+        end = self.clock.boot() + seconds
+        while True:
+            for worker in self.workers:
+                worker.take_look(await self.store.observe())
+                await worker.run_once()
+            if self.clock.boot() >= end:
+                return
+            self.clock.advance(min(step, end - self.clock.boot()))
+
+    async def jobs(self) -> list[StoredJob]:
+        """All jobs, first first."""
+        return (await self.store.inspector.jobs(JobFilter(limit=10_000)))[::-1]
+
+    async def ticks(self) -> list[float]:
+        """The ticks that have jobs, in hours from noon."""
+        return [((job.policy.tick or 0.0) - NOON) / HOUR for job in await self.jobs()]
+
+    async def row(self, name: str = "hourly") -> ScheduleRow:
+        row = await self.store.inspector.schedule(name)
+        assert row is not None
+        return row
+
+    async def finish_all(self) -> None:
+        """End every job."""
+        await self.store.cancel([job.id for job in await self.jobs()])
+
+
+class Code:
+    """What a worker's code declares."""
+
+    def __init__(self, declared: list[NewSchedule]) -> None:
+        self.declared = declared
+
+    def schedules(self) -> list[NewSchedule]:
+        return self.declared
+
+
+class Counting:
+    """A store that notes the verbs that are asked of it."""
+
+    def __init__(self, store: SqliteStore, asked: list[str]) -> None:
+        self._store = store
+        self._asked = asked
+
+    def __getattr__(self, name: str) -> Any:
+        self._asked.append(name)
+        return getattr(self._store, name)
+
+
+@pytest.fixture
+async def team(tmp_path: Path) -> AsyncIterator[Team]:
+    clock = ManualClock(wall=NOON + 1)
+    store = SqliteStore(f"sqlite:///{tmp_path}/jobs.db", clock=clock)
+    await store.open()
+    yield Team(store, clock)
+    await store.close()
+
+
+async def test_ticks_are_fired_as_they_come_once_for_all_workers(team: Team) -> None:
+    await team.store.put_schedules([schedule(overlap=Overlap.ALLOW)])
+    for _ in range(3):
+        team.add()
+    await team.work(3 * HOUR)
+    assert await team.ticks() == [1.0, 2.0, 3.0]
+    assert (await team.row()).fired == 3
+
+
+async def test_a_worker_waits_until_the_tick_and_no_longer(team: Team) -> None:
+    await team.store.put_schedules([schedule()])
+    worker = team.add()
+    await team.work()
+    pause = await worker.run_once()
+    assert pause is not None
+    assert HOUR - 1 <= pause <= HOUR - 1 + 0.02
+    team.clock.advance(pause)
+    await worker.run_once()
+    assert await team.ticks() == [1.0]
+
+
+MANY = """
+INSERT INTO outlast_schedules
+    (name, call, spec, overlap, catch_up, grace, origin, version, revision, since, next_tick)
+SELECT name || n, call, spec, overlap, catch_up, grace, origin, version, revision, since, next_tick
+FROM outlast_schedules, (
+    WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000)
+    SELECT n FROM numbers)"""
+
+
+async def test_a_hundred_thousand_schedules_that_are_not_due_cost_no_statement(team: Team) -> None:
+    worker = team.add()
+    await team.work()
+    idle = await statements_of_looks(team, worker)
+    await team.store.put_schedules([schedule()])
+    await team.work()
+    await team.store._connection.write(lambda cursor, _: cursor.execute(MANY))
+    team.asked.clear()
+    assert await statements_of_looks(team, worker) == idle
+    assert team.asked == []
+    look = await team.store.observe()
+    assert look.next_tick is not None
+    assert 0 < look.next_tick <= HOUR
+
+
+async def statements_of_looks(team: Team, worker: Scheduler) -> list[str]:
+    """The statements of ten looks and what the duty makes of them."""
+    seen: list[str] = []
+    connection = team.store._connection.connect()
+    connection.set_trace_callback(lambda text: seen.append(text.split(" ")[0]))
+    for _ in range(10):
+        worker.take_look(await team.store.observe())
+        await worker.run_once()
+        team.clock.advance(1.0)
+    connection.set_trace_callback(None)
+    return seen
+
+
+async def test_a_tick_is_skipped_and_told_while_the_last_job_is_unfinished(team: Team) -> None:
+    await team.store.put_schedules([schedule()])
+    team.add()
+    await team.work(HOUR)
+    (first,) = await team.jobs()
+    with heard_fields() as told:
+        await team.work(HOUR)
+    skipped = (
+        "schedule_skipped",
+        {"schedule": "hourly", "tick": NOON + 2 * HOUR, "in_the_way": first.id},
+    )
+    assert told == [skipped]
+    await team.finish_all()
+    await team.work(HOUR)
+    assert await team.ticks() == [1.0, 3.0]
+    row = await team.row()
+    assert (row.fired, row.skipped, row.last_skip_job) == (2, 1, first.id)
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "ticks"),
+    [(CatchUp.LAST, [5.0]), (CatchUp.ALL, [1.0, 2.0, 3.0, 4.0, 5.0]), (CatchUp.NONE, [])],
+)
+async def test_after_an_outage_ticks_are_caught_up_as_asked(
+    team: Team, catch_up: CatchUp, ticks: list[float]
+) -> None:
+    await team.store.put_schedules([schedule(catch_up=catch_up, overlap=Overlap.ALLOW)])
+    team.clock.advance(5.5 * HOUR)
+    team.add()
+    await team.work()
+    assert await team.ticks() == ticks
+    row = await team.row()
+    assert (row.fired, row.missed) == (len(ticks), 5 - len(ticks))
+
+
+@pytest.mark.parametrize("step", [-HOUR, -0.5 * HOUR, HOUR, 10 * HOUR])
+async def test_a_step_of_the_stores_clock_fires_nothing_twice(team: Team, step: float) -> None:
+    await team.store.put_schedules([schedule(overlap=Overlap.ALLOW)])
+    team.add()
+    team.add()
+    await team.work(2 * HOUR)
+    team.clock.step_wall(step)
+    await team.work(3 * HOUR)
+    ticks = await team.ticks()
+    assert ticks == sorted(set(ticks))
+    row = await team.row()
+    assert row.fired + row.missed == max(2, int(5 + step / HOUR))
+
+
+async def test_a_schedule_of_the_code_is_fired_only_by_workers_that_declare_it(team: Team) -> None:
+    theirs = team.add(schedule(overlap=Overlap.ALLOW))
+    team.add()
+    await team.work(HOUR)
+    assert await team.ticks() == [1.0]
+    team.workers.remove(theirs)
+    with heard() as told:
+        await team.work(3 * HOUR)
+    assert await team.ticks() == [1.0]
+    assert told == ["schedules_asleep"]
+    team.asked.clear()
+    await team.work(HOUR)
+    assert team.asked == [], "an undeclared one costs no further statement"
+    team.workers.append(theirs)
+    await team.work(1.0)
+    assert await team.ticks() == [1.0, 5.0]
+
+
+async def test_during_a_rolling_deploy_the_newest_declaration_fires_once(team: Team) -> None:
+    old = schedule("nightly", Spec(cron="0 3 * * *"))
+    new = schedule("nightly", Spec(cron="0 4 * * *"))
+    team.add(old)
+    await team.work(HOUR, step=60.0)
+    team.add(new)
+    for _ in range(8):  # workers of both releases start again and again, up to noon
+        await team.work(3 * HOUR, step=59.0)
+        team.workers[:] = []
+        team.add(old)
+        team.add(new)
+    assert await team.ticks() == [16.0]
+
+
+async def test_an_old_declaration_returns_once_the_newer_is_declared_no_more(team: Team) -> None:
+    team.add(schedule(spec=Spec(every=60)))
+    await team.work()
+    newer = team.add(schedule(spec=Spec(every=90)))
+    await team.work(DECLARED_SECONDS)
+    before = await team.row()
+    team.workers.remove(newer)
+    await team.work(DECLARED_SECONDS - DECLARE_SECONDS)
+    assert (await team.row()).spec == before.spec
+    await team.work(2 * DECLARE_SECONDS)
+    assert (await team.row()).spec != before.spec
+
+
+async def test_a_declaration_that_is_not_used_is_told_once(team: Team) -> None:
+    await team.store.put_schedules([schedule()])
+    team.add(schedule(spec=Spec(every=60)))
+    with heard_fields() as told:
+        await team.work(5 * DECLARE_SECONDS)
+    assert told == [("schedule_not_declared", {"schedule": "hourly", "reason": "taken"})]
+
+
+async def test_a_worker_that_leaves_or_is_not_trusted_fires_nothing(team: Team) -> None:
+    await team.store.put_schedules([schedule()])
+    worker = team.add(schedule("own"))
+    owner: Any = worker._owner
+    for owner.trusted, owner.draining in ((False, False), (True, True)):
+        await team.work(HOUR)
+    assert team.asked == []
+    owner.draining = False
+    await team.work()
+    assert (await team.row("own")).fired == 0
+    assert await team.ticks() == [2.0]
+
+
+BAD: dict[str, str] = {
+    "spec": '{"every":0}',
+    "call": "[1]",
+    "overlap": "later",
+    "catch_up": "never",
+}
+
+
+@pytest.mark.parametrize("column", [*BAD, "zone", "priority"])
+async def test_one_that_cannot_be_fired_holds_up_no_other_and_is_told_once_a_minute(
+    team: Team, column: str
+) -> None:
+    bad = schedule("bad", call=NewJob(task="t", priority=101 if column == "priority" else 0))
+    await team.store.put_schedules([bad, *[schedule(f"s{n}") for n in range(5)]])
+    text = BAD.get(column, '{"cron":"0 * * * *","zone":"Mars/Base"}')
+    what = {"zone": "spec", "priority": "origin"}.get(column, column)
+    if column != "priority":
+        row = f"UPDATE outlast_schedules SET {what} = ? WHERE name = 'bad'"
+        await team.store._connection.write(lambda cursor, _: cursor.execute(row, (text,)))
+    team.add()
+    await team.work()
+    team.clock.advance(HOUR)
+    with heard() as told:
+        await team.work(50.0, step=5.0)
+    assert told.count("schedule_fired") == 5
+    assert (
+        told.count("schedule_failed") == 1
+        if column == "priority"
+        else told.count("schedule_failed") <= 1
+    )
+    assert (await team.row("bad")).fired == 0
+    assert {job.state for job in await team.jobs()} == {State.QUEUED}
