@@ -118,21 +118,31 @@ class Messenger(Listening):
         PUBLISH_SECONDS, and no more. One that does not confirm a batch in that time is not.
         """
         ends = self._clock.boot() + PUBLISH_SECONDS
+        broker: Broker | None = None
         try:
             for start in range(0, len(notices), BATCH_MAX):
                 if self._clock.boot() >= ends:
                     return False
                 async with asyncio.timeout(PUBLISH_SECONDS):
                     await self._tried.wait()
-                    if self._broker is None:
+                    broker = self._broker
+                    if broker is None:
                         return False
-                    await self._broker.publish(notices[start : start + BATCH_MAX])
+                    await broker.publish(notices[start : start + BATCH_MAX])
         except Exception as error:
-            self._note_trouble(error)
-            self._broker = None  # no call waits for it again
-            self._useless.set()
+            self._note_failed_publish(broker, error)
             return False
         return True
+
+    def _note_failed_publish(self, broker: Broker | None, error: Exception) -> None:
+        """Give up the connection on which it failed: not one that stands in its place by now, nor
+        one that was still waited for."""
+        if self._broker is not broker:
+            return
+        self._note_trouble(error)
+        if broker is not None:
+            self._broker = None  # no call waits for it again
+            self._useless.set()
 
     def tell(self, topic: str, **facts: object) -> None:
         """Tell watchers, soon; the oldest of what cannot be told is forgotten."""
