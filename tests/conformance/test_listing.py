@@ -12,7 +12,7 @@ from outlast.insight.queries import find_jobs, list_jobs, read_whole
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, Part, StoredJob
+from outlast.store.rows import JobFilter, Part, StoredJob, WorkerStatus
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 LOOK = 3
@@ -150,3 +150,16 @@ async def test_a_list_holds_no_long_payloads_and_whole_jobs_come_a_few_at_a_time
     assert [(row.id, row.args, row.result) for row in whole] == [
         (job_id, long, long) for job_id in ids[::-1]
     ]
+
+
+async def test_workers_are_all_that_are_there_and_those_that_have_gone_last(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where workers crash again and again, each command would read all of a week."""
+    for kind in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"outlast.store.{kind}.inspector.GONE_MAX", 2)
+    hands = [await Hands.on(store, f"w{n}") for n in range(6)]
+    for gone in (hands[4], hands[3], hands[0], hands[1]):
+        await store.set_status(gone.me, WorkerStatus.STOPPED)
+    rows = await store.inspector.workers()
+    assert [row.name for row in rows] == ["w0", "w1", "w2", "w5"]

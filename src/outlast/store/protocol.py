@@ -103,7 +103,7 @@ class Inspector(ScheduleReads, Protocol):
         ...
 
     async def workers(self) -> list[WorkerRow]:
-        """Return all workers whose rows are kept, by id."""
+        """Return all workers that are there, and the GONE_MAX that have gone last, by id."""
         ...
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:

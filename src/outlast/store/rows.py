@@ -10,6 +10,7 @@ from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
 
 HELD_MAX = 1_000  # running jobs that one look lists
+GONE_MAX = 1_000  # workers that one look lists of those that have gone
 
 
 class WorkerStatus(StrEnum):

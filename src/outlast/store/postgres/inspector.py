@@ -27,6 +27,7 @@ from outlast.store.postgres.privileges import privileges
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import sql
 from outlast.store.rows import (
+    GONE_MAX,
     HELD_MAX,
     AttemptRow,
     Held,
@@ -102,8 +103,8 @@ class PostgresInspector:
         return highest
 
     async def workers(self) -> list[WorkerRow]:
-        """Return all workers whose rows are kept, by id."""
-        return [_worker(row) for row in await self._fetch("show_workers")]
+        """Return all workers that are there, and those that have gone last, by id."""
+        return [_worker(row) for row in await self._fetch("show_workers", GONE_MAX)]
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:
         """Return running jobs by worker, at most ``limit``."""

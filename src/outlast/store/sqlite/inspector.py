@@ -24,6 +24,7 @@ from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.listing import find
 from outlast.store.rows import (
+    GONE_MAX,
     HELD_MAX,
     AttemptRow,
     Held,
@@ -99,8 +100,9 @@ class SqliteInspector:
         return highest
 
     async def workers(self) -> list[WorkerRow]:
-        """Return all workers whose rows are kept, by id."""
-        return [_worker(row) for row in await self._rows("workers", {"now": self._clock.wall()})]
+        """Return all workers that are there, and those that have gone last, by id."""
+        values = {"now": self._clock.wall(), "gone_max": GONE_MAX}
+        return [_worker(row) for row in await self._rows("workers", values)]
 
     async def held(self, limit: int = HELD_MAX) -> list[Held]:
         """Return running jobs by worker, at most ``limit``."""

@@ -1,4 +1,5 @@
--- All workers, with the number of jobs they hold. Reads only; one snapshot.
+-- Workers with the number of jobs that they hold: those that are there, and the $1 that have gone last.
+-- Reads only; one snapshot.
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
        w.tasks, (SELECT count(*) FROM outlast_jobs j WHERE j.worker_id = w.id) AS running,
        extract(epoch FROM w.started_at)::float8 AS started_at,
@@ -9,4 +10,8 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        w.wakeup, w.failing, extract(epoch FROM w.failing_since)::float8 AS failing_since,
        w.boot_id, w.lock_device, w.lock_inode,
        outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS unheard
-FROM outlast_workers w ORDER BY w.id
+FROM outlast_workers w
+WHERE w.status IN ('active', 'draining') OR w.id IN (
+    SELECT g.id FROM outlast_workers g WHERE g.status IN ('stopped', 'lost')
+    ORDER BY g.stopped_at DESC, g.id DESC LIMIT $1)
+ORDER BY w.id

@@ -46,13 +46,18 @@ LEFT JOIN outlast_attempts AS a ON a.token = (
     ORDER BY l.number DESC, l.token DESC LIMIT 1)
 WHERE j.id IN (SELECT value FROM json_each(:ids)) ORDER BY j.id DESC
 -- name: workers
+-- Those that are there, and the :gone_max that have gone last.
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
        w.tasks, (SELECT count(*) FROM outlast_jobs AS j WHERE j.worker_id = w.id), w.started_at,
        w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path, w.tags,
        w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
        w.wakeup, w.failing, w.failing_since, w.boot_id, w.lock_device, w.lock_inode,
        :now - w.heartbeat_at
-FROM outlast_workers AS w ORDER BY w.id
+FROM outlast_workers AS w
+WHERE w.status IN ('active', 'draining') OR w.id IN (
+    SELECT g.id FROM outlast_workers AS g WHERE g.status IN ('stopped', 'lost')
+    ORDER BY g.stopped_at DESC, g.id DESC LIMIT :gone_max)
+ORDER BY w.id
 -- name: refusals
 -- The attempt of that token shows who tried.
 SELECT r.job_id, r.token, r.verb, r.at, r.late_by,
