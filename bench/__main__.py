@@ -26,6 +26,7 @@ from bench import (
     rates,
     recovery,
     running,
+    size,
     steady,
     wakeups,
 )
@@ -41,6 +42,7 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
     "lanes": lanes.main,
     "crowds": crowds.main,
     "backlog": backlog.main,
+    "size": size.main,
     "steady": steady.steady,
     "page": page.main,
 }

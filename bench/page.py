@@ -156,6 +156,19 @@ def figures_text(values: Any) -> str:
     return markdown(["who", "what", "measured", "unit"], rows)
 
 
+def pivot_text(values: Any) -> str:
+    """Return a table of single numbers with a column for each name."""
+    figures = msgspec.convert(values, list[Figure])
+    names = list(dict.fromkeys(each.name for each in figures))
+    shown = {(each.what, each.name): each.shown() for each in figures}
+    units = {each.what: each.unit for each in figures}
+    rows = [
+        [what.replace("|", "/"), *(shown.get((what, name), "") for name in names), unit]
+        for what, unit in units.items()
+    ]
+    return markdown(["what", *names, "unit"], rows)
+
+
 def flow_text(values: Any) -> str:
     """Return the table of rates over time, and their picture."""
     flows = msgspec.convert(values, list[steady.Flow])
@@ -259,6 +272,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "backlog": figures_text,
     "lanes": figures_text,
     "crowds": figures_text,
+    "size": pivot_text,
     "held": flow_text,
     "steady": flow_text,
     "idle": figures_text,
