@@ -129,6 +129,15 @@ def line_of(failing: Failing) -> str:
     return f"{failing.duty}: {failing.error}"
 
 
+class FollowedWakeups(msgspec.Struct, frozen=True):
+    """Wake-ups that a worker has heard when it asks for jobs, by the positions that name them: the
+    store may tell others what became of them. ``kind``: of workers that serve the same; None where
+    the requests are not for all that this worker serves."""
+
+    kind: str | None
+    positions: list[int]
+
+
 class ClaimRequest(msgspec.Struct, frozen=True):
     """How many jobs of these tasks may be claimed from these queues (empty: all queues, in
     no particular order among them). Within a queue: priority first, then position.
@@ -141,7 +150,9 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     the store can; a hint, and what cannot be claimed is passed over.
 
     ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests'; the
-    first job comes regardless of its size."""
+    first job comes regardless of its size.
+
+    ``followed``: on the first of an exchange's requests, if at all."""
 
     tasks: list[str]
     limit: int
@@ -149,6 +160,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     solo: int = 0
     named: list[int] = []
     bytes_max: int = TRIP_BYTES
+    followed: FollowedWakeups | None = None
 
 
 def bytes_max(requests: Sequence[ClaimRequest]) -> int:

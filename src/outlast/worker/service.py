@@ -79,6 +79,7 @@ class Nudges:
         self.presence = Nudge()
         self.sweeper = Nudge()
         self.scheduler = Nudge()
+        self.turns = Nudge()
 
 
 class Service:
