@@ -168,7 +168,7 @@ def schedule(name: str, spec: str, task: str, queue: str = "default") -> NewSche
 
 
 async def put(store: Store, number: int, spec: str) -> None:
-    """Put so many schedules, whose jobs no worker takes."""
+    """Put this number of schedules, whose jobs no worker takes."""
     made = [schedule(f"s{n:06}", spec, "noop", "unserved") for n in range(number)]
     for begin in range(0, number, BATCH):
         await store.put_schedules(made[begin : begin + BATCH])
@@ -200,7 +200,7 @@ async def jobs(
 
 
 async def there(store: Store, number: int, queue: str | None) -> bool:
-    """Whether there are so many jobs, running ones among them."""
+    """Whether there are this many jobs, running ones among them."""
     counts = await store.inspector.counts()
     return sum(n for (each, _), n in counts.items() if queue in {None, each}) >= number
 
