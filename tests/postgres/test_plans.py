@@ -21,6 +21,7 @@ from outlast.model.crash import Charge, Crash, CrashKind, Progress
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.rows import JobFilter
 from outlast.store.values import (
     Claimed,
     ClaimRequest,
@@ -343,6 +344,22 @@ async def test_a_page_of_the_history_reads_no_attempts_of_later_pages(full_url: 
         assert scans
         for node in scans:
             assert node.get("Actual Rows", 0) + node.get("Rows Removed by Filter", 0) <= WIDE
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING, State.DEAD])
+async def test_listed_jobs_of_a_state_are_found_among_finished_ones_by_an_index_of_their_own(
+    full_url: str, state: State
+) -> None:
+    async with session(full_url) as s:
+        await s.store.inspector.job_ids(JobFilter(state=state, queue="no"))
+        jobs = [one for one in await s.settled() if one.get("Relation Name") == "outlast_jobs"]
+        assert {node["Node Type"] for node in jobs} <= {"Index Scan", "Index Only Scan"}
+        used = {node["Index Name"] for node in jobs}
+        assert used
+        if state is State.DEAD:
+            assert "outlast_jobs_dead" in used
+        else:
+            assert "outlast_jobs_pkey" not in used
 
 
 async def test_counts_for_people_use_an_index(full_url: str) -> None:

@@ -36,7 +36,7 @@ def find_ids(cursor: Cursor, which: JobFilter) -> JobIds:
 
 def _kind(which: JobFilter) -> str:
     if which.state in {State.RUNNING, State.DEAD}:
-        return which.state.value
+        return str(which.state)
     return "queued" if which.state is State.QUEUED and which.tenant is None else "all"
 
 
