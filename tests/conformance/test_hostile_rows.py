@@ -9,10 +9,11 @@ import pytest
 import outlast
 from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
+from outlast.model.pause import PauseKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.schedules import Put
-from outlast.store.values import Answer
+from outlast.store.values import Answer, NewPause
 from tests.conformance.hostile_kit import raw, shows, victims, works_on
 from tests.conformance.kit import Hands, crashed, enqueued, job, lost_worker, reap
 from tests.conformance.schedules_kit import fire_one, firing, put_one, schedule
@@ -32,20 +33,25 @@ WORKERS = [
     "id", "name", "host", "pid", "boot_id", "status", "epoch", "beat", "heartbeat", "lease",
     "queues", "tasks", "tags", "lacks", "instance", "registration", "release", "started_at",
     "heartbeat_at", "lease_expires_at", "stopped_at", "cause", "begun", "drain_requested",
-    "presence", "presence_off", "wakeup", "lanes", "failing", "failing_since", "lock_path",
-    "lock_device", "lock_inode",
+    "presence", "presence_off", "wakeup", "lanes", "failing", "failing_since", "heeds",
+    "lock_path", "lock_device", "lock_inode",
 ]  # fmt: skip
 SCHEDULES = [
     "name", "call", "spec", "overlap", "catch_up", "grace", "origin", "version", "versions",
     "revision", "paused", "declared", "declared_at", "since", "next_tick", "last_tick", "last_job",
     "fired", "skipped", "missed", "last_skip", "last_skip_job",
 ]  # fmt: skip
+PAUSES = ["id", "kind", "name", "paused_at", "paused_by", "reason", "stop"]
+TABLES = {
+    "outlast_jobs": JOBS,
+    "outlast_attempts": ATTEMPTS,
+    "outlast_workers": WORKERS,
+    "outlast_pauses": PAUSES,
+    "outlast_schedules": SCHEDULES,
+}
 
 
-@pytest.mark.parametrize(
-    ("table", "columns"),
-    [("outlast_jobs", JOBS), ("outlast_attempts", ATTEMPTS), ("outlast_workers", WORKERS)],
-)
+@pytest.mark.parametrize(("table", "columns"), TABLES.items())
 async def test_each_column_is_among_those_below(
     store_url: str, store: Store, table: str, columns: list[str]
 ) -> None:
@@ -124,6 +130,20 @@ async def test_no_value_in_a_schedules_row_stops_the_firing_of_others(
     for row in await store.inspector.schedules():
         await store.pause_schedule(row.name, paused=True)
         await store.delete_schedule(row.name)
+    await works_on(store)
+    await shows(store, [])
+
+
+@pytest.mark.parametrize("column", PAUSES)
+async def test_no_value_in_a_pauses_row_stops_workers_or_documents(
+    store_url: str, store: Store, column: str
+) -> None:
+    async with raw(store_url) as file:
+        for number, value in enumerate(file.values):
+            await store.pause(NewPause(kind=PauseKind.QUEUE, name=f"paused {number}"))
+            row = f"UPDATE outlast_pauses SET {column} = {value} WHERE name = 'paused {number}'"
+            await file.run(row)
+    await store.inspector.pauses()
     await works_on(store)
     await shows(store, [])
 

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from outlast.model.crash import Progress
+from outlast.model.pause import PauseKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
-from outlast.store.values import Claimed, ClaimRequest, Report, Save
+from outlast.store.values import Claimed, ClaimRequest, NewPause, Report, Save
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
 from tests.conformance.schedules_kit import firing, schedule
 
@@ -61,6 +62,9 @@ WRITES: dict[str, Verb] = {
     "pause_schedule": lambda hands, _: hands.store.pause_schedule("nightly", paused=True),
     "fire": _fire,
     "note_undeclared": lambda hands, _: hands.store.note_undeclared(["nightly"]),
+    "pause": lambda hands, _: hands.store.pause(NewPause(kind=PauseKind.QUEUE, name="q")),
+    "resume": lambda hands, _: hands.store.resume(PauseKind.QUEUE, "q"),
+    "heed": lambda hands, _: hands.store.heed(hands.me, "1"),
     "raise_tokens": lambda hands, held: hands.store.raise_tokens(held.token),
 }
 READS: dict[str, Verb] = {
@@ -83,6 +87,7 @@ READS: dict[str, Verb] = {
     "refusals": lambda hands, _: hands.store.inspector.refusals(),
     "place": lambda hands, held: hands.store.inspector.place(held.job_id),
     "statistics": lambda hands, _: hands.store.inspector.statistics(),
+    "pauses": lambda hands, _: hands.store.inspector.pauses(),
     "known_tasks": lambda hands, _: hands.store.inspector.known_tasks(),
     "history": lambda hands, _: hands.store.inspector.history(),
     "counts": lambda hands, _: hands.store.inspector.counts(),

@@ -14,6 +14,7 @@ import pytest
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.crash import Progress
 from outlast.model.job import State
+from outlast.model.pause import PauseKind
 from outlast.store import postgres
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
@@ -22,7 +23,7 @@ from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on,
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
-from outlast.store.values import Purpose, Report, Save
+from outlast.store.values import NewPause, Purpose, Report, Save
 from tests.conformance.kit import (
     TASK,
     Hands,
@@ -141,7 +142,6 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await store.announce(hands.me, [TASK], {})
     await store.presence_off(hands.me, "why")
     await store.tell_wakeup(hands.me, "poll")
-    await store.count_peers(hands.me)
     await store.tell_failing(hands.me, None)
     await store.waiting(0.0, 10)
     await store.elsewhere(other.me, [third.job_id])
@@ -169,6 +169,9 @@ async def _all_of_an_operator(store: PostgresStore) -> None:
     await _all_of_schedules(store)
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
     await store.migrations()
+    await store.pause(NewPause(kind=PauseKind.ALL))
+    await store.heed(last.me, "1")
+    await store.resume(PauseKind.ALL, "")
 
 
 async def _all_of_schedules(store: PostgresStore) -> None:
@@ -204,6 +207,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.held()
     await inspector.history()
     await inspector.counts()
+    await inspector.pauses()
     await store.store_id()
 
 

@@ -180,3 +180,26 @@ def test_scheduled_jobs_of_many_queues_fall_due_in_bounded_parts_and_delay_no_ot
         assert cursor.execute(scheduled).fetchone()[0] == left
         reply = exchange.exchange(cursor, NOW, me, [], [ClaimRequest(tasks=[TASK], limit=1)])
         assert (reply.claimed, reply.next_due) == ([], 0.0 if left > DUE_MAX else None)
+
+
+PAUSED = """
+WITH RECURSIVE n (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 100000)
+INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
+SELECT :task, 'a paused one', 0, 0, '{}', -value FROM n"""
+
+
+def steps_of_a_claim(cursor: sqlite3.Cursor, me: WorkerRef, request: ClaimRequest) -> int:
+    """Claim ten jobs; return how many thousand steps of SQLite's machine that took."""
+    steps: list[int] = []
+    cursor.connection.set_progress_handler(lambda: steps.append(1), 1_000)
+    assert len(exchange.exchange(cursor, NOW, me, [], [request]).claimed) == 10
+    cursor.connection.set_progress_handler(None, 0)
+    return len(steps)
+
+
+def test_a_hundred_thousand_paused_jobs_slow_no_claim_of_others(cursor: sqlite3.Cursor) -> None:
+    me = registered(cursor)
+    usual = steps_of_a_claim(cursor, me, ClaimRequest(tasks=[TASK], limit=10))
+    cursor.execute(PAUSED, {"task": TASK})
+    request = ClaimRequest(tasks=[TASK], limit=10, not_queues=("a paused one",))
+    assert steps_of_a_claim(cursor, me, request) <= usual + 2

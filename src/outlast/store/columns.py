@@ -10,7 +10,7 @@ from, packed and compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from outlast.errors import text_of
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
+from outlast.model.pause import Pause, PauseKind
 from outlast.store.rows import Held
 
 T = TypeVar("T")
@@ -75,6 +76,20 @@ def finite(values: dict[str, Any]) -> dict[str, Any]:
         name: None if type(one) is float and not math.isfinite(one) else one
         for name, one in values.items()
     }
+
+
+def pause_of(row: Sequence[Any]) -> Pause:
+    """Return a pause from the first columns of its row."""
+    number, kind, name, paused_at, paused_by, reason, stop = row[:7]
+    return Pause(
+        id=number,
+        kind=PauseKind(kind),
+        name=name,
+        paused_at=paused_at if math.isfinite(paused_at) else 0.0,
+        paused_by=paused_by,
+        reason=reason,
+        stop=bool(stop),
+    )
 
 
 def progress_of(text: str | None) -> Progress | None:

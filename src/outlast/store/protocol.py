@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
+from outlast.model.pause import Pause, PauseKind
 from outlast.store.finding import Environment
 from outlast.store.history import HISTORY_PAGE, HistoryPage
 from outlast.store.rows import (
@@ -39,6 +40,7 @@ from outlast.store.values import (
     Failing,
     Migration,
     NewJob,
+    NewPause,
     NewWorker,
     Orphan,
     OverdueAttempt,
@@ -116,6 +118,10 @@ class Inspector(ScheduleReads, Protocol):
 
     async def place(self, job_id: int) -> Place | None:
         """Return where a job stands among the others, in bounded numbers."""
+        ...
+
+    async def pauses(self) -> list[Pause]:
+        """Return all that is paused, by id."""
         ...
 
     async def statistics(self) -> Statistics:
@@ -222,6 +228,19 @@ class Store(ScheduleVerbs, Protocol):
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
         """Say on this live worker's row which of its duties fails; None: none does any more. Never
         waits for long, since a heartbeat's store is asked."""
+        ...
+
+    async def pause(self, new: NewPause) -> Pause:
+        """Note that it is paused. Workers act on it once they have read it, and say so by
+        ``heed``; the same again has a new id, and they do both again."""
+        ...
+
+    async def resume(self, kind: PauseKind, name: str) -> Pause | None:
+        """End a pause; return what it was. None: it was not paused."""
+        ...
+
+    async def heed(self, me: WorkerRef, version: str) -> None:
+        """Say on this worker's row that nothing starts there of what this version pauses."""
         ...
 
     async def heartbeat(self, me: WorkerRef) -> Beat:

@@ -13,6 +13,7 @@ import msgspec
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause, Presence, Sign
+from outlast.model.pause import PauseKind
 
 TRIP_BYTES = 1024 * 1024  # of arguments and checkpoints in one reply, unless more is asked for
 
@@ -116,6 +117,17 @@ class Beat(msgspec.Struct, frozen=True):
     drain: bool = False
 
 
+class NewPause(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be paused (``model.pause``), by whom and why; ``stop``: attempts of it that run
+    are asked to stop, too."""
+
+    kind: PauseKind
+    name: str = ""
+    paused_by: str | None = None
+    reason: str | None = None
+    stop: bool = False
+
+
 class Failing(msgspec.Struct, frozen=True):
     """A duty of a worker that fails: by what (one line), and for how many seconds already."""
 
@@ -127,15 +139,6 @@ class Failing(msgspec.Struct, frozen=True):
 def line_of(failing: Failing) -> str:
     """Return what a row shows of it."""
     return f"{failing.duty}: {failing.error}"
-
-
-class FollowedWakeups(msgspec.Struct, frozen=True):
-    """Wake-ups that a worker has heard when it asks for jobs, by the positions that name them: the
-    store may tell others what became of them. ``kind``: of workers that serve the same; None where
-    the requests are not for all that this worker serves."""
-
-    kind: str | None
-    positions: list[int]
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
@@ -152,7 +155,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests'; the
     first job comes regardless of its size.
 
-    ``followed``: on the first of an exchange's requests, if at all."""
+    ``not_queues``, ``not_tenants``: whose jobs are passed over, and are not waited for. All
+    requests of one exchange have the same."""
 
     tasks: list[str]
     limit: int
@@ -160,7 +164,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     solo: int = 0
     named: list[int] = []
     bytes_max: int = TRIP_BYTES
-    followed: FollowedWakeups | None = None
+    not_queues: tuple[str, ...] = ()
+    not_tenants: tuple[str, ...] = ()
 
 
 def bytes_max(requests: Sequence[ClaimRequest]) -> int:
@@ -296,8 +301,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     by the store's clock, which is ``now`` (seconds since 1970). ``next_due``: in how many seconds
     a job that is in no line may fall due, 0 and less where one is; None: there is none. ``drawn``:
     the highest position ever drawn, which rises whenever a job joins a line. ``incarnation``: names
-    the run of the database that has answered. None: this store says none of them. ``next_tick``: in
-    how many seconds a schedule is due, 0 and less where one is; None: there is none."""
+    the run of the database that has answered. ``pauses``: the version of what is paused
+    (``model.pause``). None: this store says none of them. ``next_tick``: in how many seconds a
+    schedule is due, 0 and less where one is; None: there is none."""
 
     workers: list[WorkerSeen]
     orphans: bool
@@ -307,6 +313,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     drawn: int | None = None
     incarnation: str | None = None
     next_tick: float | None = None
+    pauses: str | None = None
 
 
 class OverdueAttempt(msgspec.Struct, frozen=True):

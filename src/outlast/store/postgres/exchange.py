@@ -53,6 +53,7 @@ class _Head(msgspec.Struct):
     lanes: list[tuple[str, str, int, int]] = []
 
 
+_NONE = ("{}", "{}")
 _head_of = msgspec.json.Decoder(_Head).decode
 
 
@@ -121,7 +122,7 @@ class PostgresExchange:
                 REFUSALS_KEPT,
                 me.registration,
                 texts_array_text([self._turns.find_start(request) for request in requests]),
-                *_followed_columns(requests),
+                *_passed_over(requests),
             )
         except BaseException:
             if look is not None:
@@ -215,12 +216,11 @@ def request_columns(requests: Sequence[ClaimRequest]) -> list[str]:
     ]
 
 
-def _followed_columns(requests: Sequence[ClaimRequest]) -> tuple[str | None, str | None]:
-    """Return what the exchange tells those who were woken, too; None: nothing."""
-    followed = requests[0].followed if requests else None
-    if followed is None:
-        return None, None
-    return array_text(followed.positions), followed.kind
+def _passed_over(requests: Sequence[ClaimRequest]) -> tuple[str, str]:
+    """Return the queues and tenants whose jobs are passed over, as arguments of the call."""
+    if not requests or not (requests[0].not_queues or requests[0].not_tenants):
+        return _NONE
+    return texts_array_text(requests[0].not_queues), texts_array_text(requests[0].not_tenants)
 
 
 # -- what comes back

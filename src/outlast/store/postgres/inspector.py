@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from outlast.model.job import State
+from outlast.model.pause import Pause
 from outlast.store.columns import (
     crash_of,
     find_malformed,
@@ -14,6 +15,7 @@ from outlast.store.columns import (
     held_of,
     lacks_of,
     names_of,
+    pause_of,
     policy_of,
     progress_of,
     seconds_of,
@@ -123,6 +125,10 @@ class PostgresInspector:
         async with self._by_index() as connection:
             rows = await connection.fetch(sql("show_place"), job_id, COUNT_MAX, NAMED_MAX)
         return Place(**rows[0]) if rows else None
+
+    async def pauses(self) -> list[Pause]:
+        """Return all that is paused, by id."""
+        return [pause_of(row) for row in await self._fetch("show_pauses")]
 
     async def statistics(self) -> Statistics:
         """Return what the store holds, in bounded numbers of one snapshot."""

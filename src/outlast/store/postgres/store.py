@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from outlast.clock import SYSTEM, Clock
 from outlast.model.lifecycle import Transition
+from outlast.model.pause import Pause, PauseKind
+from outlast.store.columns import pause_of
 from outlast.store.postgres.connection import Settings, check_url
 from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfinished, has_keys
 from outlast.store.postgres.errors import foreign_errors
@@ -36,6 +38,7 @@ from outlast.store.values import (
     Exchanged,
     Migration,
     NewJob,
+    NewPause,
     Purpose,
     Report,
     Requeued,
@@ -218,6 +221,16 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
             "prune_workers", workers_older_than, limit - jobs, UNDECLARED_SECONDS
         )
         return jobs + int(workers[0][0])
+
+    async def pause(self, new: NewPause) -> Pause:
+        """Note that it is paused; wake workers, so that they read it."""
+        values = (new.kind.value, new.name, new.paused_by, new.reason, new.stop)
+        return pause_of((await self._fetch("pause", *values, self.notify))[0])
+
+    async def resume(self, kind: PauseKind, name: str) -> Pause | None:
+        """End a pause; return what it was."""
+        rows = await self._fetch("resume", kind.value, name, self.notify)
+        return pause_of(rows[0]) if rows else None
 
     async def waiting(self, grace: float, limit: int) -> UnannouncedBatch:
         """Return what no worker has taken for a while."""

@@ -95,15 +95,14 @@ class WorkerVerbs:
         """Say on this worker's row by what it is woken, and what is wrong with that."""
         await self._fetch("tell_wakeup", me.worker_id, words, me.registration)
 
-    async def count_peers(self, me: WorkerRef) -> int:
-        """Return how many active workers serve the same queues and tasks, this one included."""
-        rows = await self._fetch("count_peers", me.worker_id, me.registration)
-        return int(rows[0][0])
-
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
         """Say on this live worker's row which of its duties fails."""
         told = (None, None) if failing is None else (line_of(failing), failing.seconds)
         await self._fetch("tell_failing", me.worker_id, *told, me.registration)
+
+    async def heed(self, me: WorkerRef, version: str) -> None:
+        """Say on this worker's row which pauses it acts on."""
+        await self._fetch("heed", me.worker_id, version, me.registration)
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one."""
@@ -147,6 +146,7 @@ class WorkerVerbs:
             drawn=drawn,
             incarnation=here,
             next_tick=next_tick,
+            pauses=rows[0]["pauses"],
         )
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:

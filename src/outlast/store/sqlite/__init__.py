@@ -8,6 +8,7 @@ refusals.py     what a write without a current attempt is answered, and the reco
 callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
 schedules.py    schedules: put, paused, due and fired
+pauses.py       what is paused: noted, ended and acknowledged
 workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    reads for people and screens
 find.py         finds ids of jobs for a list

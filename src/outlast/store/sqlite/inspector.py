@@ -10,6 +10,7 @@ import msgspec
 
 from outlast.clock import Clock
 from outlast.model.job import State
+from outlast.model.pause import Pause
 from outlast.store.columns import (
     crash_of,
     find_malformed,
@@ -38,6 +39,7 @@ from outlast.store.rows import (
 from outlast.store.schedules import ScheduleRow
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.find import find_ids
+from outlast.store.sqlite.pauses import pauses
 from outlast.store.sqlite.schedules import row_of
 from outlast.store.sqlite.statements import statements
 from outlast.store.statistics import (
@@ -118,6 +120,10 @@ class SqliteInspector:
         bounds = {"most": COUNT_MAX, "named": NAMED_MAX}
         rows = await self._rows("place", {"id": job_id, "now": self._clock.wall()} | bounds)
         return _place(rows[0]) if rows else None
+
+    async def pauses(self) -> list[Pause]:
+        """Return all that is paused, by id."""
+        return await self._connection.read(pauses)
 
     async def statistics(self) -> Statistics:
         """Return what the store holds, in bounded numbers of one snapshot."""

@@ -25,6 +25,9 @@ LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by 
 
 _SQL = statements("exchange")
 _DRAW = statements("sequences")["draw"]
+_ANY_TENANT = "/* of any tenant */"  # a place in first_of_lanes: most claims ask for none
+_NOT_TENANTS = """AND (n.tenant IS NULL
+               OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))"""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -46,7 +49,7 @@ def find_next(cursor: Cursor, request: ClaimRequest, limit: int, first: str) -> 
     queue of this name on."""
     found: list[Row] = []
     for lanes in _read_stretches(cursor, request, limit, first):
-        found += _share_out(cursor, lanes, limit - len(found))
+        found += _share_out(cursor, lanes, limit - len(found), request.not_tenants)
         if len(found) >= limit:
             break
     return found
@@ -60,11 +63,27 @@ def _read_stretches(
     if request.queues:
         values = {"tasks": _encode_names(request.tasks), "queues": _encode_names(request.queues)}
         lanes = _decode(cursor.execute(_SQL["lanes_of_queues"], values).fetchone()[0])
-        yield sorted(map(tuple, lanes), key=lambda lane: (lane[0] < first, lane[0]))
+        fit = [(queue, task) for queue, task in lanes if queue not in request.not_queues]
+        yield sorted(fit, key=lambda lane: (lane[0] < first, lane[0]))
         return
-    yield _read_lanes(cursor, request.tasks, first, limit)
+    yield from _read_on(cursor, request, limit, first)
     if first:
-        yield [lane for lane in _read_lanes(cursor, request.tasks, "", limit) if lane[0] < first]
+        yield from _read_on(cursor, request, limit, "", before=first)
+
+
+def _read_on(
+    cursor: Cursor, request: ClaimRequest, limit: int, first: str, before: str | None = None
+) -> Iterator[list[Lane]]:
+    """Yield the lanes of the queues from this name on, up to another, without those that are passed
+    over: enough to fill ``limit`` places; all, where jobs of some tenants are passed over,
+    since those may be all that a lane has."""
+    most = limit + len(request.not_queues)  # none of these has more than one lane of a task
+    while lanes := _read_lanes(cursor, request.tasks, first, most):
+        within = [lane for lane in lanes if before is None or lane[0] < before]
+        yield [lane for lane in within if lane[0] not in request.not_queues]
+        if not request.not_tenants or len(within) < len(lanes):
+            return
+        first = lanes[-1][0] + "\x01"  # nothing is between: no name has a NUL
 
 
 def _read_lanes(cursor: Cursor, tasks: Collection[str], first: str, most: int) -> list[Lane]:
@@ -78,7 +97,9 @@ def _read_lanes(cursor: Cursor, tasks: Collection[str], first: str, most: int) -
     return sorted(lane for lane in lanes if known is None or lane[0] <= known)
 
 
-def _share_out(cursor: Cursor, lanes: Sequence[Lane], limit: int) -> list[Row]:
+def _share_out(
+    cursor: Cursor, lanes: Sequence[Lane], limit: int, not_tenants: Collection[str]
+) -> list[Row]:
     """Return at most ``limit`` rows of these lanes: of each queue as many as of the others, and
     what the others do not use up."""
     found: list[Row] = []
@@ -86,19 +107,26 @@ def _share_out(cursor: Cursor, lanes: Sequence[Lane], limit: int) -> list[Row]:
     share = 0
     while waiting and len(found) < limit:
         taken, share = share, share + ceil((limit - len(found)) / len(waiting))
-        rows = _read_heads(cursor, [lane for lane in lanes if lane[0] in waiting], share)
+        left = [lane for lane in lanes if lane[0] in waiting]
+        rows = _read_heads(cursor, left, share, not_tenants)
         for queue in waiting:
             found += rows[queue][taken:share]
         waiting = dict.fromkeys(queue for queue in waiting if len(rows[queue]) >= share)
     return found[:limit]
 
 
-def _read_heads(cursor: Cursor, lanes: Sequence[Lane], most: int) -> defaultdict[str, list[Row]]:
+def _read_heads(
+    cursor: Cursor, lanes: Sequence[Lane], most: int, not_tenants: Collection[str]
+) -> defaultdict[str, list[Row]]:
     """Return the first ``most`` rows of each lane and maybe more of its queue, by queue, in the
     order of the line; they begin with what they are ordered by."""
     values = {"lanes": _encode_text(lanes), "most": most, "long": LONG}
+    statement = _SQL["first_of_lanes"]
+    if not_tenants:
+        statement = statement.replace(_ANY_TENANT, _NOT_TENANTS)
+        values["tenants"] = _encode_names(not_tenants)
     rows: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in sorted(_decode(cursor.execute(_SQL["first_of_lanes"], values).fetchone()[0])):
+    for row in sorted(_decode(cursor.execute(statement, values).fetchone()[0])):
         rows[row[4]].append(row)
     return rows
 

@@ -17,6 +17,7 @@ from outlast.clock import SYSTEM, Clock
 from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
+from outlast.model.pause import Pause, PauseKind
 from outlast.store.lockfile import LockFile, refuses
 from outlast.store.migrations import check_usable, load
 from outlast.store.paths import is_there
@@ -24,7 +25,7 @@ from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX, Inspecto
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
-from outlast.store.sqlite import library, schema, workers
+from outlast.store.sqlite import library, pauses, schema, workers
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.inspector import SqliteInspector
@@ -41,6 +42,7 @@ from outlast.store.values import (
     Failing,
     Migration,
     NewJob,
+    NewPause,
     NewWorker,
     Orphan,
     OverdueAttempt,
@@ -204,6 +206,18 @@ class SqliteStore(SqliteScheduleVerbs):
         )
 
     # ---------------------------------------------------------------------- the workers
+
+    async def pause(self, new: NewPause) -> Pause:
+        """Note that it is paused."""
+        return await self._write(pauses.pause, new)
+
+    async def resume(self, kind: PauseKind, name: str) -> Pause | None:
+        """End a pause; return what it was."""
+        return await self._write(pauses.resume, kind, name)
+
+    async def heed(self, me: WorkerRef, version: str) -> None:
+        """Say on this worker's row which pauses it acts on."""
+        await self._write(pauses.heed, me, version)
 
     async def register(self, new: NewWorker) -> Registered:
         """Make a row for a worker, active, its lease running; end those that it succeeds."""

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from sqlite3 import Cursor
 from typing import Any
 
+import msgspec
+
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import ClaimRequest
 
 _SQL = statements("exchange")
+_encode = msgspec.json.Encoder().encode
 
 Row = tuple[Any, ...]
 
@@ -27,7 +30,9 @@ def find_cohort(cursor: Cursor, now: float, request: ClaimRequest, limit: int) -
     _, _, job_id, incident, cohort = first
     ids = [job_id]
     if request.solo == ALONE_IN_RUNNER and incident is not None:
-        members = cursor.execute(_SQL["cohort"], (incident, cohort, now)).fetchall()
+        members = cursor.execute(
+            _SQL["cohort"], (incident, cohort, now, _tenants(request))
+        ).fetchall()
         ids += [id_ for id_, *lane in members if id_ != job_id and _is_within(request, *lane)]
     return [cursor.execute(_SQL["suspect"], (id_,)).fetchone() for id_ in sorted(ids[:limit])]
 
@@ -50,8 +55,9 @@ def find_waiting(cursor: Cursor, now: float, requests: Sequence[ClaimRequest], m
 
 
 def _find_first(cursor: Cursor, now: float, request: ClaimRequest, solo: int) -> Row | None:
+    tenants = _tenants(request)
     looks = (
-        cursor.execute(_SQL["first_suspect"], (solo, *lane, now)).fetchone()
+        cursor.execute(_SQL["first_suspect"], (solo, *lane, now, tenants)).fetchone()
         for lane in _read_lanes(cursor, request, solo)
     )
     return min((row for row in looks if row is not None), default=None)
@@ -63,4 +69,10 @@ def _read_lanes(cursor: Cursor, request: ClaimRequest, solo: int) -> list[tuple[
 
 
 def _is_within(request: ClaimRequest, queue: str, task: str) -> bool:
-    return task in request.tasks and (not request.queues or queue in request.queues)
+    wanted = not request.queues or queue in request.queues
+    return task in request.tasks and wanted and queue not in request.not_queues
+
+
+def _tenants(request: ClaimRequest) -> str:
+    """Return whose suspects are passed over."""
+    return _encode(request.not_tenants).decode() if request.not_tenants else "[]"

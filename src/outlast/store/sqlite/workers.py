@@ -23,6 +23,7 @@ from outlast.store.lockfile import LockFile, read_beat
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
 from outlast.store.sqlite.lanes import draw
+from outlast.store.sqlite.pauses import version_of
 from outlast.store.sqlite.schedules import next_tick_in
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import (
@@ -200,6 +201,7 @@ def observe(cursor: Cursor, now: float, slack: float) -> Snapshot:
         overdue=bool(overdue(cursor, now, slack, 1)),
         now=now,
         next_tick=next_tick_in(cursor, now),
+        pauses=version_of(cursor),
     )
 
 

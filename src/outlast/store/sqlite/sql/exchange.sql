@@ -129,7 +129,7 @@ FROM (
     WHERE j.id IN (
         SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
         WHERE n.position IS NOT NULL AND n.queue = json_extract(e.value, '$[0]')
-          AND n.task = json_extract(e.value, '$[1]')
+          AND n.task = json_extract(e.value, '$[1]') /* of any tenant */
         ORDER BY n.priority DESC, n.position LIMIT :most))
 -- name: payloads
 SELECT CAST(args AS TEXT), CAST(checkpoint AS TEXT) FROM outlast_jobs WHERE id = ?
@@ -176,10 +176,12 @@ SELECT j.queue, j.task FROM lane JOIN outlast_jobs AS j ON j.id = lane.id
 SELECT -priority, run_at, id, incident, cohort
 FROM outlast_jobs INDEXED BY outlast_jobs_suspect
 WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at <= ?
+  AND (tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(?) AS p))
 ORDER BY priority DESC, run_at LIMIT 1
 -- name: cohort
 SELECT id, queue, task FROM outlast_jobs INDEXED BY outlast_jobs_incident
 WHERE incident = ? AND cohort = ? AND state = 'queued' AND solo = 1 AND run_at <= ?
+  AND (tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(?) AS p))
 ORDER BY id
 -- name: suspect
 SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,

@@ -52,7 +52,7 @@ SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.le
        w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path, w.tags,
        w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
        w.wakeup, w.failing, w.failing_since, w.boot_id, w.lock_device, w.lock_inode,
-       :now - w.heartbeat_at
+       w.heeds, :now - w.heartbeat_at
 FROM outlast_workers AS w
 WHERE w.status IN ('active', 'draining') OR w.id IN (
     SELECT g.id FROM outlast_workers AS g WHERE g.status IN ('stopped', 'lost')

@@ -176,6 +176,7 @@ CREATE TABLE outlast_workers (
     wakeup           TEXT,
     failing          TEXT,
     failing_since    REAL,
+    heeds            TEXT,
     lock_path        TEXT,
     lock_device      INTEGER,
     lock_inode       INTEGER,
@@ -241,6 +242,24 @@ CREATE TABLE outlast_schedules (
 CREATE INDEX outlast_schedules_next ON outlast_schedules (next_tick, name)
     WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL;
 CREATE INDEX outlast_schedules_declared ON outlast_schedules (declared_at) WHERE declared_at IS NOT NULL;
+
+-- What is paused, one row each; nothing of it starts. Pausing the same again draws a new id, so that
+-- workers acknowledge it again (heeds, on the row of each, lists the ids that it acts on; NULL: it has not
+-- read them). stop: attempts that run are asked to stop, too.
+CREATE TABLE outlast_pauses (
+    id        INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind      TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    paused_at REAL NOT NULL,
+    paused_by TEXT,
+    reason    TEXT,
+    stop      INTEGER NOT NULL DEFAULT 0,
+    CONSTRAINT outlast_pauses_once UNIQUE (kind, name),
+    CONSTRAINT outlast_pauses_kind CHECK (
+        kind IN ('queue', 'task', 'tenant', 'all') AND (kind = 'all') = (name = '')),
+    CONSTRAINT outlast_pauses_ranges CHECK (
+        id BETWEEN 0 AND 1e15 AND paused_at BETWEEN -1e15 AND 1e15 AND (stop = 0 OR stop = 1))
+) STRICT;
 
 -- one row per applied migration; the store's id, drawn once, is on the first
 CREATE TABLE outlast_schema (

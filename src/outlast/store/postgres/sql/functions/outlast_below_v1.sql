@@ -8,7 +8,7 @@
 CREATE FUNCTION outlast_below_v1(
     p_tasks text[], p_only text[],
     p_queues text[], p_lane_tasks text[], p_ranks smallint[], p_floors bigint[],
-    p_from bigint, p_to bigint, p_limit integer,
+    p_from bigint, p_to bigint, p_not_queues text[], p_not_tenants text[], p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
 LANGUAGE plpgsql
 AS $$
@@ -25,6 +25,7 @@ BEGIN
               AND j.position >= p_from AND j.position < least(p_to, l.low)
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) f
         WHERE l.task = ANY (p_tasks) AND (cardinality(p_only) = 0 OR l.queue = ANY (p_only))
+          AND l.queue <> ALL (p_not_queues)
         ORDER BY l.rank
     LOOP
         EXIT WHEN cardinality(ids) = p_limit;
@@ -37,6 +38,7 @@ BEGIN
               WHERE j.queue = v_lane.queue AND j.task = v_lane.task
                 AND (-j.priority) = v_lane.rank
                 AND j.position >= v_lane.first AND j.position < v_lane.top
+                AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
               ORDER BY j.task, j.queue, (-j.priority), j.position
               LIMIT p_limit - coalesce(cardinality(ids), 0)
               FOR NO KEY UPDATE SKIP LOCKED) l;

@@ -7,7 +7,8 @@
 -- rows that others hold are passed over (SKIP LOCKED), and one that was claimed since has lost its position
 -- when it is looked at again.
 CREATE FUNCTION outlast_named_v1(
-    p_ids bigint[], p_tasks text[], p_queues text[], p_limit integer,
+    p_ids bigint[], p_tasks text[], p_queues text[],
+    p_not_queues text[], p_not_tenants text[], p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
 LANGUAGE plpgsql
 AS $$
@@ -18,6 +19,8 @@ BEGIN
         JOIN outlast_jobs j ON j.id = n.id AND coalesce(j.position, 0) > 0
         WHERE j.task = ANY (p_tasks)
           AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues))
+          AND j.queue <> ALL (p_not_queues)
+          AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
     ), first AS MATERIALIZED (
         SELECT q.queue, max(h.priority) AS priority
         FROM (SELECT DISTINCT w.queue FROM wanted w) q

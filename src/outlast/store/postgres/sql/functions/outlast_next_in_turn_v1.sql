@@ -5,7 +5,8 @@
 -- that others hold are passed over (SKIP LOCKED), and a row that was claimed since the snapshot has lost
 -- its position when it is looked at again.
 CREATE FUNCTION outlast_next_in_turn_v1(
-    p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
+    p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[],
+    p_not_tenants text[], p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
 LANGUAGE plpgsql
 AS $$
@@ -19,6 +20,7 @@ BEGIN
               FROM outlast_jobs j
               WHERE j.queue = p_queues[1] AND j.task = p_tasks[1] AND (-j.priority) = p_ranks[1]
                 AND j.position >= p_floors[1]
+                AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
               ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit
               FOR NO KEY UPDATE SKIP LOCKED) l;
         RETURN;
@@ -33,6 +35,7 @@ BEGIN
               FROM outlast_jobs j
               WHERE j.queue = t.queue AND j.task = t.task AND (-j.priority) = t.rank
                 AND j.position >= t.low
+                AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
               ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit
               FOR NO KEY UPDATE SKIP LOCKED) c
           LIMIT p_limit) l;

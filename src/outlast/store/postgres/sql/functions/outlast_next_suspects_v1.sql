@@ -2,12 +2,14 @@
 -- worker can run, too; answers as outlast_next_v1. With solo 2 that is one job: it has no company.
 -- Candidates are looked for without locks; what has changed since is not locked.
 CREATE FUNCTION outlast_next_suspects_v1(
-    p_solo integer, p_tasks text[], p_queues text[], p_limit integer, p_now timestamptz,
+    p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[],
+    p_not_tenants text[], p_limit integer, p_now timestamptz,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_first bigint := outlast_first_suspect_v1(p_solo, p_tasks, p_queues, p_now);
+    v_first bigint := outlast_first_suspect_v1(
+        p_solo, p_tasks, p_queues, p_not_queues, p_not_tenants, p_now);
     v_incident bigint;
     v_cohort bigint;
 BEGIN
@@ -20,7 +22,8 @@ BEGIN
             SELECT j.id FROM outlast_jobs j
             WHERE j.incident = v_incident AND j.cohort = v_cohort AND j.id <> v_first
               AND j.state = 'queued' AND coalesce(j.solo, 0) = 1 AND j.run_at <= p_now
-              AND j.task = ANY (p_tasks)
+              AND j.task = ANY (p_tasks) AND j.queue <> ALL (p_not_queues)
+              AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
               AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues)));
     END IF;
     SELECT array_agg(l.id ORDER BY l.id), array_agg(l.ctid ORDER BY l.id), sum(l.bytes)

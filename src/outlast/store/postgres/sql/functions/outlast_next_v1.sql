@@ -12,7 +12,8 @@
 -- that others hold are passed over (SKIP LOCKED), and a row that was claimed since the snapshot has lost
 -- its position when it is looked at again.
 CREATE FUNCTION outlast_next_v1(
-    p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[], p_limit integer,
+    p_queue text, p_tasks text[], p_ranks smallint[], p_floors bigint[],
+    p_not_tenants text[], p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
 LANGUAGE plpgsql
 AS $$
@@ -28,6 +29,7 @@ BEGIN
             SELECT j.id, j.position FROM outlast_jobs j
             WHERE j.queue = p_queue AND j.task = t.task AND (-j.priority) = t.rank
               AND j.position >= t.low
+              AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 4 * p_limit) c
         ORDER BY t.rank, c.position LIMIT 4 * p_limit)
     SELECT array_agg(l.id ORDER BY l.priority DESC, l.position),
@@ -55,6 +57,7 @@ BEGIN
                      octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
               FROM outlast_jobs j
               WHERE j.queue = p_queue AND j.task = v_lane.task AND (-j.priority) = v_lane.rank
+                AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
                 AND j.position >= v_lane.low AND j.position <> ALL (coalesce(positions, '{}'))
               ORDER BY j.task, j.queue, (-j.priority), j.position
               LIMIT p_limit - coalesce(cardinality(ids), 0)

@@ -1,7 +1,7 @@
 -- Lanes (queue, task) that have suspects of this kind, among these tasks and queues (none: all):
 -- one probe per lane, however many suspects. Reads without locks; runs inside outlast_exchange_v1, which
 -- says under 6 which suspects run.
-CREATE FUNCTION outlast_suspect_lanes_v1(p_solo integer, p_tasks text[], p_queues text[])
+CREATE FUNCTION outlast_suspect_lanes_v1(p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[])
 RETURNS TABLE (queue text, task text)
 LANGUAGE plpgsql
 AS $$
@@ -21,6 +21,7 @@ BEGIN
               AND (j.queue, j.task) > (l.queue, l.task)
             ORDER BY j.solo, j.queue, j.task LIMIT 1) n)
     SELECT l.queue, l.task FROM lane l
-    WHERE l.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR l.queue = ANY (p_queues));
+    WHERE l.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR l.queue = ANY (p_queues))
+      AND l.queue <> ALL (p_not_queues);
 END
 $$;
