@@ -41,6 +41,7 @@ class StopReason(StrEnum):
     UNRESPONSIVE = "unresponsive"
     DRAIN = "drain"
     LEASE_LOST = "lease_lost"
+    PAUSE = "pause"
 
 
 _lock = threading.Lock()  # of all attempts: what it guards takes no time

@@ -39,6 +39,11 @@ CATALOGUE: dict[str, Event] = {
     "worker_draining": Event(
         "A worker takes no new work and waits for what it runs.", ("worker_id", "running")
     ),
+    "pauses_changed": Event(
+        "A worker has read that something was paused or resumed, and acts on it: this many pauses"
+        " are in force.",
+        ("worker_id", "pauses"),
+    ),
     "worker_stopped": Event("A worker has ended.", ("worker", "worker_id")),
     "worker_reaped": Event(
         "A worker was found gone, and its row marked lost.",

@@ -30,7 +30,12 @@ from outlast.runner import stacks
 from outlast.runner.shell.command import CommandFailed
 
 _OURS = {str(Path(__file__).with_name("execute.py")), stacks.__file__}  # frames above the user's
-_INTERRUPTIONS = {StopReason.DRAIN, StopReason.LEASE_LOST}  # no doing of the job or its owner
+_RELEASES = {StopReason.DRAIN: "the worker is stopping", StopReason.PAUSE: "it was paused"}
+_INTERRUPTIONS = {
+    StopReason.DRAIN,
+    StopReason.LEASE_LOST,
+    StopReason.PAUSE,
+}  # no doing of the job or its owner
 _RETURNED = (
     "it returned when it was asked to stop, and so runs again;"
     " attempt.finish(result) says that the work is whole"
@@ -120,9 +125,9 @@ def _delay(error: BaseException) -> float | None:
 def _judge_stopped(reason: StopReason, error: BaseException) -> Outcome:
     if reason is StopReason.CANCEL:
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled")
-    if reason is StopReason.DRAIN:
+    if reason in _RELEASES:
         after = _delay(error)
-        message = "the worker is stopping" if after is None else text_of(error)
+        message = _RELEASES[reason] if after is None else text_of(error)
         return Outcome(kind=OutcomeKind.RELEASED, message=message, delay=after)
     kind = CrashKind.LOST_LEASE if reason is StopReason.LEASE_LOST else CrashKind(reason.value)
     return Outcome(kind=OutcomeKind.CRASHED, crash=_report(kind, error))

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from outlast.runner.protocol import Reported
 from outlast.store.schedules import NewSchedule
-from outlast.store.values import ClaimRequest, Save
+from outlast.store.values import Claimed, ClaimRequest, Save
 from outlast.worker.running import Running
 from outlast.worker.service import Duty
 
@@ -62,8 +62,8 @@ class AttemptStarter(Protocol):
         """Return how many attempts were claimed and have not begun."""
         ...
 
-    def give_back(self, reason: str) -> None:
-        """Give back what was claimed and has not begun."""
+    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
+        """Give back what was claimed and has not begun: all, or those."""
         ...
 
     def give_back_late(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Protocol
 
 from outlast.app import App
@@ -25,7 +25,7 @@ from outlast.runner.main import announcement
 from outlast.runner.protocol import End, Reported
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.schedules import NewSchedule
-from outlast.store.values import Answer, ClaimRequest, Save
+from outlast.store.values import Answer, Claimed, ClaimRequest, Save
 from outlast.sync import loop_is_running
 from outlast.worker.assemble import open_parts
 from outlast.worker.base import CheckpointSink, PoolOwner
@@ -198,9 +198,9 @@ class LocalStarter:
         """Return how many attempts were claimed and have not begun."""
         return len(self.prefetch)
 
-    def give_back(self, reason: str) -> None:
-        """Give back what was claimed and has not begun."""
-        self.prefetch.give_back(reason)
+    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
+        """Give back what was claimed and has not begun: all, or those."""
+        self.prefetch.give_back(reason, which)
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot and still has none."""

@@ -77,9 +77,9 @@ class Nudges:
         self.registration = Nudge()
         self.checkpoints = Nudge()
         self.presence = Nudge()
+        self.pauses = Nudge()
         self.sweeper = Nudge()
         self.scheduler = Nudge()
-        self.turns = Nudge()
 
 
 class Service:

@@ -23,17 +23,18 @@ from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.claims.ledger import Ledger
-from outlast.worker.claims.wake_turns import PeerCount, PeerStore, WakeTurns, is_request
+from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.condition import Condition
 from outlast.worker.lease.heartbeat import Heartbeat
 from outlast.worker.lease.presence import PresenceKeeper
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
 from outlast.worker.maintenance.announcer import Announcer
-from outlast.worker.maintenance.deadlines import Deadlines
-from outlast.worker.maintenance.pruner import Pruner
-from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.maintenance.pruner import make_pruner
+from outlast.worker.maintenance.reaper import make_reaper
 from outlast.worker.maintenance.scheduler import Scheduler
 from outlast.worker.service import Duty, Nudge, Nudges, Service
+
+_TO_WORKERS = ("cancel", "drain")  # kinds of wake-ups for one worker, with its id
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -89,6 +90,7 @@ class Worker:
         self.checkpoints = CheckpointWriter(store, self.ledger, self.nudges.checkpoints)
         self.pool = make_pool(self)
         self.registration = self._make_registration(hold_until)
+        self._pauses = PauseKeeper(self, store, self.nudges.pauses, clock)
         self._heartbeat = Heartbeat(
             open_beating_store,
             self.me,
@@ -98,7 +100,6 @@ class Worker:
             lock=lock,
         )
         self._announcer = self._make_announcer()
-        self._turns = WakeTurns(self, new.queues, self.pool.starter, self.nudges.turns, clock)
         self._exchange = self._make_exchange()
         self._keeper = self._make_presence_keeper()
         self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
@@ -144,8 +145,8 @@ class Worker:
             look_every=self.registration.terms.heartbeat,
             reconcile_every=max(RECONCILE_SECONDS, self.registration.terms.heartbeat),
             patience=patience(self.registration.terms.lease),
-            turns=self._turns,
             inbox=self._announcer.inbox,
+            pauses=self._pauses,
         )
 
     def _make_presence_keeper(self) -> PresenceKeeper | None:
@@ -160,41 +161,23 @@ class Worker:
             clock=self._clock,
         )
 
-    def _make_reaper(self) -> Reaper:
-        deadlines = Deadlines(self._store, self._clock)
-        return Reaper(
-            self, self._store, lambda: self.me.worker_id, clock=self._clock, deadlines=deadlines
-        )
-
-    def _make_pruner(self) -> Pruner:
-        return Pruner(
-            self._store,
-            keep_jobs=self.settings.keep_completed,
-            keep_workers=self.settings.keep_workers,
-            keep_dead=self.settings.keep_dead,
-            clock=self._clock,
-        )
-
     def _make_services(self) -> Iterator[Service]:
         """Yield the service of each duty, in the order of their start."""
         if self.pool.keeper is not None:
             yield self._serve(self.pool.keeper, self.nudges.pool)
+        yield self._serve(self._pauses, self.nudges.pauses)
         yield self._serve(self._exchange, self.nudges.exchange)
-        yield self._serve(self._turns, self.nudges.turns)
-        if isinstance(self._store, PeerStore) and self._announcer.inbox is None:
-            yield self._serve(PeerCount(self._store, lambda: self.me, self._turns))
         yield self._serve(self.registration, self.nudges.registration)
         yield self._serve(self.checkpoints, self.nudges.checkpoints)
         yield self._serve(self.pool.watchdog)
         if self._keeper is not None:
             yield self._serve(self._keeper, self.nudges.presence)
-        yield self._serve(self._make_reaper())
+        yield self._serve(make_reaper(self, self._store, lambda: self.me.worker_id, self._clock))
         for duty in self._announcer.duties():
-            yield self._serve(
-                duty, self.nudges.sweeper if duty is self._announcer.sweeper else None
-            )
+            sweeps = duty is self._announcer.sweeper
+            yield self._serve(duty, self.nudges.sweeper if sweeps else None)
         yield self._serve(self._scheduler, self.nudges.scheduler)
-        yield self._serve(self._make_pruner())
+        yield self._serve(make_pruner(self._store, self.settings, self._clock))
 
     def _serve(self, duty: Duty, nudge: Nudge | None = None) -> Service:
         return Service(duty, self._clock, self.fail, nudge)
@@ -289,6 +272,7 @@ class Worker:
         """Beat, and hold the presence, for the present row."""
         self.nudges.presence.give()
         self.nudges.registration.give()
+        self._pauses.read_soon()
         self._heartbeat.note_registration(self.me)
 
     def _take_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> None:
@@ -348,9 +332,13 @@ class Worker:
         self.nudges.exchange.give()
 
     def _take_wakeup(self, payload: str) -> None:
-        if is_request(payload, self.me.worker_id):
-            self._heartbeat.nudge()  # its answer says what is asked
-        elif self._turns.hear(payload):
+        kind, _, subject = payload.partition(":")
+        if kind in _TO_WORKERS:
+            if subject == str(self.me.worker_id):
+                self._heartbeat.nudge()  # its answer says what is asked
+        elif kind == "pause":
+            self._pauses.read_soon()
+        elif not payload or (kind == "queue" and subject in (self._new.queues or [subject])):
             self.look_for_work()
 
     def take_look(self, look: Snapshot) -> None:
@@ -358,6 +346,7 @@ class Worker:
         self._scheduler.take_look(look)
         if self._exchange.take_look(look):
             self.nudges.exchange.give()
+        self._pauses.take_look(look.pauses)
         if self._keeper is not None and self._keeper.is_lost(look.workers):
             self.nudges.presence.give()
 

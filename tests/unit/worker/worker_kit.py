@@ -210,8 +210,9 @@ class FakePool:
     def linger(self) -> float:
         return self.lingers
 
-    def give_back(self, reason: str) -> None:
-        self.given_back.append(reason)
+    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
+        if which is None:
+            self.given_back.append(reason)
 
     def give_back_late(self) -> None:
         """Return 0: nothing waits for a slot."""

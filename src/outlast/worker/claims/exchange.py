@@ -21,6 +21,7 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lease import LOOK_SECONDS
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
+from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.bisect import exchange_bisecting
 from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.values import (
@@ -36,12 +37,13 @@ from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool
 from outlast.worker.claims.exclusive import ExclusiveClaim
 from outlast.worker.claims.ledger import Ledger
+from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
-from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.running import Running
 
 T = TypeVar("T")
+Asked = tuple[WorkerRef, Pauses]
 
 BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
 RELAXED = 10.0  # times as long between two looks while a messenger says what is new
@@ -90,8 +92,8 @@ class Exchange:
         look_every: float,
         reconcile_every: float,
         patience: float,
-        turns: WakeTurns,
         inbox: Inbox | None = None,
+        pauses: PauseKeeper | None = None,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -102,8 +104,8 @@ class Exchange:
         self._checkpoints = checkpoints
         self._clock = clock
         self._poll = poll
-        self._turns = turns
         self._inbox = inbox or Inbox()
+        self._pauses = pauses
         self._look_at = clock.boot()
         self._has_messenger = inbox is not None
         self._drawn: int | None = None  # the last position that a look has shown
@@ -128,12 +130,8 @@ class Exchange:
         if self._has_messenger or look.drawn is None:
             return False
         due = look.next_due is not None and look.next_due <= LOOK_SECONDS
-        before, self._drawn = self._drawn, look.drawn
-        if before != look.drawn and (
-            before is None or self._turns.hear_of_look(before, look.drawn)
-        ):
-            self._hint = True
-        self._hint = self._hint or due
+        self._hint = self._hint or due or look.drawn != self._drawn
+        self._drawn = look.drawn
         return self._hint
 
     async def run_once(self) -> float:
@@ -156,7 +154,7 @@ class Exchange:
                 self._inbox.offer(0)
             await self._reconcile_when_due()
             return min(self._poll, self._look_every)
-        asked_as = self._holder.me
+        asked_as = self._asked()
         reply = await self._trip(ended, requests)
         self._hint = self._hint or alone  # nothing was asked for beside it
         try:
@@ -164,6 +162,10 @@ class Exchange:
         except BaseException:
             self._broken = True  # a reply that was taken in only in part counts as lost
             raise
+
+    def _asked(self) -> Asked:
+        """Return under which registration a trip is made, and what is paused by then."""
+        return self._holder.me, NO_PAUSES if self._pauses is None else self._pauses.pauses
 
     def _gather(self) -> float:
         """Return how long ends may gather before the next trip; they do not shorten that."""
@@ -174,7 +176,10 @@ class Exchange:
     def _choose_requests(self, ended: list[Transition]) -> list[ClaimRequest]:
         if not self._holder.may_claim() or (self._is_at_ease() and not ended):
             return []
+        if self._pauses is not None and not self._pauses.is_known():
+            return []
         requests = self._exclusive.choose(self._make_requests, self._starter.make_exclusive_request)
+        requests = requests if self._pauses is None else self._pauses.narrow(requests)
         only_suspects = all(request.solo == ALONE_IN_RUNNER for request in requests)
         if only_suspects and not (ended or self._exclusive.asked or self._is_time_for_suspects()):
             return []  # a full worker does not follow each hint of ordinary work
@@ -194,7 +199,6 @@ class Exchange:
         self._hint = False
         self._asked_at = self._look_at = self._clock.boot()
         requests = [self._bound(request) for request in self._inbox.add_names(requests)]
-        requests = self._follow_wakeups(ended, requests)
         try:
             await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
@@ -210,16 +214,6 @@ class Exchange:
         carried = max(size_of_claimed(reply.claimed), size_of_all(ended))
         self._bytes.note_answer(carried, self._clock.boot() - self._asked_at)
         return reply
-
-    def _follow_wakeups(
-        self, ended: list[Transition], requests: list[ClaimRequest]
-    ) -> list[ClaimRequest]:
-        """Return the requests, with what others are told of: nothing where this trip is made
-        anyway, so that a busy worker sends no notification with each of its commits."""
-        followed = self._turns.follow(requests)
-        if followed is None or ended:
-            return requests
-        return [msgspec.structs.replace(requests[0], followed=followed), *requests[1:]]
 
     def _bound(self, request: ClaimRequest) -> ClaimRequest:
         most = self._bytes.limit
@@ -242,7 +236,7 @@ class Exchange:
         ended: list[Transition],
         requests: list[ClaimRequest],
         reply: Exchanged,
-        asked_as: WorkerRef,
+        asked_as: Asked,
     ) -> float:
         self._ledger.take_answers(ended, reply.answers)
         self._inbox.settle(answered=True, claimed=reply.claimed)
@@ -272,7 +266,7 @@ class Exchange:
             if transition.pid is not None and self._runner_control is not None:
                 self._runner_control.kill_process(transition.pid, "transaction_left_open")
 
-    def _start(self, claimed: list[Claimed], asked_as: WorkerRef) -> None:
+    def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
         """Start what was claimed; give back what may not begin any more."""
         attempts = self._ledger.claim(claimed)
         starts = _keep_readable(self._choose_starts(attempts, asked_as))
@@ -283,13 +277,16 @@ class Exchange:
                     self._ledger.end(running.token, _end_unbegun(running.claimed))
         self._ledger.tell_begun()
 
-    def _choose_starts(self, attempts: list[Running], asked_as: WorkerRef) -> list[Running]:
+    def _choose_starts(self, attempts: list[Running], asked_as: Asked) -> list[Running]:
         """Return none if the right to them ended while the reply came. One with a timeout begins
         within the patience, also if this process was stopped meanwhile: its deadline on the row
         counts from the claim, and reapers allow for no more
         (``worker/maintenance/deadlines.py``)."""
-        if not self._holder.may_claim() or self._holder.me != asked_as:
+        me, paused = asked_as
+        if not self._holder.may_claim() or self._holder.me != me:
             return []
+        if self._pauses is not None and self._pauses.pauses is not paused:  # meanwhile
+            attempts = self._pauses.choose(attempts)
         if self._clock.boot() - self._asked_at <= self._patience:
             return attempts
         return [each for each in attempts if each.claimed.policy.timeout is None]

@@ -9,11 +9,12 @@ none waits behind a slow one; where that rate was no promise, they are given bac
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice, takewhile
 
 from outlast.clock import Clock
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.store.values import Claimed
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.running import Running
 
@@ -115,10 +116,11 @@ class Prefetch:
         running.stop_reason = reason  # a cancel wins over the release
         self._ledger.end(token, Outcome(kind=OutcomeKind.RELEASED, message=f"stopped: {reason}"))
 
-    def give_back(self, reason: str) -> None:
-        """Give all back."""
-        for token in list(self._waiting):
-            self.stop(token, reason)
+    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
+        """Give all back, or those."""
+        for token, running in list(self._waiting.items()):
+            if which is None or which(running.claimed):
+                self.stop(token, reason)
 
     def give_back_late(self, wait: float = WAIT_SECONDS_MAX, *, free: int = 0) -> None:
         """Give back those that have waited too long and would still wait: slots became slow. One

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outlast.clock import Clock
+from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.store.protocol import PRUNE_MAX, Store
@@ -59,3 +60,14 @@ class Pruner:
             self._limit = max(1, self._limit // 2)
         elif more:
             self._limit = min(PRUNE_MAX, 2 * self._limit)
+
+
+def make_pruner(store: Store, settings: WorkerSettings, clock: Clock) -> Pruner:
+    """Return the duty for a worker with these settings."""
+    return Pruner(
+        store,
+        keep_jobs=settings.keep_completed,
+        keep_workers=settings.keep_workers,
+        keep_dead=settings.keep_dead,
+        clock=clock,
+    )

@@ -244,6 +244,13 @@ class Reaper:
         return decide(orphan.facts, outcome, self._clock.random)
 
 
+def make_reaper(
+    owner: ReaperOwner, store: Store, own_id: Callable[[], int], clock: Clock
+) -> Reaper:
+    """Return the duty, with the closing of what is past its deadline."""
+    return Reaper(owner, store, own_id, clock=clock, deadlines=Deadlines(store, clock))
+
+
 def _add_begun(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:
     """Return it with what its lock file says of its attempts, once it can no longer be written."""
     if cause is not DeathCause.LOCK_FILE:

@@ -100,6 +100,8 @@ def outcome_of_stop(running: Running, death: Death | None, neighbours: list[int]
         return make_crash(CrashKind.LOST_LEASE, "it was closed elsewhere", death, neighbours)
     if reason == "cancel":
         return Outcome(kind=OutcomeKind.CANCELLED, message="cancelled; did not stop when asked")
+    if reason == "pause":
+        return Outcome(kind=OutcomeKind.RELEASED, message="it was paused, and did not stop")
     return Outcome(kind=OutcomeKind.RELEASED, message="the worker stopped")
 
 

@@ -5,6 +5,7 @@ Which runner takes which attempt is decided in ``worker/runners/assignment.py``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from outlast.clock import Clock
@@ -201,10 +202,10 @@ class RunnerStarter:
         """Return how many attempts were claimed and have not begun."""
         return sum(map(len, self._prefetches))
 
-    def give_back(self, reason: str) -> None:
-        """Give back what was claimed and has not begun."""
+    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
+        """Give back what was claimed and has not begun: all, or those."""
         for prefetch in self._prefetches:
-            prefetch.give_back(reason)
+            prefetch.give_back(reason, which)
 
     def give_back_late(self) -> None:
         """Give back what has waited too long for a slot; what has one by now starts first."""
