@@ -26,7 +26,6 @@ from bench import (
     rates,
     recovery,
     running,
-    schedules,
     size,
     steady,
     wakeups,
@@ -45,7 +44,6 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
     "backlog": backlog.main,
     "size": size.main,
     "steady": steady.steady,
-    "schedules": schedules.main,
     "page": page.main,
 }
 PARTS: dict[str, Callable[[argparse.Namespace], int]] = {

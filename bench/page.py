@@ -276,7 +276,6 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "held": flow_text,
     "steady": flow_text,
     "idle": figures_text,
-    "schedules": figures_text,
     "memory": figures_text,
     "heartbeat": figures_text,
 }

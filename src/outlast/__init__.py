@@ -36,6 +36,7 @@ from outlast.insight.schedules import Schedule
 from outlast.job import Job
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
+from outlast.pauses import Paused
 from outlast.row import JobRow
 from outlast.schedules import ScheduleOptions, Schedules
 from outlast.store.values import Cancelled, Requeued
@@ -69,6 +70,7 @@ __all__ = [
     "NotInAttempt",
     "NotPermitted",
     "OutlastError",
+    "Paused",
     "PlainTask",
     "Policy",
     "Progress",

@@ -17,8 +17,10 @@ from outlast.attempt import Attempt
 from outlast.config import MAX_PAYLOAD, WorkerOptions, check_whole, resolve_wakeup, worker_settings
 from outlast.credentials import redact
 from outlast.errors import ConfigError, UnknownTask, UsageError
+from outlast.insight.pauses import WAIT_SECONDS
 from outlast.job import Job, cancel, check_id, not_found, requeue
 from outlast.model.job import SHELL_TASK
+from outlast.pauses import Paused, choose_target, end_pause, list_pauses, make_pause, set_pause
 from outlast.schedules import ScheduleOptions, Schedules
 from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Requeued
@@ -270,6 +272,58 @@ class App:
         return await requeue(self.stores, id, from_scratch=from_scratch)
 
     requeue_sync = blocking(requeue)
+
+    async def pause(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        tenant: str | None = None,
+        everything: bool = False,
+        reason: str | None = None,
+        paused_by: str | None = None,
+        stop: bool = False,
+        wait: float = WAIT_SECONDS,
+    ) -> Paused:
+        """Let no job of a queue, a task, a tenant or at all start, until ``resume``.
+
+        Returns once every active worker has acknowledged it, or after ``wait`` seconds with the
+        names of those that have not (``.unacknowledged``). From then on nothing of it starts, not
+        even what was claimed before; what runs goes on or, with ``stop``, is asked to stop and
+        goes back to the queue, uncharged. Pausing the same again only changes who, why and stop.
+
+        Raises:
+            UsageError: none or several of them are given, or a text that cannot be stored.
+        """
+        target = choose_target(queue, task, tenant, everything=everything)
+        new = make_pause(target, paused_by=paused_by, reason=reason, stop=stop)
+        return await set_pause(self.stores, new, wait)
+
+    pause_sync = blocking(pause)
+
+    async def resume(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        tenant: str | None = None,
+        everything: bool = False,
+    ) -> bool:
+        """End the pause of exactly this; return whether there was one. Other pauses that its jobs
+        are under stay. Workers take them again within about a second.
+
+        UsageError: none or several of them are given.
+        """
+        target = choose_target(queue, task, tenant, everything=everything)
+        return await end_pause(self.stores, target)
+
+    resume_sync = blocking(resume)
+
+    async def pauses(self) -> list[Paused]:
+        """Return all that is paused, the oldest first."""
+        return await list_pauses(self.stores)
+
+    pauses_sync = blocking(pauses)
 
     def worker(self, **settings: Unpack[WorkerOptions]) -> AbstractAsyncContextManager[Any]:
         """Return an ``async with`` block in which this process works on jobs.

@@ -11,7 +11,8 @@ from tests.cli.conftest import Outlast, environment
 from tests.cli.test_reading import Filled, names
 
 QUEUE_NAMES = names(
-    """queue queued due scheduled suspects running completed cancelled dead oldest_due_seconds
+    """queue queued due paused scheduled suspects running completed cancelled dead
+    oldest_due_seconds
     at_least"""
 )
 
@@ -20,7 +21,7 @@ def test_stats_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> No
     url, _ = filled
     document = outlast("stats", "--url", url, "--json").json()
     assert set(document) == names(
-        "schema queues unservable workers ill wakeups deactivations refusals completed"
+        "schema queues unservable pauses workers ill wakeups deactivations refusals completed"
     )
     assert document["schema"] == 1
     default, post = document["queues"]
@@ -30,6 +31,7 @@ def test_stats_as_json_have_stable_names(outlast: Outlast, filled: Filled) -> No
         "queue": "default",
         "queued": 5,
         "due": 2,
+        "paused": 0,
         "scheduled": 2,
         "suspects": 1,
         "running": 1,
@@ -52,7 +54,7 @@ def test_people_see_tables_and_a_few_lines(outlast: Outlast, rows: Filled) -> No
     said = outlast("stats", "--url", url)
     assert said.code == 0, said.err
     lines = said.out.splitlines()
-    assert lines[0].split()[:4] == ["QUEUE", "DUE", "OLDEST", "SCHEDULED"]
+    assert lines[0].split()[:4] == ["QUEUE", "DUE", "OLDEST", "PAUSED"]
     assert lines[1].split()[:2] == ["default", "2"]
     assert "no worker can take" in lines
     assert any(line.startswith("old.name  default") for line in lines)

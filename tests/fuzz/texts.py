@@ -17,10 +17,11 @@ from outlast.cli.logs import _json, text_renderer
 from outlast.cli.page import Page
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
-from outlast.insight.queries import Dossier
+from outlast.insight.queries import Dossier, JobList
 from outlast.insight.situation import Situation
 from outlast.insight.why import why
 from outlast.model.job import SHELL_TASK, State
+from outlast.model.pause import NO_PAUSES
 from outlast.store.rows import WorkerStatus
 from outlast.store.statistics import Place
 from tests.fuzz.kit import BOMBS, Fuzzer, quiet
@@ -106,7 +107,7 @@ def pages_are_safe(case: tuple[State, str, str]) -> None:
     out = Console(file=io.StringIO(), highlight=False, markup=False, width=240)
     Page(out, Dossier(row, attempts, refusals, set(), NOW, [worker])).write()
     command = _with(row, text, task=SHELL_TASK, args=_quoted(text), result=_quoted(text))
-    out.print(jobs_table(out, [row, command], {text}, NOW))
+    out.print(jobs_table(out, JobList([row, command], {text}, {}, NO_PAUSES), NOW))
     out.print(dead_table(out, [(row, text)], NOW))
     out.print(workers_table(out, [worker], {text: 3}, NOW))
     out.print(gone_table(out, [gone], {text: 3}, NOW))

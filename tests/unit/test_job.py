@@ -16,6 +16,7 @@ from outlast.errors import BadArguments, ConfigError, JobCancelled, JobFailed, J
 from outlast.job import Job
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
+from outlast.model.pause import Pause
 from outlast.row import row_of
 from outlast.store.rows import AttemptRow, StoredJob
 
@@ -60,6 +61,9 @@ class FakeStore:
 
     async def known_tasks(self) -> set[str]:
         return {"mail"}
+
+    async def pauses(self) -> list[Pause]:
+        return []
 
 
 class FakeHome:
@@ -129,8 +133,8 @@ async def test_polling_slows_down_to_a_bound(clock):
     job = job_of(FakeStore(*[State.RUNNING] * 50, State.COMPLETED, result="1"))
     assert await job.result() == 1
     assert clock.slept[0] == 0.02
-    assert clock.slept[:6] == sorted(clock.slept[:6])
-    assert clock.slept[20:] == pytest.approx([0.25] * len(clock.slept[20:]))
+    assert max(clock.slept) == 0.25
+    assert clock.slept == sorted(clock.slept)
 
 
 @pytest.mark.parametrize(("timeout", "looks"), [(0, 1), (0.02, 2), (1, 10)])

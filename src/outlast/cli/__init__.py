@@ -16,6 +16,7 @@ in_job.py       outlast checkpoint and report, from inside a job
 why.py          outlast why
 dead.py         outlast dead
 workers.py      outlast workers
+pauses.py       outlast pause, resume and pauses
 schedules.py    outlast schedules
 migrate.py      outlast migrate
 stats.py        outlast stats

@@ -193,9 +193,9 @@ def jobs(
     """List jobs, newest first.
 
     States are queued, running, completed, dead and cancelled. Phases are shown instead of the
-    state: scheduled, retrying, suspect (waits to be run alone) and unservable (no active worker
-    knows the task) are queued; orphaned and silent (its worker is gone, or sends no heartbeats) are
-    running.
+    state: scheduled, retrying, suspect (waits to be run alone), paused and unservable (no active
+    worker knows the task) are queued; orphaned and silent (its worker is gone, or sends no
+    heartbeats) are running.
 
     In a large store a search that finds little ends after a million jobs and says how far back it
     has looked; --before goes on from there, as it does behind a full list.
@@ -231,7 +231,7 @@ async def _write(store: Store, found: JobList) -> None:
 
     made = JsonList()
     async for row in read_whole(store, [row.id for row in found.rows]):
-        made.add(listed_document(row, found.known, found.astray))
+        made.add(listed_document(row, found.known, found.astray, found.pauses))
     made.end(next_before=found.before)
 
 
@@ -239,8 +239,7 @@ def _show(found: JobList, limit: int, now: float, none: str) -> None:
     from outlast.cli.show import console, jobs_table
 
     out = console()
-    rows = jobs_table(out, found.rows, found.known, now, found.astray) if found.rows else none
-    out.print(rows)
+    out.print(jobs_table(out, found, now) if found.rows else none)
     if found.astray:
         out.print(_of_strays(found.astray), style="red", soft_wrap=True)
     if rest := describe_rest(len(found.rows), limit, found.before):
@@ -292,7 +291,14 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
 
     if json:
         print_json(
-            job_document(found.row, found.attempts, found.known, found.refusals, found.astray)
+            job_document(
+                found.row,
+                found.attempts,
+                found.known,
+                found.refusals,
+                found.astray,
+                found.pauses,
+            )
         )
     else:
         Page(console(), found).write()

@@ -15,6 +15,7 @@ from rich.text import Text
 from outlast.cli.grid import Grid, Kind
 from outlast.cli.show import bar, format_progress, word
 from outlast.insight.availability import list_alive
+from outlast.insight.pauses import name_of, pause_of
 from outlast.model.crash import Charge, Crash, MemoryEvidence
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, ENDED, State
 from outlast.store.rows import AttemptRow, StoredJob
@@ -238,6 +239,9 @@ def _while_queued(dossier: Dossier) -> str:
     if row.waiting:
         again = f"attempt {row.attempt_count + 1} " if row.attempt_count else ""
         return f"{again}due in {span(row.run_at - now)}{_alone(row, ', then runs ')}"
+    pause = pause_of(row, dossier.pauses)
+    if pause is not None:
+        return f"it waits: {name_of(pause.kind, pause.name)} is paused; `outlast why {row.id}`"
     if dossier.phase == "unservable":
         return f"it waits: no active worker knows the task {line(row.task, 60)!r}"
     return f"it runs as soon as a worker has a free slot{_alone(row, ', ')}"

@@ -34,6 +34,7 @@ COMMANDS = (
     "dead",
     "workers",
     "schedules",
+    "pauses",
     "migrate",
     "stats",
     "doctor",

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.text import Text
 from outlast.cli.grid import Grid, Kind
 from outlast.insight.availability import health, unheard
 from outlast.insight.documents import SCHEMA, phase_of, proof_of_life
+from outlast.insight.queries import JobList
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
@@ -161,19 +162,13 @@ def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool =
     )
 
 
-def jobs_table(
-    out: Console,
-    rows: Sequence[StoredJob],
-    known: Collection[str],
-    now: float,
-    astray: Mapping[int, str] | None = None,
-) -> RenderableType:
-    """Return the list of jobs; ``astray`` as ``availability.astray`` has it."""
+def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
+    """Return the list of jobs."""
     made = Grid(JOBS)
-    for row in rows:
+    for row in found.rows:
         made.add(
             str(row.id),
-            word(phase_of(row, known, astray)),
+            word(phase_of(row, found.known, found.astray, found.pauses)),
             "a command" if row.task == SHELL_TASK else line(row.task, NAME_MAX),
             line(call_of(row), ARGUMENTS_MAX),
             line(row.queue, NAME_MAX),

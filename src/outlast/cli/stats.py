@@ -27,6 +27,7 @@ QUEUES: dict[str, Kind] = {
     "QUEUE": "flexible",
     "DUE": "number",
     "OLDEST": "number",
+    "PAUSED": "number",
     "SCHEDULED": "number",
     "ALONE": "number",
     "RUNNING": "number",
@@ -34,7 +35,7 @@ QUEUES: dict[str, Kind] = {
     "CANCELLED": "number",
     "DEAD": "number",
 }
-_COLUMNS = ("scheduled", "suspects", "running", "completed", "cancelled", "dead")
+_COLUMNS = ("paused", "scheduled", "suspects", "running", "completed", "cancelled", "dead")
 UNSERVABLE: dict[str, Kind] = {
     "TASK": "flexible",
     "QUEUE": "flexible",
@@ -78,7 +79,8 @@ def stats(
 async def _looks(store: Store, *, again: bool) -> AsyncIterator[dict[str, Any]]:
     while True:
         inspector = store.inspector
-        yield stats_document(await inspector.statistics(), await read_workers(store))
+        numbers, workers = await inspector.statistics(), await read_workers(store)
+        yield stats_document(numbers, workers, await inspector.pauses())
         if not again:
             return
         await SYSTEM.sleep(EVERY_SECONDS)
@@ -139,9 +141,16 @@ def _lines(document: dict[str, Any]) -> list[str]:
     left = [f"orphans    {ill['running']} of the running jobs, which nothing runs any more"]
     done, lost = document["completed"], document["deactivations"]
     minute, hour = _number(done, "minute"), _number(done, "hour")
+    held = [_paused(each) for each in document["pauses"]]
     return [
+        *([f"paused     {'; '.join(held)}"] if held else []),
         f"workers    {workers}; {lost['hour']} lost in the last hour, {lost['day']} in a day",
         *(left if ill["running"] else []),
         f"completed  {minute} in the last minute, {hour} in an hour",
         f"refused    {document['refusals']['day']} writes in the last day",
     ]
+
+
+def _paused(pause: dict[str, Any]) -> str:
+    name = "everything" if pause["name"] is None else f"{pause['kind']} {pause['name']}"
+    return line(name, NAME_MAX)

@@ -20,6 +20,7 @@ from outlast.errors import JobNotFound
 from outlast.insight.documents import phase_of
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ENDED, State
+from outlast.model.pause import Pauses
 from outlast.row import plain
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, StoredJob
@@ -55,12 +56,13 @@ async def _watch(store: Store, job_id: int, live: Live) -> JobEnd:
         if row.state in ENDED:
             return _end(row, await store.inspector.attempts(job_id))
         if live.console.is_terminal:
-            live.update(_standing(row, await store.inspector.known_tasks()), refresh=True)
+            known, paused = await store.inspector.known_tasks(), await store.inspector.pauses()
+            live.update(_standing(row, known, Pauses(paused)), refresh=True)
         await SYSTEM.sleep(LOOK_SECONDS)
 
 
-def _standing(row: StoredJob, known: Sequence[str] | set[str]) -> Text:
-    phase = phase_of(row, known)
+def _standing(row: StoredJob, known: Sequence[str] | set[str], pauses: Pauses) -> Text:
+    phase = phase_of(row, known, pauses=pauses)
     parts = [Text(f"job {row.id}"), word(phase), bar(row.progress)]
     if phase == "unservable":
         parts.append(Text("no worker with --shell is there", style="dim"))

@@ -12,6 +12,7 @@ why.py           why a job is where it is, and what would move it
 waiting.py       why a queued job does not run yet
 hindrances.py    why no worker can take a job that is due, in words
 situation.py     what is known of one job, and the answer of why: the values
+pauses.py        pauses, waits for workers to acknowledge it, and says what is paused
 sentences.py     parts of the sentences of why: workers, ends, times and names
 schedules.py     a schedule as programs and screens see it, and the jobs it is asked for
 stats.py         the numbers of a store as one document

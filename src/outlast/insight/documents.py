@@ -14,6 +14,7 @@ import msgspec
 from outlast.insight.availability import health
 from outlast.model.crash import Charge, Crash, Progress
 from outlast.model.job import State
+from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.row import moment, plain
 from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow
 
@@ -26,6 +27,7 @@ def phase_of(
     row: StoredJob,
     known_tasks: Collection[str] | None = None,
     astray: Mapping[int, str] | None = None,
+    pauses: Pauses = NO_PAUSES,
 ) -> str:
     """Return where a job is, in the words for people.
 
@@ -33,10 +35,12 @@ def phase_of(
     ``orphaned``, ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
     ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task,
     or has the tags that it requires (told only where ``known_tasks`` is given), ``suspect`` waits
-    to be run alone.
+    to be run alone, ``paused`` is due and under one of the ``pauses``.
     """
     if row.state is not State.QUEUED:
         return (astray or {}).get(row.id, row.state.value)
+    if not row.waiting and pauses.find(row.queue, row.task, row.tenant) is not None:
+        return "paused"
     unknown = known_tasks is not None and row.task not in known_tasks
     if row.solo and (row.waiting or not unknown):
         return "suspect"
@@ -53,6 +57,7 @@ def job_document(
     known_tasks: Collection[str] | None = None,
     refusals: Iterable[RefusalRow] = (),
     astray: Mapping[int, str] | None = None,
+    pauses: Pauses = NO_PAUSES,
 ) -> Document:
     """Return everything about one job: its attempts in the order of their tokens, as far as they
     are kept (``attempts_dropped`` counts the others), and the writes of attempts that had lost it,
@@ -60,7 +65,7 @@ def job_document(
     closed = list(attempts)
     return {
         "schema": SCHEMA,
-        **_job(row, known_tasks, astray),
+        **_job(row, known_tasks, astray, pauses),
         "error": error_of(row, closed[-1] if closed else None),
         "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
         "attempts_dropped": closed[-1].dropped if closed else 0,
@@ -72,9 +77,10 @@ def listed_document(
     row: StoredJob,
     known_tasks: Collection[str] | None = None,
     astray: Mapping[int, str] | None = None,
+    pauses: Pauses = NO_PAUSES,
 ) -> Document:
     """Return one job of a list, without its attempts."""
-    return _job(row, known_tasks, astray)
+    return _job(row, known_tasks, astray, pauses)
 
 
 def dead_document(row: StoredJob, last: AttemptRow | None) -> Document:
@@ -118,14 +124,17 @@ def iso(seconds: float | None) -> str | None:
 
 
 def _job(
-    row: StoredJob, known_tasks: Collection[str] | None, astray: Mapping[int, str] | None
+    row: StoredJob,
+    known_tasks: Collection[str] | None,
+    astray: Mapping[int, str] | None,
+    pauses: Pauses,
 ) -> Document:
     return {
         "id": row.id,
         "task": row.task,
         "queue": row.queue,
         "state": row.state.value,
-        "phase": phase_of(row, known_tasks, astray),
+        "phase": phase_of(row, known_tasks, astray, pauses),
         "priority": row.priority,
         "attempt_count": row.attempt_count,
         "failures": row.failures,

@@ -16,6 +16,7 @@ from outlast.insight.documents import phase_of
 from outlast.insight.liveness import with_proof
 from outlast.insight.situation import Situation
 from outlast.model.job import State
+from outlast.model.pause import Pause, Pauses
 from outlast.store.listing import find
 from outlast.store.protocol import REFUSALS_KEPT, Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, Part, RefusalRow, StoredJob, WorkerRow
@@ -33,6 +34,7 @@ PHASES = {
     "retrying": State.QUEUED,
     "suspect": State.QUEUED,
     "unservable": State.QUEUED,
+    "paused": State.QUEUED,
     "orphaned": State.RUNNING,
     "silent": State.RUNNING,
 }
@@ -50,6 +52,12 @@ class Dossier(msgspec.Struct, frozen=True):
     known: set[str]
     now: float
     workers: list[WorkerRow] = []
+    paused: list[Pause] = []
+
+    @property
+    def pauses(self) -> Pauses:
+        """What is paused."""
+        return Pauses(self.paused)
 
     @property
     def astray(self) -> dict[int, str]:
@@ -59,7 +67,7 @@ class Dossier(msgspec.Struct, frozen=True):
     @property
     def phase(self) -> str:
         """Where the job is, in the words for people."""
-        return phase_of(self.row, self.known, self.astray)
+        return phase_of(self.row, self.known, self.astray, self.pauses)
 
 
 class JobList(NamedTuple):
@@ -70,6 +78,7 @@ class JobList(NamedTuple):
     rows: list[StoredJob]
     known: set[str]
     astray: dict[int, str]
+    pauses: Pauses
     before: int | None = None
 
 
@@ -105,6 +114,7 @@ async def read_situation(store: Store, job_id: int, now: float) -> Situation | N
         place=await inspector.place(job_id) or Place(),
         now=now,
         held=await inspector.held() if row.state is State.QUEUED else [],
+        pauses=await inspector.pauses(),
     )
 
 
@@ -121,6 +131,7 @@ async def read_dossier(store: Store, job_id: int, now: float) -> Dossier | None:
         known=await inspector.known_tasks(),
         now=now,
         workers=await read_workers(store),
+        paused=await inspector.pauses(),
     )
 
 
@@ -130,6 +141,7 @@ async def list_jobs(store: Store, which: JobFilter, phase: str | None, now: floa
     The search ends after LOOKS_MAX looks or, for a phase, JUDGED_MAX jobs.
     """
     workers, known = await read_workers(store), await store.inspector.known_tasks()
+    pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
     if wanted is None:
         seen = await find_jobs(store, which)
@@ -141,14 +153,14 @@ async def list_jobs(store: Store, which: JobFilter, phase: str | None, now: floa
     for at in range(0, len(seen.ids), PAGE):
         rows = await store.inspector.jobs_of(seen.ids[at : at + PAGE], SHOWN_MAX)
         strays |= astray(rows, workers, now)
-        judged = ((row, phase_of(row, known, strays)) for row in rows)
+        judged = ((row, phase_of(row, known, strays, pauses)) for row in rows)
         found += [row for row, its_phase in judged if wanted in {its_phase, None}]
         if len(found) >= which.limit:
             break
     shown = found[: which.limit]
     of_these = {row.id: strays[row.id] for row in shown if row.id in strays}
     before = shown[-1].id if len(shown) == which.limit else seen.before
-    return JobList(shown, known, of_these, before)
+    return JobList(shown, known, of_these, pauses, before)
 
 
 async def find_jobs(store: Store, which: JobFilter) -> JobIds:

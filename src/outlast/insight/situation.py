@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from outlast.model.pause import Pause
 from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
 from outlast.store.statistics import Place
 
@@ -20,6 +21,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     now: float
     held: Sequence[Held] = ()
+    pauses: Sequence[Pause] = ()
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,20 +6,26 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from outlast.insight.availability import health, hindrance, list_alive
-from outlast.insight.documents import SCHEMA, Document
+from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.model.pause import Pause, Pauses
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.statistics import STATISTICS_MAX, EndedJobs, QueueCount, Statistics
 
 HOUR, DAY = 3_600.0, 86_400.0
-COUNTS = ("due", "scheduled", "suspects", "running", "completed", "cancelled", "dead")
+COUNTS = ("due", "paused", "scheduled", "suspects", "running", "completed", "cancelled", "dead")
+_QUEUED = {"due", "paused", "scheduled", "suspects"}
 
 
-def stats_document(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
-    """Return all of it as one JSON document."""
+def stats_document(
+    statistics: Statistics, workers: Sequence[WorkerRow], pauses: Sequence[Pause] = ()
+) -> Document:
+    """Return all of it as one JSON document. What is due where the queue or the task is paused
+    counts as ``paused``; jobs of a paused tenant are not told from others."""
     return {
         "schema": SCHEMA,
-        "queues": _queues(statistics),
+        "queues": _queues(statistics, Pauses(pauses)),
         "unservable": _unservable(statistics, workers),
+        "pauses": [_pause(each) for each in pauses],
         "workers": {
             status.value: sum(one.status is status for one in workers) for status in WorkerStatus
         },
@@ -66,7 +72,12 @@ def _completed(statistics: Statistics) -> Document:
     return numbers | {"at_least": [span for span in spans if whole[span] >= STATISTICS_MAX]}
 
 
-def _queues(statistics: Statistics) -> list[Document]:
+def _pause(pause: Pause) -> Document:
+    shown = {"kind": pause.kind.value, "name": pause.name or None, "reason": pause.reason}
+    return shown | {"paused_at": iso(pause.paused_at), "paused_by": pause.paused_by}
+
+
+def _queues(statistics: Statistics, pauses: Pauses) -> list[Document]:
     """Return one entry per queue. ``at_least`` names the counts that stopped at their bound."""
     counts: dict[str, dict[str, int]] = {}
     bounded: dict[str, set[str]] = {}
@@ -79,6 +90,9 @@ def _queues(statistics: Statistics) -> list[Document]:
             bounded.setdefault(queue, set()).add(name)
 
     for lane in statistics.lanes:
+        if pauses.find(lane.queue, lane.task, None) is not None:
+            add(lane.queue, "paused", lane.number)
+            continue
         add(lane.queue, "due", lane.number)
         oldest[lane.queue] = min(lane.oldest, oldest.get(lane.queue, lane.oldest))
     for wait in statistics.waiting:
@@ -112,11 +126,11 @@ def _queue(
 ) -> Document:
     since = oldest.get(queue)
     rows: Document = {"queue": queue}
-    rows["queued"] = counts["due"] + counts["scheduled"] + counts["suspects"]
+    rows["queued"] = sum(counts[name] for name in _QUEUED)
     rows |= counts
     rows["oldest_due_seconds"] = None if since is None else max(0.0, statistics.now - since)
     named: set[Any] = set(bounded)
-    if named & {"due", "scheduled", "suspects"}:
+    if named & _QUEUED:
         named.add("queued")
     rows["at_least"] = sorted(named)
     return rows

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from outlast.insight.availability import drains, knows, list_alive, serves
-from outlast.insight.hindrances import describe_hindrance
+from outlast.insight.hindrances import Standing, describe_hindrance
+from outlast.insight.pauses import command_to_resume, describe, pause_of
 from outlast.insight.sentences import (
     HOLD_NO_SLOTS,
     NAME_MAX,
@@ -19,6 +20,7 @@ from outlast.insight.sentences import (
 )
 from outlast.insight.situation import Explanation, Situation
 from outlast.model.crash import Charge, CrashKind
+from outlast.model.pause import PauseKind, Pauses
 from outlast.store.rows import WorkerRow
 from outlast.text import count_of, line, since, span, stamp
 
@@ -39,7 +41,7 @@ def explain_waiting(about: Situation) -> Explanation:
     sentences += _suspicion(about) + _repeated(about)
     number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
     sentences.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
-    standing = describe_hindrance(about)
+    standing = _describe_pause(about) or describe_hindrance(about)
     sentences += standing[1] if standing else []
     then = standing[2] if standing else ["A worker takes it when it is due."]
     return Explanation(
@@ -51,7 +53,7 @@ def _due(about: Situation) -> Explanation:
     row = about.row
     past = (_past(about) if row.failures or row.losses else []) + _suspicion(about)
     past += _repeated(about)
-    standing = describe_hindrance(about)
+    standing = _describe_pause(about) or describe_hindrance(about)
     if standing is not None:
         position, sentences, moves, others = standing
         return Explanation(
@@ -86,6 +88,15 @@ def _due(about: Situation) -> Explanation:
     ]
     others = max(0, about.place.due_here - 1)
     return Explanation(position="in_line", sentences=past + sentences, moves=moves, others=others)
+
+
+def _describe_pause(about: Situation) -> Standing | None:
+    pause = pause_of(about.row, Pauses(about.pauses))
+    if pause is None:
+        return None
+    others = about.place.due_alike if pause.kind is PauseKind.TASK else about.place.due_here
+    moves = [f"`{command_to_resume(pause)}` lets it start again."]
+    return "paused", [describe(pause, about.now)], moves, max(0, others - 1)
 
 
 def _held(about: Situation, able: Sequence[WorkerRow]) -> str:

@@ -27,7 +27,6 @@ from outlast.insight.sentences import (
 from outlast.insight.situation import Explanation, Situation
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
-from outlast.row import moment
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.statistics import COUNT_MAX
 from outlast.text import line, since, span, stamp
@@ -44,6 +43,7 @@ POSITIONS = {
     "scheduled": "it waits for its time",
     "retrying": "it waits out the pause after a failure or a loss",
     "suspect": "it waits to be run alone",
+    "paused": "it is due, but its queue, its task, its tenant or everything is paused",
     "no_workers": "it is due, but no worker is alive",
     "unservable": "it is due, but no live worker knows its task",
     "lacks_tags": "it is due, but the workers that know its task lack a tag that it requires",
@@ -96,7 +96,7 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
         "moves": answer.moves,
         "others": answer.others,
         "schedule": row.policy.schedule,
-        "tick": msgspec.to_builtins(moment(row.policy.tick)),
+        "tick": row.policy.tick,
         "others_at_least": answer.others >= COUNT_MAX,
     }
 

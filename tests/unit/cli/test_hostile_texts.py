@@ -13,11 +13,12 @@ from outlast.cli.logs import text_renderer
 from outlast.cli.page import Page
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.wait import _end
-from outlast.insight.queries import Dossier
+from outlast.insight.queries import Dossier, JobList
 from outlast.insight.situation import Situation
 from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import SHELL_TASK, State
+from outlast.model.pause import NO_PAUSES
 from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import Place
 from tests.unit.insight.rows_kit import NOW, RELEASED, job, worker
@@ -84,7 +85,7 @@ def test_the_page_of_a_job_and_the_lists_show_escapes_and_send_none(state: State
     refused = {EVIL: 3}
     gone = msgspec.structs.replace(WORKER, status=WorkerStatus.LOST, stopped_at=NOW)
     for draw in (
-        lambda out: out.print(jobs_table(out, [row], {EVIL}, NOW)),
+        lambda out: out.print(jobs_table(out, JobList([row], {EVIL}, {}, NO_PAUSES), NOW)),
         lambda out: out.print(dead_table(out, [(row, EVIL)], NOW)),
         lambda out: out.print(workers_table(out, [WORKER], refused, NOW)),
         lambda out: out.print(gone_table(out, [gone], refused, NOW)),
@@ -119,7 +120,8 @@ def test_an_unreadable_row_is_shown_raw_and_hides_no_other(text: str) -> None:
     row = msgspec.structs.replace(job_in(State.COMPLETED), args=text, result=text)
     command = msgspec.structs.replace(row, task=SHELL_TASK)
     rows = [row, command, job_in(State.QUEUED)]
-    listed = shown(lambda out: out.print(jobs_table(out, rows, set(), NOW)))
+    found = JobList(rows, set(), {}, NO_PAUSES)
+    listed = shown(lambda out: out.print(jobs_table(out, found, NOW)))
     assert listed.count("completed") == 2
     assert text[:8] in shown(page_of(Dossier(row, [], [], set(), NOW)))
     assert _end(command, []).output == []

@@ -24,6 +24,7 @@ from outlast.insight.doctor import (
     locks_of,
     look_at,
 )
+from outlast.model.pause import Pause, PauseKind
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.route import PostgresRoute
@@ -201,6 +202,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(kubernetes=True), "hint", "drain_timeout", "30 s"),
     (facts(application=Application(spec="a:b", error="no module a")), "problem", "application",
      "a:b does not import: no module a"),
+    (facts(pauses=[Pause(id=1, kind=PauseKind.QUEUE, name="q", paused_at=NOW - 90_000)]), "warning",
+     "long_paused", "The queue 'q' has been paused for 1 d 1 h"),
     (facts(application=Application(spec="a:b", tasks=["mail"])), "warning", "unknown_tasks",
      "does not have: render"),
 ]  # fmt: skip

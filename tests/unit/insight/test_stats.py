@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from outlast.insight.stats import stats_document
+from outlast.model.pause import Pause, PauseKind
 from outlast.store.rows import WorkerStatus
 from outlast.store.statistics import (
     STATISTICS_MAX,
@@ -40,6 +41,7 @@ def test_an_empty_store_is_a_document_too() -> None:
         "schema": 1,
         "queues": [],
         "unservable": [],
+        "pauses": [],
         "workers": {"active": 0, "draining": 0, "stopped": 0, "lost": 0},
         "ill": {"dead": 0, "silent": 0, "failing": 0, "running": 0},
         "wakeups": {},
@@ -68,6 +70,7 @@ def test_a_queue_is_the_sum_of_its_lanes_and_of_what_waits() -> None:
         "queue": "a",
         "queued": 12,
         "due": 6,
+        "paused": 0,
         "scheduled": 4,
         "suspects": 2,
         "running": 7,
@@ -132,3 +135,13 @@ def test_lost_workers_are_counted_by_when() -> None:
     document = stats_document(EMPTY, workers)
     assert document["workers"] == {"active": 1, "draining": 0, "stopped": 1, "lost": 3}
     assert document["deactivations"] == {"hour": 1, "day": 2}
+
+
+def test_what_is_due_in_a_paused_lane_counts_as_paused() -> None:
+    paused = Pause(id=1, kind=PauseKind.TASK, name="mail", paused_at=NOW, reason="it burns")
+    found = statistics(lanes=[lane(number=3), lane(task="mail", number=2, age=9.0)])
+    document = stats_document(found, [], [paused])
+    (a,) = document["queues"]
+    assert (a["due"], a["paused"], a["queued"], a["oldest_due_seconds"]) == (3, 2, 5, 5.0)
+    (shown,) = document["pauses"]
+    assert (shown["kind"], shown["name"], shown["reason"]) == ("task", "mail", "it burns")

@@ -14,17 +14,19 @@ from outlast.insight.situation import Explanation, Situation
 from outlast.insight.why import POSITIONS, why, why_document
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
+from outlast.model.pause import Pause, PauseKind
 from outlast.store.rows import Held, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import COUNT_MAX, Place
 from tests.unit.insight.rows_kit import FAILED, NOW, RELEASED, job, running, worker
 
 
 def asked(row: StoredJob, *workers: WorkerRow, **more: Any) -> Explanation:
-    attempts, held = more.pop("attempts", []), more.pop("held", [])
-    place = Place(**more)
-    return why(
-        Situation(row=row, attempts=attempts, workers=workers, place=place, now=NOW, held=held)
-    )
+    known = {name: more.pop(name, []) for name in ("attempts", "held", "pauses")}
+    return why(Situation(row=row, workers=workers, place=Place(**more), now=NOW, **known))
+
+
+def pause(kind: str, name: str = "", **fields: Any) -> Pause:
+    return Pause(id=1, kind=PauseKind(kind), name=name, paused_at=NOW - 90, **fields)
 
 
 def said(answer: Explanation) -> str:
@@ -278,6 +280,23 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         0,
     ),
     ("in_line", asked(job(), worker()), ["nothing before it in its queue"], 0),
+    (
+        "paused",
+        asked(job(queue="a b"), pauses=[pause("queue", "a b", paused_by="ada", reason="it burns.")],
+              due_here=3),
+        ["The queue 'a b' has been paused for 1 min 30 s (since ", ") by ada: it burns.",
+         "-> `outlast resume queue 'a b'` lets it start again."],
+        2,
+    ),
+    ("paused", asked(job(), worker(), pauses=[pause("task", "render")], due_alike=2),
+     ["The task 'render' has been paused", "`outlast resume task render`"], 1),
+    ("paused", asked(job(solo=1, tenant="acme"), worker(), pauses=[pause("tenant", "acme")]),
+     ["The tenant 'acme' has been paused"], 0),
+    ("paused", asked(job(), worker(), pauses=[pause("all")]),
+     ["Everything has been paused", "-> `outlast resume all`"], 0),
+    ("scheduled", asked(job(waiting=True, run_at=NOW + 60), worker(), pauses=[pause("all")]),
+     ["It is due in 1 min", "Everything has been paused", "-> `outlast resume all`"], 0),
+    ("in_line", asked(job(), worker(), pauses=[pause("queue", "other")]), ["It has been due"], 0),
 ]  # fmt: skip
 
 
@@ -308,7 +327,7 @@ def test_a_job_of_a_schedule_says_first_for_which_tick_it_is() -> None:
         "The schedule 'nightly' has enqueued it for its tick of 2029-12-31 23:59:00 UTC."
     )
     document = why_document(job(policy=policy), answer)
-    assert (document["schedule"], document["tick"]) == ("nightly", "2029-12-31T23:59:00Z")
+    assert (document["schedule"], document["tick"]) == ("nightly", NOW - 60)
 
 
 def test_the_document_has_stable_names() -> None:

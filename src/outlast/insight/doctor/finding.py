@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.insight.documents import SCHEMA, Document
+from outlast.model.pause import Pause
 from outlast.store.finding import Environment, Finding, Level, Route
 from outlast.store.rows import Held, WorkerRow
 from outlast.store.schedules import ScheduleRow
@@ -74,6 +75,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: float | None = None
     workers: list[WorkerRow] = []
     held: list[Held] = []
+    pauses: list[Pause] = []
     statistics: Statistics | None = None
     schedules: list[ScheduleRow] = []
     malformed: dict[int, str] = {}

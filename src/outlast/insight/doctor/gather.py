@@ -38,6 +38,7 @@ async def _read(store: Store, seen: dict[str, Any]) -> None:
     await _read_environment(store, seen)
     await store.open()
     seen["workers"] = await read_workers(store)
+    seen["pauses"] = await store.inspector.pauses()
     seen["held"] = await store.inspector.held()
     seen["statistics"] = await store.inspector.statistics()
     seen["schedules"] = await store.inspector.schedules(SCHEDULES_LOOKED_AT)

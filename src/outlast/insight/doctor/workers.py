@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from outlast.insight.availability import dead, duty_of, health, hindrance, list_alive, takes_nothing
 from outlast.insight.doctor.finding import Facts
 from outlast.insight.doctor.store import GRANT
+from outlast.insight.pauses import command_to_resume, describe
 from outlast.insight.sentences import HOLD_NO_SLOTS, describe_waits
 from outlast.store.finding import Finding, Level, ok
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.text import count_of, line, since, span
 
-HOUR = 3_600.0
+HOUR, DAY = 3_600.0, 86_400.0
 NAMES_SHOWN = 5
 NAME_MAX = 60
 LEASE_SHORT, LEASE_LONG = 10.0, 300.0  # seconds
@@ -80,6 +81,18 @@ def lost(facts: Facts) -> Iterator[Finding]:
             sentence=f"In the last hour {count} lost: {_named(gone)}.",
             mend="Look at their logs, and for kills by the kernel (dmesg) or by the platform.",
         )
+
+
+def pauses(facts: Facts) -> Iterator[Finding]:
+    """Whether something has been paused for long: mostly it was forgotten."""
+    for pause in facts.pauses:
+        if facts.now - pause.paused_at > DAY:
+            yield Finding(
+                level=Level.WARNING,
+                name="long_paused",
+                sentence=describe(pause, facts.now),
+                mend=f"If that was forgotten: `{command_to_resume(pause)}`.",
+            )
 
 
 def releases(facts: Facts) -> Iterator[Finding]:
@@ -253,6 +266,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     workers,
     lost,
     releases,
+    pauses,
     presence,
     wakeups,
     failing,

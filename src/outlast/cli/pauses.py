@@ -1,0 +1,177 @@
+"""``outlast pause``, ``resume`` and ``pauses``."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outlast.cli.connect import on_store
+from outlast.cli.errors import NotSoError, say
+from outlast.cli.options import Json, Url, command, span
+from outlast.clock import SYSTEM
+from outlast.errors import UsageError
+from outlast.insight.pauses import (
+    WAIT_SECONDS,
+    PauseList,
+    command_to_resume,
+    describe,
+    is_named,
+    name_of,
+    pause_and_wait,
+    pauses_document,
+    read_pauses,
+)
+from outlast.model.pause import Pause, PauseKind
+from outlast.pauses import check_text, make_pause
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerRow
+from outlast.store.values import NewPause
+from outlast.text import count_of, safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Kind = Annotated[str, typer.Argument(metavar="queue|task|tenant|all", help="What is meant.")]
+Name = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="Its name; none for all.", show_default=False)
+]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands."""
+    command(group, "pause")(pause)
+    command(group, "resume")(resume)
+    command(group, "pauses")(pauses)
+
+
+def pause(
+    kind: Kind,
+    name: Name = None,
+    reason: Annotated[
+        str | None,
+        typer.Option("--reason", metavar="TEXT", help="Why, for others.", show_default=False),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by", metavar="WHO", help="Who does it. Default: USER@HOST.", show_default=False
+        ),
+    ] = None,
+    stop: Annotated[
+        bool,
+        typer.Option("--stop", help="Also ask what runs to stop, uncharged.", show_default=False),
+    ] = False,
+    wait: Annotated[
+        float | None,
+        span("--wait", "How long workers have to acknowledge it, as in 30 or 1m. Default: 10 s."),
+    ] = None,
+    url: Url = None,
+) -> None:
+    """Let no job of a queue, a task, a tenant or at all start, until it is resumed.
+
+    The command ends when every active worker has acknowledged it, mostly within a second; from then
+    on nothing of it starts. Jobs that run go on, unless --stop is given: then they are asked to
+    stop, and go back to the queue, uncharged. If a worker has not acknowledged it in time, the exit
+    code is 1 and the worker is named; the pause stands.
+
+    Jobs can be enqueued all the time; they wait. Pausing the same again changes who, why and
+    --stop.
+
+    Examples:
+        outlast pause queue mail --reason "the mail server is down"
+        outlast pause task render --stop
+        outlast pause tenant acme
+        outlast pause all --wait 1m
+    """
+    target = _target(kind, name)
+    new = make_pause(target, paused_by=by or _whoami(), reason=reason, stop=stop)
+    seconds = WAIT_SECONDS if wait is None else wait
+    on_store(url, lambda store: _pause(store, new, seconds), reads=False)
+
+
+def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
+    """End a pause: workers take its jobs again, within about a second.
+
+    Other pauses that the same jobs are under stay. The exit code is 1 if it was not paused.
+
+    Examples:
+        outlast resume queue mail
+        outlast resume all
+    """
+    target = _target(kind, name)
+    if on_store(url, lambda store: store.resume(*target), reads=False) is None:
+        raise NotSoError(f"{name_of(*target)} is not paused: see `outlast pauses`")
+    print(f"{name_of(*target)} is resumed")
+
+
+def pauses(url: Url = None, json: Json = False) -> None:
+    """List what is paused: since when, by whom, why, and whether all workers have acknowledged it.
+
+    Examples:
+        outlast pauses
+        outlast pauses --json
+    """
+    found = on_store(url, read_pauses)
+    from outlast.cli.show import console, print_json
+
+    if json:
+        print_json(pauses_document(found))
+    else:
+        _show(console(), found)
+
+
+async def _pause(store: Store, new: NewPause, wait: float) -> None:
+    known = await is_named(store, new.kind, new.name)
+    made, left = await pause_and_wait(store, new, wait)
+    what = name_of(new.kind, new.name)
+    if not known:
+        say(f"no job and no worker has {what}: it is paused all the same")
+    if left:
+        raise NotSoError(
+            f"{what} is paused, but {_unheard(left)}: until then jobs of it may start there\n"
+            "look at `outlast workers` and `outlast pauses`"
+        )
+    print(f"{what} is paused: nothing of it starts; `{command_to_resume(made)}` ends that")
+
+
+def _show(out: Console, found: PauseList) -> None:
+    if not found.pauses:
+        out.print("nothing is paused")
+    for each in found.pauses:
+        out.print(_told(each, found.unheard(each)), soft_wrap=True)
+
+
+def _told(pause: Pause, left: list[WorkerRow]) -> str:
+    stops = " What ran was asked to stop." if pause.stop else ""
+    heard = f" But {_unheard(left)}." if left else ""
+    return f"{describe(pause, SYSTEM.wall())}{stops}{heard}\n-> {command_to_resume(pause)}"
+
+
+def _unheard(left: list[WorkerRow]) -> str:
+    names = ", ".join(f"{safe(one.name)} ({one.id})" for one in left)
+    return f"{count_of(len(left), 'worker')} did not acknowledge it yet: {names}"
+
+
+def _target(kind: str, name: str | None) -> tuple[PauseKind, str]:
+    """Return what is meant. Raises UsageError."""
+    if kind not in list(PauseKind):
+        raise UsageError(f"{safe(kind)}: write queue, task, tenant or all, then its name")
+    chosen = PauseKind(kind)
+    if chosen is PauseKind.ALL:
+        if name is not None:
+            raise UsageError("all has no name: it is every queue")
+        return chosen, ""
+    if name is None:
+        raise UsageError(f"which {kind}? Give its name")
+    check_text(kind, name)
+    return chosen, name
+
+
+def _whoami() -> str | None:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError, ImportError):  # a user without a name, as in a container
+        return None

@@ -1,0 +1,133 @@
+"""Pausing: noted in the store, then acknowledged by each active worker; and what is said of it.
+
+Nothing of a pause starts once all active workers have acknowledged it. One that is draining takes
+nothing any more, and one whose lock file is free is dead.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+import msgspec
+
+from outlast.clock import SYSTEM, Clock
+from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.insight.liveness import with_proof
+from outlast.model.pause import NO_PAUSES, Pause, PauseKind, Pauses, is_heeded
+from outlast.store.protocol import Store
+from outlast.store.rows import JobFilter, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.values import NewPause
+from outlast.text import line, since, stamp
+
+WAIT_SECONDS = 10.0  # for workers to acknowledge, unless told otherwise
+LOOK_SECONDS = 0.05  # between two looks whether they have
+NAME_MAX = 60
+REASON_MAX = 200
+
+
+class PauseList(msgspec.Struct, frozen=True):
+    """What is paused, and the workers that are to act on it."""
+
+    pauses: list[Pause]
+    workers: list[WorkerRow]
+
+    def unheard(self, pause: Pause) -> list[WorkerRow]:
+        """Return the active workers that have not acknowledged this pause yet."""
+        return [
+            one
+            for one in self.workers
+            if one.status is WorkerStatus.ACTIVE
+            and not one.lock_free
+            and not is_heeded(pause.id, one.heeds)
+        ]
+
+
+async def read_pauses(store: Store) -> PauseList:
+    """Return what is paused, and who acts on it. Read in this order: a worker that registers
+    later reads what is paused before it takes anything."""
+    pauses = await store.inspector.pauses()
+    return PauseList(pauses, with_proof(await store.inspector.workers()))
+
+
+async def pause_and_wait(
+    store: Store, new: NewPause, wait: float = WAIT_SECONDS, clock: Clock = SYSTEM
+) -> tuple[Pause, list[WorkerRow]]:
+    """Pause, and wait up to that many seconds for all active workers to acknowledge it; return the
+    pause and those that have not. It is in force for these, too, as soon as they read of it."""
+    pause = await store.pause(new)
+    deadline = clock.boot() + wait
+    while True:
+        seen = PauseList([pause], with_proof(await store.inspector.workers()))
+        if not (left := seen.unheard(pause)) or clock.boot() >= deadline:
+            return pause, left
+        await clock.sleep(LOOK_SECONDS)
+
+
+async def is_named(store: Store, kind: PauseKind, name: str) -> bool:
+    """Whether any job or worker has a queue, task or tenant of this name, as far as one look at the
+    jobs shows: where it does not reach all of them, that counts as yes."""
+    if kind is PauseKind.ALL:
+        return True
+    workers = await store.inspector.workers()
+    names = {
+        PauseKind.QUEUE: {queue for one in workers for queue in one.queues},
+        PauseKind.TASK: {task for one in workers for task in (*one.tasks, *one.lacks)},
+        PauseKind.TENANT: set[str](),
+    }
+    if name in names[kind]:
+        return True
+    which = msgspec.convert({"limit": 1, kind.value: name}, JobFilter)
+    seen = await store.inspector.job_ids(which)
+    return bool(seen.ids) or seen.before is not None
+
+
+# -- in words
+
+
+def name_of(kind: PauseKind, name: str) -> str:
+    """Return what is paused: ``the queue 'mail'``, ``everything``."""
+    return "everything" if kind is PauseKind.ALL else f"the {kind} '{line(name, NAME_MAX)}'"
+
+
+def command_to_resume(pause: Pause) -> str:
+    """Return the command that ends the pause."""
+    return " ".join(
+        ["outlast resume", pause.kind, *([shlex.quote(line(pause.name))] if pause.name else [])]
+    )
+
+
+def describe(pause: Pause, now: float) -> str:
+    """Return who has paused what, since when and why, as one sentence."""
+    by = f" by {line(pause.paused_by, NAME_MAX)}" if pause.paused_by else ""
+    reason = f": {line(pause.reason, REASON_MAX).rstrip('.')}" if pause.reason else ""
+    what = name_of(pause.kind, pause.name)
+    lasts = f"{since(pause.paused_at, now)} (since {stamp(pause.paused_at)})"
+    return f"{what[:1].upper()}{what[1:]} has been paused {lasts}{by}{reason}."
+
+
+def pause_of(row: StoredJob, pauses: Pauses = NO_PAUSES) -> Pause | None:
+    """Return the pause that a job is under, if any."""
+    return pauses.find(row.queue, row.task, row.tenant)
+
+
+# -- as documents
+
+
+def pauses_document(found: PauseList) -> Document:
+    """Return what is paused as one JSON document."""
+    shown = [pause_document(pause, found.unheard(pause)) for pause in found.pauses]
+    return {"schema": SCHEMA, "pauses": shown}
+
+
+def pause_document(pause: Pause, unheard: Iterable[WorkerRow]) -> Document:
+    """Return one pause; ``unacknowledged``: active workers that have not acknowledged it yet."""
+    return {
+        "kind": pause.kind.value,
+        "name": pause.name or None,
+        "paused_at": iso(pause.paused_at),
+        "paused_by": pause.paused_by,
+        "reason": pause.reason,
+        "stop": pause.stop,
+        "unacknowledged": [one.name for one in unheard],
+    }
