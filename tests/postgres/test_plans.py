@@ -54,12 +54,6 @@ SELECT 'unknown', 'mixed', now(), now(), '{}', 50, nextval('outlast_position_seq
 FROM generate_series(1, 20000) n"""
 
 
-PAUSED_ROWS = 100_000
-PAUSED = f"""
-INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, tenant, position)
-SELECT 'p', 'paused', now(), now(), '{{}}', NULL, nextval('outlast_position_seq')
-FROM generate_series(1, {PAUSED_ROWS}) n"""
-
 SUSPECTS = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, solo, incident, cohort)
 SELECT CASE WHEN n % 10 = 0 THEN 't' ELSE 'unknown' || n % 3 END, 'suspects' || n % 2,
@@ -233,27 +227,6 @@ async def test_a_claim_does_not_read_jobs_of_unknown_tasks(full_url: str) -> Non
         assert [one.task for one in first] == ["unknown"] * 5
         assert "outlast_jobs_lane" in by_index(await s.settled())
         await s.store.reconcile(me, [])
-
-
-async def test_a_hundred_thousand_paused_jobs_slow_no_claim_of_others(full_url: str) -> None:
-    async with session(full_url) as s:
-        me = await s.store.register(worker("paused"))
-        async with s.store._connections.use() as connection:
-            await connection.execute(PAUSED)
-        rest = [NewJob(task="p", queue=f"q{n % 3}") for n in range(40)]
-        ids = {one.job_id for one in await s.store.enqueue(rest)}
-        request = ClaimRequest(["p"], 10, not_queues=("paused",))
-        seen: set[int] = set()
-        for _ in range(3):
-            s.plans.clear()
-            seen |= {each.job_id for each in (await s.store.exchange(me, [], [request])).claimed}
-            used = by_index(await s.settled(), most=100)
-            assert "outlast_jobs_lane" in used
-        assert len(seen) == 30
-        assert seen <= ids
-        await s.store.reconcile(me, [])
-        async with s.store._connections.use() as connection:
-            await connection.execute("DELETE FROM outlast_jobs WHERE task = 'p'")
 
 
 async def test_a_thousand_suspects_slow_no_ordinary_claim_and_are_found_by_index(
