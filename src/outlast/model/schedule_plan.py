@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from enum import StrEnum
-from itertools import islice, takewhile
 from typing import Protocol
 
 import msgspec
@@ -65,14 +64,23 @@ def plan(spec: Ticks, since: float, now: float, catch_up: CatchUp, grace: float)
     """Return what becomes of the ticks later than ``since`` and up to ``now``. A tick that is late
     by more than ``grace`` seconds is missed."""
     start, missed = _pass_over(spec, since, now)
-    found = list(islice(takewhile(lambda tick: tick <= now, _after(spec, start)), LOOK_TICKS + 1))
+    found, then = _find_passed(spec, start, now)
     if len(found) > LOOK_TICKS:  # their first ones are missed in any case
         passed = found[:-CAUGHT_UP_MAX]
-        then = found[-CAUGHT_UP_MAX]
-        return TickPlan([], missed + len(passed), passed[-1], then)
+        return TickPlan([], missed + len(passed), passed[-1], found[-CAUGHT_UP_MAX])
     ticks = _choose(found, now, catch_up, grace)
     last = found[-1] if found else start
-    return TickPlan(ticks, missed + len(found) - len(ticks), last, next(_after(spec, last), None))
+    return TickPlan(ticks, missed + len(found) - len(ticks), last, then)
+
+
+def _find_passed(spec: Ticks, start: float, now: float) -> tuple[list[float], float | None]:
+    """Return the ticks up to now, or one more than LOOK_TICKS of them, and the tick after them."""
+    found: list[float] = []
+    for tick in _after(spec, start):
+        if tick > now or len(found) > LOOK_TICKS:
+            return found, tick
+        found.append(tick)
+    return found, None
 
 
 def _choose(found: list[float], now: float, catch_up: CatchUp, grace: float) -> list[float]:

@@ -19,7 +19,7 @@ from outlast.errors import BadData, text_of
 from outlast.model.schedule_plan import GRACE_SECONDS, CatchUp, Overlap
 from outlast.store.values import NewJob
 
-DUE_MAX = 200  # schedules in one page of those that are due
+DUE_MAX = 500  # schedules in one page of those that are due
 FIRE_MAX = 500  # firings in one commit
 DECLARED_SECONDS = 60.0  # a declaration that was not renewed for so long is no longer in use
 UNDECLARED_SECONDS = 7 * 86_400.0  # after which a schedule that no code declares is removed

@@ -146,13 +146,14 @@ class Scheduler:
     # -- what is due ---------------------------------------------------------------------------
 
     async def _fire_due(self) -> None:
-        after = FIRST_PAGE
-        while True:
-            page = await self._store.due_schedules(DUE_MAX, after)
+        """Fire all that is due, page by page; what falls due meanwhile is for the next run."""
+        page = await self._store.due_schedules(DUE_MAX, FIRST_PAGE)
+        until = page.now
+        await self._fire_page(page)
+        while len(page.schedules) == DUE_MAX and page.schedules[-1].next_tick <= until:
+            last = page.schedules[-1]
+            page = await self._store.due_schedules(DUE_MAX, (last.next_tick, last.name))
             await self._fire_page(page)
-            if len(page.schedules) < DUE_MAX:
-                break
-            after = (page.schedules[-1].next_tick, page.schedules[-1].name)
         if page.next_tick is not None:
             self._expect(page.next_tick - page.now)
 
