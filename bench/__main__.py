@@ -26,6 +26,7 @@ from bench import (
     rates,
     recovery,
     running,
+    schedules,
     size,
     steady,
     wakeups,
@@ -44,6 +45,7 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
     "backlog": backlog.main,
     "size": size.main,
     "steady": steady.steady,
+    "schedules": schedules.main,
     "page": page.main,
 }
 PARTS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -276,6 +276,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "held": flow_text,
     "steady": flow_text,
     "idle": figures_text,
+    "schedules": figures_text,
     "memory": figures_text,
     "heartbeat": figures_text,
 }

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bench import latency, rates, steady
+from bench import latency, rates, schedules, steady
 from bench.kit import load
 from bench.rates import MANY, ONE
 from bench.series import Figure
@@ -71,7 +71,7 @@ class Results:
         self._flows = _keyed("held", steady.Flow) | _keyed("steady", steady.Flow)
         self._figures = {
             part: _keyed(part, Figure)
-            for part in ("backlog", "lanes", "idle", "memory", "heartbeat")
+            for part in ("backlog", "lanes", "idle", "memory", "heartbeat", "schedules")
         }
 
     def rate(self, name: str, what: str, figure: str = "rate") -> float | None:
@@ -212,7 +212,37 @@ def _rest(results: Results) -> list[Row]:
         measured=results.figure("heartbeat", beats, "rows written, all tables"),
         least=False,
     )
-    return [written, *(_idle(results, *each) for each in IDLE)]
+    return [written, *(_idle(results, *each) for each in IDLE), *_schedules(results)]
+
+
+def _schedules(results: Results) -> list[Row]:
+    """Return the targets of schedules: when they start, and what those cost that are not due."""
+
+    def row(store: str, what: str, target: float, unit: str) -> Row:
+        measured = results.figure("schedules", f"Outlast {store}", what)
+        measure = f"schedules, {what}: {store}"
+        return Row(measure=measure, target=target, measured=measured, unit=unit, least=False)
+
+    made = [
+        row(store, what, target, unit)
+        for what, target, unit in (
+            (f"{schedules.START}, 99 %", 50, "ms"),
+            (f"{schedules.STORM:,} {schedules.ONCE}, until the last job is stored", 2, "s"),
+        )
+        for store in ("postgres", "sqlite")
+    ]
+    none, many = (
+        results.figure("schedules", PG, f"statements, {number:,} idle")
+        for number in (0, schedules.IDLE)
+    )
+    more = Row(
+        measure=f"statements more, beside {schedules.IDLE:,} idle schedules: postgres",
+        target=0.1,
+        measured=None if none is None or many is None else many - none,
+        unit="a second",
+        least=False,
+    )
+    return [*made, more]
 
 
 def _idle(results: Results, store: str, what: str, most: float, unit: str, figure: str) -> Row:

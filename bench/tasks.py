@@ -23,6 +23,14 @@ async def noop(value: int = 0) -> int:
 
 
 @app.task
+async def late() -> float:
+    """Return by how many seconds it starts after its tick."""
+    tick = outlast.current().tick
+    assert tick is not None
+    return time.time() - tick.timestamp()
+
+
+@app.task
 async def waits_once() -> int:
     """The first attempt waits; any later one returns at once."""
     attempt = begin()

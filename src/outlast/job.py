@@ -11,7 +11,8 @@ from outlast.codec import decode_result
 from outlast.config import check_seconds
 from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
 from outlast.insight.documents import phase_of
-from outlast.model.job import State
+from outlast.looks import looks_at
+from outlast.model.job import ENDED, State
 from outlast.model.pause import Pauses
 from outlast.row import JobRow, row_of
 from outlast.store.values import Cancelled, Requeued
@@ -160,8 +161,8 @@ class Job(Generic[R]):
         self, store: Store, timeout: float | None, clock: Clock, tell: Callable[[], None]
     ) -> R:
         started, pause = clock.boot(), POLL_FIRST
+        row = await self._look(store)
         while True:
-            row = await self._look(store)
             if row.state is State.COMPLETED:
                 value: R = decode_result(row.result, self._returns)
                 return value
@@ -174,8 +175,27 @@ class Job(Generic[R]):
                 )
             if clock.boot() - started >= TELL_SECONDS:
                 tell()
-            await clock.sleep(min(pause, left))
-            pause = min(POLL_MAX, pause * POLL_GROWTH)
+            if pause == POLL_MAX:  # it has waited for long: look when all others do
+                await clock.sleep(min(_until_common_look(clock.boot()), left))
+            else:
+                await clock.sleep(min(pause, left))
+                pause = min(POLL_MAX, pause * POLL_GROWTH)
+            row = await self._look_with_others(store)
+
+    async def _look_with_others(self, store: Store) -> StoredJob:
+        """Look together with all calls that wait for a job here, as long as none has ended."""
+        seen = await looks_at(store).ask(store, self.id)
+        if seen.row is None or (seen.row.state in ENDED and not seen.is_whole):
+            return await self._look(store)
+        if seen.is_whole:
+            self._stored, self._row = seen.row, None
+        return seen.row
+
+
+def _until_common_look(now: float) -> float:
+    """Return the seconds until the next time at which all look, not the one that is now."""
+    left = POLL_MAX - now % POLL_MAX
+    return left if left >= POLL_FIRST else left + POLL_MAX
 
 
 async def _raise_end(store: Store, row: StoredJob) -> NoReturn:

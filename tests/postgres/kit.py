@@ -42,6 +42,19 @@ async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
     me = hands.me
     lanes, _ = ClaimFloors(SYSTEM).ask()
     ends = ("{}", "{}", "{}", None)
-    more = (*requests, *lanes, None, None, False, 500, 10**9, 1000, me.registration, '{""}')
+    more = (
+        *requests,
+        *lanes,
+        None,
+        None,
+        False,
+        500,
+        10**9,
+        1000,
+        me.registration,
+        '{""}',
+        None,
+        None,
+    )
     reply = await session.fetch(sql("exchange"), me.worker_id, me.epoch, *ends, *more, "{}", "{}")
     assert len(reply) == limit + 1

@@ -142,6 +142,7 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await store.announce(hands.me, [TASK], {})
     await store.presence_off(hands.me, "why")
     await store.tell_wakeup(hands.me, "poll")
+    await store.count_peers(hands.me)
     await store.tell_failing(hands.me, None)
     await store.waiting(0.0, 10)
     await store.elsewhere(other.me, [third.job_id])

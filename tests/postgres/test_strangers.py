@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -218,7 +219,9 @@ async def test_a_stranger_sees_only_queue_names_and_worker_ids(
         return last in heard
 
     await eventually(has_heard_all, 10.0)
-    assert heard == ["queue:payroll", f"cancel:{hands.me.worker_id}", last]
+    (told, *others) = heard
+    assert re.fullmatch(r"jobs:\d+:1:payroll", told)
+    assert others == [f"cancel:{hands.me.worker_id}", last]
 
 
 async def test_the_environment_shows_strangers_and_activity_tracking(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -21,48 +20,22 @@ from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.postgres import wakeup_kit
+from tests.postgres.wakeup_kit import Heard
 from tests.unit.worker.worker_kit import heard_fields
 
 END_LISTENER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = 'outlast wakeup' AND datname = current_database()"""
 
 
-class Heard:
-    """Collects the notices of a wake-up."""
-
-    def __init__(self) -> None:
-        self.words: list[str] = []
-        self._news = asyncio.Event()
-
-    def __call__(self, word: str) -> None:
-        self.words.append(word)
-        self._news.set()
-
-    async def hears(self, word: str) -> None:
-        async with asyncio.timeout(10):
-            while word not in self.words:
-                self._news.clear()
-                await self._news.wait()
-
-
-@pytest.fixture
-async def heard(pg_url: str, store: Store) -> AsyncIterator[Heard]:
-    heard = Heard()
-    wakeup = PostgresWakeup(pg_url)
-    await wakeup.start(heard)
-    await heard.hears("")  # listening
-    assert wakeup.health.good
-    heard.words.clear()
-    yield heard
-    await wakeup.close()
-    await wakeup.close()
+heard = wakeup_kit.heard
 
 
 async def test_an_enqueue_wakes_once_per_queue(store: Store, heard: Heard) -> None:
     await store.enqueue([*[NewJob(task="t", queue="a")] * 5, NewJob(task="t", queue="b", delay=60)])
     await store.enqueue([NewJob(task="t", queue="end", key="k")])
-    await heard.hears("queue:end")
-    assert heard.words == ["queue:a", "queue:end"]
+    await heard.hears("jobs:1:end")
+    assert heard.words == ["jobs:5:a", "jobs:1:end"]
 
 
 async def test_a_store_without_notify_sends_no_wake_ups(
@@ -71,8 +44,8 @@ async def test_a_store_without_notify_sends_no_wake_ups(
     silent = PostgresStore(pg_url, notify=False)
     await silent.enqueue([NewJob(task="t", queue="a")])
     await store.enqueue([NewJob(task="t", queue="end")])
-    await heard.hears("queue:end")
-    assert heard.words == ["queue:end"]
+    await heard.hears("jobs:1:end")
+    assert heard.words == ["jobs:1:end"]
     await silent.close()
 
 
@@ -95,7 +68,7 @@ async def test_a_request_to_drain_wakes_the_worker(
 async def test_no_queue_name_is_mistaken_for_a_request(
     store: Store, hands: Hands, heard: Heard
 ) -> None:
-    names = [f"{kind}:{hands.me.worker_id}" for kind in ("cancel", "drain", "queue")]
+    names = [f"{kind}:{hands.me.worker_id}" for kind in ("cancel", "drain", "jobs", "taken")]
     told = []
     for name in names:
         new = NewJob(task="t", queue=name)
@@ -103,24 +76,25 @@ async def test_no_queue_name_is_mistaken_for_a_request(
         late = msgspec.structs.replace(new, delay=60)
         for batch in ([new], [new, new], [new, late], keyed[:1], keyed[1:]):  # a statement each
             await store.enqueue(batch)
-            told.append(f"queue:{name}")
+            due = [each for each in batch if not each.delay]
+            told.append(f"jobs:{len(due)}:{name}")
     await store.enqueue([NewJob(task="t", queue="end")])
-    await heard.hears("queue:end")
-    assert heard.words == [*told, "queue:end"]
+    await heard.hears("jobs:1:end")
+    assert heard.words == [*told, "jobs:1:end"]
 
 
 async def test_a_job_given_back_wakes_unless_the_same_exchange_takes_it(
     store: Store, hands: Hands, heard: Heard
 ) -> None:
     await enqueued(store, job(queue="q"))
-    await heard.hears("queue:q")
+    await heard.hears("jobs:1:q")
     heard.words.clear()
     reply = await hands.exchange(ended(await hands.claim_one(), OutcomeKind.RELEASED), limit=1)
     assert len(reply.claimed) == 1
     await hands.hand_in(ended(reply.claimed[0], OutcomeKind.RELEASED))
     await store.enqueue([NewJob(task="t", queue="end")])
-    await heard.hears("queue:end")
-    assert heard.words == ["queue:q", "queue:end"]
+    await heard.hears("jobs:1:end")
+    assert heard.words == ["jobs:1:q", "jobs:1:end"]
 
 
 async def test_a_lost_listener_reconnects_and_looks_at_all_queues(
@@ -129,7 +103,7 @@ async def test_a_lost_listener_reconnects_and_looks_at_all_queues(
     await session.execute(END_LISTENER)
     await heard.hears("")
     await store.enqueue([NewJob(task="t", queue="after")])
-    await heard.hears("queue:after")
+    await heard.hears("jobs:1:after")
 
 
 async def test_a_listener_survives_a_connection_whose_session_the_server_is_just_ending(
@@ -172,10 +146,10 @@ async def test_suspects_that_can_run_wake_and_so_do_those_that_are_cleared(
     end = crashed(claimed["culprit"], CrashKind.BYSTANDER, suspicion=suspicion)
     heard.words.clear()
     await hands.hand_in(end)
-    await heard.hears("queue:culprit")
+    await heard.hears("queue:culprit")  # it has no position: all look
     await hands.hand_in(crashed(claimed["other"], CrashKind.BYSTANDER, suspicion=suspicion))
     (culprit,) = await hands.claim(solo=1, queues=["culprit"])
     heard.words.clear()
     await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED, delay=60.0))
-    await heard.hears("queue:other")
+    await heard.hears("jobs:1:other")
     assert "queue:culprit" not in heard.words

@@ -52,6 +52,8 @@ KNOWN = {
     "claims without a bound in bytes": 255,
     "a worker's row known by its id alone": 445,
     "a return after a stop was noticed completes": 239,
+    "a tick is fired without compare-and-set": 43,
+    "a tick need not be later than the one before": 43,
 }
 REACHED_BY = {
     "no token check in complete": "pauses",
@@ -87,6 +89,8 @@ REACHED_BY = {
     "claims without a bound in bytes": "slow links",
     "a worker's row known by its id alone": "failovers",
     "a return after a stop was noticed completes": "operators",
+    "a tick is fired without compare-and-set": "schedules",
+    "a tick need not be later than the one before": "schedules",
 }
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from tests.sim.schedules import change_a_schedule
 from tests.sim.store_deeds import (
     crash_a_backend,
     end_a_session,
@@ -63,7 +64,10 @@ THEMES = {
     "long pauses": ["worker paused within its lease"],
     "failovers": ["database failed over", "database failed over", "worker killed"],
     "slow links": ["link slow", "link slow", "worker killed"],
+    "schedules": ["tree killed", "worker killed", "store clock stepped", "schedule changed"],
 }
+SCHEDULES_EACH, SCHEDULES_AT = 50, 43  # the seeds with schedules; the others keep their themes
+ONLY_THEMED = {"schedule changed"}
 ONE_AT_A_TIME = {"pauses", "cuts", "suspends", "beats", "long pauses"}  # and others to notice
 LONG_LEASE = 90.0  # seconds: the world of long pauses, in which deadlines pass within a lease
 LEASES = {"long pauses": LONG_LEASE}
@@ -74,7 +78,9 @@ SERVED = {
 
 def theme_of(seed: int) -> str | None:
     """Return the theme of a seed; every second one has none."""
-    names = list(THEMES)
+    if seed % SCHEDULES_EACH == SCHEDULES_AT:
+        return "schedules"
+    names = [name for name in THEMES if name != "schedules"]
     return names[seed // 2 % len(names)] if seed % 2 else None
 
 
@@ -99,8 +105,9 @@ async def torment(world: Any, until: asyncio.Task[None]) -> None:
 
 def _chosen(chance: Callable[[], float]) -> list[str]:
     share = 0.1 + 0.5 * chance()
-    chosen = [name for name in DEEDS if chance() < share]
-    return chosen or [list(DEEDS)[int(chance() * len(DEEDS))]]
+    names = [name for name in DEEDS if name not in ONLY_THEMED]
+    chosen = [name for name in names if chance() < share]
+    return chosen or [names[int(chance() * len(names))]]
 
 
 DEEDS: dict[str, Deed] = {
@@ -132,4 +139,5 @@ DEEDS: dict[str, Deed] = {
     "job cancelled": cancel,
     "job requeued": requeue,
     "worker added": add_worker,
+    "schedule changed": change_a_schedule,
 }

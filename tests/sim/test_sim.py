@@ -17,6 +17,8 @@ from tests.sim.nemesis import THEMES
 from tests.sim.twins import TWINS
 
 SURE = [
+    "a tick is fired without compare-and-set",
+    "a tick need not be later than the one before",
     "one look that fails does not start over",
     "presence judged in one look",
     "runners without a tether",
@@ -41,6 +43,14 @@ def test_some_seeds_hold_every_guarantee() -> None:
     done = run("tests.sim", "1", "20")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "20 seeds, 0 violations" in done.stdout
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", ["43", "93", "143"])
+def test_schedules_hold_every_guarantee(seed: str) -> None:
+    done = run("tests.sim", seed, seed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "schedule changed" in done.stdout
 
 
 @pytest.mark.timeout(400)

@@ -14,6 +14,7 @@ from unittest import mock
 import msgspec
 
 from outlast.errors import StoreError
+from outlast.model import schedule_plan
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.lease import Beating, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
@@ -21,11 +22,12 @@ from outlast.runner import execute
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import refusals as sqlite_refusals
+from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.values import Answer
 from outlast.worker.claims import exchange, ledger, trip_bytes
 from outlast.worker.lease import registration
-from outlast.worker.maintenance import reaper
+from outlast.worker.maintenance import reaper, scheduler
 from outlast.worker.runners import control, exits
 from tests.sim import host as host_module
 from tests.sim import world as world_module
@@ -334,3 +336,17 @@ def _by_row_id() -> Iterable[Patch]:
 @twin("a return after a stop was noticed completes")
 def _cut_short() -> Iterable[Patch]:
     yield mock.patch.object(execute, "cut_short", return_value=None)
+
+
+@twin("a tick is fired without compare-and-set")
+def _fire_anyway() -> Iterable[Patch]:
+    guard = "AND next_tick = ? AND revision = ? AND paused = 0"
+    yield without(sqlite_schedules._SQL, "stands", guard, "AND ? IS NOT NULL AND ? IS NOT NULL")
+
+
+@twin("a tick need not be later than the one before")
+def _tick_again() -> Iterable[Patch]:
+    def again(spec: Any, since: float, *rest: Any) -> Any:
+        return schedule_plan.plan(spec, since - 0.5, *rest)
+
+    yield mock.patch.object(scheduler, "plan", again)

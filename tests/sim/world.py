@@ -36,6 +36,7 @@ from tests.sim.loop import PROCESS, SimLoop
 from tests.sim.nemesis import LEASES, SERVED, theme_of, torment
 from tests.sim.presence import Database, ServedStore
 from tests.sim.runner import SimRunner
+from tests.sim.schedules import Timetable
 from tests.sim.tasks import brief, drawn, heavy
 from tests.sim.wakeups import SimWakeup
 from tests.sim.witness import LAST, Witness
@@ -69,6 +70,7 @@ class World:
         self.listeners: list[SimWakeup] = []
         self.innocent: list[int] = []  # jobs that never fail by themselves
         self.quiet_took = 0.0
+        self.timetable = Timetable(self) if self.theme == "schedules" else None
         self._kept: list[object] = []
         self._pids = 100
         self._number = 0
@@ -156,9 +158,13 @@ class World:
         self.plan.on = self.faulty
         async with asyncio.TaskGroup() as group:
             enqueuing = group.create_task(self._enqueue())
+            if self.timetable is not None:
+                group.create_task(self.timetable.put())
             if self.faulty:
                 group.create_task(torment(self, enqueuing))
         await self._quiet()
+        if self.timetable is not None:
+            await self.timetable.settle()
         await self._end()
         verified = await verify(store.inspector)
         for finding in verified.violations:

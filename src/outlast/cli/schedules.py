@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from json import dumps
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -174,7 +175,7 @@ def show(
 
 def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
     now = SYSTEM.wall()
-    args = " ".join(pretty(row.call, 1)) if shown.malformed else line(str(shown.args), 200)
+    args = " ".join(pretty(row.call, 1)) if shown.malformed else _arguments(shown.args)
     fields = [
         ("schedule", f"{line(shown.name, 200)}  {shown.state}"),
         ("when", line(shown.malformed or _when(shown), 400)),
@@ -191,6 +192,10 @@ def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
         behind = f" behind job {row.last_skip_job}" if row.last_skip_job else ""
         fields.append(("skipped", f"{ago(row.last_skip, now)}, {stamp(row.last_skip)}{behind}"))
     return fields
+
+
+def _arguments(args: Any) -> str:
+    return line(dumps(args, ensure_ascii=False), 200)
 
 
 def _origin(shown: Schedule) -> str:

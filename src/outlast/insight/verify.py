@@ -59,12 +59,13 @@ async def verify(
     Stops early after ``findings_max`` findings. ``on_page`` is called with the progress. Raises the
     store's errors.
     """
-    verified, after = Verified(), 0
+    verified, after, last_ticks = Verified(), 0, LastTicks()
     while len(verified.findings) < findings_max:
         page = await inspector.history(after)
         verified.jobs += len(page.jobs)
         verified.attempts += sum(len(job.attempts) for job in page.jobs)
         verified.findings.extend(findings_in(page))
+        verified.findings.extend(last_ticks.check(page))
         on_page(verified)
         if page.next_after is None:
             break
@@ -85,6 +86,34 @@ def findings_in(page: HistoryPage) -> Iterator[HistoryFinding]:
         for rule, check in RULES.items():
             for doubt, sentence in check(job, page.token_last):
                 yield HistoryFinding(rule=rule, job_id=job.id, sentence=sentence, doubt=doubt)
+
+
+class LastTicks:
+    """The rule about jobs of schedules: ticks of a schedule rise from job to job, so that none has
+    two. It remembers one tick of each schedule, from page to page."""
+
+    rule = "one_job_for_a_tick"
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def check(self, page: HistoryPage) -> Iterator[HistoryFinding]:
+        """Return what is wrong with the next page. A backfill may repeat ticks. A schedule that was
+        deleted, and put again while the clock stood behind, begins earlier."""
+        for job in page.jobs:
+            name, tick = job.policy.schedule, job.policy.tick
+            if name is None or tick is None or job.policy.backfill:
+                continue
+            before, other = self._last.get(name, (tick - 1, 0))
+            self._last[name] = tick, job.id
+            if tick <= before:
+                what = "is that of" if tick == before else "is before that of"
+                yield HistoryFinding(
+                    rule=self.rule,
+                    job_id=job.id,
+                    sentence=f"its tick {tick:.0f} of the schedule {name!r} {what} job {other}",
+                    doubt=tick < before,
+                )
 
 
 Found = Iterator[tuple[bool, str]]
@@ -243,6 +272,8 @@ RULES: dict[str, Callable[[JobPast, int], Found]] = {
 def promise_of(rule: str) -> str:
     """Return in one sentence what a rule holds the store to."""
     check = RULES.get(rule)
+    if rule == LastTicks.rule:
+        return "A tick of a schedule has at most one job, and ticks rise from job to job."
     if check is None:
         return "Every attempt that was kept belongs to a job that was kept."
     return " ".join((check.__doc__ or "").split())
@@ -254,7 +285,7 @@ def document(verified: Verified, rules: Sequence[str] = tuple(RULES)) -> dict[st
         "schema": 1,
         "jobs": verified.jobs,
         "attempts": verified.attempts,
-        "rules": [*rules, "evidence_of_a_job"],
+        "rules": [*rules, LastTicks.rule, "evidence_of_a_job"],
         "violations": len(verified.violations),
         "findings": [msgspec.structs.asdict(finding) for finding in verified.findings],
     }

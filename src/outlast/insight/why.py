@@ -27,6 +27,7 @@ from outlast.insight.sentences import (
 from outlast.insight.situation import Explanation, Situation
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
+from outlast.row import moment
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.statistics import COUNT_MAX
 from outlast.text import line, since, span, stamp
@@ -96,7 +97,7 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
         "moves": answer.moves,
         "others": answer.others,
         "schedule": row.policy.schedule,
-        "tick": row.policy.tick,
+        "tick": msgspec.to_builtins(moment(row.policy.tick)),
         "others_at_least": answer.others >= COUNT_MAX,
     }
 

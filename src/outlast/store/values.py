@@ -141,6 +141,15 @@ def line_of(failing: Failing) -> str:
     return f"{failing.duty}: {failing.error}"
 
 
+class FollowedWakeups(msgspec.Struct, frozen=True):
+    """Wake-ups that a worker has heard when it asks for jobs, by the positions that name them: the
+    store may tell others what became of them. ``kind``: of workers that serve the same; None where
+    the requests are not for all that this worker serves."""
+
+    kind: str | None
+    positions: list[int]
+
+
 class ClaimRequest(msgspec.Struct, frozen=True):
     """How many jobs of these tasks may be claimed from these queues (empty: all queues, in
     no particular order among them). Within a queue: priority first, then position.
@@ -156,7 +165,10 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     first job comes regardless of its size.
 
     ``not_queues``, ``not_tenants``: whose jobs are passed over, and are not waited for. All
-    requests of one exchange have the same."""
+    requests of one exchange have the same.
+
+
+    ``followed``: on the first of an exchange's requests, if at all."""
 
     tasks: list[str]
     limit: int
@@ -166,6 +178,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     bytes_max: int = TRIP_BYTES
     not_queues: tuple[str, ...] = ()
     not_tenants: tuple[str, ...] = ()
+    followed: FollowedWakeups | None = None
 
 
 def bytes_max(requests: Sequence[ClaimRequest]) -> int:

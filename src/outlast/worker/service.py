@@ -80,6 +80,7 @@ class Nudges:
         self.pauses = Nudge()
         self.sweeper = Nudge()
         self.scheduler = Nudge()
+        self.turns = Nudge()
 
 
 class Service:

@@ -24,6 +24,7 @@ from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pauses import PauseKeeper
+from outlast.worker.claims.wake_turns import PeerCount, PeerStore, WakeTurns, is_request
 from outlast.worker.condition import Condition
 from outlast.worker.lease.heartbeat import Heartbeat
 from outlast.worker.lease.presence import PresenceKeeper
@@ -33,8 +34,6 @@ from outlast.worker.maintenance.pruner import make_pruner
 from outlast.worker.maintenance.reaper import make_reaper
 from outlast.worker.maintenance.scheduler import Scheduler
 from outlast.worker.service import Duty, Nudge, Nudges, Service
-
-_TO_WORKERS = ("cancel", "drain")  # kinds of wake-ups for one worker, with its id
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -74,8 +73,7 @@ class Worker:
         self._clock = clock
         self._presence = presence
         self._lock = lock
-        self._stop_asked = asyncio.Event()
-        self._stop_now = asyncio.Event()
+        self._stop_asked, self._stop_now = asyncio.Event(), asyncio.Event()
         self._failure: BaseException | None = None
         self.nudges = Nudges()
         evidence = Evidence(
@@ -100,6 +98,7 @@ class Worker:
             lock=lock,
         )
         self._announcer = self._make_announcer()
+        self._turns = WakeTurns(self, new.queues, self.pool.starter, self.nudges.turns, clock)
         self._exchange = self._make_exchange()
         self._keeper = self._make_presence_keeper()
         self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
@@ -145,6 +144,7 @@ class Worker:
             look_every=self.registration.terms.heartbeat,
             reconcile_every=max(RECONCILE_SECONDS, self.registration.terms.heartbeat),
             patience=patience(self.registration.terms.lease),
+            turns=self._turns,
             inbox=self._announcer.inbox,
             pauses=self._pauses,
         )
@@ -167,6 +167,9 @@ class Worker:
             yield self._serve(self.pool.keeper, self.nudges.pool)
         yield self._serve(self._pauses, self.nudges.pauses)
         yield self._serve(self._exchange, self.nudges.exchange)
+        yield self._serve(self._turns, self.nudges.turns)
+        if isinstance(self._store, PeerStore) and self._announcer.inbox is None:
+            yield self._serve(PeerCount(self._store, lambda: self.me, self._turns))
         yield self._serve(self.registration, self.nudges.registration)
         yield self._serve(self.checkpoints, self.nudges.checkpoints)
         yield self._serve(self.pool.watchdog)
@@ -332,13 +335,11 @@ class Worker:
         self.nudges.exchange.give()
 
     def _take_wakeup(self, payload: str) -> None:
-        kind, _, subject = payload.partition(":")
-        if kind in _TO_WORKERS:
-            if subject == str(self.me.worker_id):
-                self._heartbeat.nudge()  # its answer says what is asked
-        elif kind == "pause":
+        if is_request(payload, self.me.worker_id):
+            self._heartbeat.nudge()  # its answer says what is asked
+        elif payload.partition(":")[0] == "pause":
             self._pauses.read_soon()
-        elif not payload or (kind == "queue" and subject in (self._new.queues or [subject])):
+        elif self._turns.hear(payload):
             self.look_for_work()
 
     def take_look(self, look: Snapshot) -> None:

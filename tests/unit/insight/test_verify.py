@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.insight.verify import RULES, HistoryFinding, document, findings_in, promise_of, verify
+from outlast.insight.verify import (
+    RULES,
+    HistoryFinding,
+    LastTicks,
+    document,
+    findings_in,
+    promise_of,
+    verify,
+)
 from outlast.model.job import Policy, State
 from outlast.store.history import AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.rows import WorkerStatus
@@ -237,3 +245,30 @@ async def test_pages_are_read_until_enough_findings_are_collected() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_says_what_it_promises(rule: str) -> None:
     assert promise_of(rule).endswith(".")
+
+
+def of_tick(job_id: int, tick: float, name: str = "nightly", **more: Any) -> JobPast:
+    return completed(id=job_id, policy=Policy(schedule=name, tick=tick, **more))
+
+
+async def test_a_second_job_for_a_tick_is_a_violation_also_on_a_later_page() -> None:
+    first = [of_tick(1, 60.0), of_tick(2, 60.0, "other"), of_tick(3, 120.0)]
+    again = [of_tick(4, 180.0), of_tick(5, 120.0, "other"), of_tick(6, 180.0)]
+    pages = (
+        HistoryPage(jobs=first, strays=[], token_last=100, next_after=3),
+        HistoryPage(jobs=again, strays=[], token_last=100, next_after=None),
+    )
+    inspector: Any = Pages(*pages)
+    (finding,) = (await verify(inspector)).violations
+    assert (finding.rule, finding.job_id) == (LastTicks.rule, 6)
+    assert "180 of the schedule 'nightly' is that of job 4" in finding.sentence
+
+
+async def test_an_earlier_tick_is_a_doubt_and_a_backfill_may_repeat_one() -> None:
+    jobs = [of_tick(1, 120.0), of_tick(2, 120.0, backfill=True), of_tick(3, 60.0), completed(id=4)]
+    page = HistoryPage(jobs=jobs, strays=[], token_last=100, next_after=None)
+    inspector: Any = Pages(page)
+    verified = await verify(inspector)
+    assert [(each.job_id, each.doubt) for each in verified.findings] == [(3, True)]
+    assert LastTicks.rule in document(verified)["rules"]  # type: ignore[operator]
+    assert "at most one job" in promise_of(LastTicks.rule)

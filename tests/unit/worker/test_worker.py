@@ -151,6 +151,11 @@ async def test_a_look_that_shows_work_wakes_the_exchange(stage):
         (["cancel:7", "drain:7", "queue:a"], "queue:queue:a", True),
         (["cancel:7", "drain:7", "queue:a"], "cancel:7", False),
         (["mail"], "mail", False),
+        ([], "jobs:7:1:mail", True),
+        (["mail"], "jobs:7:1:mail", True),
+        (["mail"], "jobs:7:1:1:mail", False),
+        (["mail"], "jobs:7:1:analysis", False),
+        (["mail"], "taken:7:::", False),
         ([], "reload:7", False),
     ],
 )

@@ -37,8 +37,9 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
     if alike is None:
         rows = await connection.fetch(sql("enqueue"), *job_columns(jobs), notify)
     else:
-        verb = "enqueue_one" if len(jobs) == 1 else "enqueue_alike"
-        rows = await connection.fetch(sql(verb), *alike, notify)
+        more = () if len(jobs) == 1 else (len(jobs),)
+        verb = "enqueue_alike" if more else "enqueue_one"
+        rows = await connection.fetch(sql(verb), *alike, notify, *more)
     return [Enqueued(row["id"], True) for row in rows]
 
 

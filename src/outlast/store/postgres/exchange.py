@@ -122,6 +122,7 @@ class PostgresExchange:
                 REFUSALS_KEPT,
                 me.registration,
                 texts_array_text([self._turns.find_start(request) for request in requests]),
+                *_followed_columns(requests),
                 *_passed_over(requests),
             )
         except BaseException:
@@ -214,6 +215,14 @@ def request_columns(requests: Sequence[ClaimRequest]) -> list[str]:
         texts_array_text([texts_array_text(request.queues) for request in requests]),
         texts_array_text([array_text(request.named) for request in requests]),
     ]
+
+
+def _followed_columns(requests: Sequence[ClaimRequest]) -> tuple[str | None, str | None]:
+    """Return what the exchange tells those who were woken, too; None: nothing."""
+    followed = requests[0].followed if requests else None
+    if followed is None:
+        return None, None
+    return array_text(followed.positions), followed.kind
 
 
 def _passed_over(requests: Sequence[ClaimRequest]) -> tuple[str, str]:

@@ -95,6 +95,11 @@ class WorkerVerbs:
         """Say on this worker's row by what it is woken, and what is wrong with that."""
         await self._fetch("tell_wakeup", me.worker_id, words, me.registration)
 
+    async def count_peers(self, me: WorkerRef) -> int:
+        """Return how many active workers serve the same queues and tasks, this one included."""
+        rows = await self._fetch("count_peers", me.worker_id, me.registration)
+        return int(rows[0][0])
+
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
         """Say on this live worker's row which of its duties fails."""
         told = (None, None) if failing is None else (line_of(failing), failing.seconds)

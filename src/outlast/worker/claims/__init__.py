@@ -5,6 +5,7 @@ ledger.py       every token from its claim to the store's answer about its end
 evidence.py     completes the crash report of an attempt, and redacts it
 prefetch.py     attempts that are claimed before there is a slot for them
 pauses.py       starts nothing of what is paused, and acknowledges that
+wake_turns.py   lets few of many idle workers follow a wake-up
 exclusive.py    empties the worker for a job that must have it to itself
 checkpoints.py  checkpoints and progress on their way to the store, many in one trip
 trip_bytes.py   how many bytes one exchange may carry, found by trying

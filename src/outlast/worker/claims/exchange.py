@@ -40,6 +40,7 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
 from outlast.worker.claims.trip_bytes import TripBytes, size_of, size_of_all, size_of_claimed
+from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.running import Running
 
 T = TypeVar("T")
@@ -92,6 +93,7 @@ class Exchange:
         look_every: float,
         reconcile_every: float,
         patience: float,
+        turns: WakeTurns,
         inbox: Inbox | None = None,
         pauses: PauseKeeper | None = None,
     ) -> None:
@@ -104,6 +106,7 @@ class Exchange:
         self._checkpoints = checkpoints
         self._clock = clock
         self._poll = poll
+        self._turns = turns
         self._inbox = inbox or Inbox()
         self._pauses = pauses
         self._look_at = clock.boot()
@@ -130,8 +133,12 @@ class Exchange:
         if self._has_messenger or look.drawn is None:
             return False
         due = look.next_due is not None and look.next_due <= LOOK_SECONDS
-        self._hint = self._hint or due or look.drawn != self._drawn
-        self._drawn = look.drawn
+        before, self._drawn = self._drawn, look.drawn
+        if before != look.drawn and (
+            before is None or self._turns.hear_of_look(before, look.drawn)
+        ):
+            self._hint = True
+        self._hint = self._hint or due
         return self._hint
 
     async def run_once(self) -> float:
@@ -199,6 +206,7 @@ class Exchange:
         self._hint = False
         self._asked_at = self._look_at = self._clock.boot()
         requests = [self._bound(request) for request in self._inbox.add_names(requests)]
+        requests = self._follow_wakeups(ended, requests)
         try:
             await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
@@ -214,6 +222,16 @@ class Exchange:
         carried = max(size_of_claimed(reply.claimed), size_of_all(ended))
         self._bytes.note_answer(carried, self._clock.boot() - self._asked_at)
         return reply
+
+    def _follow_wakeups(
+        self, ended: list[Transition], requests: list[ClaimRequest]
+    ) -> list[ClaimRequest]:
+        """Return the requests, with what others are told of: nothing where this trip is made
+        anyway, so that a busy worker sends no notification with each of its commits."""
+        followed = self._turns.follow(requests)
+        if followed is None or ended:
+            return requests
+        return [msgspec.structs.replace(requests[0], followed=followed), *requests[1:]]
 
     def _bound(self, request: ClaimRequest) -> ClaimRequest:
         most = self._bytes.limit

@@ -8,9 +8,17 @@ from outlast.store.values import ClaimRequest, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
+from outlast.worker.claims.wake_turns import WakeTurns
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, FakePool, FakeStore, claimed, new_ledger
+from tests.unit.worker.worker_kit import (
+    COMPLETED,
+    FakeOwner,
+    FakePool,
+    FakeStore,
+    claimed,
+    new_ledger,
+)
 
 POLL, LOOK, RECONCILE = 1.0, 2.0, 30.0
 
@@ -45,6 +53,7 @@ class Bench:
         self.pool = FakePool(self.ledger, slots)
         self.holder = Holder(self.store)
         self.checkpoints = CheckpointWriter(self.store, self.ledger, Nudge())  # type: ignore[arg-type]
+        self.turns = WakeTurns(FakeOwner(), [], self.pool, Nudge(), self.clock)
         self.exchange = Exchange(
             self.store,  # type: ignore[arg-type]
             self.ledger,
@@ -56,6 +65,7 @@ class Bench:
             look_every=LOOK,
             reconcile_every=RECONCILE,
             patience=20.0,
+            turns=self.turns,
             inbox=inbox,
         )
 

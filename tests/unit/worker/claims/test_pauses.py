@@ -46,6 +46,7 @@ class Paused(Bench):
             look_every=2.0,
             reconcile_every=30.0,
             patience=20.0,
+            turns=self.turns,
             pauses=self.keeper,
         )
 

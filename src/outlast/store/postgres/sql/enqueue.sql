@@ -17,7 +17,8 @@ WITH inserted AS (
           ORDER BY h.ord) n
     RETURNING id, queue, position
 ), noted AS MATERIALIZED (
-    SELECT pg_notify('outlast', 'queue:' || left(q.queue, 1000))
-    FROM (SELECT DISTINCT queue FROM inserted WHERE position IS NOT NULL AND $10) q
+    SELECT pg_notify('outlast', 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
+    FROM (SELECT queue, min(position) AS first, count(*)
+          FROM inserted WHERE position IS NOT NULL AND $10 GROUP BY queue) q
 )
 SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id

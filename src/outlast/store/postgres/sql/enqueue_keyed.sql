@@ -23,8 +23,9 @@ WITH numbered AS MATERIALIZED (
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
     RETURNING id, queue, position
 ), noted AS MATERIALIZED (
-    SELECT pg_notify('outlast', 'queue:' || left(q.queue, 1000))
-    FROM (SELECT DISTINCT queue FROM inserted WHERE position IS NOT NULL AND $10) q
+    SELECT pg_notify('outlast', 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
+    FROM (SELECT queue, min(position) AS first, count(*)
+          FROM inserted WHERE position IS NOT NULL AND $10 GROUP BY queue) q
 )
 SELECT n.id, i.id IS NOT NULL AS created
 FROM numbered n LEFT JOIN inserted i ON i.id = n.id, (SELECT count(*) FROM noted) AS done

@@ -1,72 +1,64 @@
 -- Hand in what ended, take what can run next, in one round trip and one commit.
 --
--- Each statement of a volatile function sees a snapshot of its own (READ COMMITTED), so a later
--- step sees what others committed while an earlier one waited. In order:
+-- Each statement of a volatile function sees a snapshot of its own (READ COMMITTED), so a later step sees what
+-- others committed while an earlier one waited. In order:
 --
 -- 1  The worker's own row, by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect take
---    FOR UPDATE and raise the epoch: the second one waits, looks at the row again and, if it
---    is the exchange, claims nothing. Beats (plain updates) do not conflict with KEY SHARE.
--- 2  Ends, judged by their own token alone (outlast_end_v1). Plain completions, the hot path, come
---    as arrays and leave no evidence row: their facts stay on the job. Rows that are locked are
---    tried again after 2, 4 and 8 ms: a claim elsewhere whose snapshot is a little old locks the
---    newest version of a row before it sees that the job is taken, and keeps that lock to its
---    commit. A row that is held longer, as by a task's own transaction, is answered busy.
---    A completion locks and changes in one statement: a row that changed after its snapshot (a save,
---    a progress) is locked in its newest version, which the second half does not see yet; the next
---    try does.
--- 3  Ends that were not accepted are looked at again and answered busy, already or refused
---    (outlast_judge_v1).
+--    FOR UPDATE and raise the epoch: the second one waits, looks at the row again and, if it is the exchange,
+--    claims nothing. Beats (plain updates) do not conflict with KEY SHARE.
+-- 2  Ends, judged by their own token alone (outlast_end_v1). Plain completions, the hot path, come as arrays and
+--    leave no evidence row: their facts stay on the job. Rows that are locked are tried again after 2, 4 and 8 ms:
+--    a claim elsewhere whose snapshot is a little old locks the newest version of a row before it sees that the job
+--    is taken, and keeps that lock to its commit. A row that is held longer, as by a task's own transaction, is
+--    answered busy. A completion locks and changes in one statement: a row that changed after its snapshot (a save,
+--    a progress) is locked in its newest version, which the second half does not see yet; the next try does.
+-- 3  Ends that were not accepted are looked at again and answered busy, already or refused (outlast_judge_v1).
 -- 4  Jobs that have fallen due join the line, at its end (outlast_due_v1).
--- 5  Claims, by priority and position (outlast_next_v1, outlast_next_in_turn_v1). Two claims never meet:
---    each skips what the other holds, and a row that was claimed since the snapshot has lost its
---    position when it is looked at again.
---    Locking and changing are two statements, so that the second works on what the first locked. It
---    finds the rows by where they are (ctid): the lock was taken on the newest version, and only
---    its holder could move that. It changes them in the order of the table; the
---    head of the reply gives the order of the line.
---    What messages have named comes first, within its priority (outlast_named_v1).
---    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that
---    jobs of unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from which
---    the last one for the same tasks has taken something (p_firsts, of each request), so that a long one
---    starves no other, and reads no more queues than it has places (outlast_stretch_v1): nothing here
---    walks over all of them.
---    The caller says which lanes it knows, and a floor for each: below it, it has found
---    nothing for a while. Rows that have left the line are in the index until a vacuum may take
---    them, which it may not while any transaction is open, and a scan from the head of a lane
---    walks over all of them; one from the floor does not. Floors are hints and nothing else: a
---    job below one (its transaction was open while later ones were claimed) is only found by a
---    look below the floors, which the caller asks for once a second, as a range of positions: the
---    walk meets no more dead entries than it has positions, so it can be bounded (outlast_below_v1). Lanes
---    that the caller does not know are found at once, by one probe for each gap between known ones: no row,
---    alive or dead, is in a gap unless it is of a lane that the caller does not know. A floor that is too
---    high delays, and never loses; what is claimed is judged by the row alone.
---    Nothing is claimed where the database has no incarnation: it has crashed, failed over or was
---    restored, and tokens have not jumped yet over those that may be lost. The caller is told that it
---    does not stand, and reconnects, which draws one. The row is gone for sessions that begin after the
---    crash and for no others, so what is seen at 1 holds to the end.
---    The token is drawn while the worker's row is held, so that a jump of the sequence
---    (outlast_raise_tokens_v1), which locks out all holders of that table, can never make it step back.
---    A reply is bounded in bytes of arguments and checkpoints, too, since a slow link must carry it in
---    time; the first job comes regardless of its size. What was locked beyond that is left as it was, and
---    others pass it over until the commit, which waits for no more than such a reply to be sent.
--- 6  Suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1): out of their own
---    index and never out of the line, where they have no position. One look at that index shows, for
---    most exchanges, that there are none. The first that is due names its cohort; what another worker
---    claims of it at the same time runs there: a cohort that is split is only smaller.
--- 7  Own running jobs with a cancel request, if there were any at 1; the next exchange, or a beat, tells
---    of a later one.
+-- 5  Claims, by priority and position (outlast_next_v1, outlast_next_in_turn_v1). Two claims never meet: each skips
+--    what the other holds, and a row that was claimed since the snapshot has lost its position when it is looked at
+--    again. Locking and changing are two statements, so that the second works on what the first locked. It finds
+--    the rows by where they are (ctid): the lock was taken on the newest version, and only its holder could move
+--    that. It changes them in the order of the table; the head of the reply gives the order of the line. What
+--    messages have named comes first, within its priority (outlast_named_v1).
+--    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that jobs of
+--    unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from which the last one for
+--    the same tasks has taken something (p_firsts, of each request), so that a long one starves no other, and reads
+--    no more queues than it has places (outlast_stretch_v1): nothing here walks over all of them.
+--    The caller says which lanes it knows, and a floor for each: below it, it has found nothing for a while. Rows
+--    that have left the line are in the index until a vacuum may take them, which it may not while any transaction
+--    is open, and a scan from the head of a lane walks over all of them; one from the floor does not. Floors are
+--    hints and nothing else: a job below one (its transaction was open while later ones were claimed) is only found
+--    by a look below the floors, which the caller asks for once a second, as a range of positions: the walk meets
+--    no more dead entries than it has positions, so it can be bounded (outlast_below_v1). Lanes that the caller
+--    does not know are found at once, by one probe for each gap between known ones: no row, alive or dead, is in a
+--    gap unless it is of a lane that the caller does not know. A floor that is too high delays, and never loses;
+--    what is claimed is judged by the row alone.
+--    Nothing is claimed where the database has no incarnation: it has crashed, failed over or was restored, and
+--    tokens have not jumped yet over those that may be lost. The caller is told that it does not stand, and
+--    reconnects, which draws one. The row is gone for sessions that begin after the crash and for no others, so
+--    what is seen at 1 holds to the end.
+--    The token is drawn while the worker's row is held, so that a jump of the sequence (outlast_raise_tokens_v1),
+--    which locks out all holders of that table, can never make it step back.
+--    A reply is bounded in bytes of arguments and checkpoints, too, since a slow link must carry it in time; the
+--    first job comes regardless of its size. What was locked beyond that is left as it was, and others pass it over
+--    until the commit, which waits for no more than such a reply to be sent.
+-- 6  Suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1): out of their own index and
+--    never out of the line, where they have no position. One look at that index shows, for most exchanges, that
+--    there are none. The first that is due names its cohort; what another worker claims of it at the same time runs
+--    there: a cohort that is split is only smaller.
+-- 7  Own running jobs with a cancel request, if there were any at 1; the next exchange, or a beat, tells of a later
+--    one.
 -- 8  When the next scheduled job, or suspect, falls due.
---
--- 9  What is paused is passed over, as the caller knows it (p_not_queues, p_not_tenants). Lanes of such a
---    queue are not read; jobs of such a tenant are met among others, from the floor of their lane on. A
---    pause does not rest on this: the caller gives back what comes too late.
+-- 9  What became of wake-ups that were heard before this was asked (p_wakes, outlast_followed_v1).
+-- 10 What is paused is passed over, as the caller knows it (p_not_queues, p_not_tenants). Lanes of such a queue are
+--    not read; jobs of such a tenant are met from their lane's floor on. The caller gives back what comes too late.
 --
 -- The only lock that is waited for is the first: no deadlock with cancel, reap or enqueue.
 --
--- Each statement costs 20 to 100 us before it has touched a row, since its executor is set up again: five
--- of them run in an exchange that completes and claims, and one look (under 4) shows for most
--- exchanges that there are no suspects, no scheduled jobs and no new lanes. Arrays and not JSON, and
--- functions called from an assignment and not from a SELECT, are for the same reason.
+-- Each statement costs 20 to 100 us before it has touched a row, since its executor is set up again: five of them
+-- run in an exchange that completes and claims, and one look (under 4) shows for most exchanges that there are no
+-- suspects, no scheduled jobs and no new lanes. Arrays and not JSON, and functions called from an assignment and
+-- not from a SELECT, are for the same reason.
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text,
@@ -74,7 +66,8 @@ CREATE FUNCTION outlast_exchange_v1(
     p_lane_queues text[], p_lane_tasks text[], p_lane_ranks smallint[], p_lane_floors bigint[],
     p_look_from bigint, p_look_to bigint,
     p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_refusals_kept integer,
-    p_registration text, p_firsts text[], p_not_queues text[], p_not_tenants text[])
+    p_registration text, p_firsts text[], p_wakes bigint[], p_kind text,
+    p_not_queues text[], p_not_tenants text[])
 RETURNS TABLE (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
@@ -120,6 +113,7 @@ DECLARE
     v_next record;
     v_order bigint[] := '{}';
     v_places bigint[] := '{}';
+    v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
 BEGIN
     -- 1
     SELECT w.status,
@@ -371,6 +365,12 @@ BEGIN
                 END IF;
             END LOOP;
         END LOOP;
+
+        IF p_wakes IS NOT NULL THEN  -- 9
+            PERFORM outlast_followed_v1(p_wakes, v_places, p_kind, v_drawn, p_limits, p_solos, v_counts,
+                v_cut OR v_busy > 0 OR v_claimed >= p_claims_max
+                OR (v_claimed = 0 AND p_look_to IS NULL AND cardinality(p_lane_queues) > 0));
+        END IF;
     END IF;
 
     IF p_notify AND v_runnable IS NOT NULL THEN

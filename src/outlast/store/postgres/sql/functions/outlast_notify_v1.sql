@@ -1,4 +1,6 @@
--- Wake listeners for those of these jobs that can run now: one notification per queue, sent by the commit.
+-- Wake listeners for those of these jobs that can run now: one notification per queue, sent by the commit. It
+-- is jobs:POSITION:COUNT:QUEUE: the first of their positions, by which it is known (a job gets another one each
+-- time it joins the line), and how many they are. Suspects have no position; queue:QUEUE tells every listener to look.
 -- It reads without locks and is a hint: a job that is claimed meanwhile is announced needlessly. A payload
 -- is limited to 8000 bytes; a cut one is still a hint. (OFFSET 0 keeps the position out of the
 -- choice of the index: a plan was seen that read the whole line to find a few ids.)
@@ -6,11 +8,13 @@ CREATE FUNCTION outlast_notify_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    PERFORM pg_notify('outlast', 'queue:' || left(q.queue, 1000))
-    FROM (SELECT DISTINCT j.queue
+    PERFORM pg_notify('outlast', CASE WHEN q.suspects THEN 'queue:'
+                                      ELSE 'jobs:' || q.first || ':' || q.count || ':' END || left(q.queue, 1000))
+    FROM (SELECT j.queue, min(j.position) AS first, count(*), bool_or(j.position IS NULL) AS suspects
           FROM unnest(p_ids) AS i (id)
           CROSS JOIN LATERAL (
               SELECT queue, position, state, solo FROM outlast_jobs WHERE id = i.id OFFSET 0) j
-          WHERE j.position IS NOT NULL OR (j.state = 'queued' AND j.solo > 0)) q;
+          WHERE j.position IS NOT NULL OR (j.state = 'queued' AND j.solo > 0)
+          GROUP BY j.queue) q;
 END
 $$;

@@ -1,0 +1,217 @@
+"""Lets few of many idle workers follow a wake-up: they wait their turn, and stand down when they
+hear that it was followed.
+
+All listeners hear each wake-up, so no worker that is full, paused or about to leave can swallow
+one. Each draws a place among the workers that serve the same, its *peers*. The first looks at once.
+Of the others twice as many have had their turn after each further ``STEP_SECONDS``: a few while
+the first is at it, and all soon, where most are busy or the first one fails. A wake-up for many
+jobs has as many firsts.
+
+A worker that was woken tells the others, with the commit of its claim, what it has followed
+(``outlast_exchange_v1``): to all "this job is taken", and to its own kind "there is no more". What
+a worker does not hear costs a trip more, and what was missed is found by the next look or poll, as
+any job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from outlast.clock import Clock
+from outlast.model.lease import LOOK_SECONDS
+from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
+from outlast.worker.service import Nudge
+
+STEP_SECONDS = (
+    0.008  # in which a claim is made and heard of: then twice as many have had their turn
+)
+WAITING_MAX = 1_000  # wake-ups
+TOLD_MAX = 100  # of them in one answer: a notification has 8000 bytes
+SEEN_SECONDS = 3 * LOOK_SECONDS  # for which a look that shows no more than was followed is no news
+NUMBER_MAX = 2**63
+COUNT_SECONDS_MIN, COUNT_SECONDS_MAX = 1.0, 60.0  # between two counts of peers
+
+
+class Waiting(msgspec.Struct):
+    """A wake-up that is not followed yet: how many jobs it is for, and when its turn comes."""
+
+    jobs: int
+    at: float
+
+
+class WakeTurnsOwner(Protocol):
+    """The worker, as it is woken."""
+
+    def look_for_work(self) -> None:
+        """Let the exchange look at the store."""
+        ...
+
+
+class Starter(Protocol):
+    """Says what can be started."""
+
+    def tasks(self) -> list[str]:
+        """Return the names under which jobs can be taken now."""
+        ...
+
+
+class WakeTurns:
+    """The duty that lets its owner look for work when a wake-up's turn has come."""
+
+    name = "wake_turns"
+
+    def __init__(
+        self,
+        owner: WakeTurnsOwner,
+        queues: Iterable[str],
+        starter: Starter,
+        nudge: Nudge,
+        clock: Clock,
+    ) -> None:
+        self.peers = 1
+        self._look_for_work = owner.look_for_work
+        self._queues = sorted(queues)
+        self._tasks = starter.tasks
+        self._clock = clock
+        self._nudge = nudge
+        self._waiting: dict[int, Waiting] = {}
+        self._kind: tuple[list[str], str] | None = None  # with the tasks that it is made of
+        self._seen, self._seen_at = 0, -math.inf
+
+    def note_peers(self, count: int) -> None:
+        """Note how many workers serve the same, this one included."""
+        self.peers = count
+
+    # -- what is heard
+
+    def hear(self, payload: str) -> bool:
+        """Take in a payload, which anyone may have written; return whether to look for work now."""
+        kind, _, subject = payload.partition(":")
+        if kind == "taken":
+            self._stand_down(subject.split(":"))
+            return False
+        if kind != "jobs":
+            return not payload or (kind == "queue" and self._serves(subject))
+        position, _, rest = subject.partition(":")
+        jobs, _, queue = rest.partition(":")
+        if not self._serves(queue):
+            return False
+        return self._wait_turn(_number(position), _number(jobs))
+
+    def hear_of_look(self, before: int, drawn: int) -> bool:
+        """Take in that a look has shown positions up to ``drawn``, and the one before it others;
+        return whether to look for work now."""
+        followed = self._clock.boot() - self._seen_at < SEEN_SECONDS
+        if followed and before <= drawn <= self._seen:
+            return False
+        return self._wait_turn(drawn, max(1, drawn - before))
+
+    def _serves(self, queue: str) -> bool:
+        return not self._queues or queue in self._queues
+
+    def _wait_turn(self, position: int, jobs: int) -> bool:
+        if not position or not jobs or len(self._waiting) >= WAITING_MAX:
+            return True
+        if position in self._waiting:
+            return False
+        now = self._clock.boot()
+        place = self._clock.random() * self.peers / jobs
+        pause = STEP_SECONDS * math.log2(place) if place > 1.0 else 0.0
+        self._waiting[position] = Waiting(jobs, now + pause)
+        if pause:
+            self._nudge.give()
+        return not pause
+
+    def _stand_down(self, parts: list[str]) -> None:
+        if len(parts) != 4:  # noqa: PLR2004  # the claimed, the kind, the followed, the drawn
+            return
+        claimed, kind, followed, drawn = parts
+        for position in map(_number, claimed.split(",")):
+            waiting = self._waiting.get(position)
+            if waiting is not None and waiting.jobs == 1:
+                del self._waiting[position]
+        if kind == self._name_kind():
+            for position in map(_number, followed.split(",")):
+                self._waiting.pop(position, None)
+            self._seen, self._seen_at = _number(drawn), self._clock.boot()
+
+    # -- what is done about it
+
+    async def run_once(self) -> float | None:
+        """Look for work if a turn has come; return the seconds until the next turn."""
+        now = self._clock.boot()
+        self._waiting = {
+            p: each for p, each in self._waiting.items() if now - each.at < SEEN_SECONDS
+        }
+        if any(each.at <= now for each in self._waiting.values()):
+            self._look_for_work()
+        return min(
+            (each.at - now for each in self._waiting.values() if each.at > now), default=None
+        )
+
+    def follow(self, requests: Sequence[ClaimRequest]) -> FollowedWakeups | None:
+        """Follow all wake-ups that were heard, by an exchange with these requests that begins now;
+        return what others may be told of; None: nothing."""
+        if not self._waiting:
+            return None
+        asked_for = {task for request in requests if not request.solo for task in request.tasks}
+        if not asked_for:
+            return None
+        waiting, self._waiting = self._waiting, {}
+        if self.peers <= 1:
+            return None
+        kind = self._name_kind() if asked_for.issuperset(self._tasks()) else None
+        return FollowedWakeups(kind, list(waiting)[-TOLD_MAX:])
+
+    def _name_kind(self) -> str:
+        """Return the name of those that serve the same: what one does not find, none does."""
+        tasks = self._tasks()
+        if self._kind is None or self._kind[0] != tasks:
+            served = msgspec.json.encode([self._queues, tasks])
+            self._kind = tasks, hashlib.blake2b(served, digest_size=6).hexdigest()
+        return self._kind[1]
+
+
+def is_request(payload: str, worker_id: int) -> bool:
+    """Return whether a payload says that this worker is asked for something."""
+    return payload in (f"cancel:{worker_id}", f"drain:{worker_id}")
+
+
+def _number(text: str) -> int:
+    """Return the number, 0 for any other text."""
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0  # noqa: PLR2004
+    return number if number < NUMBER_MAX else 0
+
+
+@runtime_checkable
+class PeerStore(Protocol):
+    """A store whose wake-ups are heard by all workers."""
+
+    async def count_peers(self, me: WorkerRef) -> int:
+        """Return how many active workers serve the same queues and tasks, this one included."""
+        ...
+
+
+class PeerCount:
+    """The duty that counts the peers: often while they change, and more and more rarely."""
+
+    name = "peers"
+
+    def __init__(self, store: PeerStore, me: Callable[[], WorkerRef], turns: WakeTurns) -> None:
+        self._store = store
+        self._me = me
+        self._turns = turns
+        self._pause = COUNT_SECONDS_MIN
+
+    async def run_once(self) -> float:
+        """Count once; return the seconds until the next time."""
+        before, peers = self._turns.peers, await self._store.count_peers(self._me())
+        self._turns.note_peers(peers)
+        stays = before / 2 < peers < before * 2
+        self._pause = min(2 * self._pause, COUNT_SECONDS_MAX) if stays else COUNT_SECONDS_MIN
+        return self._pause

@@ -1,0 +1,182 @@
+"""What a worker that was woken tells the others, and how few trips one job sets off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store.postgres.exchange import PostgresExchange
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerStatus
+from outlast.store.values import FollowedWakeups, NewJob
+from outlast.worker.claims import wake_turns
+from outlast.worker.claims.wake_turns import PeerCount
+from outlast.worker.in_process import embedded
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job
+from tests.postgres import wakeup_kit
+from tests.postgres.kit import until
+from tests.postgres.wakeup_kit import Heard
+from tests.unit.worker.worker_kit import heard as heard_events
+
+heard = wakeup_kit.heard
+
+WORKERS, JOBS = 20, 10
+LAST = NewJob(task=TASK, queue="last")
+
+
+async def told(store: Store, heard: Heard) -> list[str]:
+    """What was said of wake-ups that were followed, as claimed, kind and followed."""
+    await store.enqueue([LAST])
+    await heard.hears("jobs:1:last")
+    return [word[6:].rpartition(":")[0] for word in heard.words if word.startswith("taken:")]
+
+
+async def positions(session: Any) -> list[int]:
+    """The positions of the line, in its order."""
+    rows = await session.fetch(
+        "SELECT position FROM outlast_jobs WHERE position IS NOT NULL ORDER BY position"
+    )
+    return [row[0] for row in rows]
+
+
+def following(*numbers: int, kind: str | None = "k") -> FollowedWakeups:
+    return FollowedWakeups(kind, list(numbers))
+
+
+async def test_a_look_that_finds_the_end_of_the_line_says_so(
+    store: Store, hands: Hands, heard: Heard, session: Any
+) -> None:
+    await enqueued(store, job(), job())
+    first, _ = await positions(session)
+    await hands.exchange(limit=10, followed=following(first, 7_000))
+    assert await told(store, heard) == [f"{first}:k:{first},7000"], "the second was not asked for"
+
+
+async def test_a_look_that_found_no_end_tells_only_what_it_took(
+    store: Store, hands: Hands, heard: Heard, session: Any
+) -> None:
+    await enqueued(store, job(), job(), job())
+    first, second, _ = await positions(session)
+    await hands.exchange(limit=1, followed=following(first, second))
+    assert await told(store, heard) == [f"{first}::"]
+
+
+async def test_a_look_for_some_of_its_tasks_does_not_speak_for_its_kind(
+    store: Store, hands: Hands, heard: Heard, session: Any
+) -> None:
+    await enqueued(store, job())
+    (first,) = await positions(session)
+    await hands.exchange(limit=10, followed=following(first, kind=None))
+    assert await told(store, heard) == [f"{first}::"]
+
+
+async def test_a_look_from_floors_that_finds_nothing_says_nothing(
+    store: Store, hands: Hands, heard: Heard
+) -> None:
+    """A job may be below the floors: its transaction was open while later ones were claimed."""
+    await hands.exchange(limit=10, followed=following(1))
+    assert await told(store, heard) == [":k:1"], "it knows no floors: it has read all"
+    (claimed, *_) = await hands.claim()
+    await hands.exchange(ended(claimed, OutcomeKind.COMPLETED))
+    heard.words.clear()
+    await hands.exchange(limit=10, followed=following(2))
+    assert await told(store, heard) == ["::"]
+
+
+async def test_who_may_not_claim_keeps_no_other_from_looking(
+    store: Store, hands: Hands, heard: Heard, session: Any
+) -> None:
+    await enqueued(store, job())
+    (first,) = await positions(session)
+    await store.set_status(hands.me, WorkerStatus.DRAINING)
+    await hands.exchange(limit=10, followed=following(first))
+    assert await told(store, heard) == []
+
+
+async def test_peers_are_those_who_serve_the_same(store: PostgresStore, hands: Hands) -> None:
+    others = [
+        await Hands.on(store, "alike"),
+        await Hands.on(store, "other queue", queues=["q"]),
+        await Hands.on(store, "other task", tasks=["other"]),
+        await Hands.on(store, "draining"),
+    ]
+    await store.set_status(others[-1].me, WorkerStatus.DRAINING)
+    assert [await store.count_peers(each.me) for each in (hands, *others)] == [2, 2, 1, 1, 2]
+
+
+class Trips:
+    """Counts exchanges without ends, and the looks of each worker's reaper."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.trips = 0
+        self.looked = Counter[Any]()
+        real_exchange, real_observe = PostgresExchange.exchange, PostgresStore.observe
+
+        async def exchange(each: Any, me: Any, ends: Any, requests: Any) -> Any:
+            self.trips += not ends
+            return await real_exchange(each, me, ends, requests)
+
+        async def observe(each: Any, *args: Any) -> Any:
+            self.looked[each] += 1
+            return await real_observe(each, *args)
+
+        monkeypatch.setattr(PostgresExchange, "exchange", exchange)
+        monkeypatch.setattr(PostgresStore, "observe", observe)
+
+    async def all_have_looked(self) -> bool:
+        return len(self.looked) == WORKERS and min(self.looked.values()) >= 2
+
+
+@asynccontextmanager
+async def idle_workers(app: outlast.App) -> AsyncIterator[None]:
+    """Run many workers that hear wake-ups and have counted each other."""
+    async with AsyncExitStack() as stack:
+        with heard_events() as events:
+            workers = [
+                await stack.enter_async_context(embedded(app, presence=False, poll=60.0))
+                for _ in range(WORKERS)
+            ]
+            async with asyncio.timeout(30):
+                while events.count("wakeup_ready") < WORKERS:
+                    await asyncio.sleep(0.01)
+        for each in workers:
+            store: Any = each._store
+            await PeerCount(store, lambda me=each.me: me, each._turns).run_once()  # type: ignore[misc]
+            assert each._turns.peers == WORKERS
+        yield
+
+
+async def test_one_job_sets_off_few_trips_of_many_idle_workers(
+    pg_url: str, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Also once each of them has looked at the store. Their steps are long enough for a machine
+    under load: trips are counted, not time."""
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(wake_turns, "STEP_SECONDS", 0.1)
+    counts = Trips(monkeypatch)
+    app = outlast.App(pg_url)
+    done = asyncio.Semaphore(0)
+
+    @app.task
+    async def work() -> None:
+        done.release()
+
+    async with idle_workers(app):
+        await until(counts.all_have_looked)
+        counts.trips = 0
+        for _ in range(JOBS):
+            await work.enqueue()
+            async with asyncio.timeout(30):
+                await done.acquire()
+        counts.looked.clear()
+        await until(counts.all_have_looked)
+        assert JOBS <= counts.trips <= 5 * JOBS
+    await app.close()

@@ -1,0 +1,371 @@
+"""Waiting in turn: how many trips one wake-up sets off, and who is never kept from looking."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Coroutine
+from itertools import count
+from typing import Any
+
+import pytest
+
+from outlast.clock import seeded
+from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
+from outlast.worker.claims.wake_turns import (
+    COUNT_SECONDS_MAX,
+    COUNT_SECONDS_MIN,
+    SEEN_SECONDS,
+    TOLD_MAX,
+    WAITING_MAX,
+    PeerCount,
+    WakeTurns,
+)
+from outlast.worker.service import Nudge
+from tests.manual_clock import ManualClock
+from tests.unit.worker.worker_kit import FakeOwner
+
+NOTIFICATION, TRIP = 0.002, 0.004  # seconds, at most: to be heard, and to claim
+
+
+def returned(call: Coroutine[Any, Any, float | None]) -> float | None:
+    """Return what a call returns that waits for nothing."""
+    try:
+        call.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+class Serves:
+    """A pool that can start these tasks."""
+
+    def __init__(self, *tasks: str) -> None:
+        self.names = list(tasks)
+
+    def tasks(self) -> list[str]:
+        return self.names
+
+
+class Member:
+    """A worker of a fleet: its wake-ups, and a trip instead of an exchange."""
+
+    def __init__(self, fleet: Fleet, slots: int) -> None:
+        self.fleet = fleet
+        self.slots = slots
+        self.serves = Serves("t")
+        self.turns = WakeTurns(self, [], self.serves, fleet.nudge_of(self), fleet.clock)
+        self.on_trip = self.hinted = False
+
+    def hear(self, payload: str) -> None:
+        if self.turns.hear(payload):
+            self.look_for_work()
+
+    def run_turns(self) -> None:
+        pause = returned(self.turns.run_once())
+        if pause is not None:
+            self.fleet.later(pause, self.run_turns)
+
+    def look_for_work(self) -> None:
+        if self.on_trip:
+            self.hinted = True
+        elif self.slots:
+            self.on_trip, self.hinted = True, False
+            self.fleet.trips += 1
+            followed = self.turns.follow([ClaimRequest(self.serves.names, self.slots)])
+            chance = self.fleet.clock.random
+            self.fleet.later(TRIP * (0.25 + 0.25 * chance()), self.claim, followed)
+
+    def claim(self, followed: FollowedWakeups | None) -> None:
+        """See what stands in the line, and say with the commit what was followed."""
+        mine = [each for each in self.fleet.line if each[1] in self.serves.names][: self.slots]
+        self.fleet.line = [each for each in self.fleet.line if each not in mine]
+        self.fleet.taken += [(position, self.fleet.clock.boot()) for position, _ in mine]
+        self.slots -= len(mine)
+        taken = {position for position, _ in mine}
+        self.fleet.later(TRIP / 2, self.end_trip, followed, [*taken], at_end=self.slots > 0)
+
+    def end_trip(self, followed: FollowedWakeups | None, taken: list[int], *, at_end: bool) -> None:
+        self.on_trip = False
+        if followed is not None:
+            claimed = ",".join(str(each) for each in followed.positions if each in taken)
+            told = ",".join(map(str, followed.positions))
+            rest = (
+                f"{followed.kind}:{told}:{self.fleet.drawn}" if at_end and followed.kind else "::"
+            )
+            self.fleet.notify(f"taken:{claimed}:{rest}")
+        if self.hinted:
+            self.look_for_work()
+
+
+class Fleet:
+    """Many workers on one virtual clock, and a database of one line."""
+
+    def __init__(self, size: int, seed: int, *, slots: int = 10) -> None:
+        self.clock = ManualClock(boot=100.0)
+        self.clock.random = seeded(seed)  # type: ignore[method-assign]
+        self.queue: list[tuple[float, int, Callable[[], None]]] = []
+        self.numbers = count()
+        self.line: list[tuple[int, str]] = []
+        self.taken: list[tuple[int, float]] = []
+        self.trips = self.drawn = 0
+        self.members = [Member(self, slots) for _ in range(size)]
+        for each in self.members:
+            each.turns.peers = size
+
+    def nudge_of(self, member: Member) -> Nudge:
+        fleet = self
+
+        class AtOnce(Nudge):
+            def give(self) -> None:
+                fleet.later(0.0, member.run_turns)
+
+        return AtOnce()
+
+    def later(
+        self, seconds: float, call: Callable[..., None], *args: object, **more: object
+    ) -> None:
+        at = self.clock.boot() + seconds
+        heapq.heappush(self.queue, (at, next(self.numbers), lambda: call(*args, **more)))
+
+    def notify(self, payload: str) -> None:
+        for each in self.members:
+            self.later(NOTIFICATION * (0.5 + 0.5 * self.clock.random()), each.hear, payload)
+
+    def enqueue(self, jobs: int = 1, task: str = "t") -> None:
+        first = self.drawn + 1
+        self.drawn += jobs
+        self.line += [(position, task) for position in range(first, first + jobs)]
+        self.notify(f"jobs:{first}:{jobs}:default")
+
+    def run(self) -> None:
+        while self.queue:
+            at, _, call = heapq.heappop(self.queue)
+            self.clock.advance(max(0.0, at - self.clock.boot()))
+            call()
+
+
+def trips_of(fleet: Fleet) -> int:
+    """Return how many trips one job sets off; it is taken at the end."""
+    before, taken = fleet.trips, len(fleet.taken)
+    fleet.enqueue()
+    fleet.run()
+    assert len(fleet.taken) == taken + 1
+    return fleet.trips - before
+
+
+@pytest.mark.parametrize("slots", [1, 10], ids=["one slot", "ten slots"])
+def test_one_job_sets_off_few_trips_of_two_hundred_idle_workers(slots):
+    fleet = Fleet(200, seed=1, slots=slots)
+    assert sum(trips_of(fleet) for _ in range(50)) <= 5 * 50
+
+
+def test_one_job_is_taken_about_as_soon_as_by_one_worker():
+    alone, fleet = Fleet(1, seed=1), Fleet(200, seed=1, slots=100)
+    waits = {}
+    for each in (alone, fleet):
+        began = []
+        for _ in range(9):
+            began.append(each.clock.boot())
+            trips_of(each)
+        taken = [at for _, at in each.taken]
+        waits[each] = sorted(b - a for a, b in zip(began, taken, strict=True))[4]
+    assert waits[fleet] <= waits[alone] + 0.004
+
+
+@pytest.mark.parametrize("slots", [1, 10])
+def test_a_burst_wakes_as_many_as_there_is_work_for(slots):
+    fleet = Fleet(200, seed=2, slots=slots)
+    began_at = fleet.clock.boot()
+    fleet.enqueue(500)
+    fleet.run()
+    places = min(500, 200 * slots)
+    assert len(fleet.taken) == places
+    assert max(at for _, at in fleet.taken) - began_at < 0.05
+    assert sum(not each.slots for each in fleet.members) >= places // slots - 1
+
+
+def test_many_jobs_one_by_one_are_taken_by_many():
+    fleet = Fleet(40, seed=3, slots=1)
+    for _ in range(40):
+        fleet.enqueue()
+    fleet.run()
+    assert len(fleet.taken) == 40
+
+
+def test_workers_that_are_full_leave_a_job_to_the_one_that_is_not():
+    for seed in range(20):
+        fleet = Fleet(200, seed)
+        for each in fleet.members[1:]:
+            each.slots = 0
+        began_at = fleet.clock.boot()
+        assert trips_of(fleet) == 1
+        assert fleet.taken[0][1] - began_at < 0.1
+
+
+def test_those_who_do_not_know_the_task_keep_no_others_from_it():
+    """They find nothing, and only others of their kind stand down."""
+    for seed in range(20):
+        fleet = Fleet(50, seed)
+        for each in fleet.members[1:]:
+            each.serves.names = ["other"]
+        fleet.members[0].turns.peers = 1
+        for each in fleet.members[1:]:
+            each.turns.peers = 49
+        assert trips_of(fleet) < 20
+
+
+def test_a_lost_answer_costs_trips_and_no_job():
+    fleet = Fleet(50, seed=4)
+    notify = fleet.notify
+    fleet.notify = lambda payload: None if payload.startswith("taken") else notify(payload)  # type: ignore[method-assign]
+    assert trips_of(fleet) == 50
+
+
+# --- the rules, one by one
+
+
+@pytest.fixture
+def turns():
+    clock, owner = ManualClock(boot=0.0), FakeOwner()
+    clock.random = lambda: 0.5  # type: ignore[method-assign]
+    made = WakeTurns(owner, [], Serves("t"), Nudge(), clock)
+    made.peers = 200
+    made.owner, made.clock = owner, clock  # type: ignore[attr-defined]
+    return made
+
+
+REQUEST = ClaimRequest(["t"], 10)
+
+
+async def test_a_worker_looks_when_its_turn_has_come_and_not_before(turns):
+    assert not turns.hear("jobs:7:1:mail")
+    pause = await turns.run_once()
+    assert 0.05 < pause < 0.06
+    assert turns.owner.looks_for_work == 0
+    turns.clock.advance(pause)
+    assert await turns.run_once() is None
+    assert turns.owner.looks_for_work == 1
+
+
+@pytest.mark.parametrize(
+    ("taken", "looks"),
+    [
+        ("7::::", True),  # five parts
+        ("7:::", False),
+        ("8:::", True),
+        ("8:KIND:7,8:9", False),
+        ("8:KIND:8:9", True),
+        ("8:another:7,8:9", True),
+        (":KIND::99", True),
+        ("x:KIND:\x00:9", True),
+        ("", True),
+    ],
+)
+async def test_who_hears_that_it_was_followed_stands_down(turns, taken, looks):
+    turns.hear("jobs:7:1:mail")
+    turns.hear("taken:" + taken.replace("KIND", turns._name_kind()))
+    turns.clock.advance(1.0)
+    await turns.run_once()
+    assert bool(turns.owner.looks_for_work) is looks
+
+
+async def test_that_one_of_many_was_taken_keeps_no_worker_from_the_others(turns):
+    turns.hear("jobs:7:3:mail")
+    turns.hear("taken:7:::")
+    turns.clock.advance(1.0)
+    await turns.run_once()
+    assert turns.owner.looks_for_work == 1
+
+
+async def test_what_is_heard_after_the_answer_was_written_has_a_turn_of_its_own(turns):
+    for position in (7, 8):
+        turns.hear(f"jobs:{position}:1:mail")
+    turns.hear(f"taken:7:{turns._name_kind()}:7:9")
+    turns.clock.advance(1.0)
+    await turns.run_once()
+    assert turns.owner.looks_for_work == 1
+
+
+async def test_a_worker_alone_looks_at_once_and_tells_no_one(turns):
+    turns.peers = 1
+    assert turns.hear("jobs:7:1:mail")
+    assert turns.follow([REQUEST]) is None
+
+
+@pytest.mark.parametrize("subject", ["", "x:1:q", "7:x:q", "-7:1:q", "9223372036854775808:1:q"])
+def test_what_cannot_be_read_is_followed_at_once(turns, subject):
+    assert turns.hear(f"jobs:{subject}")
+
+
+def test_a_kind_is_of_queues_and_tasks(turns):
+    one = turns._name_kind()
+    other = WakeTurns(FakeOwner(), ["q"], Serves("t"), Nudge(), turns.clock)
+    assert other._name_kind() != one
+
+
+@pytest.mark.parametrize(
+    ("requests", "told"),
+    [
+        ([REQUEST], True),
+        ([ClaimRequest(["another"], 3), ClaimRequest(["t"], 1)], True),
+        ([ClaimRequest(["another"], 3)], False),
+    ],
+)
+def test_only_a_look_for_all_that_it_serves_speaks_for_its_kind(turns, requests, told):
+    turns.hear("jobs:7:1:mail")
+    assert turns.follow(requests) == FollowedWakeups(turns._name_kind() if told else None, [7])
+    assert turns.follow(requests) is None, "it is followed"
+
+
+def test_a_request_for_suspects_follows_no_wake_up(turns):
+    turns.hear("jobs:7:1:mail")
+    assert turns.follow([ClaimRequest(["t"], 1, solo=1)]) is None
+    assert turns.follow([REQUEST]) is not None
+
+
+async def test_many_wake_ups_are_bounded(turns):
+    for position in range(1, WAITING_MAX + 1):
+        turns.hear(f"jobs:{position}:1:mail")
+    assert turns.hear("jobs:5000:1:mail"), "more are not kept apart"
+    assert len(turns.follow([REQUEST]).positions) == TOLD_MAX
+
+
+async def test_a_full_worker_forgets_wake_ups_whose_turn_is_long_over(turns):
+    turns.hear("jobs:7:1:mail")
+    turns.clock.advance(SEEN_SECONDS + 1.0)
+    await turns.run_once()
+    assert (turns.owner.looks_for_work, turns.follow([REQUEST])) == (0, None)
+
+
+async def test_a_look_that_shows_what_was_followed_is_no_news(turns):
+    turns.hear("taken:::x:9")
+    assert not turns.hear_of_look(6, 9), "it waits its turn"
+    assert await turns.run_once() is not None
+    turns.hear(f"taken::{turns._name_kind()}:9:9")
+    assert await turns.run_once() is None
+    assert not turns.hear_of_look(6, 9)
+    assert await turns.run_once() is None, "there is nothing to wait for"
+    for before, drawn in ((6, 10), (9, 8)):  # more, and a database that was set back
+        turns.hear_of_look(before, drawn)
+        assert await turns.run_once() is not None
+        turns.follow([REQUEST])
+    turns.clock.advance(SEEN_SECONDS)
+    turns.hear_of_look(6, 9)
+    assert await turns.run_once() is not None, "what was said long ago does not count"
+
+
+async def test_peers_are_counted_more_rarely_while_they_stay(turns):
+    class Counted:
+        now = 200
+
+        async def count_peers(self, me: WorkerRef) -> int:
+            return self.now
+
+    store = Counted()
+    duty = PeerCount(store, lambda: WorkerRef(1, 1), turns)
+    pauses = [await duty.run_once() for _ in range(8)]
+    assert pauses[0] == 2 * COUNT_SECONDS_MIN
+    assert pauses[-1] == COUNT_SECONDS_MAX
+    store.now = 500
+    assert await duty.run_once() == COUNT_SECONDS_MIN
+    assert turns.peers == 500
