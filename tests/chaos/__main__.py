@@ -59,6 +59,7 @@ def planned(chosen: argparse.Namespace) -> Plan:
         only=chosen.only,
         keep=chosen.keep,
         mounts=own_mounts(),
+        schedules=chosen.schedules,
     )
 
 
@@ -77,6 +78,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=60, help="of faults; then quiet")
     parser.add_argument("--seed", type=int, help="of the plan; default: a new one")
     parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--schedules", type=int, default=0, help="of 1 to 10 seconds")
     parser.add_argument("--only", help="deeds with this in the name")
     parser.add_argument("--wakeup", help="the applications' wakeup=; nats: a server of its own")
     parser.add_argument("--folder", type=Path, help="for the logs; default: a temporary one")

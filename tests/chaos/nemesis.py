@@ -21,6 +21,7 @@ from harness.scene import Scene, boot
 from harness.servers import PostgresServer
 from tests.chaos.disk import Disk
 from tests.chaos.supervisor import Member, Supervisor
+from tests.chaos.timetable import Timetable
 
 CALM = 0.25  # of the phases
 PHASE_SECONDS = (3.0, 10.0)
@@ -33,6 +34,7 @@ class Ground(msgspec.Struct, kw_only=True):
 
     scene: Scene
     supervisor: Supervisor
+    timetable: Timetable
     disk: Disk | None = None
     server: PostgresServer | None = None
     proxies: list[Proxy] = []

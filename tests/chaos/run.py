@@ -33,6 +33,7 @@ from tests.chaos.disk import Disk
 from tests.chaos.enqueuer import BRAKE
 from tests.chaos.nemesis import Ground, Nemesis
 from tests.chaos.supervisor import Member, Supervisor
+from tests.chaos.timetable import Timetable
 from tests.chaos.verdict import Verdict, verdict_of
 from tests.crash.payments import EFFECTS
 
@@ -60,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     only: str | None = None
     keep: bool = False
     mounts: bool = False
+    schedules: int = 0
 
     def mark(self) -> str:
         """Return the mark of all processes of this run, which those of no other run have."""
@@ -70,6 +72,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         more = [f"--only {shlex.quote(self.only)}"] if self.only else []
         more += [f"--wakeup {shlex.quote(self.wakeup)}"] if self.wakeup else []
         more += [f"--workers {self.workers}"] if self.workers != 3 else []
+        more += [f"--schedules {self.schedules}"] if self.schedules else []
         start = f"python -m tests.chaos {self.store} --seconds {self.seconds:g} --seed {self.seed}"
         return " ".join([start, *more])
 
@@ -95,6 +98,7 @@ class Chaos:
         supervisor.begin()
         await ground.scene.until(supervisor.is_ready, "workers that are ready", READY_SECONDS)
         braking = asyncio.create_task(self._brake(ground.scene))
+        await ground.timetable.put(plan.schedules)
         try:
             await nemesis.torment(plan.seconds)
         finally:
@@ -103,6 +107,7 @@ class Chaos:
                 each.send_signal(signal.SIGTERM)
         codes = [await asyncio.to_thread(each.wait, DRAIN_SECONDS) for each in enqueuers]
         supervisor.odd += [f"an enqueuer ended with code {code}" for code in codes if code]
+        await ground.timetable.pause()
         quiet = await self._until_all_ended(ground.scene)
         await supervisor.end(DRAIN_SECONDS)
         return await verdict_of(ground, nemesis, quiet)
@@ -139,6 +144,7 @@ class Chaos:
                 server=server,
                 proxies=proxies,
                 messenger=messenger,
+                timetable=Timetable(store),
             )
 
     def _store(

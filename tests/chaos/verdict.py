@@ -70,6 +70,7 @@ async def verdict_of(ground: Ground, nemesis: Nemesis, quiet: float) -> Verdict:
             *([verified] if code else []),
             *(f"a duty failed: {line}" for line in failed_duties(scene.folder)),
             *judge.blamed(events),
+            *ground.timetable.violations(jobs),
         ],
         jobs=Counter(job.state.value for job in jobs),
         tasks=Counter(job.task for job in jobs),
