@@ -80,7 +80,8 @@ class WakeTurns:
         self._clock = clock
         self._nudge = nudge
         self._waiting: dict[int, Waiting] = {}
-        self._kind: tuple[list[str], str] | None = None  # with the tasks that it is made of
+        self._kind: tuple[object, str] | None = None  # with what it is made of
+        self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # queues, tenants: paused
         self._seen, self._seen_at = 0, -math.inf
 
     def note_peers(self, count: int) -> None:
@@ -157,6 +158,8 @@ class WakeTurns:
     def follow(self, requests: Sequence[ClaimRequest]) -> FollowedWakeups | None:
         """Follow all wake-ups that were heard, by an exchange with these requests that begins now;
         return what others may be told of; None: nothing."""
+        if requests:
+            self._passed_over = requests[0].not_queues, requests[0].not_tenants
         if not self._waiting:
             return None
         asked_for = {task for request in requests if not request.solo for task in request.tasks}
@@ -170,10 +173,10 @@ class WakeTurns:
 
     def _name_kind(self) -> str:
         """Return the name of those that serve the same: what one does not find, none does."""
-        tasks = self._tasks()
-        if self._kind is None or self._kind[0] != tasks:
-            served = msgspec.json.encode([self._queues, tasks])
-            self._kind = tasks, hashlib.blake2b(served, digest_size=6).hexdigest()
+        served = [self._queues, self._tasks(), self._passed_over]
+        if self._kind is None or self._kind[0] != served:
+            name = hashlib.blake2b(msgspec.json.encode(served), digest_size=6).hexdigest()
+            self._kind = served, name
         return self._kind[1]
 
 

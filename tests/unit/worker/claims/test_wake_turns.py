@@ -369,3 +369,12 @@ async def test_peers_are_counted_more_rarely_while_they_stay(turns):
     store.now = 500
     assert await duty.run_once() == COUNT_SECONDS_MIN
     assert turns.peers == 500
+
+
+def test_who_passes_over_what_is_paused_is_of_another_kind(turns):
+    """Otherwise one that has not heard of the end of a pause would keep the others from looking."""
+    before = turns._name_kind()
+    turns.follow([ClaimRequest(["t"], 1, not_queues=("mail",))])
+    assert turns._name_kind() != before
+    turns.follow([REQUEST])
+    assert turns._name_kind() == before
