@@ -12,6 +12,7 @@ inspector.py     reads for people and screens; never writes, takes no locks
 find.py          finds ids of jobs for a list
 presence.py      a worker's presence: an advisory lock on a session of its own
 wakeup.py        wake-ups: LISTEN and NOTIFY, on a connection that checks that it receives
+shared_wakeup.py  one such connection for all workers of an event loop
 pool.py          the connections that a store shares among its calls
 connection.py    opens one connection, by its URL and settings, through a pooler or not
 errors.py        what the server's and the driver's errors mean to the rest of the program

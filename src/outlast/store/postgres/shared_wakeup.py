@@ -1,0 +1,66 @@
+"""One session that listens, for all workers of an event loop.
+
+What one of them hears all hear, in the same order. Each has the wake-up's one ``health``; a worker
+that leaves ends nothing for the others, and the last one closes the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+from outlast.clock import SYSTEM, Clock
+from outlast.store.postgres.connection import check_url
+from outlast.store.postgres.wakeup import PostgresWakeup
+from outlast.store.wakeup import Health
+
+
+class _Session:
+    """A wake-up, and who is told what it hears."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self.wakeup = PostgresWakeup(url, clock)
+        self.members: dict[SharedWakeup, Callable[[str], None]] = {}
+
+    def tell(self, payload: str) -> None:
+        for on_wake in list(self.members.values()):
+            on_wake(payload)
+
+
+_sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Session]] = WeakKeyDictionary()
+
+
+class SharedWakeup:
+    """The ``Wakeup`` of one worker by NOTIFY."""
+
+    def __init__(self, url: str, clock: Clock = SYSTEM) -> None:
+        self.health = Health("notify")
+        self._url = check_url(url)
+        self._clock = clock
+        self._session: _Session | None = None
+
+    async def start(self, on_wake: Callable[[str], None]) -> None:
+        """Listen, or share what is listening already. Raises for no outage."""
+        here = _sessions.setdefault(asyncio.get_running_loop(), {})
+        session = here.setdefault(self._url, _Session(self._url, self._clock))
+        self._session = session
+        is_first = not session.members
+        session.members[self] = on_wake
+        self.health = session.wakeup.health
+        if is_first:
+            await session.wakeup.start(session.tell)
+        elif self.health.good:
+            on_wake("")  # what was sent before is not heard
+
+    async def close(self) -> None:
+        """Hear no more; the last one ends the session. Safe to call twice."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        del session.members[self]
+        self.health = Health("notify")
+        self.health.ended()
+        if not session.members:
+            del _sessions[asyncio.get_running_loop()][self._url]
+            await session.wakeup.close()
