@@ -23,6 +23,7 @@ from outlast.config import MAX_PAYLOAD
 from outlast.errors import LostLease, NotInAttempt, Stopped, StoreUnavailable, UsageError
 from outlast.forks import importing
 from outlast.model.crash import Progress, clean
+from outlast.row import moment
 from outlast.store.protocol import ForeignConnection
 from outlast.store.values import Answer, Claimed
 from outlast.sync import blocking
@@ -146,8 +147,7 @@ class Attempt:
     def tick(self) -> datetime | None:
         """The instant that a schedule had planned for this job (aware, UTC), also where the job
         runs later; None for jobs of no schedule."""
-        tick = self._claimed.policy.tick
-        return None if tick is None else datetime.fromtimestamp(tick, UTC)
+        return moment(self._claimed.policy.tick)
 
     @property
     def checkpoint(self) -> Any:

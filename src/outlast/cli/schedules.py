@@ -180,7 +180,7 @@ def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
         ("schedule", f"{line(shown.name, 200)}  {shown.state}"),
         ("when", line(shown.malformed or _when(shown), 400)),
         ("calls", f"{line(shown.task, 80)} in queue {line(shown.queue, 80)}, {args}"),
-        ("rules", f"overlap {row.overlap}, catch up {row.catch_up}, grace {span(row.grace)}"),
+        ("rules", _rules(row)),
         ("origin", _origin(shown)),
         ("ticks", f"{row.fired} fired, {row.skipped} skipped, {row.missed} missed"),
     ]
@@ -192,6 +192,11 @@ def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
         behind = f" behind job {row.last_skip_job}" if row.last_skip_job else ""
         fields.append(("skipped", f"{ago(row.last_skip, now)}, {stamp(row.last_skip)}{behind}"))
     return fields
+
+
+def _rules(row: ScheduleRow) -> str:
+    overlap, catch_up = line(row.overlap, NAME_MAX), line(row.catch_up, NAME_MAX)
+    return f"overlap {overlap}, catch up {catch_up}, grace {span(row.grace)}"
 
 
 def _arguments(args: Any) -> str:

@@ -30,11 +30,14 @@ SECONDS_MAX = 100 * 365 * DAY  # of a period
 JITTER_MAX = float(DAY)
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Spec(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """When a schedule fires. Raises ConfigError, naming the field, for what cannot work.
 
     Its JSON form is that of msgspec; reading one back raises ConfigError where this host cannot
-    work with it, because it lacks the zone, for example.
+    work with it, because it lacks the zone, for example, and DecodeError for a field of a later
+    release, which may change when it fires.
 
     Attributes:
         cron: five fields, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
@@ -64,6 +67,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         None: there is none, as the calendar ends or 50 years have no match.
         """
+        if not math.isfinite(instant):
+            return None
         if self.every is not None:
             return float((math.floor(instant) // self.every + 1) * self.every)
         return self._cron.next_after(instant, zone_of(self.zone))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from itertools import islice
 from zoneinfo import ZoneInfo
@@ -150,7 +151,14 @@ def test_a_wrong_field_is_named(fields, message: str) -> None:
         Spec(**fields)
 
 
+def test_a_field_of_a_later_release_is_not_passed_over() -> None:
+    with pytest.raises(msgspec.ValidationError, match="holidays"):
+        msgspec.json.decode(b'{"cron":"0 0 * * *","holidays":"DE"}', type=Spec)
+
+
 def test_where_the_calendar_ends_there_is_no_tick() -> None:
+    assert Spec(every=60).next_after(math.inf) is None
+    assert Spec(cron="@daily").next_after(math.nan) is None
     assert Spec(cron="@yearly").next_after(253_402_300_000) is None
     assert Spec(cron="* * * * *", zone=BERLIN).next_after(1e18) is None
 
