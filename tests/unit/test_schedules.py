@@ -141,6 +141,8 @@ async def test_a_deleted_schedule_is_gone_and_an_unknown_one_is_an_error(app: ou
 async def test_what_the_code_declares_is_changed_and_deleted_only_there(app: outlast.App) -> None:
     call = app.tasks["mail"].call("a")
     app.schedule("nightly", call, cron="30 2 * * *")
+    with pytest.raises(UsageError, match="delete it there"):  # no worker has declared it yet
+        await app.schedules.delete("nightly")
     await declare(app, "nightly")
     other = application(app.url)
     for each in (app, other):  # one that knows by itself, and one that is told by the store
