@@ -34,7 +34,7 @@ enters. `P` and `R` are the parameters and the result of the task's function.
 """
 
 GROUPS = {
-    "The application": ["App", "TaskDecorator"],
+    "The application": ["App", "TaskDecorator", "Paused"],
     "Tasks": ["TaskOptions", "Task", "AsyncTask", "PlainTask", "BoundTask", "Call"],
     "Jobs": ["Job", "JobRow", "State", "Policy", "Progress", "Cancelled", "Requeued"],
     "Schedules": ["ScheduleOptions", "Schedules", "Schedule"],
