@@ -14,6 +14,7 @@ import pytest
 from tests.sim.caught import KNOWN, REACHED_BY
 from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
 from tests.sim.nemesis import THEMES
+from tests.sim.pausing import TWINS as PAUSING_TWINS
 from tests.sim.twins import TWINS
 
 SURE = [
@@ -60,6 +61,20 @@ def test_the_same_seed_gives_the_same_story(seed: str) -> None:
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stdout.count("\n") > 100
     assert first.stdout == second.stdout
+
+
+@pytest.mark.timeout(400)
+def test_nothing_of_a_pause_starts_once_all_have_acknowledged_it() -> None:
+    done = run("tests.sim.pausing", "1", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 seeds, 0 violations" in done.stdout
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("twin", PAUSING_TWINS)
+def test_a_pause_without_a_guard_is_noticed(twin: str) -> None:
+    done = run("tests.sim.pausing", "5", "60", twin)
+    assert ": nothing of a pause starts: attempts" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.timeout(400)

@@ -108,7 +108,9 @@ def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
 
 
 def pauses(url: Url = None, json: Json = False) -> None:
-    """List what is paused: since when, by whom, why, and whether all workers have acknowledged it.
+    """List what is paused: since when, by whom and why.
+
+    A pause is in force once all active workers have acknowledged it; those that have not are named.
 
     Examples:
         outlast pauses
