@@ -20,6 +20,7 @@ from outlast.store.values import FollowedWakeups, NewJob
 from outlast.worker.claims import wake_turns
 from outlast.worker.claims.wake_turns import PeerCount
 from outlast.worker.in_process import embedded
+from outlast.worker.maintenance.reaper import Reaper
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
 from tests.postgres import wakeup_kit
 from tests.postgres.wakeup_kit import Heard
@@ -112,23 +113,24 @@ async def test_peers_are_those_who_serve_the_same(store: PostgresStore, hands: H
 
 
 class Trips:
-    """Counts exchanges without ends, and the looks of each worker's reaper."""
+    """Counts exchanges without ends, and how often each worker's reaper has run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.trips = 0
         self.looked = Counter[Any]()
-        real_exchange, real_observe = PostgresExchange.exchange, PostgresStore.observe
+        real_exchange, real_run_once = PostgresExchange.exchange, Reaper.run_once
 
         async def exchange(each: Any, me: Any, ends: Any, requests: Any) -> Any:
             self.trips += not ends
             return await real_exchange(each, me, ends, requests)
 
-        async def observe(each: Any, *args: Any) -> Any:
+        async def run_once(each: Reaper) -> float:
+            pause = await real_run_once(each)
             self.looked[each] += 1
-            return await real_observe(each, *args)
+            return pause
 
         monkeypatch.setattr(PostgresExchange, "exchange", exchange)
-        monkeypatch.setattr(PostgresStore, "observe", observe)
+        monkeypatch.setattr(Reaper, "run_once", run_once)
 
     async def looks_of_all(self) -> None:
         """Return once each worker has looked twice from now on."""
