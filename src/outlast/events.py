@@ -310,8 +310,8 @@ CATALOGUE: dict[str, Event] = {
         ("schedule", "what"),
     ),
     "schedule_not_declared": Event(
-        "A schedule of this worker's code is not in use: a newer release declares another, or one"
-        " that was put at run time has its name.",
+        "A schedule of this worker's code is not in use: a newer release declares another, one"
+        " that was put at run time has its name, or another transaction holds its row.",
         ("schedule", "reason"),
         "warning",
     ),

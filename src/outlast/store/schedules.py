@@ -76,7 +76,8 @@ class Put(StrEnum):
     """What became of a schedule that was put or declared.
 
     ``same``: it stands as it is. ``older``: a newer declaration of the code is in use.
-    ``taken``: the name belongs to a schedule of the other origin.
+    ``taken``: the name belongs to a schedule of the other origin. ``held``: another transaction
+    holds its row; nothing was done, and a worker declares it again.
     """
 
     CREATED = "created"
@@ -84,6 +85,7 @@ class Put(StrEnum):
     SAME = "same"
     OLDER = "older"
     TAKEN = "taken"
+    HELD = "held"
 
 
 class Deleted(StrEnum):

@@ -24,6 +24,10 @@ class Collision(StoreUnavailable):
     """The server has rolled a transaction back in favour of another one; it may be done again."""
 
 
+class LockHeld(StoreUnavailable):
+    """Another transaction holds a row for longer than this one may wait; it was rolled back."""
+
+
 _CLASS_ERRORS: dict[str, type[Exception]] = {
     "21": BadData,
     "22": BadData,
@@ -46,7 +50,7 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "40001": (Collision, "another transaction came first"),
     "40P01": (Collision, "a deadlock with another transaction"),
     "57014": (StoreUnavailable, _CUT_OFF),
-    "55P03": (StoreUnavailable, _CUT_OFF),
+    "55P03": (LockHeld, _CUT_OFF),
     "53100": (StoreUnavailable, "the server's disk is full: make room there"),
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }

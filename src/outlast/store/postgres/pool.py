@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, ref
 from outlast.credentials import make_hider, redact
 from outlast.errors import SchemaMismatch, StoreCorrupt, StoreUnavailable, text_of
 from outlast.store.postgres.connection import Settings, connect
-from outlast.store.postgres.errors import TROUBLE, Collision, is_of_driver, translate
+from outlast.store.postgres.errors import TROUBLE, Collision, LockHeld, is_of_driver, translate
 from outlast.store.postgres.session import Transaction, begin_text, is_pooled, path_of
 
 R = TypeVar("R")
@@ -255,7 +255,7 @@ def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
     Where the driver itself refuses a value, the server has parsed the statement and waits for the
     rest: an implicit transaction stays open, in which no other can begin.
     """
-    if isinstance(mapped, Collision):
+    if isinstance(mapped, (Collision, LockHeld)):
         return True
     if isinstance(mapped or error, SchemaMismatch):
         return False  # its search_path may be out of date, too

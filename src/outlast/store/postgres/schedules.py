@@ -7,6 +7,7 @@ from typing import Any
 
 from outlast.errors import StoreUnavailable
 from outlast.store.postgres.enqueue import find_holders, store_unless_taken
+from outlast.store.postgres.errors import LockHeld
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import sql
@@ -41,10 +42,17 @@ class PostgresScheduleVerbs:
     async def put_schedules(
         self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
     ) -> list[Put]:
-        """Store schedules, all or none."""
-        return await self._connections.run(
-            lambda connection: put(connection, schedules, origin), kind=Transaction.COMMITTED
-        )
+        """Store schedules, all or none; of declared ones, those that no other transaction holds."""
+        try:
+            return await self._connections.run(
+                lambda connection: put(connection, schedules, origin), kind=Transaction.COMMITTED
+            )
+        except LockHeld:
+            if origin is not Origin.CODE:
+                raise
+        if len(schedules) == 1:
+            return [Put.HELD]
+        return [one for each in schedules for one in await self.put_schedules([each], origin)]
 
     async def delete_schedule(self, name: str) -> Deleted:
         """Delete a schedule, unless an active worker's code declares it."""
@@ -71,11 +79,18 @@ class PostgresScheduleVerbs:
         )
 
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
-        """Move schedules on, and store the jobs of their ticks, in one commit."""
-        return await self._connections.run(
-            lambda connection: _fire(connection, firings, notify=self.notify),
-            kind=Transaction.COMMITTED,
-        )
+        """Move schedules on, and store the jobs of their ticks, in one commit; in halves where
+        another transaction holds the key of a job."""
+        try:
+            return await self._connections.run(
+                lambda connection: _fire(connection, firings, notify=self.notify),
+                kind=Transaction.COMMITTED,
+            )
+        except LockHeld:
+            if len(firings) == 1:
+                return [FireAnswer(won=False)]
+        middle = len(firings) // 2
+        return [*await self.fire(firings[:middle]), *await self.fire(firings[middle:])]
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
         """Let those sleep that no worker has declared for a while."""

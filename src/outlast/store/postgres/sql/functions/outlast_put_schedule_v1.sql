@@ -4,7 +4,8 @@
 -- Why it is right against
 --   * another put of the name: both insert, the unique index lets the second wait for the first, and it then
 --     finds the row; the row is locked before it is judged. A lock that another transaction holds
---     for longer than some seconds ends the statement, and with it what it was part of.
+--     for longer than some seconds ends the statement, and with it what it was part of. A worker waits for
+--     less, since all that its code declares is one transaction, and then declares one by one.
 --   * a worker that fires: that matches the revision and next_tick that it has read, on the newest version
 --     of the row. A change draws another revision, never drawn before, also after a delete.
 --   * a rolling deploy: workers of the old release go on saying what they declare. A version that was
@@ -23,6 +24,9 @@ DECLARE
     v_row outlast_schedules;
     v_since double precision;
 BEGIN
+    IF p_origin = 'code' THEN
+        SET LOCAL lock_timeout = '1s';
+    END IF;
     INSERT INTO outlast_schedules (name, call, spec, overlap, catch_up, grace, origin, version, revision,
                                    declared_at, since, next_tick)
     VALUES (p_name, p_call, p_spec, p_overlap, p_catch_up, p_grace, p_origin, p_version,

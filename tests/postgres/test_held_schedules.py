@@ -1,0 +1,55 @@
+"""A schedule whose row or key a user's transaction holds for long delays no other one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.model.schedule_plan import Overlap
+from outlast.store.foreign.connection import checked
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.schedules import DECLARED_SECONDS, Origin, Put
+from tests.conformance.kit import job
+from tests.conformance.schedules_kit import firing, schedule
+
+HOLD = "SELECT FROM outlast_schedules WHERE name = 'b' FOR UPDATE"
+
+
+async def test_a_held_row_keeps_no_other_schedule_from_being_declared(
+    store: PostgresStore, session: Any
+) -> None:
+    code = [schedule(name) for name in "abc"]
+    await store.put_schedules(code, Origin.CODE)
+    await session.execute("UPDATE outlast_schedules SET declared_at = 0")
+    async with session.transaction():
+        await session.execute(HOLD)
+        answers = await store.put_schedules(code, Origin.CODE)
+    assert answers == [Put.SAME, Put.HELD, Put.SAME]
+    rows = await store.inspector.schedules()
+    assert [row.declared_at == 0 for row in rows] == [False, True, False]
+    assert await store.put_schedules(code, Origin.CODE) == [Put.SAME] * 3
+
+
+async def test_a_held_row_lets_the_others_fall_asleep(store: PostgresStore, session: Any) -> None:
+    await store.put_schedules([schedule(name) for name in "abc"], Origin.CODE)
+    long_ago = "UPDATE outlast_schedules SET declared_at = declared_at - $1"
+    await session.execute(long_ago, 2 * DECLARED_SECONDS)
+    async with session.transaction():
+        await session.execute(HOLD)
+        assert await store.note_undeclared(["a", "b", "c"]) == 2
+    assert await store.note_undeclared(["a", "b", "c"]) == 1
+
+
+async def test_a_key_that_is_not_committed_yet_delays_no_other_schedule(
+    store: PostgresStore, session: Any
+) -> None:
+    keyed = schedule("b", call=job(key="k"), overlap=Overlap.ALLOW)
+    await store.put_schedules([schedule("a"), keyed, schedule("c")])
+    due = (await store.due_schedules()).schedules
+    firings = [firing(each, each.since) for each in sorted(due, key=lambda one: one.name)]
+    transaction = session.transaction()
+    await transaction.start()
+    foreign = await checked(session, await store.store_id())
+    await foreign.enqueue([job(key="k")])
+    assert [answer.won for answer in await store.fire(firings)] == [True, False, True]
+    await transaction.rollback()
+    assert [answer.won for answer in await store.fire(firings)] == [False, True, False]
