@@ -72,7 +72,7 @@ async def test_a_worker_holds_so_many_sessions_and_no_more(
         await until(all_are_there)
         await store.enqueue([work.call(n).job for n in range(50)])
         await until(all_are_done)
-        assert await held() == expected
+        await until(all_are_there)  # one that was replaced may be seen for an instant
 
     async def all_have_left() -> bool:
         return not await held()
