@@ -134,7 +134,17 @@ class JobFailed(OutlastError):
 
 
 class JobCancelled(OutlastError):
-    """The job was cancelled."""
+    """The job was cancelled.
+
+    Attributes:
+        reason: ``expired`` if it had not begun by the time at which it expires, else None.
+    """
+
+    reason: str | None
+
+    def __init__(self, message: str, *, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class LostLease(OutlastError):

@@ -267,9 +267,8 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "notice_rejected": Event(
-        "A message of the messenger is not a notice of Outlast; it was acknowledged. Reported"
-        " once a minute at most, with how many there were since, and what was wrong with the"
-        " last.",
+        "A message of the messenger is not a notice of Outlast; it was acknowledged. Reported once"
+        " a minute at most, with how many there were since, and what was wrong with the last.",
         ("kind", "error", "count"),
         "warning",
     ),
@@ -281,6 +280,7 @@ CATALOGUE: dict[str, Event] = {
     "duty_failed": Event(
         "A duty of the worker raised an error; it is tried again.", ("duty", "error"), "error"
     ),
+    "jobs_expired": Event("Queued jobs had not begun in time, and were cancelled.", ("rows",)),
     "jobs_pruned": Event("Old rows were deleted.", ("rows",)),
     # schedules
     "schedule_fired": Event(

@@ -15,6 +15,7 @@ from outlast.looks import looks_at
 from outlast.model.job import ENDED, State
 from outlast.model.pause import Pauses
 from outlast.row import JobRow, row_of
+from outlast.store.rows import EXPIRED
 from outlast.store.values import Cancelled, Requeued
 from outlast.sync import blocking
 
@@ -122,7 +123,7 @@ class Job(Generic[R]):
 
         Raises:
             JobFailed: it is dead; ``.report`` is the crash report of its last attempt.
-            JobCancelled: it was cancelled.
+            JobCancelled: it was cancelled; ``.reason`` is ``expired`` if it had not begun in time.
             TimeoutError: it has not ended by then; it goes on.
             ConfigError: ``timeout`` is not a span of time.
             JobNotFound: its row was deleted.
@@ -203,6 +204,10 @@ async def _raise_end(store: Store, row: StoredJob) -> NoReturn:
     last = attempts[-1] if attempts else None
     why = f": {last.message}" if last and last.message else ""
     if row.state is State.CANCELLED:
+        if row.reason == EXPIRED:
+            raise JobCancelled(
+                f"job {row.id} ({row.task}) expired: it had not begun in time", reason=EXPIRED
+            )
         raise JobCancelled(f"job {row.id} ({row.task}) was cancelled{why}")
     how = f", {last.outcome}" if last else ""
     raise JobFailed(

@@ -35,6 +35,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         worker_id, worker, host: of the worker that runs it or has completed it.
         enqueued_at, run_at, started_at, ended_at: when it was stored, is or was due, was claimed
             for the attempt that runs or has ended it, and has ended.
+        expires_at: when it is cancelled unless it has begun; ``reason`` is then ``expired``.
         hard_deadline: when its timeout ends the attempt that runs.
         cancel_requested: whether it was asked to stop.
         progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.
@@ -57,6 +58,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     run_at: datetime
     enqueued_at: datetime
+    expires_at: datetime | None = None
     worker_id: int | None = None
     worker: str | None = None
     host: str | None = None
@@ -74,6 +76,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     incident: int | None = None
     cohort: int | None = None
     malformed: str | None = None
+    reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as values that ``json.dumps`` takes; times are texts in ISO 8601."""
@@ -86,10 +89,18 @@ def row_of(stored: StoredJob) -> JobRow:
     values = msgspec.structs.asdict(stored)
     values |= {name: plain(values[name]) for name in ("args", "checkpoint", "result")}
     values |= {name: moment(values[name]) for name in _TIMES}
-    return JobRow(**values)
+    return JobRow(**values, reason=stored.reason)
 
 
-_TIMES = ("run_at", "enqueued_at", "started_at", "ended_at", "hard_deadline", "checkpoint_at")
+_TIMES = (
+    "run_at",
+    "enqueued_at",
+    "expires_at",
+    "started_at",
+    "ended_at",
+    "hard_deadline",
+    "checkpoint_at",
+)
 
 
 def moment(seconds: float | None) -> datetime | None:

@@ -26,9 +26,12 @@ from outlast.task_options import (
     Placement,
     Seconds,
     TaskOptions,
+    check_moment,
     check_names,
+    check_order,
     check_own_runner,
     check_priority,
+    make_expiry,
     make_placement,
     make_policy,
 )
@@ -81,6 +84,8 @@ class BoundTask(Generic[P, R]):
             priority=placement.priority,
             delay=placement.delay,
             run_at=placement.run_at,
+            expires=placement.expires,
+            expires_at=placement.expires_at,
             key=placement.key,
             tenant=placement.tenant,
             policy=task.policy,
@@ -110,6 +115,7 @@ class BoundTask(Generic[P, R]):
         *,
         delay: Seconds | None = None,
         at: datetime | None = None,
+        expires: Seconds | datetime | None = None,
         queue: str | None = None,
         priority: int | None = None,
         key: str | None = None,
@@ -121,6 +127,8 @@ class BoundTask(Generic[P, R]):
         Args:
             delay: seconds (or a timedelta) from the store's now until the job is due.
             at: the aware datetime at which it is due; instead of ``delay``.
+            expires: seconds (or a timedelta) from the store's now, or an aware datetime: if the job
+                or a retry of it has not begun by then, it is ``cancelled`` and does not run.
             queue: the queue to put it in.
             priority: -100 to 100, larger first.
             key: while a job of this task with this key is unfinished, enqueuing returns that job
@@ -135,7 +143,7 @@ class BoundTask(Generic[P, R]):
             raise ConfigError("give delay or at, not both")
         changes = {
             "delay": None if delay is None else check_seconds("delay", delay),
-            "run_at": None if at is None else _due(at),
+            "run_at": None if at is None else check_moment("at", at),
             "queue": None if queue is None else check_name("queue", queue),
             "priority": None if priority is None else check_priority(priority),
             "key": None if key is None else check_key("key", key),
@@ -145,7 +153,11 @@ class BoundTask(Generic[P, R]):
         changes = {name: value for name, value in changes.items() if value is not None}
         if delay is not None or at is not None:  # the later word counts
             changes = {"delay": 0.0, "run_at": None, **changes}
-        return BoundTask(self._task, msgspec.structs.replace(self._placement, **changes))
+        if expires is not None:
+            changes |= make_expiry(expires)
+        placement = msgspec.structs.replace(self._placement, **changes)
+        check_order(placement)
+        return BoundTask(self._task, placement)
 
 
 class Task(BoundTask[P, R]):
@@ -217,17 +229,6 @@ class PlainTask(Task[P, R]):
         """Call the function."""
         result: R = self.fn(*args, **kwargs)
         return result
-
-
-def _due(at: object) -> float:
-    if not isinstance(at, datetime):
-        raise ConfigError(f"at must be a datetime, not {type(at).__name__}")
-    if at.utcoffset() is None:
-        raise ConfigError(
-            "at must know its time zone, such as datetime(2030, 1, 1, 8, tzinfo=UTC);"
-            f" {at.isoformat()} may mean any"
-        )
-    return at.timestamp()
 
 
 def _name_of(fn: Any, name: str | None) -> str:

@@ -7,14 +7,14 @@ are copied to each job, and a ``Placement``, where and when a job is to run.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 import msgspec
 
 from outlast.config import check_name, check_seconds, check_whole
 from outlast.errors import ConfigError
-from outlast.model.job import PRIORITY_MAX, PRIORITY_MIN, Policy
+from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
 
 Seconds = float | timedelta
 """A span of time, as a number of seconds or a timedelta."""
@@ -23,12 +23,14 @@ BUDGET_MAX = 10_000  # of retries and losses
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and when one job is to run. ``run_at`` is in seconds since 1970."""
+    """Where and when one job is to run. ``run_at`` and ``expires_at`` are in seconds since 1970."""
 
     queue: str = "default"
     priority: int = 0
     delay: float = 0.0
     run_at: float | None = None
+    expires: float | None = None
+    expires_at: float | None = None
     key: str | None = None
     tenant: str | None = None
     connection: Any = None
@@ -56,6 +58,8 @@ class TaskOptions(TypedDict, total=False):
         keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
             its lease; default: no. For work that may be done twice at the same time.
         priority: -100 to 100, larger first; default 0.
+        expires: seconds from its enqueuing until a job that has not begun, or not begun again, is
+            ``cancelled`` instead; default: never.
         aliases: further names that jobs may call it by, such as those of earlier releases.
         own_runner: whether an attempt has its runner process to itself; default, or None: yes
             for a plain function, no for an ``async def``.
@@ -74,6 +78,7 @@ class TaskOptions(TypedDict, total=False):
     cancel_grace: Seconds
     keep_running_when_isolated: bool
     priority: int
+    expires: Seconds | None
     aliases: Sequence[str]
     own_runner: bool | None
     requires: Collection[str]
@@ -111,7 +116,36 @@ def make_placement(options: TaskOptions) -> Placement:
     return Placement(
         queue=check_name("queue", options.get("queue", usual.queue)),
         priority=check_priority(options.get("priority", usual.priority)),
+        expires=_check_limit("expires", options.get("expires")),
     )
+
+
+def check_moment(what: str, at: object) -> float:
+    """Return an aware datetime as seconds since 1970, or raise ConfigError."""
+    if not isinstance(at, datetime):
+        raise ConfigError(f"{what} must be a datetime, not {type(at).__name__}")
+    if at.utcoffset() is None:
+        raise ConfigError(
+            f"{what} must know its time zone, such as datetime(2030, 1, 1, 8, tzinfo=UTC);"
+            f" {at.isoformat()} may mean any"
+        )
+    return at.timestamp()
+
+
+def make_expiry(expires: object) -> dict[str, float | None]:
+    """Return the fields of a placement that say when a job expires, or raise ConfigError."""
+    if isinstance(expires, datetime):
+        return {"expires": None, "expires_at": check_moment("expires", expires)}
+    return {"expires": check_seconds("expires", expires, above_zero=True), "expires_at": None}
+
+
+def check_order(placement: Placement) -> None:
+    """Raise ConfigError for a job that expires before it is due."""
+    due, end = placement.run_at, placement.expires_at
+    if due is None:
+        due, end = placement.delay, placement.expires
+    if end is not None and end <= due:
+        raise ConfigError("expires is not after the job is due: it would never run")
 
 
 def check_priority(priority: object) -> int:
@@ -133,7 +167,11 @@ def _check_flag(what: str, flag: object) -> bool:
     return flag
 
 
-_LIMITS = {field.name: field.type for field in msgspec.structs.fields(Policy)}
+_LIMITS = {
+    field.name: field.type
+    for field in msgspec.structs.fields(Policy)
+    if field.name not in OF_ONE_JOB
+}
 _CHECKS: dict[Any, Callable[[str, object], Any]] = {
     int: _check_budget,
     float: check_seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -62,6 +63,37 @@ async def test_a_failed_attempt_is_tried_again_from_its_checkpoint(app: outlast.
         first, second = await stumbles.enqueue(), await stumbles_in_a_thread.enqueue()
         assert await first.result(timeout=DEADLINE) == "attempt 2 from {'half': True}"
         assert await second.result(timeout=DEADLINE) == 42
+
+
+async def test_a_job_that_expires_before_a_worker_comes_never_runs(app: outlast.App) -> None:
+    ran: list[str] = []
+
+    @app.task(backoff_first=600)
+    async def notes(text: str) -> None:
+        ran.append(text)
+        if text == "twice":
+            raise RuntimeError("once more, in ten minutes")
+
+    late = await notes.using(expires=0.001).enqueue("late")
+    twice = await notes.using(expires=60).enqueue("twice")
+    good = await notes.using(expires=600).enqueue("good")
+    await until(lambda: has_expired(late))
+    async with app.worker():
+        await good.result(timeout=DEADLINE)
+        with pytest.raises(outlast.JobCancelled, match="expired: it had not begun") as caught:
+            await late.result(timeout=DEADLINE)
+    assert caught.value.reason == "expired"
+    assert sorted(ran) == ["good", "twice"]
+    row = await late.refresh()
+    assert (row.state, row.reason, row.attempt_count) == ("cancelled", "expired", 0)
+    assert (await twice.refresh()).expires_at is not None
+
+
+async def has_expired(job: outlast.Job[Any]) -> bool:
+    """Whether its time is over, by this machine's clock, which is the store's here."""
+    expires_at = (await job.refresh()).expires_at
+    assert expires_at is not None
+    return expires_at < datetime.now(UTC)
 
 
 async def test_a_worker_deletes_dead_jobs_only_where_it_is_told_to(app: outlast.App) -> None:

@@ -21,7 +21,18 @@ def test_a_call_is_enqueued_and_a_new_file_is_named(outlast: Outlast, folder: Pa
 
 
 def test_enqueue_uses_the_given_queue_priority_and_delay(outlast: Outlast, store_url: str) -> None:
-    options = ["--delay", "0.5h", "--queue", "slow", "--priority", "7", "--tenant", "acme"]
+    options = [
+        "--delay",
+        "0.5h",
+        "--expires",
+        "1d",
+        "--queue",
+        "slow",
+        "--priority",
+        "7",
+        "--tenant",
+        "acme",
+    ]
     said = outlast("enqueue", "shop:app", "nap", "1.5", *options, "--url", store_url, "--json")
     document = said.json()
     stored = {"id": document["id"], "task": "nap", "created": True, "same_args": True}
@@ -31,6 +42,11 @@ def test_enqueue_uses_the_given_queue_priority_and_delay(outlast: Outlast, store
     assert job["phase"] == "scheduled"
     waits = datetime.fromisoformat(job["run_at"]) - datetime.fromisoformat(job["enqueued_at"])
     assert waits.total_seconds() == pytest.approx(1_800)
+    lasts = datetime.fromisoformat(job["expires_at"]) - datetime.fromisoformat(job["enqueued_at"])
+    assert lasts.total_seconds() == pytest.approx(86_400)
+    assert job["reason"] is None
+    assert "It expires in " in outlast("why", document["id"], "--url", store_url).out
+    assert "expires" in outlast("job", document["id"], "--url", store_url).out
 
 
 def test_a_key_is_enqueued_once(outlast: Outlast) -> None:
@@ -74,6 +90,7 @@ def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:
         (["nap", "1", "--delay", "-1"], ["--delay must be"]),
         (["nap", "1", "--delay", "5x"], ["--delay", "'5x' is no span of time", "15m"]),
         (["nap", "1", "--delay", "nan"], ["--delay must be"]),
+        (["nap", "1", "--delay", "2h", "--expires", "1h"], ["--expires is not after"]),
         (["nap", "1", "--queue", "a b"], ["--queue must be"]),
         (["nap", "1", "--url", "mysql://db"], ["is not the URL of a store"]),
     ],

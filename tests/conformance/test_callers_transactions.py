@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -75,6 +76,27 @@ async def test_a_second_completion_in_one_transaction_is_refused_and_the_first_s
     await caller.call(caller.commit)
     row = await shop.row(attempt)
     assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '"first"', 1)
+
+
+@every_kind
+async def test_a_job_that_is_enqueued_with_an_expiry_has_it(shop: Shop, caller: Caller):
+    """Also where it has expired by the time of the commit."""
+    late = datetime(2020, 1, 1, tzinfo=UTC)
+    wanted: list[dict[str, Any]] = [
+        {"expires": 3_600},
+        {"expires": 3_600, "key": "k"},
+        {"expires": late},
+    ]
+    await write(caller)
+    made = [await caller.enqueue(shop.mail.using(**each), "x") for each in wanted]
+    await caller.call(caller.commit)
+    rows = [await shop.row(each) for each in made]
+    for row in rows[:2]:
+        assert row.expires_at == pytest.approx(row.enqueued_at + 3_600, abs=0.01)
+    assert rows[2].expires_at == late.timestamp()
+    hands = await Hands.on(shop.store, tasks=["mail"])
+    assert len(await hands.claim(5, tasks=["mail"])) == 2
+    assert (await shop.row(made[2])).reason == "expired"
 
 
 @every_kind

@@ -20,9 +20,10 @@ from tests.conformance.schedules_kit import fire_one, firing, put_one, schedule
 
 JOBS = [
     "id", "task", "queue", "state", "priority", "position", "run_at", "enqueued_at", "args",
-    "policy", "timeout", "key", "tenant", "attempt_count", "failures", "losses", "solo", "incident",
-    "cohort", "token", "worker_id", "completed_by", "started_at", "ended_at", "hard_deadline",
-    "cancel_requested", "progress", "checkpoint", "checkpoint_number", "checkpoint_at", "result",
+    "policy", "timeout", "expires_at", "key", "tenant", "attempt_count", "failures", "losses",
+    "solo", "incident", "cohort", "token", "worker_id", "completed_by", "started_at", "ended_at",
+    "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
+    "checkpoint_at", "result",
 ]  # fmt: skip
 ATTEMPTS = [
     "token", "job_id", "number", "worker_id", "worker", "host", "pid", "outcome", "charge",

@@ -56,6 +56,7 @@ WRITES: dict[str, Verb] = {
     "cancel": lambda hands, held: hands.store.cancel([held.job_id]),
     "requeue": lambda hands, held: hands.store.requeue([held.job_id]),
     "discard": lambda hands, held: hands.store.discard([held.job_id]),
+    "expire": lambda hands, _: hands.store.expire(),
     "prune": lambda hands, _: hands.store.prune(jobs_older_than=-1, workers_older_than=-1),
     "put_schedules": lambda hands, _: hands.store.put_schedules([schedule("other")]),
     "delete_schedule": lambda hands, _: hands.store.delete_schedule("nightly"),

@@ -168,6 +168,7 @@ async def _all_of_an_operator(store: PostgresStore) -> None:
     await store.request_drain([last.me.worker_id])
     await store.cancel([row.id for row in rows])
     await _all_of_schedules(store)
+    await store.expire()
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
     await store.migrations()
     await store.pause(NewPause(kind=PauseKind.ALL))

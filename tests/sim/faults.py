@@ -20,7 +20,7 @@ from tests.sim.loop import OUTSIDE, PROCESS
 
 READS = frozenset({"observe", "overdue", "superseded"})
 VERBS = READS | {
-    "announce", "cancel", "checkpoint", "discard", "enqueue", "exchange", "heartbeat",
+    "announce", "cancel", "checkpoint", "discard", "enqueue", "expire", "exchange", "heartbeat",
     "presence_off", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
     "reconnect", "register", "request_drain", "requeue", "set_status", "tell_failing",
     "put_schedules", "delete_schedule", "pause_schedule", "fire", "note_undeclared",

@@ -225,6 +225,7 @@ FULL = msgspec.structs.replace(
     checkpoint_at=1_700_000_001.5,
     run_at=1_700_000_000.25,
     enqueued_at=1_700_000_000.0,
+    expires_at=1_700_000_009.0,
     started_at=1_700_000_001.0,
     ended_at=1_700_000_002.0,
     progress=Progress(0.5, "sending", "half"),
@@ -254,7 +255,7 @@ def test_a_row_can_be_encoded_by_msgspec_and_by_json():
 
 
 def test_every_field_of_the_store_is_on_the_row():
-    assert outlast.JobRow.__struct_fields__ == StoredJob.__struct_fields__
+    assert outlast.JobRow.__struct_fields__ == (*StoredJob.__struct_fields__, "reason")
 
 
 @pytest.mark.parametrize("seconds", [1e18, float("inf"), 253_402_300_800.0, -1e18, float("nan")])

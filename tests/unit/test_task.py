@@ -15,7 +15,7 @@ import pytest
 
 import outlast
 from outlast.errors import BadArguments, ConfigError
-from outlast.model.job import Policy
+from outlast.model.job import OF_ONE_JOB, Policy
 from outlast.task_options import make_policy
 
 
@@ -157,8 +157,10 @@ def test_each_limit_of_a_job_is_an_option_of_its_task_with_a_check_for_its_type(
     """So that a limit is declared with its default in one place, and cannot be left unchecked."""
     options = typing.get_type_hints(outlast.TaskOptions)
     limits = typing.get_type_hints(Policy)
-    assert limits.keys() <= options.keys()
-    for name, kind in limits.items():
+    assert limits.keys() - OF_ONE_JOB <= options.keys()
+    assert not OF_ONE_JOB & options.keys()
+    for name in limits.keys() - OF_ONE_JOB:
+        kind = limits[name]
         assert (options[name] | timedelta) == (kind | timedelta), name
         with pytest.raises(ConfigError, match=f"^{name} must be"):
             make_policy({name: "odd"})  # type: ignore[misc]
@@ -169,6 +171,8 @@ def test_the_docs_of_the_options_tell_the_defaults_of_the_limits():
     entries = re.split(r"\n    (?=\w+: )", inspect.getdoc(outlast.TaskOptions) or "")
     told = {entry.partition(":")[0]: " ".join(entry.split()) for entry in entries}
     for field in msgspec.structs.fields(Policy):
+        if field.name in OF_ONE_JOB:
+            continue
         wanted = {None: "default: no limit", False: "default: no"}
         usual = wanted.get(field.default) or f"default {field.default:g}"
         assert usual in told[field.name], field.name
@@ -237,6 +241,34 @@ def test_using_changes_only_the_placement_of_the_job(mail):
     assert (plain.delay, plain.queue, plain.key) == (0.0, "default", None)
 
 
+def test_a_job_expires_after_a_time_or_at_one(mail):
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    jobs = [
+        mail.using(expires=timedelta(hours=1)).call("x").job,
+        mail.using(expires=60).using(expires=at).call("x").job,
+        mail.using(expires=at).using(expires=60, delay=30).call("x").job,
+        mail.using(expires=60).using(priority=3).call("x").job,
+        mail.call("x").job,
+    ]
+    expiries = [(job.expires, job.expires_at) for job in jobs]
+    assert expiries == [
+        (3_600.0, None), (None, at.timestamp()), (60.0, None), (60.0, None), (None, None)
+    ]  # fmt: skip
+
+
+def test_all_jobs_of_a_task_can_expire():
+    app = outlast.App()
+
+    @app.task(expires=timedelta(minutes=1))
+    async def refresh() -> None:
+        pass
+
+    assert refresh.call().job.expires == 60.0
+    assert refresh.using(expires=5).call().job.expires == 5.0
+    with pytest.raises(ConfigError, match="expires is not after the job is due"):
+        refresh.using(delay=60)
+
+
 def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
     at = datetime(2030, 1, 2, tzinfo=UTC)
     first = mail.using(delay=60).using(at=at).call("x").job
@@ -252,6 +284,14 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
         ({"delay": -1}, "delay must be seconds from 0"),
         ({"delay": "1"}, "delay must be seconds or a timedelta"),
         ({"delay": 1e300}, "delay must be seconds from 0"),
+        ({"expires": 0}, "expires must be above 0 seconds"),
+        ({"expires": "1"}, "expires must be seconds or a timedelta"),
+        ({"expires": datetime(2030, 1, 1)}, "expires must know its time zone"),  # noqa: DTZ001
+        ({"delay": 60, "expires": 60}, "expires is not after the job is due"),
+        (
+            {"at": datetime(2030, 1, 1, tzinfo=UTC), "expires": datetime(2030, 1, 1, tzinfo=UTC)},
+            "expires is not after the job is due",
+        ),
         ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "delay or at, not both"),
         ({"at": datetime(2030, 1, 1)}, "must know its time zone"),  # noqa: DTZ001
         ({"at": 1893456000}, "at must be a datetime"),

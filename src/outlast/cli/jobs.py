@@ -24,6 +24,7 @@ from outlast.cli.options import (
     AppUrl,
     Before,
     Delay,
+    Expires,
     FromScratch,
     JobId,
     JobIds,
@@ -49,7 +50,7 @@ from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
-_PLACEMENT = ("delay", "queue", "priority", "key", "tenant")
+_PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant")
 
 CANCELLED = {
     Cancelled.CANCELLED: "cancelled",
@@ -80,6 +81,7 @@ def enqueue(
     ] = None,
     url: AppUrl = None,
     delay: Delay = None,
+    expires: Expires = None,
     queue: Annotated[
         str | None,
         typer.Option("--queue", metavar="NAME", help="The queue. Default: the task's own."),
@@ -115,7 +117,7 @@ def enqueue(
         application.url = url
     positional, named = arguments_of(arguments or [])
     placement: dict[str, Any] = dict(
-        zip(_PLACEMENT, (delay, queue, priority, key, tenant), strict=True)
+        zip(_PLACEMENT, (delay, expires, queue, priority, key, tenant), strict=True)
     )
     made = not exists(application.url)
     stored = run_loop(lambda: _enqueue(application, task, positional, named, placement))

@@ -81,6 +81,9 @@ Tenant = Annotated[
     str | None, typer.Option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
 ]
 Delay = Annotated[float | None, span("--delay", "Due after this time, as in 90 (seconds) or 15m.")]
+Expires = Annotated[
+    float | None, span("--expires", "Cancel the job if it has not begun after this time.")
+]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Show at most N.")
 ]

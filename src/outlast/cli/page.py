@@ -72,8 +72,7 @@ class Page:
     def _header(self) -> None:
         row = self._row
         title = Text.assemble((f"job {row.id}", "bold"), f"  {line(row.task, 80)}  ")
-        self._out.print(title + word(self._all.phase))
-        self._out.print()
+        self._out.print(title + word(self._all.phase), end="\n\n")
 
     def _standing(self) -> None:
         row, now = self._row, self._all.now
@@ -89,6 +88,7 @@ class Page:
         for label, at in (
             ("enqueued", row.enqueued_at),
             ("due", row.run_at if row.waiting else None),
+            ("expires", row.expires_at if row.state is State.QUEUED else None),
             ("started", row.started_at),
             ("ended", row.ended_at),
         ):

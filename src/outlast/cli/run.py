@@ -13,13 +13,13 @@ from outlast.app import App
 from outlast.cli.connect import closing, exists, run_loop
 from outlast.cli.errors import say
 from outlast.cli.jobs import tell_enqueued
-from outlast.cli.options import Delay, Json, Url, command, span, with_flag
+from outlast.cli.options import Delay, Expires, Json, Url, command, span, with_flag
 from outlast.cli.wait import end_of
 from outlast.errors import ConfigError, JobNotFound, OutlastError, UsageError
 from outlast.job import Job
 from outlast.runner.shell.task import add_to as add_task
 
-_OPTIONS = ("delay", "queue", "priority", "key", "tenant", "timeout", "retries")
+_OPTIONS = ("delay", "expires", "queue", "priority", "key", "tenant", "timeout", "retries")
 
 
 def add_to(group: typer.Typer) -> None:
@@ -47,6 +47,7 @@ def run(
         typer.Option("--retries", metavar="N", help="Failures that are retried. Default: 3."),
     ] = None,
     delay: Delay = None,
+    expires: Expires = None,
     priority: Annotated[
         int | None, typer.Option("--priority", metavar="N", help="-100 to 100, larger first.")
     ] = None,
@@ -87,7 +88,14 @@ def run(
     app = App(url)
     made = not exists(app.url)
     limits = {"timeout": timeout, "retries": retries}
-    placement = {"delay": delay, "queue": queue, "priority": priority, "key": key, "tenant": tenant}
+    placement: dict[str, Any] = {
+        "delay": delay,
+        "expires": expires,
+        "queue": queue,
+        "priority": priority,
+        "key": key,
+        "tenant": tenant,
+    }
     arguments = {"argv": argv, "cwd": _absolute(cwd), "output": _absolute(output)}
     stored = run_loop(lambda: _enqueue(app, limits, placement, arguments))
     with contextlib.redirect_stdout(sys.stderr if wait else sys.stdout):

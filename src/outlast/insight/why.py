@@ -28,13 +28,14 @@ from outlast.insight.situation import Explanation, Situation
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
 from outlast.row import moment
-from outlast.store.rows import StoredJob, WorkerRow
+from outlast.store.rows import EXPIRED, StoredJob, WorkerRow
 from outlast.store.statistics import COUNT_MAX
 from outlast.text import line, since, span, stamp
 
 POSITIONS = {
     "completed": "it is done",
     "cancelled": "it was cancelled",
+    "expired": "it was cancelled, since it had not begun by the time at which it expires",
     "dead": "it used up a budget, or gave itself up",
     "running": "a worker runs it",
     "stopping": "it runs, and was asked to stop",
@@ -73,9 +74,11 @@ def _why(about: Situation) -> Explanation:
     if row.state is State.RUNNING:
         return _running(about)
     if row.state is State.QUEUED:
-        return explain_waiting(about)
+        return _with_expiry(about, explain_waiting(about))
     if row.state is State.DEAD:
         return _dead(about)
+    if row.state is State.CANCELLED and row.reason == EXPIRED:
+        return _expired(about)
     if row.state is State.CANCELLED:
         said = f"It was cancelled {at_time(row.ended_at, about.now)}, {tries(row)}."
         return Explanation(position="cancelled", sentences=[said], moves=_requeue(about))
@@ -102,7 +105,25 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
     }
 
 
+def _with_expiry(about: Situation, answer: Explanation) -> Explanation:
+    """Return the answer with when the job expires, if it can."""
+    end = about.row.expires_at
+    if end is None:
+        return answer
+    said = f"It expires in {span(end - about.now)}, at {stamp(end)}, unless it has begun by then."
+    if end <= about.now:
+        said = f"It has expired, at {stamp(end)}: the next worker that looks cancels it."
+    return msgspec.structs.replace(answer, sentences=[*answer.sentences, said])
+
+
 # -- it has ended
+
+
+def _expired(about: Situation) -> Explanation:
+    row = about.row
+    limit = f"it was to begin by {stamp(row.expires_at)}, and had not"
+    said = f"It expired {at_time(row.ended_at, about.now)}, {tries(row)}: {limit}."
+    return Explanation(position="expired", sentences=[said], moves=_requeue(about))
 
 
 def _dead(about: Situation) -> Explanation:

@@ -64,6 +64,10 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
     backfill: bool = False
 
 
+OF_ONE_JOB = frozenset({"schedule", "tick", "backfill"})
+"""The fields of a policy that are no limit, and no option of a task."""
+
+
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What ``decide`` must know of a running job.
 

@@ -60,6 +60,7 @@ ORPHANS_MAX = 100  # reclaimed in one transaction
 OVERDUE_MAX = 100 * ORPHANS_MAX  # listed: what cannot be closed yet must not hide what can
 OUTCOMES_MAX = 500  # handed in by one exchange
 CLAIMS_MAX = 500  # claimed by one exchange
+EXPIRE_MAX = 500  # queued jobs that one exchange ends because they have expired
 PRUNE_MAX = 1_000  # rows deleted in one transaction
 LOOK_ROWS = 50_000  # looked at in search of jobs
 REFUSALS_KEPT = 1_000
@@ -321,6 +322,11 @@ class Store(ScheduleVerbs, Protocol):
 
     async def discard(self, job_ids: Sequence[int]) -> int:
         """Delete dead jobs and their attempts; return how many."""
+        ...
+
+    async def expire(self, limit: int = EXPIRE_MAX) -> int:
+        """End queued jobs that have expired, as an exchange does before it claims: for workers that
+        claim nothing for a while. Return how many, at most ``limit``."""
         ...
 
     async def prune(

@@ -9,6 +9,7 @@ import msgspec
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
 
+EXPIRED = "expired"  # a reason why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
 GONE_MAX = 1_000  # workers that one look lists of those that have gone
 
@@ -24,6 +25,7 @@ class WorkerStatus(StrEnum):
 
 class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
+    ``expires_at``: when it ends unless it has begun.
     ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect).
     ``malformed``: columns that cannot be read, and are shown as if nothing were there."""
 
@@ -41,6 +43,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     run_at: float
     enqueued_at: float
+    expires_at: float | None = None
     worker_id: int | None = None
     worker: str | None = None
     host: str | None = None
@@ -58,6 +61,13 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     incident: int | None = None
     cohort: int | None = None
     malformed: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was cancelled, if not by a person or by itself: ``expired``."""
+        if self.state is not State.CANCELLED or self.cancel_requested:
+            return None
+        return None if self.started_at is not None or self.expires_at is None else EXPIRED
 
 
 class Held(msgspec.Struct, frozen=True):

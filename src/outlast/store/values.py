@@ -40,7 +40,9 @@ class Purpose(StrEnum):
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's
-    now, or at ``run_at`` (seconds since 1970, UTC). ``aliases``: other names of the same task."""
+    now, or at ``run_at`` (seconds since 1970, UTC). Unless it has begun ``expires`` seconds from
+    the store's now, or at ``expires_at``, it never does. ``aliases``: other names of the same
+    task."""
 
     task: str
     queue: str = "default"
@@ -48,6 +50,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     delay: float = 0.0
     run_at: float | None = None
+    expires: float | None = None
+    expires_at: float | None = None
     key: str | None = None
     tenant: str | None = None
     policy: Policy = Policy()
@@ -215,7 +219,8 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     scheduled job of these queues falls due, where nothing more could be claimed; suspects count
     where there was room for them. ``solo_waiting`` is the largest ``solo`` among the suspects of
     the requests' tasks and queues that are due and were not claimed, 0 if there are none. ``cut``:
-    more could have been claimed, had the reply been allowed more bytes."""
+    more could have been claimed, had the reply been allowed more bytes. ``expired``: how many
+    queued jobs of any task were ended by it."""
 
     valid: bool
     answers: list[Answer]
@@ -224,6 +229,7 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     next_due: float | None = None
     solo_waiting: int = 0
     cut: bool = False
+    expired: int = 0
 
 
 class Save(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from outlast.worker.lease.heartbeat import Heartbeat
 from outlast.worker.lease.presence import PresenceKeeper
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
 from outlast.worker.maintenance.announcer import Announcer
+from outlast.worker.maintenance.expirer import Expirer
 from outlast.worker.maintenance.pruner import make_pruner
 from outlast.worker.maintenance.reaper import make_reaper
 from outlast.worker.maintenance.scheduler import Scheduler
@@ -180,6 +181,7 @@ class Worker:
             sweeps = duty is self._announcer.sweeper
             yield self._serve(duty, self.nudges.sweeper if sweeps else None)
         yield self._serve(self._scheduler, self.nudges.scheduler)
+        yield self._serve(Expirer(self._store))
         yield self._serve(make_pruner(self._store, self.settings, self._clock))
 
     def _serve(self, duty: Duty, nudge: Nudge | None = None) -> Service:

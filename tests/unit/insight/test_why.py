@@ -110,6 +110,8 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         ["after 1 attempt", "`outlast requeue 7`", "from its last checkpoint"],
         0,
     ),
+    ("expired", asked(job(state=State.CANCELLED, ended_at=NOW - 5, expires_at=NOW - 6)),
+     ["It expired 5 s ago", "to begin by 2029-12-31 23:59:54 UTC", "`outlast requeue 7`"], 0),
     (
         "dead",
         asked(

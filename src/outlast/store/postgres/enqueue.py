@@ -71,6 +71,8 @@ def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None
+    if first.expires is not None or first.expires_at is not None:
+        return None
     if len(jobs) > 1 and not _share_the_rest(jobs):
         return None
     args = first.args
@@ -103,6 +105,8 @@ def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
             and job.tenant == first.tenant
             and job.delay == first.delay
             and job.run_at == first.run_at
+            and job.expires == first.expires
+            and job.expires_at == first.expires_at
         )
         for job in jobs
     )

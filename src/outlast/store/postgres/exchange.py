@@ -48,6 +48,7 @@ class _Head(msgspec.Struct):
     next_due: float | None
     solo_waiting: int = 0
     cut: bool = False
+    expired: int = 0
     incarnation: str | None = None
     late: int | None = None
     lanes: list[tuple[str, str, int, int]] = []
@@ -98,6 +99,7 @@ class PostgresExchange:
             next_due=head.next_due,
             solo_waiting=head.solo_waiting,
             cut=head.cut,
+            expired=head.expired,
         )
 
     async def _ask(

@@ -73,6 +73,8 @@ def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:
         [job.tenant for job in jobs],
         [policy_text(job.policy) for job in jobs],
         [job.policy.timeout for job in jobs],
+        [job.expires for job in jobs],
+        [job.expires_at for job in jobs],
     ]
 
 

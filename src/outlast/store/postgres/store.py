@@ -27,7 +27,7 @@ from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, pair_of, sql, to_json
 from outlast.store.postgres.workers import WorkerVerbs
-from outlast.store.protocol import PRUNE_MAX, REFUSALS_KEPT, Inspector
+from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT, Inspector
 from outlast.store.schedules import UNDECLARED_SECONDS, NewSchedule, Put
 from outlast.store.unannounced import RunBy, Unannounced, UnannouncedBatch
 from outlast.store.values import (
@@ -204,6 +204,10 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
         """Delete dead jobs and their attempts; return how many."""
         rows = await self._fetch("discard", list(job_ids))
         return int(rows[0][0])
+
+    async def expire(self, limit: int = EXPIRE_MAX) -> int:
+        """End queued jobs that have expired, ``limit`` at most."""
+        return int((await self._fetch("expire", limit))[0][0])
 
     async def prune(
         self,

@@ -19,7 +19,7 @@ from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
-from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX
+from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX, EXPIRE_MAX
 from outlast.store.sqlite import lanes, suspects
 from outlast.store.sqlite.lanes import Row, draw
 from outlast.store.sqlite.refusals import judge
@@ -49,14 +49,17 @@ def exchange(
     status = worker_status(cursor, me)
     answers = hand_in(cursor, now, ended)
     claimed: list[Claimed] = []
-    next_due, solo_waiting, cut = None, 0, False
+    next_due, solo_waiting, cut, expired = None, 0, False, 0
     if status == "active" and requests:
-        most, soonest = waiting(cursor)
+        most, soonest, expires = waiting(cursor)
+        if expires is not None and expires <= now:
+            expired = expire(cursor, now, EXPIRE_MAX)
         if soonest is not None and soonest <= now:
             lanes.line_up_due(cursor, now, requests)
         fit = [request for request in requests if request.solo <= most]
-        claimed, cut = claim(cursor, now, me, fit, turns or Turns())
-        next_due = seconds_to_next(cursor, now, requests, claimed, most)
+        more = expired >= EXPIRE_MAX
+        claimed, cut = claim(cursor, now, me, fit, turns or Turns(), some_expired=more)
+        next_due = 0.0 if more else seconds_to_next(cursor, now, requests, claimed, most)
         solo_waiting = suspects.find_waiting(cursor, now, requests, most)
     return Exchanged(
         valid=status in {"active", "draining"},
@@ -66,6 +69,7 @@ def exchange(
         next_due=next_due,
         solo_waiting=solo_waiting,
         cut=cut,
+        expired=expired,
     )
 
 
@@ -195,11 +199,23 @@ def _joins_the_line(end: Transition) -> bool:
 # ------------------------------------------------------------------------ what runs next
 
 
-def waiting(cursor: Cursor) -> tuple[int, float | None]:
-    """Return the largest ``solo`` of any queued job (0: there are no suspects), and when the first
-    scheduled job falls due (None: there is none)."""
-    solo, soonest = cursor.execute(_SQL["waiting"]).fetchone()
-    return solo, soonest
+def waiting(cursor: Cursor) -> tuple[int, float | None, float | None]:
+    """Return the largest ``solo`` of any queued job (0: there are no suspects), when the first
+    scheduled job falls due, and when the first queued job expires (None: there is none)."""
+    solo, soonest, expires = cursor.execute(_SQL["waiting"]).fetchone()
+    return solo, soonest, expires
+
+
+def expire(cursor: Cursor, now: float, limit: int) -> int:
+    """End queued jobs that were to begin by now and have not; return how many."""
+    return cursor.execute(_SQL["expire"], {"now": now, "limit": limit}).rowcount
+
+
+def _keep_unexpired(cursor: Cursor, now: float, found: Sequence[Row]) -> list[Row]:
+    ids = _encode([row[2] for row in found]).decode()
+    values = {"ids": ids, "now": now}
+    good = {job_id for (job_id,) in cursor.execute(_SQL["begins_in_time"], values)}
+    return [row for row in found if row[2] in good]
 
 
 def claim(
@@ -208,9 +224,12 @@ def claim(
     me: WorkerRef,
     requests: Sequence[ClaimRequest],
     turns: Turns,
+    *,
+    some_expired: bool,
 ) -> tuple[list[Claimed], bool]:
     """Take jobs out of the line, request by request, at most CLAIMS_MAX and as many bytes as a
-    reply may bring; return whether those have cut it short."""
+    reply may bring; return whether those have cut it short. ``some_expired``: maybe not all that
+    have expired were ended, so that those which are met are passed over."""
     claimed: list[Claimed] = []
     left = bytes_max(requests)
     for request in requests:
@@ -221,6 +240,8 @@ def claim(
             found = suspects.find_cohort(cursor, now, request, limit)
         else:
             found = lanes.find_next(cursor, request, limit, turns.find_start(request))
+        if some_expired:
+            found = _keep_unexpired(cursor, now, found)
         count, left = _within(found, left, least=0 if claimed else 1)
         if count and not request.solo:
             turns.note_taken(request, found[count - 1][4])

@@ -40,7 +40,7 @@ _LOCK = statements("migrate")["lock"]
 _STORE_ID = statements("migrate")["store_id"]
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
-COMMON = 10  # values of a row that jobs alike share, before the arguments and the key
+COMMON = 11  # values of a row that jobs alike share, before the arguments and the key
 
 
 # --------------------------------------------------- also on a connection of the caller's
@@ -130,7 +130,7 @@ def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
     for n, job in enumerate(jobs):
         length += len(job.args)
         common = (job.task, job.queue, job.priority, job.delay, job.run_at, job.tenant)
-        key = (*common, id(job.policy), length // TEXT_MAX)
+        key = (*common, job.expires, job.expires_at, id(job.policy), length // TEXT_MAX)
         places.setdefault(key, []).append(n)
     return places.values()
 
@@ -144,6 +144,9 @@ def _args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
 
 def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]:
     run_at = now + job.delay if job.run_at is None else job.run_at
+    expires_at = job.expires_at
+    if expires_at is None and job.expires is not None:
+        expires_at = now + job.expires
     return (
         job.task,
         job.queue,
@@ -153,6 +156,7 @@ def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]
         _policy_text(job.policy),
         job.policy.timeout,
         job.tenant,
+        expires_at,
         job_id,
         position if run_at <= now else None,
         job.args,

@@ -21,7 +21,7 @@ from outlast.model.pause import Pause, PauseKind
 from outlast.store.lockfile import LockFile, refuses
 from outlast.store.migrations import check_usable, load
 from outlast.store.paths import is_there
-from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX, Inspector
+from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX, OVERDUE_MAX, PRUNE_MAX, Inspector
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
@@ -191,6 +191,10 @@ class SqliteStore(SqliteScheduleVerbs):
     async def discard(self, job_ids: Sequence[int]) -> int:
         """Delete dead jobs and their attempts; return how many."""
         return await self._write(sqlite_jobs.discard, job_ids)
+
+    async def expire(self, limit: int = EXPIRE_MAX) -> int:
+        """End queued jobs that have expired, ``limit`` at most."""
+        return await self._write(sqlite_exchange.expire, limit)
 
     async def prune(
         self,

@@ -260,6 +260,8 @@ class Exchange:
         self._inbox.settle(answered=True, claimed=reply.claimed)
         self._close_what_was_left_open()
         self._start(reply.claimed, asked_as)
+        if reply.expired:
+            emit("jobs_expired", rows=reply.expired)
         for _, token in reply.cancels:
             self._control.stop(token, "cancel")
         if not reply.valid and self._holder.may_claim():

@@ -2,6 +2,7 @@
 
 reaper.py     finds workers that are gone, and gives their jobs back
 deadlines.py  ends attempts that are far above their timeout, on any worker
+expirer.py    ends jobs that have expired
 pruner.py     deletes what ended long ago, in bounded batches
 scheduler.py  fires schedules that are due, and declares those of the code
 sweeper.py    announces jobs that no messenger was told of

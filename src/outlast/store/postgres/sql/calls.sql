@@ -7,6 +7,9 @@ SELECT job_id, answer FROM outlast_cancel_v1($1, $2, $3)
 -- name: requeue
 SELECT job_id, answer FROM outlast_requeue_v1($1, $2, $3)
 
+-- name: expire
+SELECT outlast_expire_v1($1)
+
 -- name: checkpoint
 SELECT job_id, token, answer FROM outlast_checkpoint_v1($1, $2, $3, $4, $5)
 

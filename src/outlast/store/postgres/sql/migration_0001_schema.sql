@@ -22,6 +22,9 @@
 -- cohort those suspects of it that run together. Suspects wait outside the line: they have no
 -- position, and an index of their own, which is read lane by lane (queue, task). In the index of keys
 -- an unfinished job is recognised by ended_at: a look for NULL is cheaper in each statement than states.
+-- expires_at: a job that has not begun by then is ended (outlast_expire_v1); NULL for most, who pay with a
+-- bit. A job that has expired is the one that was cancelled though no one asked (cancel_requested)
+-- and no attempt of it was under way (started_at).
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
 -- presence: under which incarnation of the database the worker's advisory lock was taken, and by which
 -- role's session (INCARNATION/ROLE); presence_off: why there is none. lanes: from where it reads the line,
@@ -53,6 +56,7 @@ CREATE TABLE outlast_jobs (
     run_at            timestamptz NOT NULL,
     enqueued_at       timestamptz NOT NULL,
     timeout           double precision,
+    expires_at        timestamptz,
     incident          bigint,
     cohort            bigint,
     failures          integer NOT NULL DEFAULT 0,
@@ -94,6 +98,7 @@ CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at) WHERE state = 'queued'
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
     WHERE state = 'queued' AND solo > 0;
+CREATE INDEX outlast_jobs_expires ON outlast_jobs (expires_at) WHERE expires_at IS NOT NULL AND state = 'queued';
 CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS NOT NULL;
 CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id, cancel_requested) WHERE worker_id IS NOT NULL;
@@ -282,6 +287,7 @@ WHERE j.state = 'completed';
 \ir functions/outlast_end_v1.sql
 \ir functions/outlast_clear_v1.sql
 \ir functions/outlast_judge_v1.sql
+\ir functions/outlast_judge_ends_v1.sql
 \ir functions/outlast_notify_v1.sql
 \ir functions/outlast_followed_v1.sql
 
@@ -294,6 +300,8 @@ WHERE j.state = 'completed';
 \ir functions/outlast_within_v1.sql
 \ir functions/outlast_due_v1.sql
 \ir functions/outlast_but_v1.sql
+\ir functions/outlast_expire_v1.sql
+\ir functions/outlast_begun_v1.sql
 
 -- Hand in what ended, take what can run next, in one round trip and one commit.
 \ir functions/outlast_exchange_v1.sql

@@ -13,6 +13,9 @@
 -- by the end that makes it too old, and counted on the row of that end. Two probes by (job_id,
 -- number), and only for ends that leave a row; under the write lock, like all else here.
 --
+-- A queued job that has expired is ended before anything is claimed, a bounded number of them; where more may be
+-- left, each claim leaves out those that it meets. They are found by an index of their own.
+--
 -- No step reads all queues. Scheduled jobs are found by their time; the line is read by task, so that
 -- what no runner here knows is never met, and from there by queue, as many as there are places
 -- (store/sqlite/lanes.py).
@@ -87,11 +90,22 @@ ORDER BY run_at LIMIT ?
 -- name: line_up
 UPDATE outlast_jobs SET position = ? WHERE id = ?
 -- name: waiting
--- The largest kind of solo run that anything waits for, and when the first scheduled job falls due.
+-- The largest kind of solo run that anything waits for, when the first scheduled job falls due, and when the
+-- first of all queued jobs expires.
 SELECT coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
                  WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1), 0),
        (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
-        WHERE state = 'queued' AND position IS NULL AND solo = 0)
+        WHERE state = 'queued' AND position IS NULL AND solo = 0),
+       (SELECT min(expires_at) FROM outlast_jobs INDEXED BY outlast_jobs_expires
+        WHERE expires_at IS NOT NULL AND state = 'queued')
+-- name: expire
+UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, position = NULL
+WHERE id IN (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_expires
+             WHERE expires_at IS NOT NULL AND state = 'queued' AND expires_at <= :now
+             ORDER BY expires_at LIMIT :limit)
+-- name: begins_in_time
+SELECT e.value FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j
+WHERE j.id = e.value AND (j.expires_at IS NULL OR j.expires_at > :now)
 -- name: lanes
 -- For each of these tasks, the lanes (queue, task) of the next :most queues from :first on in which
 -- it has jobs. Steps from one to the next by the index: costs a look per lane, not per job, and none for

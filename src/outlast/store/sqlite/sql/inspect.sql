@@ -3,7 +3,7 @@
 -- name: job
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL, j.args, j.policy, j.run_at,
-       j.enqueued_at,
+       j.enqueued_at, j.expires_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
        j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress, j.checkpoint, j.checkpoint_at, j.result,
        j.solo, j.incident, j.cohort
@@ -13,7 +13,7 @@ WHERE j.id = :id
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
        CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
-       j.run_at, j.enqueued_at,
+       j.run_at, j.enqueued_at, j.expires_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
        j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
        CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,
@@ -31,7 +31,7 @@ FROM outlast_attempts WHERE job_id = ? ORDER BY token
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL,
        CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END, j.policy,
-       j.run_at, j.enqueued_at,
+       j.run_at, j.enqueued_at, j.expires_at,
        coalesce(j.worker_id, j.completed_by), w.name, w.host, j.key, j.tenant,
        j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
        CASE WHEN :text_max IS NULL THEN j.checkpoint END, j.checkpoint_at,

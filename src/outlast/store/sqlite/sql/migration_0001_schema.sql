@@ -11,6 +11,9 @@
 -- runs alone in its whole worker. incident names that first shared death (by the lowest token in
 -- it), cohort those suspects of it that run together. Suspects wait outside the line: they
 -- have no position, and an index of their own, which is read lane by lane (queue, task).
+-- expires_at: a job that has not begun by then is ended (exchange.sql); NULL for most. A job that has
+-- expired is the one that was cancelled though no one asked (cancel_requested) and no attempt
+-- of it was under way (started_at).
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
 -- presence_off are PostgreSQL's. wakeup: by what it is woken. cause: why a worker's row ended;
 -- begun: the newest token that the worker had let begin, where that is known.
@@ -48,6 +51,7 @@ CREATE TABLE outlast_jobs (
     args              TEXT NOT NULL,
     policy            TEXT NOT NULL DEFAULT '{}',
     timeout           REAL,
+    expires_at        REAL,
     key               TEXT,
     tenant            TEXT,
     attempt_count     INTEGER NOT NULL DEFAULT 0,
@@ -84,7 +88,8 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_completed_by CHECK (completed_by IS NULL OR state = 'completed'),
     CONSTRAINT outlast_jobs_priority CHECK (priority BETWEEN -100 AND 100),
     CONSTRAINT outlast_jobs_written CHECK (
-        enqueued_at BETWEEN -1e15 AND 1e15 AND timeout BETWEEN 0 AND 1e15),
+        enqueued_at BETWEEN -1e15 AND 1e15 AND timeout BETWEEN 0 AND 1e15
+        AND expires_at BETWEEN -1e15 AND 1e15),
     CONSTRAINT outlast_jobs_counts CHECK (
         attempt_count BETWEEN 0 AND 2147483647 AND failures BETWEEN 0 AND 2147483647
         AND losses BETWEEN 0 AND 2147483647),
@@ -103,6 +108,8 @@ CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at, task)
     WHERE state = 'queued' AND position IS NULL AND solo = 0;
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
     WHERE state = 'queued' AND solo > 0;
+CREATE INDEX outlast_jobs_expires ON outlast_jobs (expires_at)
+    WHERE expires_at IS NOT NULL AND state = 'queued';
 CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS NOT NULL;
 CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;

@@ -1,4 +1,4 @@
--- Revive a dead or cancelled job with fresh budgets, under no suspicion. The token stays on the row and the next
+-- Revive a dead or cancelled job with fresh budgets, under no suspicion and without expiry. The token stays on the row and the next
 -- claim draws a higher one: a late worker of an old attempt is still refused. The unique index
 -- on keys would refuse a second unfinished holder; the look says so in a word instead.
 
@@ -10,7 +10,7 @@ SELECT id FROM outlast_jobs WHERE key = ? AND ended_at IS NULL
 UPDATE outlast_jobs
 SET state = 'queued', position = :position, run_at = :now, ended_at = NULL,
     failures = 0, losses = 0, solo = 0, incident = NULL, cohort = NULL,
-    cancel_requested = 0, progress = NULL,
+    cancel_requested = 0, progress = NULL, expires_at = NULL,
     started_at = NULL,
     checkpoint = CASE WHEN :from_scratch THEN NULL ELSE checkpoint END,
     checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE checkpoint_at END

@@ -13,6 +13,7 @@
 --    answered busy. A completion locks and changes in one statement: a row that changed after its snapshot (a save,
 --    a progress) is locked in its newest version, which the second half does not see yet; the next try does.
 -- 3  Ends that were not accepted are looked at again and answered busy, already or refused (outlast_judge_v1).
+--    Jobs that have expired are ended, 500 of them; if there may be more, the worker is to come back at once.
 -- 4  Jobs that have fallen due join the line, at its end (outlast_due_v1).
 -- 5  Claims, by priority and position (outlast_next_v1, outlast_next_in_turn_v1). Two claims never meet: each skips
 --    what the other holds, and a row that was claimed since the snapshot has lost its position when it is looked at
@@ -20,6 +21,7 @@
 --    the rows by where they are (ctid): the lock was taken on the newest version, and only its holder could move
 --    that. It changes them in the order of the table; the head of the reply gives the order of the line. What
 --    messages have named comes first, within its priority (outlast_named_v1).
+--    A locked job that has expired all the same is left as it is (outlast_begun_v1).
 --    The line is read lane by lane (task, queue, priority), and only lanes of the request's tasks, so that jobs of
 --    unknown tasks slow no claim. Queues take turns: a claim goes on behind the queue from which the last one for
 --    the same tasks has taken something (p_firsts, of each request), so that a long one starves no other, and reads
@@ -97,7 +99,8 @@ DECLARE
     v_cut boolean := false;
     v_next_due timestamptz; v_due timestamptz;
     v_most integer;
-    v_soonest timestamptz;
+    v_soonest timestamptz; v_expires timestamptz;
+    v_expired integer := 0;
     v_wanted text[] := '{}';
     v_unknown boolean;
     v_waiting integer := 0;
@@ -173,21 +176,8 @@ BEGIN
 
     -- 3
     IF v_handed > cardinality(v_tokens) THEN
-        SELECT json_agg(json_build_array(g.job_id, g.token, g.answer)),
-               count(*) FILTER (WHERE g.answer = 'busy')
-        INTO v_others, v_busy
-        FROM (
-            SELECT array_agg(h.job_id) AS ids, array_agg(h.token) AS tokens,
-                   array_agg(h.outcome) AS outcomes
-            FROM (SELECT d.job_id, d.token, 'completed' AS outcome
-                  FROM unnest(p_done_ids, p_done_tokens) AS d (job_id, token)
-                  UNION ALL
-                  SELECT r.job_id, r.token, r.outcome
-                  FROM json_to_recordset(coalesce(p_ends, '[]')::json)
-                       AS r (job_id bigint, token bigint, outcome text)) h
-            WHERE h.token <> ALL (v_tokens)) m
-        CROSS JOIN LATERAL outlast_judge_v1(
-            m.ids, m.tokens, m.outcomes, 'end', p_refusals_kept) g;
+        SELECT g.answers, g.busy INTO v_others, v_busy
+        FROM outlast_judge_ends_v1(p_done_ids, p_done_tokens, p_ends, v_tokens, p_refusals_kept) g;
     END IF;
 
     IF v_valid AND v_status = 'active' AND cardinality(p_limits) > 0 THEN
@@ -226,8 +216,12 @@ BEGIN
                                  CASE WHEN g.t2 = g.t1 THEN g.r2 ELSE (-32768)::smallint END)
                         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
                     LIMIT 1),
-                   false) ELSE true END  -- who knows none looks for them, once
-        INTO v_most, v_soonest, v_unknown;
+                   false) ELSE true END,  -- who knows none looks for them, once
+               (SELECT j.expires_at FROM outlast_jobs j
+                WHERE j.expires_at IS NOT NULL AND j.state = 'queued' ORDER BY j.expires_at LIMIT 1)
+        INTO v_most, v_soonest, v_unknown, v_expires;
+        IF v_expires <= v_now THEN v_expired := outlast_expire_v1(500); END IF;
+        IF v_expired = 500 THEN v_next_due := v_now; END IF;
 
         FOR v_room IN 1..cardinality(p_limits) LOOP
             v_solo := p_solos[v_room];
@@ -335,10 +329,15 @@ BEGIN
                             v_started + greatest(0, least(j.timeout, 1e9)) * interval '1 second' END,
                         progress = NULL, checkpoint_number = 0
                     WHERE j.ctid = ANY (v_next.rows)
+                      AND (j.expires_at IS NULL OR j.expires_at > v_started)
                     RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
                               j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority,
                               j.solo, j.incident, j.cohort;
-                    v_count := cardinality(v_next.ids);
+                    GET DIAGNOSTICS v_count = ROW_COUNT;
+                    IF v_count < cardinality(v_next.ids) THEN
+                        SELECT b.* INTO v_next.ids, v_next.positions
+                        FROM outlast_begun_v1(v_next.ids, v_next.positions) b;
+                    END IF;
                     v_order := v_order || v_next.ids;
                     v_places := v_places || coalesce(
                         v_next.positions, array_fill(NULL::bigint, ARRAY[v_count]));
@@ -392,6 +391,7 @@ BEGIN
         'next_due', outlast_seconds_v1(v_next_due, v_now),
         'solo_waiting', v_waiting,
         'cut', v_cut,
+        'expired', v_expired,
         'incarnation', v_incarnation,
         'late', v_late,
         'lanes', coalesce(v_new, '[]'::json))::text;

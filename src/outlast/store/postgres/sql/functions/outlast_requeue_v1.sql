@@ -1,4 +1,5 @@
--- Revive dead and cancelled jobs, one by one in the order of their ids. The unique index on the
+-- Revive dead and cancelled jobs, one by one in the order of their ids. What has expired was asked for: it
+-- expires no more. The unique index on the
 -- keys of unfinished jobs decides a race with an enqueue of the same key; the loser's row is left
 -- as it was. Tokens and the count of attempts go on rising, the budgets start again, suspicion ends.
 CREATE FUNCTION outlast_requeue_v1(p_ids bigint[], p_from_scratch boolean, p_notify boolean)
@@ -26,7 +27,7 @@ BEGIN
                 SET state = 'queued', position = nextval('outlast_position_seq'),
                     run_at = clock_timestamp(), failures = 0, losses = 0,
                     solo = 0, incident = NULL, cohort = NULL, started_at = NULL,
-                    ended_at = NULL, cancel_requested = false, progress = NULL,
+                    ended_at = NULL, expires_at = NULL, cancel_requested = false, progress = NULL,
                     checkpoint = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint END,
                     checkpoint_at = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint_at END
                 WHERE j.id = v_id;

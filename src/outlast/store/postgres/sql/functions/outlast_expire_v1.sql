@@ -1,0 +1,34 @@
+-- End queued jobs that were to begin by now and have not, those first that expired first; returns how many.
+-- They are cancelled, uncharged: no attempt was under way. All of them are found by their own index, in which
+-- only queued jobs that can expire stand, wherever they wait: in the line, for their time, as suspects.
+--
+-- Why that is right against
+--   * a claim: whichever locks the row first has it. A lock that does not wait (SKIP LOCKED) and finds that
+--     the row has changed looks at it again, and a running job is not queued. A claim takes no job that
+--     has expired (outlast_exchange_v1, 5), so what was passed over here is not handed out either.
+--   * a late worker: it owns running jobs only, and its end of one that went back and expired has an old
+--     token.
+--   * a cancel, a requeue: they hold the row, and it is passed over; a requeued job has no expiry any more.
+--   * an enqueue of the same key: it waits for this commit at the unique index, or finds the job unfinished.
+-- Locking and changing are two statements, as in outlast_cancel_v1. Nothing waits, so nothing deadlocks.
+CREATE FUNCTION outlast_expire_v1(p_limit integer) RETURNS integer
+LANGUAGE plpgsql
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_ids bigint[];
+BEGIN
+    SELECT array_agg(e.id) INTO v_ids
+    FROM (SELECT j.id FROM outlast_jobs j
+          WHERE j.state = 'queued' AND j.expires_at IS NOT NULL AND j.expires_at <= v_now
+          ORDER BY j.expires_at LIMIT p_limit
+          FOR NO KEY UPDATE SKIP LOCKED) e;
+    IF v_ids IS NULL THEN RETURN 0; END IF;
+    UPDATE outlast_jobs j SET state = 'cancelled', ended_at = v_now, position = NULL
+    WHERE j.id = ANY (v_ids);
+    RETURN cardinality(v_ids);
+END
+$$;

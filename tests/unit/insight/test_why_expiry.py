@@ -1,0 +1,33 @@
+"""What is said of a queued job that can expire."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.insight.situation import Situation
+from outlast.insight.why import why
+from outlast.store.rows import StoredJob
+from outlast.store.statistics import Place
+from tests.unit.insight.rows_kit import NOW, job, worker
+
+
+@pytest.mark.parametrize(
+    ("row", "position", "said"),
+    [
+        (
+            job(waiting=True, run_at=NOW + 30, expires_at=NOW + 60),
+            "scheduled",
+            "It expires in 1 min, at 2030-01-01 00:01:00 UTC, unless it has begun by then.",
+        ),
+        (
+            job(expires_at=NOW - 1),
+            "in_line",
+            "It has expired, at 2029-12-31 23:59:59 UTC: the next worker that looks cancels it.",
+        ),
+    ],
+    ids=["to come", "past"],
+)
+def test_a_queued_job_says_when_it_expires(row: StoredJob, position: str, said: str) -> None:
+    answer = why(Situation(row=row, attempts=[], workers=[worker()], place=Place(), now=NOW))
+    assert answer.position == position
+    assert answer.sentences[-1] == said
