@@ -12,7 +12,7 @@ import outlast
 from outlast.errors import UsageError
 from outlast.store.protocol import Store
 from tests.app import in_process_kit
-from tests.app.in_process_kit import has_state, row_of, until
+from tests.app.in_process_kit import DEADLINE, has_state, row_of, until
 from tests.conformance.kit import Hands
 
 app, store = in_process_kit.app, in_process_kit.store
@@ -37,19 +37,19 @@ async def test_nothing_of_a_pause_starts_and_others_go_on(
     async with app.worker(concurrency=4):
         for _ in range(20):
             await held.using(tenant="acme").enqueue()
-        done = await app.pause(**target, reason="a test")
+        done = await app.pause(**target, reason="a test", wait=DEADLINE)
         assert done.unacknowledged == []
         before = ran["held"]
         waiting = [await held.using(tenant="acme").enqueue() for _ in range(20)]
         for job in [await other.enqueue() for _ in range(20)]:
-            await job.result(in_process_kit.DEADLINE)
+            await job.result(DEADLINE)
         assert ran == Counter(held=before, other=20)
         assert {await job.status() for job in waiting} == {"paused"}
         assert [each.reason for each in await app.pauses()] == ["a test"]
         assert await app.resume(**target)
         assert not await app.resume(**target)
         for job in waiting:
-            await job.result(in_process_kit.DEADLINE)
+            await job.result(DEADLINE)
     assert ran["held"] == 40
 
 
@@ -60,16 +60,20 @@ async def test_a_pause_of_everything_outlives_workers_and_holds_new_ones(app: ou
     async def note(number: int) -> None:
         ran.append(number)
 
-    assert (await app.pause(everything=True)).unacknowledged == []  # there is no worker
+    assert (
+        await app.pause(everything=True, wait=DEADLINE)
+    ).unacknowledged == []  # there is no worker
     job = await note.enqueue(1)
     for _ in range(2):
         async with app.worker():
-            assert (await app.pause(queue="other")).unacknowledged == []  # so it has looked
+            assert (
+                await app.pause(queue="other", wait=DEADLINE)
+            ).unacknowledged == []  # so it has looked
             assert await job.status() == "paused"
     assert ran == []
     async with app.worker():
         await app.resume(everything=True)
-        await job.result(in_process_kit.DEADLINE)
+        await job.result(DEADLINE)
 
 
 async def test_running_attempts_go_on_or_are_asked_to_stop_uncharged(app: outlast.App) -> None:
@@ -88,9 +92,9 @@ async def test_running_attempts_go_on_or_are_asked_to_stop_uncharged(app: outlas
     async with app.worker():
         job = await slow.enqueue()
         await begun.acquire()
-        await app.pause(queue="slow")
+        await app.pause(queue="slow", wait=DEADLINE)
         assert await job.status() == "running"
-        await app.pause(queue="slow", stop=True)
+        await app.pause(queue="slow", stop=True, wait=DEADLINE)
         await until(lambda: has_state(job, "queued"))
         assert await job.status() == "paused"
         row = await row_of(job)

@@ -17,7 +17,9 @@ async def test_a_paused_task_starts_nowhere_and_what_runs_stops_if_asked(
     await stage.worker("--concurrency", "2", "--runners", "1")
     running = await stage.enqueue("waits")
     await stage.started(1)
-    code, said = await outlast(stage, "pause", "task", "waits", "--reason", "a test")
+    code, said = await outlast(
+        stage, "pause", "task", "waits", "--reason", "a test", "--wait", "90"
+    )
     assert (code, said) == (
         0,
         "the task 'waits' is paused: nothing of it starts; `outlast resume task waits` ends that\n",
@@ -26,7 +28,7 @@ async def test_a_paused_task_starts_nowhere_and_what_runs_stops_if_asked(
     assert (await stage.ended(await stage.enqueue("noop"))).state is State.COMPLETED
     assert (await stage.job(held)).state is State.QUEUED
     assert (await stage.job(running)).state is State.RUNNING
-    code, said = await outlast(stage, "pause", "task", "waits", "--stop")
+    code, said = await outlast(stage, "pause", "task", "waits", "--stop", "--wait", "90")
     assert code == 0, said
     row = await stage.in_state(running, State.QUEUED)
     assert (row.failures, row.losses, row.attempt_count) == (0, 0, 1)
