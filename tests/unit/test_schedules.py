@@ -195,12 +195,12 @@ async def test_the_job_of_a_tick_is_told_its_tick(app) -> None:
     async def note() -> None:
         seen.append(outlast.current().tick)
 
-    await app.schedules.put("daily", note.call(), cron="0 0 * * *", zone="Asia/Tokyo")
+    await app.schedules.put("yearly", note.call(), cron="0 0 1 1 *", zone="Asia/Tokyo")
     async with app.worker(queues=["default"]):
-        (job,) = await app.schedules.backfill("daily", NEW_YEAR, NEW_YEAR + timedelta(days=1))
+        (job,) = await app.schedules.backfill("yearly", NEW_YEAR - timedelta(days=1), NEW_YEAR)
         await job.result(timeout=30)
         await (await note.enqueue()).result(timeout=30)
-    assert seen == [datetime(2030, 1, 1, 15, tzinfo=UTC), None]
+    assert seen == [datetime(2029, 12, 31, 15, tzinfo=UTC), None]
 
 
 async def test_every_call_has_its_form_for_plain_code(app) -> None:
