@@ -13,7 +13,7 @@ from outlast.model.job import State
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import CatchUp, Overlap
 from outlast.store.rows import JobFilter, StoredJob
-from outlast.store.schedules import DECLARED_SECONDS, NewSchedule, ScheduleRow
+from outlast.store.schedules import DECLARED_SECONDS, DUE_MAX, NewSchedule, ScheduleRow
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewJob
 from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, Scheduler
@@ -312,3 +312,16 @@ async def test_one_that_cannot_be_fired_holds_up_no_other_and_is_told_once_a_min
     )
     assert (await team.row("bad")).fired == 0
     assert {job.state for job in await team.jobs()} == {State.QUEUED}
+
+
+async def test_more_than_a_page_that_is_due_at_once_is_fired_in_one_run(team: Team) -> None:
+    names = [f"s{n}" for n in range(2 * DUE_MAX + 7)]
+    await team.store.put_schedules([schedule(name) for name in names])
+    worker = team.add()
+    await team.work()
+    team.clock.advance(HOUR)
+    worker.take_look(await team.store.observe())
+    await worker.run_once()
+    rows = await team.store.inspector.schedules(limit=10_000)
+    assert [row.fired for row in rows] == [1] * len(names)
+    assert {row.next_tick for row in rows} == {NOON + 2 * HOUR}
