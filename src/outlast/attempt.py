@@ -23,7 +23,7 @@ from outlast.config import MAX_PAYLOAD
 from outlast.errors import LostLease, NotInAttempt, Stopped, StoreUnavailable, UsageError
 from outlast.forks import importing
 from outlast.model.crash import Progress, clean
-from outlast.row import moment
+from outlast.row import moment, plain
 from outlast.store.protocol import ForeignConnection
 from outlast.store.values import Answer, Claimed
 from outlast.sync import blocking
@@ -142,6 +142,11 @@ class Attempt:
     def is_last_try(self) -> bool:
         """Whether one more charged failure ends the job as ``dead``."""
         return self.failures >= self._claimed.policy.retries
+
+    @property
+    def meta(self) -> Any:
+        """What ``using(meta={…})`` has noted on the job: a new dict, empty if there was none."""
+        return plain(self._claimed.policy.meta or "{}")
 
     @property
     def tick(self) -> datetime | None:

@@ -8,7 +8,7 @@ stored.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -32,6 +32,7 @@ from outlast.task_options import (
     check_own_runner,
     check_priority,
     make_expiry,
+    make_meta,
     make_placement,
     make_policy,
 )
@@ -77,6 +78,7 @@ class BoundTask(Generic[P, R]):
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         task, placement = self._task, self._placement
+        meta = placement.meta
         return NewJob(
             task=task.name,
             queue=placement.queue,
@@ -88,7 +90,7 @@ class BoundTask(Generic[P, R]):
             expires_at=placement.expires_at,
             key=placement.key,
             tenant=placement.tenant,
-            policy=task.policy,
+            policy=task.policy if meta is None else msgspec.structs.replace(task.policy, meta=meta),
             aliases=task.aliases,
         )
 
@@ -120,6 +122,7 @@ class BoundTask(Generic[P, R]):
         priority: int | None = None,
         key: str | None = None,
         tenant: str | None = None,
+        meta: Mapping[str, Any] | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
         """Return the same task with these options for its next jobs; None leaves one as it is.
@@ -134,6 +137,8 @@ class BoundTask(Generic[P, R]):
             key: while a job of this task with this key is unfinished, enqueuing returns that job
                 (``job.created`` is false); while one of another task is, it raises KeyInUse.
             tenant: whose job it is, for your own code and for the screens.
+            meta: notes on the job, at most 4 KiB of JSON, such as the context of a trace; the task
+                sees them as ``attempt.meta``. A later one replaces an earlier one.
             connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
                 aiosqlite, on the application's own store: the job is part of its transaction.
 
@@ -148,6 +153,7 @@ class BoundTask(Generic[P, R]):
             "priority": None if priority is None else check_priority(priority),
             "key": None if key is None else check_key("key", key),
             "tenant": None if tenant is None else check_key("tenant", tenant),
+            "meta": None if meta is None else make_meta(meta),
             "connection": connection,
         }
         changes = {name: value for name, value in changes.items() if value is not None}

@@ -12,13 +12,15 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from outlast.codec import to_json
 from outlast.config import check_name, check_seconds, check_whole
-from outlast.errors import ConfigError
+from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
 
 Seconds = float | timedelta
 """A span of time, as a number of seconds or a timedelta."""
 
+META_MAX = 4_096  # bytes of JSON
 BUDGET_MAX = 10_000  # of retries and losses
 
 
@@ -33,6 +35,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     key: str | None = None
     tenant: str | None = None
+    meta: str | None = None
     connection: Any = None
 
 
@@ -137,6 +140,19 @@ def make_expiry(expires: object) -> dict[str, float | None]:
     if isinstance(expires, datetime):
         return {"expires": None, "expires_at": check_moment("expires", expires)}
     return {"expires": check_seconds("expires", expires, above_zero=True), "expires_at": None}
+
+
+def make_meta(meta: object) -> str:
+    """Return notes on a job as JSON text, or raise ConfigError."""
+    if not isinstance(meta, Mapping) or not all(isinstance(name, str) for name in meta):
+        raise ConfigError("meta must be a dict with names, such as {'trace': '4bf9'}")
+    try:
+        text = to_json("meta", dict(meta))
+    except BadArguments as error:
+        raise ConfigError(text_of(error)) from error
+    if len(text) > META_MAX:
+        raise ConfigError(f"meta has {len(text)} bytes of JSON; {META_MAX} are allowed")
+    return text.decode()
 
 
 def check_order(placement: Placement) -> None:

@@ -89,6 +89,18 @@ async def test_a_job_that_expires_before_a_worker_comes_never_runs(app: outlast.
     assert (await twice.refresh()).expires_at is not None
 
 
+async def test_a_task_sees_what_was_noted_on_its_job(app: outlast.App) -> None:
+    @app.task
+    async def reads() -> Any:
+        return outlast.current().meta
+
+    most = {"quotes": '"' * 2_000, "null": "\0"}
+    async with app.worker():
+        for meta in ({"trace": {"id": [1, None]}}, most, {}):
+            assert await (await reads.using(meta=meta).enqueue()).result(timeout=DEADLINE) == meta
+        assert await (await reads.enqueue()).result(timeout=DEADLINE) == {}
+
+
 async def has_expired(job: outlast.Job[Any]) -> bool:
     """Whether its time is over, by this machine's clock, which is the store's here."""
     expires_at = (await job.refresh()).expires_at

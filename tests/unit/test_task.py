@@ -256,6 +256,13 @@ def test_a_job_expires_after_a_time_or_at_one(mail):
     ]  # fmt: skip
 
 
+def test_a_job_can_have_notes_beside_the_limits_of_its_task(mail):
+    noted = mail.using(meta={"trace": "x"}).call("x").job
+    assert noted.policy == msgspec.structs.replace(mail.policy, meta='{"trace":"x"}')
+    assert mail.call("x").job.policy is mail.policy
+    assert mail.using(meta={"a": 1}).using(meta={"b": 2}).call("x").job.policy.meta == '{"b":2}'
+
+
 def test_all_jobs_of_a_task_can_expire():
     app = outlast.App()
 
@@ -284,6 +291,10 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
         ({"delay": -1}, "delay must be seconds from 0"),
         ({"delay": "1"}, "delay must be seconds or a timedelta"),
         ({"delay": 1e300}, "delay must be seconds from 0"),
+        ({"meta": ["x"]}, "meta must be a dict"),
+        ({"meta": {1: "x"}}, "meta must be a dict"),
+        ({"meta": {"x": object()}}, "meta cannot be stored as JSON"),
+        ({"meta": {"x": "y" * 4_096}}, "meta has 4104 bytes of JSON; 4096 are allowed"),
         ({"expires": 0}, "expires must be above 0 seconds"),
         ({"expires": "1"}, "expires must be seconds or a timedelta"),
         ({"expires": datetime(2030, 1, 1)}, "expires must know its time zone"),  # noqa: DTZ001

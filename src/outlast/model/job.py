@@ -48,6 +48,7 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
         schedule: the name of the schedule that the job comes from, or None.
         tick: the planned instant that it is for, in seconds since 1970, or None.
         backfill: whether a person asked for that tick, which may have had a job before.
+        meta: what the caller has noted on this job, a JSON object as text, or None.
     """
 
     retries: int = 3
@@ -62,9 +63,10 @@ class Policy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cach
     schedule: str | None = None
     tick: float | None = None
     backfill: bool = False
+    meta: str | None = None
 
 
-OF_ONE_JOB = frozenset({"schedule", "tick", "backfill"})
+OF_ONE_JOB = frozenset({"schedule", "tick", "backfill", "meta"})
 """The fields of a policy that are no limit, and no option of a task."""
 
 
