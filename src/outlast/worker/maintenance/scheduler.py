@@ -8,8 +8,9 @@ is due; until then nothing is asked.
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,7 +20,7 @@ from outlast.errors import BadData, ConfigError, describe
 from outlast.events import emit
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import CatchUp, Overlap, TickPlan, plan
-from outlast.store.protocol import Store
+from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
 from outlast.store.schedules import (
     DECLARED_SECONDS,
     DUE_MAX,
@@ -161,11 +162,14 @@ class Scheduler:
         self._due_at = min(self._due_at, self._at(seconds))
 
     async def _fire_page(self, page: DueSchedules) -> None:
-        ours = [each for each in page.schedules if self._is_ours(each)]
-        planned = [(each, self._decide(each, page.now)) for each in ours]
-        firings = [(each, firing) for each, firing in planned if firing is not None]
-        for due, firing, answer in await self._fire(firings):
-            self._take_answer(due, firing, answer, page.now)
+        firings: list[tuple[DueSchedule, Firing]] = []
+        for each in filter(self._is_ours, page.schedules):
+            await asyncio.sleep(0)  # after an outage one may have hundreds of ticks to count
+            if (planned := self._decide(each, page.now)) is not None:
+                firings.append((each, planned))
+        for part in _parts(firings):
+            for due, firing, answer in await self._fire(part):
+                self._take_answer(due, firing, answer, page.now)
         stale = [each.name for each in page.schedules if self._is_stale(each, page.now)]
         if stale and (count := await self._store.note_undeclared(stale)):
             emit("schedules_asleep", count=count)
@@ -245,6 +249,24 @@ def firing_of(due: DueSchedule, now: float) -> Firing:
         jobs=[_job_of(due.name, call, spec, tick, overlap) for tick in what.ticks],
         missed=what.missed,
     )
+
+
+def _parts(
+    firings: Sequence[tuple[DueSchedule, Firing]],
+) -> Iterator[list[tuple[DueSchedule, Firing]]]:
+    """Split firings into those of one commit each, bounded in jobs and bytes as an enqueue is,
+    except for a single one."""
+    part: list[tuple[DueSchedule, Firing]] = []
+    jobs = size = 0
+    for due, firing in firings:
+        more = sum(len(job.args) for job in firing.jobs)
+        if part and (jobs + len(firing.jobs) > ENQUEUE_MAX or size + more > ENQUEUE_BYTES):
+            yield part
+            part, jobs, size = [], 0, 0
+        part.append((due, firing))
+        jobs, size = jobs + len(firing.jobs), size + more
+    if part:
+        yield part
 
 
 def _job_of(name: str, call: NewJob, spec: Spec, tick: float, overlap: Overlap) -> NewJob:

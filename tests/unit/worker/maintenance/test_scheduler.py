@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,18 @@ from outlast.model.job import State
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import CatchUp, Overlap
 from outlast.store.rows import JobFilter, StoredJob
-from outlast.store.schedules import DECLARED_SECONDS, DUE_MAX, NewSchedule, ScheduleRow
+from outlast.store.schedules import (
+    DECLARED_SECONDS,
+    DUE_MAX,
+    DueSchedule,
+    Firing,
+    NewSchedule,
+    ScheduleRow,
+)
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewJob
-from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, Scheduler
+from outlast.worker.maintenance import scheduler
+from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, Scheduler, firing_of
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import FakeOwner, heard, heard_fields
@@ -325,3 +334,47 @@ async def test_more_than_a_page_that_is_due_at_once_is_fired_in_one_run(team: Te
     rows = await team.store.inspector.schedules(limit=10_000)
     assert [row.fired for row in rows] == [1] * len(names)
     assert {row.next_tick for row in rows} == {NOON + 2 * HOUR}
+
+
+async def test_other_duties_have_their_turn_while_many_ticks_are_counted(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided: list[int] = []  # at which turn
+
+    def note(due: DueSchedule, now: float) -> Firing:
+        decided.append(turns)
+        return firing_of(due, now)
+
+    monkeypatch.setattr(scheduler, "firing_of", note)
+    minutely = Spec(cron="* * * * *")
+    await team.store.put_schedules([schedule(f"s{n}", minutely) for n in range(20)])
+    worker = team.add()
+    team.clock.advance(4 * HOUR)
+    worker.take_look(await team.store.observe())
+    firing = asyncio.create_task(worker.run_once())
+    turns = 0
+    while not firing.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await firing
+    assert len(decided) == 20
+    assert decided == sorted(set(decided))
+    assert len(await team.jobs()) == 20
+
+
+async def test_what_is_fired_at_once_is_stored_in_parts_of_a_bounded_size(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "ENQUEUE_MAX", 8)
+    monkeypatch.setattr(scheduler, "ENQUEUE_BYTES", 1_000)
+    large = NewJob(task="t", args='{"x":"' + "x" * 600 + '"}')
+    every_tick: dict[str, Any] = {"overlap": Overlap.ALLOW, "catch_up": CatchUp.ALL}
+    await team.store.put_schedules(
+        [schedule(f"s{n}", **every_tick) for n in range(5)]
+        + [schedule(f"t{n}", call=large) for n in range(3)]
+    )
+    team.clock.advance(3 * HOUR)
+    team.add()
+    await team.work()
+    assert team.asked.count("fire") == 5  # s0 s1, s2 s3, s4 t0, t1, t2
+    assert len(await team.jobs()) == 5 * 3 + 3
