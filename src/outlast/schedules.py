@@ -95,6 +95,10 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
         raise ConfigError("the call of a schedule has no connection=…: give it to schedules.put")
     if call.job.run_at is not None or call.job.delay:
         raise ConfigError("the call of a schedule has neither at=… nor delay=…: its ticks say when")
+    if call.job.expires_at is not None:
+        raise ConfigError(
+            "the call of a schedule takes expires=… in seconds: after a fixed time none would run"
+        )
     if call.job.key is not None and overlap is Overlap.SKIP:
         raise ConfigError(
             "the call of a schedule has a key=…, which needs overlap='allow': with 'skip' its jobs"

@@ -71,6 +71,9 @@ def test_a_wrong_call_is_refused_where_it_is_written() -> None:
         "neither at=… nor delay=…": mail.using(delay=5).call("a"),
         "has a key=…, which needs overlap='allow'": mail.using(key="k").call("a"),
         "has no connection=…": mail.using(connection=object()).call("a"),
+        "takes expires=… in seconds": mail.using(expires=datetime(2099, 1, 1, tzinfo=UTC)).call(
+            "a"
+        ),
     }
     for message, call in wrong.items():
         with pytest.raises(ConfigError, match=message):
