@@ -1,9 +1,9 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
-``recovery`` and ``alarms`` fill docs/recovery.md, ``wakeups`` is for docs/messengers.md. The
-others fill docs/performance.md: ``performance`` is all of these, and ``page`` alone writes it again
-from what was measured. Each part says before it begins how long it will take. One that breaks is
-reported, and the next begins.
+``recovery`` and ``alarms`` fill docs/recovery.md, ``wakeups`` is for docs/messengers.md and
+``fleet`` for docs/scaling.md. The others fill docs/performance.md: ``performance`` is all of
+these, and ``page`` alone writes it again from what was measured. Each part says before it begins
+how long it will take. One that breaks is reported, and the next begins.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from bench import (
     backlog,
     crowds,
     false_alarms,
+    fleet,
     idle,
     lanes,
     latency,
@@ -52,6 +53,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "recovery": lambda chosen: recovery.main(chosen.rounds, page=chosen.page),
     "alarms": lambda chosen: false_alarms.main(page=chosen.page),
     "wakeups": wakeups.main,
+    "fleet": fleet.main,
     **PERFORMANCE,
 }
 GROUPS = {"performance": list(PERFORMANCE)}

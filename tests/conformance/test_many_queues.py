@@ -10,7 +10,7 @@ import pytest
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import ENQUEUE_MAX, Store
-from outlast.store.values import Claimed, ClaimRequest, NewJob
+from outlast.store.values import Claimed, ClaimRequest, NewJob, WorkerRef
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 
 MANY = 450  # more than a client remembers
@@ -186,12 +186,14 @@ async def test_a_claim_reads_as_much_beside_few_queues_as_beside_many(
     assert costs[1] < 1.3 * costs[0] + 20, costs
 
 
-async def test_a_look_reads_as_much_beside_few_queues_as_beside_many(alone: PostgresStore) -> None:
+async def test_a_glance_reads_as_much_beside_few_queues_as_beside_many(
+    alone: PostgresStore,
+) -> None:
     costs = []
     for first, last in ((0, 100), (100, 2_000)):
         await crowd(alone, "scheduled", first, last)
         before = await work(alone)
-        assert (await alone.observe()).next_due is not None
+        assert (await alone.glance(WorkerRef(0, 0), "b")).next_due is not None
         costs.append(await work(alone) - before)
     assert costs[1] <= costs[0] + 5, costs
 

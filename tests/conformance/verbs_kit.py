@@ -93,6 +93,10 @@ READS: dict[str, Verb] = {
     "history": lambda hands, _: hands.store.inspector.history(),
     "counts": lambda hands, _: hands.store.inspector.counts(),
 }
+NO_TRIP_TO_A_FILE: dict[str, Verb] = {
+    "glance": lambda hands, _: hands.store.glance(hands.me, "b"),
+    "keep_watch": lambda hands, _: hands.store.keep_watch(0, 1),
+}
 ALL = {**WRITES, **READS}
 
 

@@ -148,6 +148,8 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await store.elsewhere(other.me, [third.job_id])
     await store.superseded([(third.job_id, third.token)])
     await store.overdue(0.0)
+    await store.glance(other.me, "b")
+    await store.keep_watch(0, 1)
     me = await store.reconnect(hands.me, 2_000)
     assert me is not None
     await store.reconcile(me, [third.token])

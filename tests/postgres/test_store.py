@@ -21,10 +21,12 @@ from outlast.store.postgres.connection import Settings
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, store_id_on
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, ClaimRequest
+from outlast.store.values import Answer, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 # -- errors
+
+NO_WORKER = WorkerRef(0, 0)
 
 
 @pytest.mark.parametrize("url", ["sqlite:///x", "mysql://h/d", "host=h"])
@@ -62,11 +64,11 @@ async def test_a_statement_that_takes_too_long_is_unavailable(
     await hasty.close()
 
 
-async def test_a_look_returns_when_a_scheduled_job_falls_due(
+async def test_a_glance_returns_when_a_scheduled_job_falls_due(
     store: PostgresStore, hands: Hands
 ) -> None:
     async def next_due() -> float | None:
-        return (await store.observe()).next_due
+        return (await store.glance(NO_WORKER, "b")).next_due
 
     await enqueued(store)
     assert await next_due() is None, "what stands in the line was notified"
@@ -80,11 +82,11 @@ async def test_a_look_returns_when_a_scheduled_job_falls_due(
     assert await next_due() == pytest.approx(60.0, abs=30.0)
 
 
-async def test_a_look_shows_that_jobs_have_joined_a_line(
+async def test_a_glance_shows_that_jobs_have_joined_a_line(
     store: PostgresStore, hands: Hands
 ) -> None:
     async def drawn() -> int:
-        return (await store.observe()).drawn or 0
+        return (await store.glance(NO_WORKER, "b")).drawn or 0
 
     before = await drawn()
     await enqueued(store, job(delay=3600.0))
@@ -95,13 +97,13 @@ async def test_a_look_shows_that_jobs_have_joined_a_line(
     assert await drawn() > joined
 
 
-async def test_a_look_counts_waiting_suspects_as_due(store: PostgresStore, hands: Hands) -> None:
+async def test_a_glance_counts_waiting_suspects_as_due(store: PostgresStore, hands: Hands) -> None:
     (job_id,) = await enqueued(store)
     claimed = await hands.claim_one()
     await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER, suspicion=Suspicion(1, 1)))
-    assert (await store.observe()).next_due == 0.0
+    assert (await store.glance(NO_WORKER, "b")).next_due == 0.0
     await store.cancel([job_id])
-    assert (await store.observe()).next_due is None
+    assert (await store.glance(NO_WORKER, "b")).next_due is None
 
 
 async def test_a_cancellation_reaches_its_caller_though_the_connection_is_gone(pg_url: str) -> None:

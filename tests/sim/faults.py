@@ -18,8 +18,9 @@ from outlast.errors import StoreUnavailable
 from outlast.store.protocol import Store
 from tests.sim.loop import OUTSIDE, PROCESS
 
-READS = frozenset({"observe", "overdue", "superseded"})
-VERBS = READS | {
+READS = frozenset({"glance", "observe", "overdue", "superseded"})
+SERVED_ONLY = frozenset({"glance", "keep_watch"})  # no trip to a file
+VERBS = READS | SERVED_ONLY | {
     "announce", "cancel", "checkpoint", "discard", "enqueue", "expire", "exchange", "heartbeat",
     "presence_off", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
     "reconnect", "register", "request_drain", "requeue", "set_status", "tell_failing",
@@ -93,6 +94,11 @@ class Faults:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._plan: Plan = world.plan
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the store is a file, which shares no looks."""
+        return self._world.database is None
 
     async def call(self, name: str, real: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make one call; or drop it, delay it, or drop its answer."""
@@ -242,7 +248,7 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)
-        if name not in VERBS:
+        if name not in VERBS or (name in SERVED_ONLY and self._faults.is_file):
             return real
 
         async def call(*args: Any, **kwargs: Any) -> Any:

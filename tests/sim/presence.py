@@ -14,7 +14,16 @@ import msgspec
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
-from outlast.store.values import Exchanged, NewWorker, Registered, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import (
+    Exchanged,
+    Glance,
+    Neighbour,
+    NewWorker,
+    Registered,
+    Snapshot,
+    WorkerRef,
+    WorkerSeen,
+)
 
 
 class SimPresence:
@@ -65,6 +74,9 @@ class Database:
         self.incarnation = 1
         self.fails_over = False  # soon
         self.has_incarnation = True  # False: tokens may be lost, and nothing is claimed
+        self.watches = [0] * (
+            1 + world.seed % 3
+        )  # marks; fewer than workers, so that looks are shared
         self._holders: dict[int, SimPresence] = {}  # worker -> whose session has its lock
         self._noted: dict[int, str] = {}  # worker -> the incarnation on its row
 
@@ -163,6 +175,26 @@ class ServedStore:
         look = await self._store.observe(slack)
         workers = [self._database.seen(each) for each in look.workers]
         return msgspec.structs.replace(look, workers=workers)
+
+    async def glance(self, me: WorkerRef, boot_id: str) -> Glance:
+        """Return the marks of those who watch, and the neighbours on the worker's host."""
+        look = await self._store.observe(0.0)
+        here = [each for each in look.workers if each.boot_id == boot_id and each.lock_path]
+        others = [each for each in here if each.worker_id != me.worker_id]
+        later = sorted(others, key=lambda each: (each.worker_id < me.worker_id, each.worker_id))
+        return Glance(
+            next_tick=look.next_tick,
+            pauses=look.pauses,
+            watches=tuple(self._database.watches),
+            neighbours=tuple(
+                Neighbour(each.worker_id, each.lock_path, each.lock_device, each.lock_inode)
+                for each in later[:3]
+            ),
+        )
+
+    async def keep_watch(self, place: int, mark: int) -> None:
+        """Overwrite the mark of one watch."""
+        self._database.watches[place] = mark
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost; for want of presence only if that is absent still."""

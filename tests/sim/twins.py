@@ -14,7 +14,7 @@ from unittest import mock
 import msgspec
 
 from outlast.errors import StoreError
-from outlast.model import schedule_plan
+from outlast.model import schedule_plan, watch
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.lease import Beating, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
@@ -331,6 +331,19 @@ def _by_row_id() -> Iterable[Patch]:
         yield without(sqlite_workers._HEARTBEAT, name, by_name, f"(1 OR {by_name})")
     guard = "registration IS ?"
     yield without(sqlite_workers._REGISTER, "reconnect", guard, f"(1 OR {guard})")
+
+
+@twin("only the first watch, and none is succeeded")
+def _no_successor() -> Iterable[Patch]:
+    real = watch.WatchPart.take_glance
+
+    def first_only(self: Any, now: float, worker_id: int, marks: Any) -> bool:
+        stepped_in = real(self, now, worker_id, marks)
+        self.is_on = self.place is not None
+        return stepped_in
+
+    yield mock.patch.object(watch.WatchPart, "take_glance", first_only)
+    yield mock.patch.object(watch._Seen, "is_free", lambda self, now: not self._mark)
 
 
 @twin("a return after a stop was noticed completes")

@@ -10,5 +10,6 @@ schedule_plan.py  which ticks of a due schedule are fired, and which are missed
 cron.py       cron expressions: the wall times that match, and their instants in a zone
 zone.py       time zones: what the clocks show at an instant, and where they change
 pause.py      what is paused, and whether a job is
+watch.py      which workers watch over all others, and when another one steps in
 lease.py      how long a worker trusts its lease, and when its observers call it gone
 """

@@ -53,9 +53,9 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
+from outlast.store.watches import WatchVerbs
 
 T = TypeVar("T")
-
 ORPHANS_MAX = 100  # reclaimed in one transaction
 OVERDUE_MAX = 100 * ORPHANS_MAX  # listed: what cannot be closed yet must not hide what can
 OUTCOMES_MAX = 500  # handed in by one exchange
@@ -146,7 +146,7 @@ class Inspector(ScheduleReads, Protocol):
         ...
 
 
-class Store(ScheduleVerbs, Protocol):
+class Store(ScheduleVerbs, WatchVerbs, Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable when the store cannot
     be reached or broke off (then the outcome of a write is unknown), BadData when it refuses a
     value, StoreCorrupt, SchemaMismatch and NotPermitted where that is so."""

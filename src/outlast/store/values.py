@@ -312,24 +312,46 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Neighbour(msgspec.Struct, frozen=True):
+    """The lock file of another live worker of the same host."""
+
+    worker_id: int
+    lock_path: str
+    lock_device: int | None
+    lock_inode: int | None
+
+
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """What each worker reads all the time; its cost does not depend on how many there are.
+
+    ``next_due``: in how many seconds a job that is in no line may fall due, 0 and less where one
+    is; None: there is none. ``drawn``: the highest position ever drawn, which rises whenever a job
+    joins a line. ``next_tick`` and ``pauses``: as in a ``Snapshot``. ``watches``: the marks of
+    those who watch over all (``model.watch``). ``neighbours``: the next few live workers of the
+    same host. A store may say none of it: then each of its workers watches."""
+
+    next_due: float | None = None
+    drawn: int | None = None
+    next_tick: float | None = None
+    pauses: str | None = None
+    watches: tuple[int, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at all that may need a worker: cheap, as each worker takes it all the time.
+    """One look at all that may need a worker, as those take it all the time that watch.
 
     ``workers``: those that are active or draining. ``orphans``: whether a running job has none of
     them. ``overdue``: whether a running attempt is past its hard deadline by more than the slack,
-    by the store's clock, which is ``now`` (seconds since 1970). ``next_due``: in how many seconds
-    a job that is in no line may fall due, 0 and less where one is; None: there is none. ``drawn``:
-    the highest position ever drawn, which rises whenever a job joins a line. ``incarnation``: names
-    the run of the database that has answered. ``pauses``: the version of what is paused
-    (``model.pause``). None: this store says none of them. ``next_tick``: in how many seconds a
-    schedule is due, 0 and less where one is; None: there is none."""
+    by the store's clock, which is ``now`` (seconds since 1970). ``incarnation``: names the run of
+    the database that has answered. ``pauses``: the version of what is paused (``model.pause``).
+    None: this store does not say. ``next_tick``: in how many seconds a schedule is due, 0 and less
+    where one is; None: there is none."""
 
     workers: list[WorkerSeen]
     orphans: bool
     overdue: bool
     now: float
-    next_due: float | None = None
-    drawn: int | None = None
     incarnation: str | None = None
     next_tick: float | None = None
     pauses: str | None = None

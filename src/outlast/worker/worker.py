@@ -16,7 +16,7 @@ from outlast.store.lockfile import LockFile
 from outlast.store.presence import PresenceLock
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Beat, Glance, NewWorker, Snapshot, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
 from outlast.worker.base import Pool
 from outlast.worker.claims.checkpoints import CheckpointWriter
@@ -176,7 +176,8 @@ class Worker:
         yield self._serve(self.pool.watchdog)
         if self._keeper is not None:
             yield self._serve(self._keeper, self.nudges.presence)
-        yield self._serve(make_reaper(self, self._store, lambda: self.me.worker_id, self._clock))
+        boot_id = self._new.boot_id
+        yield self._serve(make_reaper(self, self._store, lambda: self.me, boot_id, self._clock))
         for duty in self._announcer.duties():
             sweeps = duty is self._announcer.sweeper
             yield self._serve(duty, self.nudges.sweeper if sweeps else None)
@@ -344,11 +345,17 @@ class Worker:
         elif self._turns.hear(payload):
             self.look_for_work()
 
-    def take_look(self, look: Snapshot) -> None:
-        """Act on what the reaper has seen: work, a due schedule, or a presence that is gone."""
-        self._scheduler.take_look(look)
-        if self._exchange.take_look(look):
+    def take_glance(self, glance: Glance) -> None:
+        """Act on what each worker reads all the time: new work, a due schedule, a pause."""
+        if glance.watches:
+            self._scheduler.take_look(glance)
+            self._pauses.take_look(glance.pauses)
+        if self._exchange.take_glance(glance):
             self.nudges.exchange.give()
+
+    def take_look(self, look: Snapshot) -> None:
+        """Act on what the reaper has seen: a due schedule, a pause, or the own presence is gone."""
+        self._scheduler.take_look(look)
         self._pauses.take_look(look.pauses)
         if self._keeper is not None and self._keeper.is_lost(look.workers):
             self.nudges.presence.give()

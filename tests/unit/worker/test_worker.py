@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LeaseTerms
 from outlast.store.presence import NoPresence
-from outlast.store.values import Beat, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Beat, Glance, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.lease.presence import PresenceKeeper
 from tests.unit.worker import stage_kit
 from tests.unit.worker.stage_kit import Stage
@@ -126,14 +123,10 @@ async def test_a_lapsed_lease_is_found_and_one_that_is_renewed_is_not(stage):
     assert names == ["lease_lost"]
 
 
-def shown(**fields: Any) -> Snapshot:
-    return Snapshot(workers=[], orphans=False, overdue=False, now=0.0, **fields)
-
-
-async def test_a_look_that_shows_work_wakes_the_exchange(stage):
-    stage.worker.take_look(shown())
+async def test_a_glance_that_shows_work_wakes_the_exchange(stage):
+    stage.worker.take_glance(Glance())
     assert not stage.worker.nudges.exchange.is_given
-    stage.worker.take_look(shown(drawn=7))
+    stage.worker.take_glance(Glance(drawn=7))
     assert stage.worker.nudges.exchange.is_given
 
 
@@ -192,5 +185,5 @@ async def test_a_look_without_the_own_presence_makes_the_worker_retake_it(stage,
     own = WorkerSeen(
         worker_id=worker_id, name="w", host="h", boot_id="b", beat=1, heartbeat=2.0, lease=60.0
     )
-    stage.worker.take_look(msgspec.structs.replace(shown(), workers=[own]))
+    stage.worker.take_look(Snapshot(workers=[own], orphans=False, overdue=False, now=0.0))
     assert nudge.is_given is nudged

@@ -18,6 +18,7 @@ from outlast.store.values import (
     Claimed,
     ClaimRequest,
     Exchanged,
+    Glance,
     Report,
     Save,
     Snapshot,
@@ -102,6 +103,7 @@ class FakeOwner:
         self.failures: list[BaseException] = []
         self.looks_for_work = 0
         self.looks: list[Snapshot] = []
+        self.glances: list[Glance] = []
         self.reclaimed: list[Transition] = []
 
     def is_trusted(self) -> bool:
@@ -127,6 +129,9 @@ class FakeOwner:
 
     def look_for_work(self) -> None:
         self.looks_for_work += 1
+
+    def take_glance(self, glance: Glance) -> None:
+        self.glances.append(glance)
 
     def take_look(self, look: Snapshot) -> None:
         self.looks.append(look)

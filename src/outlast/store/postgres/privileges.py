@@ -33,6 +33,9 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_pauses_id_seq": "USAGE",
         "outlast_position_seq": "USAGE SELECT",
         "outlast_token_seq": "USAGE SELECT UPDATE",
+        "outlast_watch_1_seq": "USAGE UPDATE",
+        "outlast_watch_2_seq": "USAGE UPDATE",
+        "outlast_watch_3_seq": "USAGE UPDATE",
     },
     Purpose.ENQUEUE: {
         "outlast_jobs": "SELECT INSERT",

@@ -18,6 +18,8 @@ from outlast.store.rows import WorkerStatus
 from outlast.store.values import (
     Beat,
     Failing,
+    Glance,
+    Neighbour,
     NewWorker,
     Orphan,
     OverdueAttempt,
@@ -141,18 +143,33 @@ class WorkerVerbs:
     async def observe(self, slack: float = 0.0) -> Snapshot:
         """Return one look at all active and draining workers, and at what no worker looks after."""
         rows = await self._fetch("observe", slack)
-        orphans, overdue, now, next_due, drawn, next_tick, here, *_ = rows[0]
+        orphans, overdue, now, next_tick, here, *_ = rows[0]
         return Snapshot(
             workers=[_seen(row) for row in rows if row["worker_id"] is not None],
             orphans=orphans,
             overdue=overdue,
             now=now,
-            next_due=next_due,
-            drawn=drawn,
             incarnation=here,
             next_tick=next_tick,
             pauses=rows[0]["pauses"],
         )
+
+    async def glance(self, me: WorkerRef, boot_id: str) -> Glance:
+        """Return what each worker reads all the time."""
+        rows = await self._fetch("glance", me.worker_id, boot_id)
+        drawn, next_due, next_tick, pauses, watches, *_ = rows[0]
+        return Glance(
+            drawn=drawn,
+            next_due=next_due,
+            next_tick=next_tick,
+            pauses=pauses,
+            watches=tuple(watches),
+            neighbours=tuple(Neighbour(*row[5:]) for row in rows if row[5] is not None),
+        )
+
+    async def keep_watch(self, place: int, mark: int) -> None:
+        """Overwrite the mark of one watch; no commit waits for it."""
+        await self._fetch("keep_watch", place + 1, mark)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen.

@@ -40,6 +40,7 @@ from outlast.store.values import (
     Enqueued,
     Exchanged,
     Failing,
+    Glance,
     Migration,
     NewJob,
     NewPause,
@@ -275,6 +276,13 @@ class SqliteStore(SqliteScheduleVerbs):
         return await self._connection.read(
             lambda cursor: workers.observe(cursor, self._clock.wall(), slack)
         )
+
+    async def glance(self, me: WorkerRef, boot_id: str) -> Glance:
+        """Return nothing: a look costs no server anything here, so each worker watches."""
+        return Glance()
+
+    async def keep_watch(self, place: int, mark: int) -> None:
+        """Do nothing: no glance shows a watch."""
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen."""

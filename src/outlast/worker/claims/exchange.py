@@ -30,7 +30,7 @@ from outlast.store.values import (
     Claimed,
     ClaimRequest,
     Exchanged,
-    Snapshot,
+    Glance,
     WorkerRef,
 )
 from outlast.wakeup.inbox import Inbox
@@ -48,7 +48,7 @@ Asked = tuple[WorkerRef, Pauses]
 
 BUSY_PAUSE_SECONDS = 0.05  # before an end is sent again whose row was locked
 RELAXED = 10.0  # times as long between two looks while a messenger says what is new
-POLL_FACTOR_WITH_REAPER = 5.0  # the reaper's looks tell of due jobs, so polls are rarer
+POLL_FACTOR_WITH_GLANCES = 5.0  # glances show due jobs, so polls are rarer
 RECONCILE_SECONDS = 30.0  # between two reconciliations, where no reply has been lost
 LEFT_OPEN_SECONDS = 60.0  # after which the open transaction of an ended attempt counts as forgotten
 
@@ -111,7 +111,7 @@ class Exchange:
         self._pauses = pauses
         self._look_at = clock.boot()
         self._has_messenger = inbox is not None
-        self._drawn: int | None = None  # the last position that a look has shown
+        self._drawn: int | None = None  # the last position that a glance has shown
         self._look_every = look_every
         self._reconcile_every = reconcile_every
         self._patience = patience
@@ -127,15 +127,15 @@ class Exchange:
         """Note that new work may exist: the next run looks even if it is early."""
         self._hint = True
 
-    def take_look(self, look: Snapshot) -> bool:
-        """Take in a look of the reaper's; return whether it shows work that is new, or falls due
+    def take_glance(self, glance: Glance) -> bool:
+        """Take in a glance at the store; return whether it shows work that is new, or falls due
         before the next one. Where a messenger announces work, that is left to it."""
-        if self._has_messenger or look.drawn is None:
+        if self._has_messenger or glance.drawn is None:
             return False
-        due = look.next_due is not None and look.next_due <= LOOK_SECONDS
-        before, self._drawn = self._drawn, look.drawn
-        if before != look.drawn and (
-            before is None or self._turns.hear_of_look(before, look.drawn)
+        due = glance.next_due is not None and glance.next_due <= LOOK_SECONDS
+        before, self._drawn = self._drawn, glance.drawn
+        if before != glance.drawn and (
+            before is None or self._turns.hear_of_look(before, glance.drawn)
         ):
             self._hint = True
         self._hint = self._hint or due
@@ -331,7 +331,7 @@ class Exchange:
         """Return how much rarer than usual trips without a hint may be."""
         if self._inbox.healthy:
             return RELAXED
-        return 1.0 if self._drawn is None else POLL_FACTOR_WITH_REAPER
+        return 1.0 if self._drawn is None else POLL_FACTOR_WITH_GLANCES
 
     async def _reconcile_when_due(self) -> None:
         if self._clock.boot() - self._reconciled_at >= self._reconcile_every:

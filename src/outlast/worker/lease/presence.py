@@ -1,7 +1,7 @@
 """Keeps a worker's presence: taken at each registration, checked now and then, retaken at once.
 
-Each look of the reaper shows whether the lock is there, and the end of its session wakes this duty
-at once: so the duty proves only now and then that the lock is still this session's.
+Each look of a worker that watches shows whether its lock is there, and the end of its session wakes
+this duty at once: so the duty proves only now and then that the lock is still this session's.
 
 Presence can only let others notice a death sooner. So a worker that cannot hold it
 loses nothing but that: it says so on its row, and no worker judges by its presence any more.

@@ -1,6 +1,7 @@
 """What each worker does for the whole store, and as process 1 of a container.
 
 reaper.py     finds workers that are gone, and gives their jobs back
+looks.py      which looks at all workers are this worker's
 deadlines.py  ends attempts that are far above their timeout, on any worker
 expirer.py    ends jobs that have expired
 pruner.py     deletes what ended long ago, in bounded batches

@@ -1,4 +1,7 @@
-"""Finds workers that are gone and gives their jobs back. Every worker does this for all.
+"""Finds workers that are gone and gives their jobs back. Any worker does this for all.
+
+A few of them at a time take a look at all each second (``worker/maintenance/looks.py``); the others
+take one at their start, and where they find the lock file of a neighbour free.
 
 Two proofs: the host-local lock file is free (the kernel released it when the last process that
 held it died), or the presence in the database is gone, with no beat for longer than one is due.
@@ -31,9 +34,10 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store import lockfile
 from outlast.store.lockfile import Probe, probe
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Orphan, Snapshot, WorkerSeen
+from outlast.store.values import Glance, Orphan, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines
+from outlast.worker.maintenance.looks import OwnLooks
 
 TELL_AGAIN_SECONDS = 60.0  # of a worker that still cannot be reaped
 UNKNOWN = "it is no longer registered as alive"
@@ -72,6 +76,10 @@ class ReaperOwner(Protocol):
         """Take what a look at the store has shown."""
         ...
 
+    def take_glance(self, glance: Glance) -> None:
+        """Take what a glance at the store has shown."""
+        ...
+
     def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
         """Note a worker that was found gone."""
         ...
@@ -86,7 +94,8 @@ class ReaperOwner(Protocol):
 
 
 class Reaper:
-    """The duty that cleans up after workers that are gone. ``own_id``: the worker's own."""
+    """The duty that cleans up after workers that are gone. ``own_id``: the worker's own. ``looks``:
+    which looks are this worker's; without it, all are."""
 
     name = "reaper"
 
@@ -98,8 +107,10 @@ class Reaper:
         *,
         clock: Clock,
         deadlines: Deadlines | None = None,
+        looks: OwnLooks | None = None,
     ) -> None:
         self._owner = owner
+        self._looks = looks
         self._deadlines = deadlines
         self._store = store
         self._own_id = own_id
@@ -111,7 +122,10 @@ class Reaper:
         self._first = True  # nothing has been reconciled yet
 
     async def run_once(self) -> float:
-        """Look at every worker once, reap those that are gone, reclaim what they held."""
+        """Look at every worker once, reap those that are gone, reclaim what they held; where
+        other workers do that, only glance at the store."""
+        if not await self._glance():
+            return LOOK_SECONDS
         asked_at = self._clock.boot()
         look = await self._look()
         reaped = await self._reap(look.workers, asked_at)
@@ -123,8 +137,21 @@ class Reaper:
         self._owner.take_look(look)
         if failed:
             raise failed[0]
+        if self._looks is not None:
+            await self._looks.note_success()
         soon = self._presence.pause or LOOK_SECONDS
         return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
+
+    async def _glance(self) -> bool:
+        """Return whether a look is due."""
+        if self._looks is None:
+            return True
+        try:
+            self._owner.take_glance(await self._looks.glance())
+        except StoreError:
+            self._forget()
+            raise
+        return self._first or self._looks.are_wanted()
 
     async def _look(self) -> Snapshot:
         try:
@@ -154,6 +181,8 @@ class Reaper:
         return None
 
     def _forget(self) -> None:
+        if self._looks is not None:
+            self._looks.forget()
         self._observer.forget()
         self._presence.forget()
         if self._deadlines is not None:
@@ -245,10 +274,17 @@ class Reaper:
 
 
 def make_reaper(
-    owner: ReaperOwner, store: Store, own_id: Callable[[], int], clock: Clock
+    owner: ReaperOwner, store: Store, me: Callable[[], WorkerRef], boot_id: str, clock: Clock
 ) -> Reaper:
-    """Return the duty, with the closing of what is past its deadline."""
-    return Reaper(owner, store, own_id, clock=clock, deadlines=Deadlines(store, clock))
+    """Return the duty, which shares its looks, and closes what is past its deadline."""
+    return Reaper(
+        owner,
+        store,
+        lambda: me().worker_id,
+        clock=clock,
+        deadlines=Deadlines(store, clock),
+        looks=OwnLooks(store, me, boot_id, clock=clock),
+    )
 
 
 def _add_begun(gone: WorkerSeen, cause: DeathCause) -> WorkerSeen:

@@ -2,8 +2,8 @@
 
 Every worker does this for all schedules that were put at run time, and for those of the code that
 it declares itself: so a live worker declares what is fired. Which worker is first does not matter,
-since a firing is a compare-and-set (``store.schedules``). The reaper's look tells when the next one
-is due; until then nothing is asked.
+since a firing is a compare-and-set (``store.schedules``). A glance or look of the reaper's shows
+when the next one is due; until then nothing is asked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from outlast.store.schedules import (
     Origin,
     Put,
 )
-from outlast.store.values import NewJob, Snapshot
+from outlast.store.values import Glance, NewJob, Snapshot
 from outlast.worker.service import Nudge
 
 DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two times that the code's schedules are declared
@@ -87,7 +87,7 @@ class Scheduler:
         self._answers: dict[str, Put] = {}
         self._tell_at: dict[str, float] = {}
 
-    def take_look(self, look: Snapshot) -> None:
+    def take_look(self, look: Snapshot | Glance) -> None:
         """Note when a schedule is due, and wait no longer than that."""
         self._due_at = math.inf if look.next_tick is None else self._at(look.next_tick)
         if look.next_tick is not None:

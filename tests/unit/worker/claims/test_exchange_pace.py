@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from outlast.model.lease import LOOK_SECONDS
-from outlast.store.values import Answer, ClaimRequest, Exchanged, Snapshot
+from outlast.store.values import Answer, ClaimRequest, Exchanged, Glance
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.claims.exchange import BUSY_PAUSE_SECONDS, POLL_FACTOR_WITH_REAPER
+from outlast.worker.claims.exchange import BUSY_PAUSE_SECONDS, POLL_FACTOR_WITH_GLANCES
 from tests.unit.worker.claims import exchange_kit
 from tests.unit.worker.claims.exchange_kit import LOOK, POLL, Bench
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed
@@ -58,22 +58,18 @@ async def test_a_busy_end_is_handed_in_again_after_a_short_pause(bench):
 # ---------------------------------------------------------------------------- how often
 
 
-def look(**fields):
-    return Snapshot(workers=[], orphans=False, overdue=False, now=0.0, **fields)
-
-
-async def test_an_idle_worker_makes_few_trips_where_looks_show_new_jobs(bench):
+async def test_an_idle_worker_makes_few_trips_where_glances_show_new_jobs(bench):
     assert await bench.exchange.run_once() == POLL
-    bench.exchange.take_look(look())
+    bench.exchange.take_glance(Glance())
     assert await bench.exchange.run_once() == POLL, "this store does not say"
-    bench.exchange.take_look(look(drawn=7))
-    assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WITH_REAPER
+    bench.exchange.take_glance(Glance(drawn=7))
+    assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WITH_GLANCES
     bench.store.script = [accepted(0, next_due=0.3)]
     assert await bench.exchange.run_once() == 0.3
 
 
 async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(bench):
-    bench.exchange.take_look(look(drawn=7))
+    bench.exchange.take_glance(Glance(drawn=7))
     bench.ledger.claim([claimed(3)])
     assert await bench.exchange.run_once() == LOOK
 
@@ -81,7 +77,7 @@ async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(ben
 async def test_new_jobs_are_looked_for_without_a_notification(bench):
     told = []
     for drawn in (7, 7, 8, 8):
-        told.append(bench.exchange.take_look(look(drawn=drawn)))
+        told.append(bench.exchange.take_glance(Glance(drawn=drawn)))
         await bench.exchange.run_once()
     assert told == [True, False, True, False]
 
@@ -91,9 +87,9 @@ async def test_new_jobs_are_looked_for_without_a_notification(bench):
     [(None, False), (LOOK_SECONDS + 0.1, False), (LOOK_SECONDS, True), (-3.0, True)],
 )
 async def test_a_job_due_before_the_next_look_shortens_the_pause(bench, next_due, told):
-    bench.exchange.take_look(look(drawn=7))
+    bench.exchange.take_glance(Glance(drawn=7))
     await bench.exchange.run_once()
-    assert bench.exchange.take_look(look(drawn=7, next_due=next_due)) == told
+    assert bench.exchange.take_glance(Glance(drawn=7, next_due=next_due)) == told
 
 
 async def test_after_a_full_worker_frees_a_slot_it_looks_despite_messengers():

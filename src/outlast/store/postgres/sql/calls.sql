@@ -43,6 +43,12 @@ SELECT outlast_free_v1($1, $2)
 -- name: heartbeat
 SELECT job_id, token, drain FROM outlast_heartbeat_v1($1, $2)
 
+-- name: glance
+SELECT * FROM outlast_glance_v1($1, $2)
+
+-- name: keep_watch
+SELECT outlast_keep_watch_v1($1, $2)
+
 -- name: presence_hold
 SELECT outlast_hold_presence_v1($1, $2, $3, $4)
 

@@ -5,7 +5,7 @@
 -- of one that had it.
 WITH now AS MATERIALIZED (
     SELECT outlast_incarnation_v1() AS incarnation, outlast_presence_held_v1() AS held)
-SELECT a.orphans, a.overdue, a.now, a.next_due, a.drawn, a.next_tick, now.incarnation AS here,
+SELECT a.orphans, a.overdue, a.now, a.next_tick, now.incarnation AS here,
        w.id AS worker_id, w.name, w.host, w.boot_id, w.beat, w.heartbeat, w.lease, w.lock_path,
        w.lock_device, w.lock_inode,
        outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS age,

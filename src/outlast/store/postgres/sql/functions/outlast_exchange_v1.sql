@@ -48,12 +48,12 @@
 --    never out of the line, where they have no position. One look at that index shows, for most exchanges, that
 --    there are none. The first that is due names its cohort; what another worker claims of it at the same time runs
 --    there: a cohort that is split is only smaller.
--- 7  Own running jobs with a cancel request, if there were any at 1; the next exchange, or a beat, tells of a later
---    one.
+-- 7  Own running jobs with a cancel request, if there were any at 1; a later one comes with the next exchange or beat.
 -- 8  When the next scheduled job, or suspect, falls due.
 -- 9  What became of wake-ups that were heard before this was asked (p_wakes, outlast_followed_v1).
 -- 10 What is paused is passed over, as the caller knows it (p_not_queues, p_not_tenants). Lanes of such a queue are
 --    not read; jobs of such a tenant are met from their lane's floor on. The caller gives back what comes too late.
+-- 11 A commit of a lock alone, or of places in a line, waits for no disk: the next exchange gives them again.
 --
 -- The only lock that is waited for is the first: no deadlock with cancel, reap or enqueue.
 --
@@ -375,7 +375,6 @@ BEGIN
     IF p_notify AND v_runnable IS NOT NULL THEN
         PERFORM outlast_notify_v1(v_runnable);
     END IF;
-
     -- 7
     IF coalesce(v_asked, true) THEN
         SELECT json_agg(json_build_array(j.id, j.token)) INTO v_cancels
@@ -395,6 +394,7 @@ BEGIN
         'incarnation', v_incarnation,
         'late', v_late,
         'lanes', coalesce(v_new, '[]'::json))::text;
+    IF v_handed + v_claimed + v_expired = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;  -- 11
     RETURN NEXT;
 END
 $$;

@@ -2,9 +2,9 @@
 -- conflict with the KEY SHARE of an exchange. It waits for a reap or a reconnect (FOR UPDATE) and then
 -- checks the status again: a worker that was reaped meanwhile is not renewed.
 --
--- It waits for no synchronous standby (outlast_commit_locally_v1). Should a failover take the beat back,
--- observers see another incarnation of the database and start over, and the worker's next beat counts on
--- from there.
+-- Its commit waits for no disk and no standby (see outlast_commit_locally_v1). Should a crash or a failover
+-- take the beat back, observers see another incarnation of the database and start over, and the worker's
+-- next beat counts on from there.
 --
 -- And it does not wait for those that have locked the table of jobs, or wait for that (VACUUM FULL, CLUSTER,
 -- most of ALTER TABLE): that may take longer than a lease, at whose end the worker would end healthy attempts.
@@ -20,6 +20,7 @@ AS $$
 DECLARE
     v_drain boolean;
 BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
     UPDATE outlast_workers w
     SET beat = w.beat + 1, heartbeat_at = statement_timestamp(),
         lease_expires_at = statement_timestamp() + least(w.lease, 1e9) * interval '1 second'

@@ -1,0 +1,211 @@
+"""What idle workers cost the database, by their number: CPU and statements a second.
+
+One process keeps their rows alive, over a few connections, by what a worker without work does: a
+beat in each heartbeat, a reaper with its glances and looks each second, an exchange in each relaxed
+poll. So the cost of sessions is not in it. *Alone*: the same, where each worker takes each look by
+itself; above 100 workers that is computed from one look, which a database could not bear otherwise.
+
+    python -m bench fleet [--quick]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+
+from bench.environment import cpu
+from bench.kit import server, tell
+from bench.series import Series
+from harness.servers import PostgresServer
+from outlast.clock import SYSTEM, seeded
+from outlast.errors import StoreError
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import ClaimRequest, NewWorker, WorkerRef
+from outlast.worker.claims.exchange import POLL_FACTOR_WITH_GLANCES
+from outlast.worker.maintenance.deadlines import Deadlines
+from outlast.worker.maintenance.looks import OwnLooks
+from outlast.worker.maintenance.reaper import Reaper
+
+SIZES, QUICK_SIZES = (1, 10, 100, 300, 1_000), (1, 10)
+ALONE_MAX = 100  # workers that are let take each look by themselves
+HOSTS = 10
+HEARTBEAT, POLL = 2.0, 1.0
+REST_SECONDS, SECONDS = 12.0, 20.0
+PRESENT = """SELECT outlast_hold_presence_v1(
+    w.id, w.registration, inet_client_port(), pg_backend_pid()) FROM outlast_workers w"""
+
+
+class Counted:
+    """A store that counts the calls of its verbs."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name] += 1
+            return real(*args, **kwargs)
+
+        return call
+
+
+class Deaf:
+    """The owner of a reaper, to whom nothing matters."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+class Fleet:
+    """Idle workers on one store."""
+
+    def __init__(self, store: Counted, *, alone: bool) -> None:
+        self._store: Any = store
+        self._alone = alone
+        self._random = seeded(1)
+        self._over = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def grow(self, count: int) -> None:
+        """Register that many workers more, and let them live."""
+        for number in range(count):
+            new = NewWorker(
+                name=f"w{number}",
+                host=f"h{number % HOSTS}",
+                pid=number,
+                boot_id=f"b{number % HOSTS}",
+                heartbeat=HEARTBEAT,
+                lease=60.0,
+                tasks=[f"app.task_{n}" for n in range(20)],
+                registration=f"{id(self)}/{number}",
+                lock_path=f"/nowhere/{number}.lock",
+            )
+            me = await self._store.register(new)
+            self._live(me, new.boot_id)
+
+    def _live(self, me: WorkerRef, boot_id: str) -> None:
+        store = self._store
+        looks = None if self._alone else OwnLooks(store, lambda: me, boot_id, clock=SYSTEM)
+        reaper = Reaper(
+            Deaf(),
+            store,
+            lambda: me.worker_id,
+            clock=SYSTEM,
+            deadlines=Deadlines(store, SYSTEM),
+            looks=looks,
+        )
+
+        async def beat() -> float:
+            await store.heartbeat(me)
+            return HEARTBEAT
+
+        async def poll() -> float:
+            await store.exchange(me, [], [ClaimRequest(["t"], 10)])
+            return POLL * POLL_FACTOR_WITH_GLANCES
+
+        for duty in (beat, poll, reaper.run_once):
+            self._tasks.append(asyncio.create_task(self._serve(duty)))
+
+    async def _serve(self, duty: Callable[[], Awaitable[float]]) -> None:
+        pause = 2.0 * self._random()
+        while not await self._is_over_within(max(0.01, pause)):
+            began_at = time.monotonic()
+            try:
+                pause = await duty() - (time.monotonic() - began_at)
+            except StoreError:
+                pause = 1.0
+
+    async def _is_over_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await self._over.wait()
+        return False
+
+    async def end(self) -> None:
+        """Let none of them live on."""
+        self._over.set()
+        await asyncio.gather(*self._tasks)
+
+
+async def measured(
+    postgres: PostgresServer, count: int, *, alone: bool, seconds: float
+) -> tuple[float, Counter[str], dict[str, float]]:
+    """Return CPU a second of the database, calls a second, and the costs of one call."""
+    name = f"fleet_{count}_{alone}".lower()
+    store = PostgresStore(postgres.create_database(name), connections=8)
+    await store.open()
+    counted = Counted(store)
+    fleet = Fleet(counted, alone=alone)
+    await fleet.grow(count)
+    present = await asyncpg.connect(store.url)
+    await present.fetch(PRESENT)
+    await asyncio.sleep(seconds and REST_SECONDS)
+    counted.calls.clear()
+    before, at = cpu(postgres.pid), time.monotonic()
+    await asyncio.sleep(seconds)
+    used = (cpu(postgres.pid) - before) / (time.monotonic() - at)
+    calls = Counter({verb: round(n / seconds, 1) for verb, n in counted.calls.items()})
+    await fleet.end()
+    costs = await _costs(postgres, store)
+    await present.close()
+    await store.close()
+    postgres.drop_database(name)
+    return used, calls, costs
+
+
+async def _costs(postgres: PostgresServer, store: PostgresStore) -> dict[str, float]:
+    """Return the milliseconds of the server's processor for one call of each kind."""
+    new = NewWorker(name="m", host="h0", pid=1, boot_id="b0", heartbeat=HEARTBEAT, lease=60.0)
+    me = await store.register(new)
+    calls: dict[str, tuple[int, Callable[[], Awaitable[Any]]]] = {
+        "one glance": (300, lambda: store.glance(me, "b0")),
+        "one heartbeat": (300, lambda: store.heartbeat(me)),
+        "one exchange": (300, lambda: store.exchange(me, [], [ClaimRequest(["t"], 10)])),
+        "one look": (50, store.observe),
+    }
+    costs = {}
+    for what, (count, call) in calls.items():
+        await call()
+        before = cpu(postgres.pid)
+        for _ in range(count):
+            await call()
+        costs[what] = 1_000 * (cpu(postgres.pid) - before) / count
+    return costs
+
+
+def main(options: Any) -> int:
+    """Measure, print and keep; return how many lines have failed."""
+    series = Series("fleet", "idle workers on PostgreSQL")
+    sizes, seconds = (QUICK_SIZES, 3.0) if options.quick else (SIZES, SECONDS)
+    steps = [
+        (count, alone)
+        for count in sizes
+        for alone in (False, True)
+        if not alone or count <= ALONE_MAX
+    ]
+    with server() as postgres, tell("fleet", len(steps), seconds + REST_SECONDS + 4) as step:
+        for count, alone in steps:
+
+            def measure(count: int = count, alone: bool = alone) -> None:
+                used, calls, costs = asyncio.run(
+                    measured(postgres, count, alone=alone, seconds=seconds)
+                )
+                who = f"{count:,} workers" + (", each look by each" if alone else "")
+                series.figure(who, "CPU of the database", "s a second", 3).values.append(used)
+                series.figure(who, "statements", "a second", 1).values.append(sum(calls.values()))
+                series.figure(who, "looks at all", "a second", 1).values.append(calls["observe"])
+                for what, cost in costs.items():
+                    series.figure(who, what, "ms of CPU", 2).values.append(cost)
+                step(f"{who}: {used:.3f} s a second, {dict(calls)}, {costs}")
+
+            series.attempt(f"{count:,} workers", "CPU of the database", "s a second", measure)
+    return series.finish(whole=not options.quick)

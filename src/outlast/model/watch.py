@@ -1,0 +1,120 @@
+"""Which workers watch over all others: a few of them, however many there are.
+
+A look at all workers costs the store time in proportion to their number, so not each of them
+takes it each second. The store has a few registers, the *watches*. Who keeps one leaves its
+*mark* there after each look that has succeeded: its id, and how many looks it has taken without
+a pause. All workers glance at the marks. One that has not changed for a few glances has no
+watcher any more (it is killed, stopped or cut off, or its looks fail): the first worker to
+see that steps in. No lock is held and nothing is handed over, so no watcher can be in the way
+of the next; no clock is compared with another.
+
+Two may be at one watch: the one who had been taken for dead comes back, or two step in at once.
+The mark with more looks stands, so that what has been observed for longest goes on; of equal
+ones, that of the lower id. The other worker sees that with its next glance and leaves. Until
+then both watch, which costs a look and harms nothing: to watch gives no right that another
+worker does not have.
+
+A worker that has just started watches until it has seen the mark of each watch change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlast.model.lease import LOOK_SECONDS
+
+STALE_GLANCES = 3  # in a row that show the same mark: a stall of the glances counts as one of them
+STALE_SECONDS = STALE_GLANCES * LOOK_SECONDS
+PAUSE_SECONDS = (
+    5.0  # without a glance of its own, after which a watcher counts its looks from the start
+)
+_ID_BITS = 40
+_ID_MASK = (1 << _ID_BITS) - 1
+_COUNT_MAX = 2**22  # looks: the mark fits 63 bits; beyond it, counting starts over
+
+
+class WatchPart:
+    """One worker's part in it. ``is_on``: whether it watches; ``place``: which watch it keeps."""
+
+    def __init__(self) -> None:
+        self.is_on = True
+        self.place: int | None = None
+        self._worker_id = 0
+        self._looks = 0
+        self._seen: list[_Seen] = []
+        self._glanced_at = float("-inf")
+
+    def take_glance(self, now: float, worker_id: int, marks: Sequence[int]) -> bool:
+        """Take in the marks, as seen now on the own boot clock; return whether the worker has just
+        stepped in, and should leave its mark at once."""
+        if now - self._glanced_at > PAUSE_SECONDS:
+            self._looks = 0
+        self._glanced_at = now
+        self._note(now, marks)
+        if worker_id & _ID_MASK != self._worker_id:
+            self._worker_id, self.place = worker_id & _ID_MASK, None
+        if self.place is not None and self._is_outranked(marks[self.place]):
+            self.place, self.is_on = None, False
+        if self.place is None and self._step_in(now):
+            return True
+        if self.place is None and all(each.has_changed for each in self._seen):
+            self.is_on = False
+        return False
+
+    def next_mark(self) -> int:
+        """Return the mark to leave after one more look."""
+        self._looks = self._looks % _COUNT_MAX + 1
+        return self._looks << _ID_BITS | self._worker_id
+
+    def forget(self) -> None:
+        """Start over: a glance or a look has failed, so the store may be out of sight for all."""
+        self._looks = 0
+        self._seen = []
+
+    def _note(self, now: float, marks: Sequence[int]) -> None:
+        if len(marks) != len(self._seen):
+            self._seen = [_Seen(mark, now) for mark in marks]
+            return
+        for seen, mark in zip(self._seen, marks, strict=True):
+            seen.note(now, mark)
+
+    def _is_outranked(self, mark: int) -> bool:
+        looks, worker_id = mark >> _ID_BITS, mark & _ID_MASK
+        if worker_id == self._worker_id:
+            return False
+        return (looks, -worker_id) > (self._looks, -self._worker_id)
+
+    def _step_in(self, now: float) -> bool:
+        free = (place for place, seen in enumerate(self._seen) if seen.is_free(now))
+        self.place = next(free, None)
+        if self.place is None:
+            return False
+        self._looks, self.is_on = 0, True
+        self._seen[self.place].begin(now)
+        return True
+
+
+class _Seen:
+    """The mark of one watch, over the glances since it was first seen."""
+
+    def __init__(self, mark: int, now: float) -> None:
+        self._mark = mark
+        self.has_changed = False
+        self.begin(now)
+
+    def begin(self, now: float) -> None:
+        self._since = now
+        self._glances = 0
+
+    def note(self, now: float, mark: int) -> None:
+        if mark == self._mark:
+            self._glances += 1
+            return
+        self._mark, self.has_changed = mark, True
+        self.begin(now)
+
+    def is_free(self, now: float) -> bool:
+        """Whether it was never kept, or is no longer."""
+        if not self._mark:
+            return True
+        return self._glances >= STALE_GLANCES and now - self._since >= STALE_SECONDS

@@ -1,0 +1,160 @@
+"""Which looks are a worker's own: a watcher's, the first, and those a free lock file asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.errors import StoreUnavailable
+from outlast.model.lease import LOOK_SECONDS, DeathCause
+from outlast.store.lockfile import boot_id
+from outlast.store.values import Glance, Neighbour, WorkerRef
+from outlast.worker.maintenance.looks import OwnLooks
+from outlast.worker.maintenance.reaper import Reaper
+from tests.manual_clock import ManualClock
+from tests.unit.worker.maintenance import reaper_kit
+from tests.unit.worker.maintenance.reaper_kit import OWN, Rows, with_lock
+from tests.unit.worker.worker_kit import FakeOwner
+
+lock = reaper_kit.lock
+
+
+class Registers(Rows):
+    """A store whose looks are shared; ``others``: workers that keep these watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks = [0, 0, 0]
+        self.others: set[int] = {0, 1, 2}
+        self.neighbours: tuple[Neighbour, ...] = ()
+        self.looks = 0
+        self.kept: list[int] = []
+        self.glance_fails = False
+
+    async def glance(self, me: WorkerRef, boot: str) -> Glance:
+        assert (me.worker_id, boot) == (OWN, boot_id())
+        if self.glance_fails:
+            raise StoreUnavailable("away")
+        for place in self.others:
+            self.marks[place] += 1 << 40 if self.marks[place] else 1 << 40 | 7 + place
+        return Glance(drawn=3, watches=tuple(self.marks), neighbours=self.neighbours)
+
+    async def keep_watch(self, place: int, mark: int) -> None:
+        self.marks[place] = mark
+        self.kept.append(place)
+
+    async def observe(self, slack: float):
+        self.looks += 1
+        return await super().observe(slack)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = ManualClock(boot=0.0)
+        self.rows = Registers()
+        self.owner = FakeOwner()
+        me = WorkerRef(OWN, 1)
+        looks = OwnLooks(self.rows, lambda: me, boot_id(), clock=self.clock)  # type: ignore[arg-type]
+        self.reaper = Reaper(
+            self.owner,
+            self.rows,  # type: ignore[arg-type]
+            lambda: OWN,
+            clock=self.clock,
+            looks=looks,
+        )
+
+    async def looks(self, seconds: int) -> int:
+        """Return how many looks there were in these seconds."""
+        before = self.rows.looks
+        for _ in range(seconds):
+            self.clock.advance(await self.reaper.run_once())
+        return self.rows.looks - before
+
+
+@pytest.fixture
+def scene():
+    return Scene()
+
+
+async def test_a_worker_beside_three_that_watch_only_glances(scene):
+    assert await scene.looks(3) == 2, "until it has seen that others watch"
+    assert await scene.looks(100) == 0
+    assert (len(scene.owner.glances), scene.rows.kept) == (103, [])
+    assert {each.drawn for each in scene.owner.glances} == {3}
+
+
+async def test_a_worker_steps_in_where_a_mark_stands_still_and_leaves_its_own_after_each_look(
+    scene,
+):
+    await scene.looks(10)
+    scene.rows.others = {0, 2}
+    assert await scene.looks(2) == 0
+    assert await scene.looks(1) == 1
+    assert scene.rows.kept == [1, 1], "at once, and after the look"
+    assert await scene.looks(10) == 10
+    assert scene.rows.kept == [1] * 12
+
+
+async def test_a_look_that_fails_leaves_no_mark(scene):
+    scene.rows.others = {0, 1}
+    await scene.looks(10)
+    scene.rows.kept.clear()
+    scene.rows.fails = True
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            await scene.reaper.run_once()
+    assert scene.rows.kept == []
+
+
+async def test_orphans_that_cannot_be_given_back_leave_no_mark(scene):
+    """Another worker steps in, who may be able to."""
+    scene.rows.others = {0, 1}
+    await scene.looks(10)
+    scene.rows.kept.clear()
+    scene.rows.reclaim_fails, scene.rows.orphans = True, [reaper_kit.orphan(1)]
+    with pytest.raises(StoreUnavailable):
+        await scene.reaper.run_once()
+    assert scene.rows.kept == []
+
+
+async def test_a_glance_that_fails_starts_the_observing_over(scene):
+    scene.rows.others = {0, 1}
+    scene.rows.workers = [reaper_kit.seen(2, lease=10.0)]
+    await scene.looks(9)
+    scene.rows.glance_fails = True
+    with pytest.raises(StoreUnavailable):
+        await scene.reaper.run_once()
+    scene.rows.glance_fails = False
+    await scene.looks(9)
+    assert scene.rows.reaped == []
+    await scene.looks(3)
+    assert scene.rows.reaped == [2]
+
+
+async def test_a_free_lock_file_of_a_neighbour_asks_for_a_look_by_a_worker_that_watches_none(
+    scene, lock
+):
+    gone = with_lock(lock)
+    scene.rows.workers = [gone]
+    scene.rows.neighbours = (Neighbour(2, str(lock.path), lock.device, lock.inode),)
+    await scene.looks(10)
+    assert scene.rows.reaped == [], "it is held"
+    lock.release(unlink=False)
+    assert await scene.looks(1) == 1
+    assert (scene.rows.reaped, scene.rows.causes) == ([2], [DeathCause.LOCK_FILE])
+    scene.rows.neighbours = ()
+    assert await scene.looks(10) == 0
+
+
+async def test_where_a_store_shares_no_looks_each_worker_takes_each(scene):
+    async def nothing(me: WorkerRef, boot: str) -> Glance:
+        return Glance()
+
+    scene.rows.glance = nothing
+    assert await scene.looks(20) == 20
+    assert scene.rows.kept == []
+
+
+async def test_a_worker_that_only_glances_does_so_each_second(scene):
+    scene.rows.workers = [reaper_kit.seen(2, lease=1.5)]
+    await scene.looks(5)
+    assert await scene.reaper.run_once() == LOOK_SECONDS
