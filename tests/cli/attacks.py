@@ -22,6 +22,8 @@ GIVEN = {
     "TASK": ["nap"],
     "ID": ["1"],
     "CMD ARG…": ["true"],
+    "NAME": ["nightly"],
+    "queue|task|tenant|all": ["all"],
 }
 # What a command needs besides.
 MORE = {
@@ -30,14 +32,23 @@ MORE = {
     "dead discard": ["--all"],
     "workers drain": ["--all"],
     "worker": ["shop:app"],
+    "schedules backfill": ["--from", "2026-01-01", "--to", "2026-01-02"],
 }
 FLAGS = ("--json", "--wait", "--watch", "--check", "--after-restore", "--from-scratch")
 """Each is tried by itself wherever a command has it."""
 
 MAKERS = frozenset({"enqueue", "run", "migrate", "worker"})
 """Commands that make a store where there is none."""
-WRITERS = MAKERS | {"cancel", "requeue", "dead requeue", "dead discard", "workers drain"}
+WRITERS = MAKERS | {
+    *("cancel", "requeue", "dead requeue", "dead discard", "workers drain", "pause", "resume"),
+    *(f"schedules {verb}" for verb in ("pause", "resume", "delete")),
+}
 """Commands that may write. All others only read; a new one as well, unless it is named here."""
+OF_A_SCHEDULE = frozenset(
+    f"schedules {verb}" for verb in ("show", "pause", "resume", "trigger", "backfill", "delete")
+)
+"""They name one that is not there; two of them look for it before they write."""
+NOT_ABOUT_JOBS = OF_A_SCHEDULE | {"schedules", "schedules list", "resume"}
 NO_STORE = frozenset({"demo", "checkpoint", "report"})
 
 
@@ -67,6 +78,13 @@ class Attack:
         return self.name in MAKERS and "--check" not in self.words
 
 
+def uses_jobs(attack: Attack) -> bool:
+    """Whether a command reads or writes the table of jobs."""
+    return attack.name not in NOT_ABOUT_JOBS and (
+        attack.name != "migrate" or "--after-restore" in attack.words
+    )
+
+
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Return all that can be run, by name; a group that does something by itself is one of them."""
     command = command or get_command(program.build([]))
@@ -88,10 +106,15 @@ def attacks() -> list[Attack]:
     for name, command in commands():
         if takes_store(command) and name not in NO_STORE:
             words = (*name.split(), *_needed(command), *MORE.get(name, []))
-            flags = [flag for flag in FLAGS if any(flag in each.opts for each in command.params)]
+            takes = {flag for each in command.params for flag in each.opts if _is_flag(each)}
+            flags = [flag for flag in FLAGS if flag in takes]
             found.append(Attack(name, words))
             found += [Attack(name, _with(flag, words, name)) for flag in flags]
     return found
+
+
+def _is_flag(option: Any) -> bool:
+    return bool(getattr(option, "is_flag", False))
 
 
 def _needed(command: Any) -> Iterator[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.assault import ATTACKS, WORKER, Assault, writes
-from tests.cli.attacks import GIVEN, Attack, Broken, commands
+from tests.cli.attacks import GIVEN, Broken, commands, uses_jobs
 from tests.cli.conftest import APPLICATION
 from tests.cli.forked import ForkServer
 from tests.cli.rows import populated
@@ -28,11 +28,6 @@ pytestmark = pytest.mark.slow  # test_stores.py has some of it
 STRANGER = 65_534  # a user id that owns nothing
 NAME = "jobs.db"
 URL = f"sqlite:///{NAME}"
-
-
-def beyond_its_steps(attack: Attack) -> bool:
-    """Whether a command uses more than the table of steps."""
-    return attack.name != "migrate" or "--after-restore" in attack.words
 
 
 def sql(*statements: str) -> Callable[[Path], None]:
@@ -129,7 +124,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], Broken]] = {
         sql("DROP VIEW IF EXISTS outlast_history", "DROP TABLE outlast_jobs"),
         Broken(
             ("lacks part of the schema", "restore a backup"),
-            refused=beyond_its_steps,
+            refused=uses_jobs,
         ),
     ),
     "with another table of jobs": (
@@ -140,7 +135,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], Broken]] = {
         ),
         Broken(
             ("lacks part of the schema", "restore a backup"),
-            refused=beyond_its_steps,
+            refused=uses_jobs,
         ),
     ),
     "a directory": (replaced_by(Path.mkdir), Broken(("is a directory",), codes=(2,))),

@@ -47,7 +47,7 @@ KNOWN = {
     "a registration without its key": 65,
     "presence judged across the crash of a backend": 25,
     "tokens do not jump in a failover": 253,
-    "a deadline is judged of a worker that does not beat": 59,
+    "a deadline is judged of a worker that does not beat": 1339,
     "a reap that fails ends the look, and all that was observed": 92,
     "claims without a bound in bytes": 255,
     "a worker's row known by its id alone": 253,
