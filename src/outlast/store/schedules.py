@@ -205,8 +205,10 @@ class ScheduleVerbs(Protocol):
     async def put_schedules(
         self, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
     ) -> list[Put]:
-        """Store schedules, all or none; what is new or has another spec begins at the first tick
-        after now. One of the code that no worker declares any more may be put at run time.
+        """Store schedules, all or none, except that a declaration of the code passes over a row
+        that another transaction holds (``Put.HELD``). What is new or has another spec begins at the
+        first tick after now. One of the code that no worker declares any more may be put at run
+        time.
 
         With ``Origin.CODE`` an active worker says what its code declares, again and again: a
         version that was never seen replaces the one in use, one that was replaced earlier does so
@@ -229,8 +231,9 @@ class ScheduleVerbs(Protocol):
         ...
 
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
-        """Move schedules on that stand where they were seen, and store the jobs of their ticks, in
-        one commit; at most FIRE_MAX, of different schedules. Waits for no schedule's row."""
+        """Move schedules on that stand where they were seen, each in one commit with the jobs of
+        its ticks; at most FIRE_MAX, of different schedules. Waits for no schedule's row; one that
+        is held up by another transaction (of its row, or of a key of its jobs) is not won."""
         ...
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
