@@ -38,18 +38,28 @@ def run_loop(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
     """Return what the coroutine returns, as ``asyncio.run`` does. Ctrl-C waits while the loop is
     made and closed: there it would leave one that complains later."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
-        return asyncio.run(main())
+        with asyncio.Runner() as runner:
+            return run_in(runner, main())
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with asyncio.Runner() as runner:
             runner.get_loop()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             try:
-                return runner.run(main())
+                return run_in(runner, main())
             finally:
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def run_in(runner: asyncio.Runner, main: Coroutine[Any, Any, R]) -> R:
+    """Return what the coroutine returns. Ctrl-C is a KeyboardInterrupt also where the runner does
+    not count it: it resets its count after it has taken over the signal."""
+    try:
+        return runner.run(main)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 @asynccontextmanager

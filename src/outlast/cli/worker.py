@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from outlast.cli.application import Found, start_check
-from outlast.cli.connect import exists
+from outlast.cli.connect import exists, run_in
 from outlast.cli.options import AppUrl, command, span, with_flag
 from outlast.cli.ready import collect_facts, introduce_once_ready
 from outlast.config import WorkerSettings, parse_size, worker_settings
@@ -323,12 +323,8 @@ def _run(
         emit("secret_in_arguments")
     facts = collect_facts(app, url, settings, found, made=not exists(url))
     introduce_once_ready(log.writer, facts, as_json=log.on_line is not None)
-    _run_loop(lambda: run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line))
-
-
-def _run_loop(main: Callable[[], Any]) -> None:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(main())
+        run_in(runner, run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from outlast.cli.connect import describe_place
+from outlast.cli.connect import describe_place, run_loop
 from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
 from outlast.cli.verify import verdict
 from outlast.clock import SYSTEM
@@ -91,7 +91,7 @@ def demo(
     given = _absolute(url) if url else None
     with _folder(out) as folder:
         app.url = given or _new_store(folder)
-        raise typer.Exit(asyncio.run(_play(plan, folder, _console())))
+        raise typer.Exit(run_loop(lambda: _play(plan, folder, _console())))
 
 
 # -- before anything is started ------------------------------------------------------------------
