@@ -38,6 +38,7 @@ DRAINED = 4_000  # jobs of a drain
 KEPT = 6 * large_file.DAY  # seconds after which a finished job is pruned here
 PAUSE = 0.1  # seconds between batches, as the pruner makes it
 CROWD_SECONDS = 10.0
+DRAINED_MAX = 60_000  # jobs a second that a machine may drain
 ENQUEUERS, DRAINERS = 4, 8
 MEGABYTE = 1e6
 
@@ -236,6 +237,14 @@ async def prune(url: str, seconds: float) -> list[float]:
     return batches
 
 
+async def restock(url: str, seconds: float) -> None:
+    """Enqueue at least as many jobs as can be drained in so many seconds."""
+    store = open_store(url)
+    await store.open()
+    await top_up(store, int(DRAINED_MAX * seconds))
+    await store.close()
+
+
 async def drain_for(url: str, seconds: float) -> int:
     """Drain for so long; return how many jobs."""
     store = open_store(url)
@@ -270,6 +279,7 @@ def apart(work: Callable[[str, float], Any], url: str, seconds: float) -> Any:
 
 def beside_pruning(file: File, series: Series, seconds: float) -> None:
     """Note what pruning takes, and what is left of a drain beside it."""
+    asyncio.run(restock(file.url, 2 * seconds))
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         alone = pool.apply(apart, (drain_for, file.url, seconds))
         pruning = pool.apply_async(apart, (prune, file.url, seconds))
@@ -287,6 +297,7 @@ def beside_pruning(file: File, series: Series, seconds: float) -> None:
 def crowd(file: File, series: Series, seconds: float) -> None:
     """Note what four clients and eight workers do together, and how large the log becomes."""
     most = 0.0
+    asyncio.run(restock(file.url, seconds))
     with multiprocessing.get_context("spawn").Pool(ENQUEUERS + DRAINERS) as pool:
         clients = [
             pool.apply_async(apart, (enqueue_for, file.url, seconds)) for _ in range(ENQUEUERS)
