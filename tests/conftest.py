@@ -18,8 +18,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 use_memory()
+STORES = {"store_url", "bare_store_url"}
 settings.register_profile("outlast", deadline=None)  # a slow machine is not a failure
 settings.load_profile("outlast")
+
+
+@pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what is ``slow_on`` the store that it runs on."""
+    for item in items:
+        marker = item.get_closest_marker("slow_on")
+        if marker is not None and is_on(item, *marker.args):
+            item.add_marker("slow")
+
+
+def is_on(item: pytest.Item, store: str) -> bool:
+    """Whether a test that runs on each store runs on this one here."""
+    given = (
+        item.callspec.params
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else {}
+    )
+    return any(given.get(name) == store for name in STORES)
 
 
 @pytest.fixture(scope="session")

@@ -167,9 +167,11 @@ def _carry_out(order: Any, answers: int, out: int, err: int) -> int:
 
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        return main()
-    except KeyboardInterrupt:  # before it began
+        code = main()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # none on the way out of here
+    except KeyboardInterrupt:  # before it began, or after its end
         return 130
+    return code
 
 
 def _become(order: Any) -> None:

@@ -43,17 +43,21 @@ def run(fork_server: ForkServer, folder: Path, sqlite_url: str) -> Callable[...,
     return run
 
 
+ALL = "no streams at all"
 STREAMS: dict[str, dict[str, str | None]] = {
     "no stdin": {"stdin": None},
     "no stdout": {"stdout": None},
     "no stderr": {"stderr": None},
-    "no streams at all": {"stdin": None, "stdout": None, "stderr": None},
+    ALL: {"stdin": None, "stdout": None, "stderr": None},
     "no reader of errors": {"stderr": GONE},
     "errors to a full disk": {"stderr": "/dev/full"},
 }
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name != ALL else []) for name in STREAMS],
+)
 def test_each_command_does_its_work_with(run: Callable[..., Ended], name: str) -> None:
     wrong = {}
     for attack in in_turn([*STREAMS].index(name)):
@@ -69,7 +73,10 @@ def test_each_command_does_its_work_with(run: Callable[..., Ended], name: str) -
 
 @pytest.mark.parametrize(
     ("stdout", "code", "words"),
-    [("/dev/full", 74, "the answer cannot be written: No space left on device"), (GONE, 141, "")],
+    [
+        ("/dev/full", 74, "the answer cannot be written: No space left on device"),
+        pytest.param(GONE, 141, "", marks=pytest.mark.slow),
+    ],
 )
 def test_each_command_whose_answer_has_no_place_says_so(
     run: Callable[..., Ended], stdout: str, code: int, words: str
@@ -109,6 +116,7 @@ def interrupt(pid: int, *, after: float) -> None:
         os.kill(pid, signal.SIGINT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0.005, 0.02, 0.05])
 def test_each_command_is_interrupted_at_any_moment(run: Callable[..., Ended], after: float) -> None:
     wrong = {}
@@ -133,6 +141,7 @@ def waits_for_lock(pid: int, path: str) -> None:
     raise AssertionError("it has not opened the file")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_a_command_that_waits_for_a_lock_is_interrupted(
     run: Callable[..., Ended], sqlite_url: str

@@ -18,6 +18,7 @@ from tests.conformance.hostile_kit import raw, shows, victims, works_on
 from tests.conformance.kit import Hands, crashed, enqueued, job, lost_worker, reap
 from tests.conformance.schedules_kit import fire_one, firing, put_one, schedule
 
+pytestmark = pytest.mark.slow_on("postgres")
 JOBS = [
     "id", "task", "queue", "state", "priority", "position", "run_at", "enqueued_at", "args",
     "policy", "timeout", "expires_at", "key", "tenant", "attempt_count", "failures", "losses",

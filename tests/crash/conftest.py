@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.scene import Scene
+from tests.conftest import is_on
 from tests.crash.kit import scene, shown
 
 HERE = Path(__file__).parent
@@ -16,9 +17,12 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each of these tests as slow, except those marked `short`: one of each kind."""
+    """Mark each of these tests as slow, except those marked `short`: one of each kind, and on
+    PostgreSQL where it runs on each store."""
     for item in items:
-        if item.path.is_relative_to(HERE) and item.get_closest_marker("short") is None:
+        if not item.path.is_relative_to(HERE):
+            continue
+        if item.get_closest_marker("short") is None or is_on(item, "sqlite"):
             item.add_marker("slow")
 
 

@@ -146,6 +146,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         check_messenger(f"nats://broker?nkey={tmp_path / 'seed'}", "postgresql://localhost/jobs")
 
 
+@pytest.mark.slow  # test_tls.py is short
 async def test_tls_with_a_private_authority_and_client_certificates(
     pg_url: str, tmp_path: Path
 ) -> None:

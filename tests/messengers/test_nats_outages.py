@@ -98,6 +98,7 @@ async def test_a_deleted_stream_is_recreated(pg_url: str, own_server: NatsServer
         await (await shop.work.enqueue(1)).result(timeout=30)
 
 
+@pytest.mark.slow  # three servers; the outages of one are short
 async def test_the_leader_of_a_cluster_is_killed_under_load(pg_url: str) -> None:
     with NatsCluster() as cluster:
         url = f"{cluster.url}?replicas=3"

@@ -175,15 +175,17 @@ async def test_the_holder_of_the_migration_lock_is_named_with_the_remedy(
 ) -> None:
     stranger = await _session(bare_pg_url.replace("postgres@", f"{STRANGER}@"))
     await stranger.execute(TAKE, MIGRATION_KEY)
-    store = PostgresStore(bare_pg_url, statement_timeout=0.1)
-    with pytest.raises(StoreUnavailable) as caught:
-        await store.open()
+    pid = stranger.get_server_pid()
+    store = PostgresStore(bare_pg_url, statement_timeout=2.0)  # also how long the test may stall
+    try:
+        with pytest.raises(StoreUnavailable) as caught:
+            await store.open()
+    finally:
+        await stranger.close()
     said = str(caught.value)
-    holder = f"process {stranger.get_server_pid()} of the role '{STRANGER}', application"
-    assert holder in said
+    assert f"process {pid} of the role '{STRANGER}', application" in said
     assert "s ago)" in said
     assert "pg_terminate_backend" in said
-    await stranger.close()
     patient = PostgresStore(bare_pg_url)
     await patient.open()
     await patient.close()

@@ -4,6 +4,7 @@ program.py      the commands in one tree, run with errors as plain lines and exi
 errors.py       what goes wrong, what is said about it, and the exit code
 options.py      the options that several commands share, and how help texts are laid out
 connect.py      opens a store for a command; commands that only read create nothing
+loop.py         the event loop of a command, and Ctrl-C while it runs
 worker.py       outlast worker
 ready.py        what a worker says of itself once it is ready
 application.py  what MODULE:APP holds, asked in a child process

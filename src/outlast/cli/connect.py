@@ -5,13 +5,12 @@ A queue that appears out of a typing error in a path is worse than a refusal.
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from outlast.app import App
+from outlast.cli.loop import run_loop
 from outlast.credentials import redact
 from outlast.errors import SchemaMismatch, StoreUnavailable
 from outlast.store.backend import file_of, open_store, resolve_url
@@ -32,34 +31,6 @@ def on_store(url: str | None, work: Callable[[Store], Awaitable[R]], *, reads: b
             return await work(store)
 
     return run_loop(there)
-
-
-def run_loop(main: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """Return what the coroutine returns, as ``asyncio.run`` does. Ctrl-C waits while the loop is
-    made and closed: there it would leave one that complains later."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        with asyncio.Runner() as runner:
-            return run_in(runner, main())
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with asyncio.Runner() as runner:
-            runner.get_loop()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            try:
-                return run_in(runner, main())
-            finally:
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def run_in(runner: asyncio.Runner, main: Coroutine[Any, Any, R]) -> R:
-    """Return what the coroutine returns. Ctrl-C is a KeyboardInterrupt also where the runner does
-    not count it: it resets its count after it has taken over the signal."""
-    try:
-        return runner.run(main)
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
 
 
 @asynccontextmanager

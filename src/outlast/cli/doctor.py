@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outlast.cli.application import Found, check_application
-from outlast.cli.connect import check_exists, describe_place, run_loop
+from outlast.cli.connect import check_exists, describe_place
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
+from outlast.cli.loop import run_loop
 from outlast.cli.options import AppUrl, Json, command
 from outlast.clock import SYSTEM
 from outlast.config import resolve_wakeup

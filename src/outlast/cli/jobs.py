@@ -10,15 +10,9 @@ import typer
 
 from outlast.app import App
 from outlast.cli.application import load
-from outlast.cli.connect import (
-    closing,
-    describe_missing,
-    describe_place,
-    exists,
-    on_store,
-    run_loop,
-)
+from outlast.cli.connect import closing, describe_missing, describe_place, exists, on_store
 from outlast.cli.errors import NotSoError
+from outlast.cli.loop import run_loop
 from outlast.cli.options import (
     Application,
     AppUrl,

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.connect import describe_place, exists, run_loop
+from outlast.cli.connect import describe_place, exists
 from outlast.cli.errors import NotSoError
+from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, command
 from outlast.clock import SYSTEM
 from outlast.errors import UsageError

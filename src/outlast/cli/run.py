@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from outlast.app import App
-from outlast.cli.connect import closing, exists, run_loop
+from outlast.cli.connect import closing, exists
 from outlast.cli.errors import say
 from outlast.cli.jobs import tell_enqueued
+from outlast.cli.loop import run_loop
 from outlast.cli.options import Delay, Expires, Json, Url, command, span, with_flag
 from outlast.cli.wait import end_of
 from outlast.errors import ConfigError, JobNotFound, OutlastError, UsageError

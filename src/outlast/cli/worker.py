@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from outlast.cli.application import Found, start_check
-from outlast.cli.connect import exists, run_in
+from outlast.cli.connect import exists
+from outlast.cli.loop import LoopFactory, run_loop
 from outlast.cli.options import AppUrl, command, span, with_flag
 from outlast.cli.ready import collect_facts, introduce_once_ready
 from outlast.config import WorkerSettings, parse_size, worker_settings
@@ -323,15 +323,16 @@ def _run(
         emit("secret_in_arguments")
     facts = collect_facts(app, url, settings, found, made=not exists(url))
     introduce_once_ready(log.writer, facts, as_json=log.on_line is not None)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        run_in(runner, run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line))
+    run_loop(
+        lambda: run_worker(app, url, settings, wakeup=wakeup, on_line=log.on_line), _loop_factory()
+    )
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> LoopFactory | None:
     """Return uvloop's loop, which is faster, if it is installed."""
     try:
         uvloop = importlib.import_module("uvloop")
     except ImportError:
         return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    factory: LoopFactory = uvloop.new_event_loop
     return factory

@@ -21,8 +21,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from outlast.cli.connect import describe_place, run_loop
+from outlast.cli.connect import describe_place
 from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
+from outlast.cli.loop import run_loop
 from outlast.cli.verify import verdict
 from outlast.clock import SYSTEM
 from outlast.demo.app import app

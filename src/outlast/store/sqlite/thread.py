@@ -82,9 +82,8 @@ def _outcome(job: Callable[..., T], args: tuple[Any, ...]) -> tuple[T | None, Ba
 
 
 def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():  # cancelled meanwhile
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
+    with suppress(asyncio.InvalidStateError):  # cancelled, by a signal even at this moment
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
