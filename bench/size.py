@@ -237,8 +237,8 @@ async def prune(url: str, seconds: float) -> list[float]:
     return batches
 
 
-async def restock(url: str, seconds: float) -> None:
-    """Enqueue at least as many jobs as can be drained in so many seconds."""
+async def top_up_for(url: str, seconds: float) -> None:
+    """Enqueue at least as many jobs as can be drained in these seconds."""
     store = open_store(url)
     await store.open()
     await top_up(store, int(DRAINED_MAX * seconds))
@@ -279,7 +279,7 @@ def apart(work: Callable[[str, float], Any], url: str, seconds: float) -> Any:
 
 def beside_pruning(file: File, series: Series, seconds: float) -> None:
     """Note what pruning takes, and what is left of a drain beside it."""
-    asyncio.run(restock(file.url, 2 * seconds))
+    asyncio.run(top_up_for(file.url, 2 * seconds))
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         alone = pool.apply(apart, (drain_for, file.url, seconds))
         pruning = pool.apply_async(apart, (prune, file.url, seconds))
@@ -297,7 +297,7 @@ def beside_pruning(file: File, series: Series, seconds: float) -> None:
 def crowd(file: File, series: Series, seconds: float) -> None:
     """Note what four clients and eight workers do together, and how large the log becomes."""
     most = 0.0
-    asyncio.run(restock(file.url, seconds))
+    asyncio.run(top_up_for(file.url, seconds))
     with multiprocessing.get_context("spawn").Pool(ENQUEUERS + DRAINERS) as pool:
         clients = [
             pool.apply_async(apart, (enqueue_for, file.url, seconds)) for _ in range(ENQUEUERS)
