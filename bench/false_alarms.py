@@ -20,9 +20,10 @@ from pathlib import Path
 
 import msgspec
 
-from bench.faults import FAULTS, Fault, Ground, faked, no_faked_leftovers, write_offset
+from bench.faults import FAULTS, Fault, Ground
 from bench.kit import APP, Row, announce, keep, table, why
 from bench.load import REST_SECONDS, WORKERS, Count, Load, all_ended, count
+from harness.faketime import faked, no_faked_leftovers, write_offset
 from harness.proxy import proxied
 from harness.scene import scene
 from harness.servers import PostgresServer

@@ -8,18 +8,18 @@ fault that never took place.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import asyncpg
 import msgspec
 
+from harness.faketime import HOUR, write_offset
 from harness.proxy import Proxy
 from harness.scene import Scene
 from harness.servers import PostgresServer
@@ -31,7 +31,6 @@ OUTAGE_SECONDS = 45.0
 STALL_SECONDS = 5.0
 TERMINATIONS = 30  # one each second
 HELD_SECONDS = 20.0  # a user's write transaction
-HOUR = 3600
 STEP_SECONDS = 15.0  # with a stepped clock, and again after it was put back
 BUSY_PER_CORE = 4
 
@@ -185,14 +184,6 @@ def step_clocks(*, of_server: bool = False) -> Callable[[Ground], Awaitable[None
     return inflict
 
 
-def write_offset(clock: Path, seconds: int) -> None:
-    """Set the clocks of all who read this file, at once: never half a file."""
-    new = clock.with_suffix(".new")
-    new.write_text(f"{seconds:+d}\n")
-    new.chmod(0o644)
-    new.replace(clock)
-
-
 async def server_offset(ground: Ground) -> float:
     assert ground.server is not None
     stamp = await asyncio.to_thread(
@@ -206,37 +197,6 @@ def offset_seen_by_tasks(ground: Ground) -> float:
     done = ground.stage.entries("done")
     to_wall = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     return done[-1]["wall"] - (done[-1]["at"] + to_wall) if done else 0.0
-
-
-SHARED, LEFT_BY_FAKETIME = Path("/dev/shm"), "*faketime_s*"
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
-
-
-def faked(clock: Path) -> dict[str, str]:
-    """Return the environment of a process whose wall clock is in a file.
-
-    CLOCK_MONOTONIC and CLOCK_BOOTTIME stay as they are (checked: bench.false_alarms does so at
-    start).
-    """
-    if not FAKETIME.exists():
-        raise FileNotFoundError(f"{FAKETIME}: install Debian's package faketime")
-    return {
-        "LD_PRELOAD": str(FAKETIME),
-        "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_NO_CACHE": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-
-
-@contextlib.contextmanager
-def no_faked_leftovers() -> Iterator[None]:
-    """Remove what processes under libfaketime leave in /dev/shm when they are killed."""
-    before = set(SHARED.glob(LEFT_BY_FAKETIME))
-    try:
-        yield
-    finally:
-        for left in set(SHARED.glob(LEFT_BY_FAKETIME)) - before:
-            left.unlink(missing_ok=True)
 
 
 STEPS_SECONDS = 4 * STEP_SECONDS

@@ -24,7 +24,11 @@ from tests.chaos.verdict import Verdict
 
 def main() -> int:
     """Run, print the outcome, and keep or remove the folder; return the exit code."""
-    plan = planned(arguments().parse_args())
+    parser = arguments()
+    chosen = parser.parse_args()
+    if chosen.clock and chosen.store == "sqlite":
+        parser.error("--clock: SQLite has no clock of its own")
+    plan = planned(chosen)
     os.environ[MARK] = plan.mark()
     try:
         verdict = asyncio.run(interruptible(Chaos(plan)))
@@ -60,6 +64,7 @@ def planned(chosen: argparse.Namespace) -> Plan:
         keep=chosen.keep,
         mounts=own_mounts(),
         schedules=chosen.schedules,
+        clock=chosen.clock,
     )
 
 
@@ -79,6 +84,11 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="of the plan; default: a new one")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--schedules", type=int, default=0, help="of 1 to 10 seconds")
+    parser.add_argument(
+        "--clock",
+        action="store_true",
+        help="step the database's clock by an hour, too (PostgreSQL)",
+    )
     parser.add_argument("--only", help="deeds with this in the name")
     parser.add_argument("--wakeup", help="the applications' wakeup=; nats: a server of its own")
     parser.add_argument("--folder", type=Path, help="for the logs; default: a temporary one")

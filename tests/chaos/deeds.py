@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from harness.faketime import HOUR, write_offset
 from tests.chaos.nemesis import Deed, Ground, Nemesis
 from tests.chaos.supervisor import LEASE, send
 
@@ -287,6 +288,16 @@ async def fill_disk(nemesis: Nemesis, rng: random.Random) -> bool:
     return True
 
 
+async def step_clock(nemesis: Nemesis, rng: random.Random) -> bool:
+    """Let the database's clock jump: it is right, or an hour fast or slow."""
+    clock = nemesis.ground.clock
+    assert clock is not None
+    offset = rng.choice([-HOUR, 0, HOUR])
+    write_offset(clock, offset)
+    nemesis.tell("clock stepped", offset=offset)
+    return True
+
+
 def kill_messenger(*, wipe: bool) -> Deed:
     """Return the deed that kills the NATS server for a while; with ``wipe`` it forgets all."""
 
@@ -332,6 +343,7 @@ MESSENGER: dict[str, Deed] = {
     "messenger killed": kill_messenger(wipe=False),
     "messenger wiped": kill_messenger(wipe=True),
 }
+CLOCK: dict[str, Deed] = {"clock stepped": step_clock}
 SQLITE: dict[str, Deed] = {"write lock held": hold_write_lock}
 
 
@@ -340,5 +352,6 @@ def deeds_on(ground: Ground, only: str | None = None) -> dict[str, Deed]:
     store = SQLITE if ground.server is None else POSTGRES
     disk: dict[str, Deed] = {} if ground.disk is None else {"disk filled": fill_disk}
     messenger = {} if ground.messenger is None else MESSENGER
-    there = PROCESSES | store | disk | messenger
+    clock = {} if ground.clock is None else CLOCK
+    there = PROCESSES | store | disk | messenger | clock
     return {name: deed for name, deed in there.items() if (only or "") in name}

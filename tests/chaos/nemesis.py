@@ -11,6 +11,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -30,7 +31,8 @@ MIX_MAX = 5
 
 
 class Ground(msgspec.Struct, kw_only=True):
-    """All targets of faults. ``proxies``: in front of the database, one per client."""
+    """All targets of faults. ``proxies``: in front of the database, one per client. ``clock``: the
+    file that says how far the database's clock is off."""
 
     scene: Scene
     supervisor: Supervisor
@@ -39,6 +41,7 @@ class Ground(msgspec.Struct, kw_only=True):
     server: PostgresServer | None = None
     proxies: list[Proxy] = []
     messenger: NatsServer | None = None
+    clock: Path | None = None
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ import asyncpg
 import msgspec
 import psutil
 
+from harness.faketime import HOUR, faked, no_faked_leftovers, write_offset
 from harness.nats_server import NatsServer
 from harness.proxy import Proxy, proxied
 from harness.scene import ROOT, Scene
@@ -50,7 +51,8 @@ SERVER = {"max_wal_size": "64MB", "min_wal_size": "32MB"}  # on a small disk
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done. ``mounts``: whether a small disk can be mounted, and so be filled."""
+    """What is to be done. ``mounts``: whether a small disk can be mounted, and so be filled.
+    ``clock``: whether that of the database is stepped."""
 
     store: str
     seconds: float
@@ -62,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = False
     mounts: bool = False
     schedules: int = 0
+    clock: bool = False
 
     def mark(self) -> str:
         """Return the mark of all processes of this run, which those of no other run have."""
@@ -73,6 +76,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         more += [f"--wakeup {shlex.quote(self.wakeup)}"] if self.wakeup else []
         more += [f"--workers {self.workers}"] if self.workers != 3 else []
         more += [f"--schedules {self.schedules}"] if self.schedules else []
+        more += ["--clock"] if self.clock else []
         start = f"python -m tests.chaos {self.store} --seconds {self.seconds:g} --seed {self.seed}"
         return " ".join([start, *more])
 
@@ -105,6 +109,8 @@ class Chaos:
             braking.cancel()
             for each in enqueuers:
                 each.send_signal(signal.SIGTERM)
+        if ground.clock is not None:
+            write_offset(ground.clock, HOUR)  # all that was put off meanwhile is due
         codes = [await asyncio.to_thread(each.wait, DRAIN_SECONDS) for each in enqueuers]
         supervisor.odd += [f"an enqueuer ended with code {code}" for code in codes if code]
         await ground.timetable.pause()
@@ -118,7 +124,8 @@ class Chaos:
     async def _ground(self) -> AsyncIterator[Ground]:
         async with contextlib.AsyncExitStack() as stack:
             plan = self._plan
-            server, disk, url = self._store(stack)
+            clock = self._clock(stack)
+            server, disk, url = self._store(stack, clock)
             messenger = self._messenger(stack)
             store = open_store(url)
             await store.open()
@@ -144,11 +151,12 @@ class Chaos:
                 server=server,
                 proxies=proxies,
                 messenger=messenger,
+                clock=clock,
                 timetable=Timetable(store),
             )
 
     def _store(
-        self, stack: contextlib.ExitStack | contextlib.AsyncExitStack
+        self, stack: contextlib.AsyncExitStack, clock: Path | None
     ) -> tuple[PostgresServer | None, Disk | None, str]:
         """Start the store, on a small disk where that is possible."""
         size = DISK_MEGABYTES[self._plan.store]
@@ -158,11 +166,21 @@ class Chaos:
             (folder / "disk").mkdir()
             disk = self._disk(stack, folder / "disk", size)
             return None, disk, f"sqlite:///{folder}/disk/chaos.db"
-        server = PostgresServer(settings=SERVER)
+        server = PostgresServer(settings=SERVER, env=faked(clock) if clock else {})
         stack.callback(server.dispose)
         disk = self._disk(stack, server.data, size)
         server.start()
         return server, disk, server.create_database("chaos")
+
+    def _clock(self, stack: contextlib.AsyncExitStack) -> Path | None:
+        """Return the file that says how far the database's clock is off, where it is stepped."""
+        if not self._plan.clock:
+            return None
+        stack.enter_context(no_faked_leftovers())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outlast-clock-")))
+        folder.chmod(0o755)  # the server may be another user
+        write_offset(folder / "clock", 0)
+        return folder / "clock"
 
     def _messenger(self, stack: contextlib.AsyncExitStack) -> NatsServer | None:
         """Set the applications' wake-up; start its server where none is named."""
