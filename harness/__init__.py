@@ -3,6 +3,7 @@
 It imports nothing of theirs. Its files:
 
 certificates.py   certificates for servers and clients, by an authority of their own
+faketime.py       a wall clock of its own for a process, by libfaketime, a Debian package
 journal.py        what each attempt writes: it ran here, and which earlier processes still lived
 nats_server.py    a NATS server
 pgbouncer.py      a PgBouncer, a Debian package

@@ -31,7 +31,10 @@ def test_the_plan_of_a_short_storm_has_faults_of_many_kinds(
     store: str, has_small_disk: bool
 ) -> None:
     there: Any = SimpleNamespace(
-        server=store == "postgres" or None, disk=has_small_disk or None, messenger=None
+        server=store == "postgres" or None,
+        disk=has_small_disk or None,
+        messenger=None,
+        clock=None,
     )
     planned = phases(random.Random(SEEDS[store]), SECONDS, list(deeds_on(there)))
     kinds = {step.name for phase in planned for step in phase.steps}
