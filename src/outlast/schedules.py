@@ -42,7 +42,8 @@ class ScheduleOptions(TypedDict, total=False):
             unfinished; ``allow``: it has.
         catch_up: of ticks that passed while no worker ran: the ``last`` (the default), ``all`` (at
             most 100; needs ``overlap="allow"``) or ``none``.
-        grace: seconds by which a tick may be late; what is later is missed; default: a day.
+        grace: seconds by which a tick may be late, at least 1; what is later is missed; default:
+            a day.
     """
 
     cron: str | None
@@ -82,8 +83,18 @@ def make_schedule(
         spec=msgspec.json.encode(spec).decode(),
         overlap=overlap,
         catch_up=catch_up,
-        grace=check_seconds("grace", options.get("grace", GRACE_SECONDS)),
+        grace=_check_grace(options.get("grace", GRACE_SECONDS)),
     )
+
+
+def _check_grace(value: Any) -> float:
+    grace = check_seconds("grace", value)
+    if grace < 1:
+        raise ConfigError(
+            f"grace must be at least 1 second, not {grace:g}: each tick is late by some"
+            " milliseconds, and what is later than grace is missed"
+        )
+    return grace
 
 
 def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob:

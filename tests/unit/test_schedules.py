@@ -49,6 +49,7 @@ async def declare(app: outlast.App, name: str) -> None:
         ({"every": 60, "catch_up": "some"}, "catch_up must be one of 'last', 'all', 'none'"),
         ({"every": 60, "overlap": True}, "overlap must be one of 'skip', 'allow'"),
         ({"every": 60, "grace": -1}, "grace must be seconds from 0"),
+        ({"every": 60, "grace": 0.5}, "grace must be at least 1 second, not 0.5"),
         ({"every": 60, "when": 1}, "a schedule has no option when; there are: cron, every"),
     ],
 )

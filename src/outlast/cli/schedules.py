@@ -26,7 +26,8 @@ from outlast.insight.schedules import (
     schedules_document,
     spec_of,
 )
-from outlast.store.protocol import ENQUEUE_MAX, Store
+from outlast.store.batches import split
+from outlast.store.protocol import Store
 from outlast.store.schedules import ScheduleRow
 from outlast.store.values import NewJob
 from outlast.text import ago, count_of, line, pretty, span, stamp
@@ -127,8 +128,8 @@ def _table(rows: Sequence[ScheduleRow], width: int) -> Any:
             word(shown.state),
             ago(_seconds(shown.next_tick), now),
             line(_when(shown), NAME_MAX),
-            line(shown.task, NAME_MAX),
-            line(shown.queue, NAME_MAX),
+            line(shown.task or "", NAME_MAX),
+            line(shown.queue or "", NAME_MAX),
             ago(row.last_tick, now),
             "" if row.last_job is None else str(row.last_job),
             str(row.fired),
@@ -175,11 +176,10 @@ def show(
 
 def _fields(row: ScheduleRow, shown: Schedule) -> list[tuple[str, str]]:
     now = SYSTEM.wall()
-    args = " ".join(pretty(row.call, 1)) if shown.malformed else _arguments(shown.args)
     fields = [
         ("schedule", f"{line(shown.name, 200)}  {shown.state}"),
         ("when", line(shown.malformed or _when(shown), 400)),
-        ("calls", f"{line(shown.task, 80)} in queue {line(shown.queue, 80)}, {args}"),
+        ("calls", _call(row, shown)),
         ("rules", _rules(row)),
         ("origin", _origin(shown)),
         ("ticks", f"{row.fired} fired, {row.skipped} skipped, {row.missed} missed"),
@@ -199,8 +199,11 @@ def _rules(row: ScheduleRow) -> str:
     return f"overlap {overlap}, catch up {catch_up}, grace {span(row.grace)}"
 
 
-def _arguments(args: Any) -> str:
-    return line(dumps(args, ensure_ascii=False), 200)
+def _call(row: ScheduleRow, shown: Schedule) -> str:
+    if shown.task is None:
+        return " ".join(pretty(row.call, 1))
+    args = line(dumps(shown.args, ensure_ascii=False), 200)
+    return f"{line(shown.task, 80)} in queue {line(shown.queue or '', 80)}, {args}"
 
 
 def _origin(shown: Schedule) -> str:
@@ -212,8 +215,8 @@ def _origin(shown: Schedule) -> str:
 def _when(shown: Schedule) -> str:
     spread = f", up to {span(shown.jitter)} later" if shown.jitter else ""
     if shown.every is not None:
-        return "" if shown.malformed else f"every {span(shown.every)}{spread}"
-    return f"{shown.cron} in {shown.zone}{spread}"
+        return f"every {span(shown.every)}{spread}"
+    return "" if shown.cron is None else f"{shown.cron} in {shown.zone}{spread}"
 
 
 def pause(context: typer.Context, names: Names, url: Url = None) -> None:
@@ -320,10 +323,8 @@ def _show_dry(row: ScheduleRow, jobs: Sequence[NewJob]) -> None:
 
 async def _enqueue(store: Store, jobs: Sequence[NewJob]) -> None:
     created = 0
-    for begin in range(0, len(jobs), ENQUEUE_MAX):
-        created += sum(
-            one.created for one in await store.enqueue(jobs[begin : begin + ENQUEUE_MAX])
-        )
+    for part in split(jobs, lambda job: (1, len(job.args))):
+        created += sum(one.created for one in await store.enqueue(part))
     there = len(jobs) - created
     unfinished = f", {there} of an earlier backfill are unfinished" if there else ""
     print(f"{count_of(created, 'job')} enqueued{unfinished}")

@@ -23,6 +23,7 @@ from outlast.store.values import NewJob
 
 BACKFILL_MAX = 10_000  # jobs of one backfill
 NEXT_MAX = 1_000  # ticks that are shown
+_WHEN = ("cron", "every", "zone", "jitter")
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,17 +43,18 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         last_tick: the last tick that has fired; ``last_job``: its job's id.
         fired, skipped, missed: how many ticks; skipped ones found the job of an earlier tick
             unfinished: the last of them was ``last_skip``, behind the job ``last_skip_job``.
-        malformed: why this host cannot work with it, or None.
+        malformed: why this host cannot work with it, or None. What cannot be read is None:
+            ``cron``, ``every``, ``zone`` and ``jitter``, or ``task``, ``queue`` and ``args``.
     """
 
     name: str
-    task: str
-    queue: str
+    task: str | None
+    queue: str | None
     args: Any
     cron: str | None
     every: int | None
-    zone: str
-    jitter: float
+    zone: str | None
+    jitter: float | None
     overlap: str
     catch_up: str
     grace: float
@@ -82,23 +84,21 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 def schedule_of(row: ScheduleRow) -> Schedule:
     """Return a schedule of the store as a program is shown it."""
     spec, call, malformed = _read(row)
+    when: dict[str, Any] = {name: getattr(spec, name, None) for name in _WHEN}
     runs = malformed is None and row.declared and not row.paused
     return Schedule(
         name=row.name,
-        task=call.task,
-        queue=call.queue,
-        args=plain(call.args),
-        cron=spec.cron,
-        every=spec.every,
-        zone=spec.zone,
-        jitter=spec.jitter,
+        task=None if call is None else call.task,
+        queue=None if call is None else call.queue,
+        args=None if call is None else plain(call.args),
+        **when,
         overlap=row.overlap,
         catch_up=row.catch_up,
         grace=row.grace,
         origin=row.origin,
         paused=row.paused,
         declared=row.declared,
-        next_tick=moment(spec.next_after(row.since)) if runs else None,
+        next_tick=moment(spec.next_after(row.since)) if spec and runs else None,
         last_tick=moment(row.last_tick),
         last_job=row.last_job,
         fired=row.fired,
@@ -110,12 +110,19 @@ def schedule_of(row: ScheduleRow) -> Schedule:
     )
 
 
-def _read(row: ScheduleRow) -> tuple[Spec, NewJob, str | None]:
-    """Return spec and call, and why they are only stand-ins where they cannot be read."""
+def _read(row: ScheduleRow) -> tuple[Spec | None, NewJob | None, str | None]:
+    """Return spec and call, each None if it cannot be read, and why."""
+    spec = call = None
+    wrong: list[str] = []
     try:
-        return spec_of(row), call_of(row), None
-    except (ConfigError, UsageError) as error:
-        return Spec(every=1), NewJob(task=""), text_of(error)
+        spec = spec_of(row)
+    except ConfigError as error:
+        wrong.append(text_of(error))
+    try:
+        call = call_of(row)
+    except UsageError as error:
+        wrong.append(text_of(error))
+    return spec, call, "; ".join(wrong) or None
 
 
 def spec_of(row: ScheduleRow) -> Spec:
@@ -176,8 +183,8 @@ def _job_at(row: ScheduleRow, tick: float, key: str | None) -> NewJob:
 
 def schedule_document(row: ScheduleRow, ticks: Sequence[float] = ()) -> Document:
     """Return all about one schedule as one JSON document, with its next ticks."""
-    zone = schedule_of(row).zone
-    return {"schema": SCHEMA, **_listed(row), "next_ticks": [_tick(zone, tick) for tick in ticks]}
+    told = [_tick(spec_of(row), tick) for tick in ticks]
+    return {"schema": SCHEMA, **_listed(row), "next_ticks": told}
 
 
 def schedules_document(rows: Sequence[ScheduleRow]) -> Document:
@@ -191,9 +198,8 @@ def _listed(row: ScheduleRow) -> Document:
     return {**document, "state": shown.state}
 
 
-def _tick(zone: str, tick: float) -> Document:
-    local = Spec(every=1, zone=zone).local(tick)
-    return {"utc": msgspec.to_builtins(moment(tick)), "local": local.isoformat()}
+def _tick(spec: Spec, tick: float) -> Document:
+    return {"utc": msgspec.to_builtins(moment(tick)), "local": spec.local(tick).isoformat()}
 
 
 def falling_into_changes(rows: Sequence[ScheduleRow], now: float) -> Iterator[tuple[str, str]]:

@@ -43,6 +43,22 @@ def test_the_next_tick_is_the_first_that_is_not_accounted_for() -> None:
         assert (shown.state, shown.next_tick) == (state, None)
 
 
+def test_what_cannot_be_read_is_null_and_the_rest_is_shown() -> None:
+    broken_spec, broken_call = row(spec="{"), row(call="[]")
+    (shown,) = schedules_document([broken_spec])["schedules"]
+    assert {shown[name] for name in ("cron", "every", "zone", "jitter")} == {None}
+    assert (shown["task"], shown["queue"], shown["args"]) == ("report", "default", {})
+    assert shown["malformed"].startswith("its spec cannot be read: ")
+    shown = schedule_document(broken_call)
+    assert (shown["task"], shown["queue"], shown["args"]) == (None, None, None)
+    assert (shown["cron"], shown["zone"], shown["jitter"]) == ("30 2 * * *", "Europe/Berlin", 0)
+    assert shown["malformed"].startswith("its call cannot be read: ")
+    both = schedule_of(row(spec="{", call="[]")).malformed
+    assert both is not None
+    assert "its spec" in both
+    assert "its call" in both
+
+
 def test_changes_of_the_clocks_are_told_by_date() -> None:
     often = row(spec='{"cron":"*/30 2 * * *","zone":"Europe/Berlin"}', name="often")
     ((name, told),) = falling_into_changes([row(), often, row(spec="{")], NOW)
