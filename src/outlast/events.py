@@ -288,14 +288,14 @@ CATALOGUE: dict[str, Event] = {
         ("schedule", "tick", "job_id", "late"),
     ),
     "schedule_skipped": Event(
-        "A tick of a schedule has no job, since that of an earlier tick was unfinished;"
-        " `in_the_way` is that one, or null if it has ended since.",
-        ("schedule", "tick", "in_the_way"),
+        "A tick of a schedule has no job, since that of an earlier tick, `in_the_way` (null if it"
+        " has ended since), was unfinished. Reported once a minute, with the `ticks` since then.",
+        ("schedule", "tick", "in_the_way", "ticks"),
         "warning",
     ),
     "schedule_missed": Event(
-        "Ticks of a schedule have no job, since no worker was there in time: they are past its"
-        " grace, or are not caught up.",
+        "Ticks of a schedule have no job: no worker was there in time (they are past its grace, or"
+        " are not caught up), or it was paused or changed.",
         ("schedule", "ticks", "until"),
         "warning",
     ),

@@ -74,6 +74,13 @@ class Raw:
             return False
         return True
 
+    async def rows(self, query: str) -> list[Any]:
+        """Return the rows of a query."""
+        if isinstance(self._connection, sqlite3.Connection):
+            return self._connection.execute(query).fetchall()
+        found: list[Any] = await self._connection.fetch(query)
+        return found
+
     async def columns(self, table: str) -> set[str]:
         """Return the names of a table's columns."""
         if isinstance(self._connection, sqlite3.Connection):

@@ -40,8 +40,8 @@ WORKERS = [
 ]  # fmt: skip
 SCHEDULES = [
     "name", "call", "spec", "overlap", "catch_up", "grace", "origin", "version", "versions",
-    "revision", "paused", "declared", "declared_at", "since", "next_tick", "last_tick", "last_job",
-    "fired", "skipped", "missed", "last_skip", "last_skip_job",
+    "revision", "paused", "declared", "declared_at", "since", "next_tick", "owed", "last_tick",
+    "last_job", "fired", "skipped", "missed", "last_skip", "last_skip_job",
 ]  # fmt: skip
 PAUSES = ["id", "kind", "name", "paused_at", "paused_by", "reason", "stop"]
 TABLES = {

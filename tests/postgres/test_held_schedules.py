@@ -29,6 +29,16 @@ async def test_a_held_row_keeps_no_other_schedule_from_being_declared(
     assert await store.put_schedules(code, Origin.CODE) == [Put.SAME] * 3
 
 
+async def test_a_held_row_that_was_just_declared_needs_no_lock(
+    store: PostgresStore, session: Any
+) -> None:
+    code = [schedule(name) for name in "abc"]
+    await store.put_schedules(code, Origin.CODE)
+    async with session.transaction():
+        await session.execute(HOLD)
+        assert await store.put_schedules(code, Origin.CODE) == [Put.SAME] * 3
+
+
 async def test_a_held_row_lets_the_others_fall_asleep(store: PostgresStore, session: Any) -> None:
     await store.put_schedules([schedule(name) for name in "abc"], Origin.CODE)
     long_ago = "UPDATE outlast_schedules SET declared_at = declared_at - $1"

@@ -7,6 +7,7 @@ retry.py      the pause until a job is tried again: exponential back-off with ji
 suspects.py   which attempts are suspected of a shared death, and with whom each runs next
 schedule.py   when a schedule fires: its ticks, from a cron expression or a period
 schedule_plan.py  which ticks of a due schedule are fired, and which are missed
+schedule_owed.py  ticks that a pause or a change has passed over, and their count
 cron.py       cron expressions: the wall times that match, and their instants in a zone
 zone.py       time zones: what the clocks show at an instant, and where they change
 pause.py      what is paused, and whether a job is

@@ -73,6 +73,14 @@ def plan(spec: Ticks, since: float, now: float, catch_up: CatchUp, grace: float)
     return TickPlan(ticks, missed + len(found) - len(ticks), last, then)
 
 
+def count_passed(spec: Ticks, since: float, until: float) -> tuple[int, float]:
+    """Return how many ticks are later than ``since`` and up to an instant, and which one that is:
+    ``until``, or an earlier one where they are too many to be counted at once."""
+    start, passed = _pass_over(spec, since, until)
+    found, _ = _find_passed(spec, start, until)
+    return passed + len(found), found[-1] if len(found) > LOOK_TICKS else until
+
+
 def _find_passed(spec: Ticks, start: float, now: float) -> tuple[list[float], float | None]:
     """Return the ticks up to now, or one more than LOOK_TICKS of them, and the tick after them."""
     found: list[float] = []

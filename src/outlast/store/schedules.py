@@ -1,7 +1,9 @@
 """Schedules as a store keeps them: what goes into its verbs about them and what comes out.
 
 A row says which instants are accounted for (``since``) and when a worker has to look next
-(``next_tick``). There is no row for each tick: a tick is fired by moving both forward, if they
+(``next_tick``). A change, or the end of a pause, moves both on, and the ticks in between are
+``owed``: the next worker that looks counts them (``model/schedule_owed.py``). There is no row for
+each tick: a tick is fired by moving both forward, if they
 stand where they were seen, and by storing its job in the same commit (docs/decisions/0049). What a
 spec means is not known here: its text goes in and comes out as it is.
 """
@@ -22,17 +24,24 @@ from outlast.store.values import NewJob
 DUE_MAX = 500  # schedules in one page of those that are due
 FIRE_MAX = 500  # firings in one commit
 DECLARED_SECONDS = 60.0  # a declaration that was not renewed for so long is no longer in use
-UNDECLARED_SECONDS = 7 * 86_400.0  # after which a schedule that no code declares is removed
+RENEW_SECONDS = 10.0  # a declaration that is no older is as good as a new one: no worker writes it
+UNDECLARED_SECONDS = 7 * 86_400.0  # after which the row of what is undeclared or deleted goes
+AHEAD_SECONDS = 86_400.0  # by which a deleted schedule may be ahead of the clock and still count
+OWED_MAX = 10_000  # characters of ticks that are to be counted
 VERSIONS_KEPT = 20  # of a schedule of the code: versions that were replaced
 VERSION_LENGTH = 32  # characters
 FIRST_PAGE = (-1e16, "")
 
 
 class Origin(StrEnum):
-    """Where a schedule comes from: declared by the code of workers, or put at run time."""
+    """Where a schedule comes from: declared by the code of workers, or put at run time. A row that
+    says ``deleted`` is read as if it were gone."""
 
     CODE = "code"
     RUN_TIME = "run_time"
+
+
+DELETED = "deleted"  # instead of an origin
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +113,7 @@ class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     next_tick: float
     since: float
+    owed: str
     call: str
     spec: str
     overlap: str
@@ -127,7 +137,7 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
 
     ``jobs`` are those of its ticks, in their order, each with its tick in its policy. From then on
     every tick up to ``since`` is accounted for, ``missed`` of them as missed, and ``then`` is when
-    to look next (None: never).
+    to look next (None: never). ``owed``: what is left to count of ticks before that.
     """
 
     name: str
@@ -137,11 +147,7 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
     then: float | None
     jobs: list[NewJob] = []
     missed: int = 0
-
-    @property
-    def last_tick(self) -> float | None:
-        """The last tick that has a job."""
-        return self.jobs[-1].policy.tick if self.jobs else None
+    owed: str = ""
 
 
 class FireAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,8 +213,9 @@ class ScheduleVerbs(Protocol):
     ) -> list[Put]:
         """Store schedules, all or none, except that a declaration of the code passes over a row
         that another transaction holds (``Put.HELD``). What is new or has another spec begins at the
-        first tick after now. One of the code that no worker declares any more may be put at run
-        time.
+        first tick after now; one that was deleted in the last days, after what was accounted for,
+        unless that is more than AHEAD_SECONDS ahead of the clock. One of the code that no worker
+        declares any more may be put at run time.
 
         With ``Origin.CODE`` an active worker says what its code declares, again and again: a
         version that was never seen replaces the one in use, one that was replaced earlier does so
@@ -217,7 +224,8 @@ class ScheduleVerbs(Protocol):
         ...
 
     async def delete_schedule(self, name: str) -> Deleted:
-        """Delete a schedule, unless an active worker's code declares it. Its jobs stay."""
+        """Delete a schedule, unless an active worker's code declares it. Its jobs stay, and for
+        UNDECLARED_SECONDS how far its ticks were accounted for."""
         ...
 
     async def pause_schedule(self, name: str, *, paused: bool) -> bool:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
-from outlast.errors import StoreUnavailable
+from outlast.store.batches import split
 from outlast.store.postgres.enqueue import find_holders, store_unless_taken
 from outlast.store.postgres.errors import LockHeld
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import sql
 from outlast.store.schedules import (
+    AHEAD_SECONDS,
     DECLARED_SECONDS,
     DUE_MAX,
     FIRST_PAGE,
+    OWED_MAX,
+    RENEW_SECONDS,
     VERSION_LENGTH,
     VERSIONS_KEPT,
     Deleted,
@@ -29,7 +33,6 @@ from outlast.store.schedules import (
     check_storable,
 )
 
-PUT_TRIES = 10  # of a name that is deleted again and again
 _DUE = DueSchedule.__struct_fields__
 
 
@@ -52,7 +55,9 @@ class PostgresScheduleVerbs:
                 raise
         if len(schedules) == 1:
             return [Put.HELD]
-        return [one for each in schedules for one in await self.put_schedules([each], origin)]
+        middle = len(schedules) // 2
+        first = await self.put_schedules(schedules[:middle], origin)
+        return [*first, *await self.put_schedules(schedules[middle:], origin)]
 
     async def delete_schedule(self, name: str) -> Deleted:
         """Delete a schedule, unless an active worker's code declares it."""
@@ -61,7 +66,7 @@ class PostgresScheduleVerbs:
 
     async def pause_schedule(self, name: str, *, paused: bool) -> bool:
         """Pause a schedule, or resume it. False: unknown."""
-        return bool(await self._rows("pause_schedule", name, paused))
+        return bool(await self._rows("pause_schedule", name, paused, OWED_MAX))
 
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
@@ -109,31 +114,31 @@ async def put(
     """Store schedules in the transaction of the connection, in the order of their names: so two
     that put the same ones wait in the same order."""
     check_storable(schedules)
-    answers = {
-        each.name: await _put(connection, each, origin)
-        for each in sorted(schedules, key=lambda one: one.name)
-    }
-    return [answers[each.name] for each in schedules]
+    rows = sorted(map(_columns, schedules), key=itemgetter(0))
+    answers: dict[str, str] = {}
+    for part in split(rows, _weigh):
+        found = await connection.fetch(
+            sql("put_schedules"),
+            *map(list, zip(*part, strict=True)),
+            origin.value,
+            RENEW_SECONDS,
+            DECLARED_SECONDS,
+            AHEAD_SECONDS,
+            VERSIONS_KEPT * (VERSION_LENGTH + 1),
+            OWED_MAX,
+        )
+        answers |= {row["name"]: row["answer"] for row in found}
+    return [Put(answers[each.name]) for each in schedules]
 
 
-async def _put(connection: Any, new: NewSchedule, origin: Origin) -> Put:
-    values = (
-        new.name,
-        call_text(new.call),
-        new.spec,
-        new.overlap.value,
-        new.catch_up.value,
-        new.grace,
-        origin.value,
-        new.version,
-        DECLARED_SECONDS,
-        VERSIONS_KEPT * (VERSION_LENGTH + 1),
-    )
-    for _ in range(PUT_TRIES):
-        answer = (await connection.fetch(sql("put_schedule"), *values))[0]["answer"]
-        if answer is not None:
-            return Put(answer)
-    raise StoreUnavailable(f"the schedule {new.name!r} was deleted again and again; put it again")
+def _columns(new: NewSchedule) -> tuple[Any, ...]:
+    rules = (new.overlap.value, new.catch_up.value, new.grace)
+    return (new.name, call_text(new.call), new.spec, *rules, new.version)
+
+
+def _weigh(columns: tuple[Any, ...]) -> tuple[int, int]:
+    name, call, spec, *_ = columns
+    return 1, len(name) + len(call) + len(spec)
 
 
 async def _fire(connection: Any, firings: Sequence[Firing], *, notify: bool) -> list[FireAnswer]:
@@ -180,4 +185,5 @@ def _counted(firing: Firing, answer: FireAnswer) -> tuple[Any, ...]:
         firing.missed,
         ticks[skipped[-1]] if skipped else None,
         answer.in_the_way,
+        firing.owed,
     )

@@ -298,6 +298,6 @@ def prune(
         old += cursor.execute(_PRUNE["dead"], values).fetchall()
     cursor.executemany(_PRUNE["attempts_of"], old)
     jobs = cursor.executemany(_PRUNE["job"], old).rowcount if old else 0
-    cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS,))
+    cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS, limit))
     values = (now - workers_older_than, limit - jobs)
     return jobs + cursor.execute(_PRUNE["workers"], values).rowcount

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from sqlite3 import Cursor
-from typing import Any
+from typing import Any, NamedTuple
 
 from outlast.clock import Clock
+from outlast.model.schedule_owed import owe
 from outlast.store.schedules import (
+    AHEAD_SECONDS,
     DECLARED_SECONDS,
+    DELETED,
     DUE_MAX,
     FIRST_PAGE,
+    OWED_MAX,
+    RENEW_SECONDS,
     VERSION_LENGTH,
     VERSIONS_KEPT,
     Deleted,
@@ -53,9 +59,8 @@ class SqliteScheduleVerbs:
 
     async def pause_schedule(self, name: str, *, paused: bool) -> bool:
         """Pause a schedule, or resume it. False: unknown."""
-        values = {"name": name, "paused": int(paused)}
         return await self._connection.write(
-            lambda cursor, now: cursor.execute(_SQL["pause"], {**values, "now": now}).rowcount == 1
+            lambda cursor, now: _pause(cursor, now, name, paused=paused)
         )
 
     async def due_schedules(
@@ -100,36 +105,61 @@ def _put(cursor: Any, now: float, new: NewSchedule, origin: Origin) -> Put:
         "origin": origin.value,
         "version": new.version,
         "declared_at": now if origin is Origin.CODE else None,
-        "since": now,
-        "next_tick": now,
     }
-    row = cursor.execute(_SQL["look"], (new.name,)).fetchone()
-    if row is None:
-        cursor.execute(_SQL["create"], values | {"revision": draw(cursor, "position", 1)[0]})
+    found = cursor.execute(_SQL["look"], (new.name,)).fetchone()
+    row = None if found is None else _Row._make((*_texts(found[:5]), *found[5:]))
+    if row is None or row.origin == DELETED:
+        _create(cursor, now, values, row)
         return Put.CREATED
-    texts = (bytes(each).decode(errors="replace") for each in row[:4])
-    return _replace(cursor, now, values, (*texts, *row[4:]))
+    return _replace(cursor, now, values, row)
 
 
-def _replace(cursor: Any, now: float, values: dict[str, Any], row: tuple[Any, ...]) -> Put:
-    origin, version, versions, spec, since, next_tick, declared_at = row
+class _Row(NamedTuple):
+    """A row, as a put judges it."""
+
+    origin: str
+    version: str
+    versions: str
+    spec: str
+    owed: str
+    since: float
+    next_tick: float | None
+    declared: int
+    declared_at: float | None
+
+
+def _texts(values: Sequence[bytes]) -> list[str]:
+    return [bytes(each).decode(errors="replace") for each in values]
+
+
+def _create(cursor: Any, now: float, values: dict[str, Any], deleted: _Row | None) -> None:
+    since = now
+    if deleted is not None:
+        cursor.execute(_SQL["forget"], (values["name"],))
+        if deleted.since - now <= AHEAD_SECONDS:
+            since = max(deleted.since, now)
+    more = {"since": since, "next_tick": since, "revision": draw(cursor, "position", 1)[0]}
+    cursor.execute(_SQL["create"], values | more)
+
+
+def _replace(cursor: Any, now: float, values: dict[str, Any], row: _Row) -> Put:
     by_code = values["origin"] == Origin.CODE.value
-    fresh = declared_at is not None and abs(declared_at - now) <= DECLARED_SECONDS
-    if origin != values["origin"] and (by_code or fresh):
+    age = math.inf if row.declared_at is None else abs(row.declared_at - now)
+    if row.origin != values["origin"] and (by_code or age <= DECLARED_SECONDS):
         return Put.TAKEN
-    if origin == values["origin"] and version == values["version"]:
-        if by_code:
+    if row.origin == values["origin"] and row.version == values["version"]:
+        if by_code and not (row.declared and age <= RENEW_SECONDS):
             cursor.execute(_SQL["renew"], (now, values["name"]))
         return Put.SAME
-    if by_code and fresh and values["version"] in versions.split():
+    if by_code and age <= DECLARED_SECONDS and values["version"] in row.versions.split():
         return Put.OLDER
-    kept = f"{versions} {version}"[-VERSIONS_KEPT * (VERSION_LENGTH + 1) :]
+    kept = f"{row.versions} {row.version}"[-VERSIONS_KEPT * (VERSION_LENGTH + 1) :]
     values |= {"versions": kept, "revision": draw(cursor, "position", 1)[0]}
-    if spec == values["spec"]:  # what is due is due as before
-        values |= {"since": since, "next_tick": next_tick}
-    else:
-        values |= {"since": max(since, now), "next_tick": max(since, now)}
-    cursor.execute(_SQL["change"], values)
+    since, next_tick, owed = row.since, row.next_tick, row.owed
+    if row.spec != values["spec"]:  # otherwise what is due is due as before
+        since = next_tick = max(row.since, now)
+        owed = owe(row.owed, row.since, since, row.spec, OWED_MAX)
+    cursor.execute(_SQL["change"], values | {"since": since, "next_tick": next_tick, "owed": owed})
     return Put.CHANGED
 
 
@@ -139,6 +169,12 @@ def _delete(cursor: Cursor, now: float, name: str) -> Deleted:
         return Deleted.DELETED
     known = cursor.execute(_SQL["exists"], (name,)).fetchone()
     return Deleted.DECLARED if known else Deleted.UNKNOWN
+
+
+def _pause(cursor: Cursor, now: float, name: str, *, paused: bool) -> bool:
+    values = {"name": name, "now": now, "paused": int(paused), "owed": OWED_MAX}
+    values["revision"] = draw(cursor, "position", 1)[0]
+    return cursor.execute(_SQL["pause"], values).rowcount == 1
 
 
 def _due(cursor: Cursor, now: float, limit: int, after: tuple[float, str]) -> DueSchedules:
@@ -174,6 +210,7 @@ def _fire(cursor: Cursor, now: float, firing: Firing) -> FireAnswer:
             "name": firing.name,
             "since": firing.since,
             "then": firing.then,
+            "owed": firing.owed,
             "last_tick": _last(ticks, jobs),
             "last_job": max(ids, default=None),
             "fired": len(ids),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,9 +18,8 @@ import msgspec
 from outlast.clock import Clock
 from outlast.errors import BadData, ConfigError, describe
 from outlast.events import emit
-from outlast.model.schedule import Spec
-from outlast.model.schedule_plan import CatchUp, Overlap, TickPlan, plan
-from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
+from outlast.store.batches import split
+from outlast.store.protocol import Store
 from outlast.store.schedules import (
     DECLARED_SECONDS,
     DUE_MAX,
@@ -33,7 +32,8 @@ from outlast.store.schedules import (
     Origin,
     Put,
 )
-from outlast.store.values import Glance, NewJob, Snapshot
+from outlast.store.values import Glance, Snapshot
+from outlast.worker.maintenance.firing import firing_of
 from outlast.worker.service import Nudge
 
 DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two times that the code's schedules are declared
@@ -83,9 +83,10 @@ class Scheduler:
         self._clock = clock
         self._due_at = math.inf  # on the boot clock
         self._declare_at = 0.0
-        self._versions: dict[str, str] = {}  # that were declared last
+        self._declared: list[NewSchedule] = []  # last
+        self._versions: dict[str, str] = {}  # of these
         self._answers: dict[str, Put] = {}
-        self._tell_at: dict[str, float] = {}
+        self._told = _Told(clock)
 
     def take_look(self, look: Snapshot | Glance) -> None:
         """Note when a schedule is due, and wait no longer than that."""
@@ -115,12 +116,14 @@ class Scheduler:
 
     async def _declare(self) -> None:
         declared = self._declarer.schedules()
-        versions = {each.name: each.version for each in declared}
-        if versions == self._versions and (not versions or self._clock.boot() < self._declare_at):
+        same = declared == self._declared
+        if same and (not declared or self._clock.boot() < self._declare_at):
             return
         for each, answer in await self._put(declared):
             self._tell_declared(each.name, answer)
-        self._versions = versions
+        if not same:
+            self._declared = declared
+            self._versions = {each.name: each.version for each in declared}
         self._declare_at = self._clock.boot() + DECLARE_SECONDS
 
     async def _put(self, declared: Sequence[NewSchedule]) -> list[tuple[NewSchedule, Put]]:
@@ -167,7 +170,7 @@ class Scheduler:
             await asyncio.sleep(0)  # after an outage one may have hundreds of ticks to count
             if (planned := self._decide(each, page.now)) is not None:
                 firings.append((each, planned))
-        for part in _parts(firings):
+        for part in split(firings, _weigh):
             for due, firing, answer in await self._fire(part):
                 self._take_answer(due, firing, answer, page.now)
         stale = [each.name for each in page.schedules if self._is_stale(each, page.now)]
@@ -190,10 +193,7 @@ class Scheduler:
             return None
 
     def _tell_failed(self, name: str, error: BaseException) -> None:
-        now = self._clock.boot()
-        self._tell_at = {each: at for each, at in self._tell_at.items() if at > now}
-        if name not in self._tell_at:
-            self._tell_at[name] = now + TELL_AGAIN_SECONDS
+        if self._told.count(("failed", name)):
             emit("schedule_failed", schedule=name, error=describe(error))
 
     async def _fire(
@@ -224,56 +224,41 @@ class Scheduler:
         for job, job_id in zip(firing.jobs, answer.jobs, strict=True):
             tick = job.policy.tick or 0.0
             if job_id is None:
-                way = answer.in_the_way
-                emit("schedule_skipped", schedule=due.name, tick=tick, in_the_way=way)
+                self._tell_skipped(due.name, tick, answer.in_the_way)
             else:
                 late = round(now - tick, 3)
                 emit("schedule_fired", schedule=due.name, tick=tick, job_id=job_id, late=late)
         if any(job_id is not None for job_id in answer.jobs):
             self._owner.look_for_work()
 
-
-def firing_of(due: DueSchedule, now: float) -> Firing:
-    """Return what to do with a due schedule, by the store's clock. Raises what its texts raise when
-    they cannot be read."""
-    spec = msgspec.json.decode(due.spec, type=Spec)
-    call = msgspec.json.decode(due.call, type=NewJob)
-    what: TickPlan = plan(spec, due.since, now, CatchUp(due.catch_up), due.grace)
-    overlap = Overlap(due.overlap)
-    return Firing(
-        name=due.name,
-        revision=due.revision,
-        next_tick=due.next_tick,
-        since=what.since,
-        then=what.then,
-        jobs=[_job_of(due.name, call, spec, tick, overlap) for tick in what.ticks],
-        missed=what.missed,
-    )
+    def _tell_skipped(self, name: str, tick: float, in_the_way: int | None) -> None:
+        if ticks := self._told.count(("skipped", name)):
+            emit("schedule_skipped", schedule=name, tick=tick, in_the_way=in_the_way, ticks=ticks)
 
 
-def _parts(
-    firings: Sequence[tuple[DueSchedule, Firing]],
-) -> Iterator[list[tuple[DueSchedule, Firing]]]:
-    """Split firings into those of one commit each, bounded in jobs and bytes as an enqueue is,
-    except for a single one."""
-    part: list[tuple[DueSchedule, Firing]] = []
-    jobs = size = 0
-    for due, firing in firings:
-        more = sum(len(job.args) for job in firing.jobs)
-        if part and (jobs + len(firing.jobs) > ENQUEUE_MAX or size + more > ENQUEUE_BYTES):
-            yield part
-            part, jobs, size = [], 0, 0
-        part.append((due, firing))
-        jobs, size = jobs + len(firing.jobs), size + more
-    if part:
-        yield part
+class _Told:
+    """What was told of which schedule in the last minute, and how often it has happened since."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._again: dict[tuple[str, str], tuple[float, int]] = {}  # when to tell it again
+        self._clean_at = 0.0
+
+    def count(self, what: tuple[str, str]) -> int:
+        """Return how often it has happened since it was told, with this time; 0: tell it later."""
+        now = self._clock.boot()
+        if now >= self._clean_at:
+            old = now - TELL_AGAIN_SECONDS
+            self._again = {each: one for each, one in self._again.items() if one[0] > old}
+            self._clean_at = now + TELL_AGAIN_SECONDS
+        at, times = self._again.get(what, (now, 0))
+        if at > now:
+            self._again[what] = at, times + 1
+            return 0
+        self._again[what] = now + TELL_AGAIN_SECONDS, 0
+        return times + 1
 
 
-def _job_of(name: str, call: NewJob, spec: Spec, tick: float, overlap: Overlap) -> NewJob:
-    return msgspec.structs.replace(
-        call,
-        policy=msgspec.structs.replace(call.policy, schedule=name, tick=tick),
-        key=f"schedule:{name}" if overlap is Overlap.SKIP else call.key,
-        run_at=spec.due(name, tick) + call.delay,
-        delay=0.0,
-    )
+def _weigh(fired: tuple[DueSchedule, Firing]) -> tuple[int, int]:
+    jobs = fired[1].jobs
+    return len(jobs), sum(len(job.args) for job in jobs)

@@ -3,117 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from outlast.model.job import State
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import CatchUp, Overlap
-from outlast.store.rows import JobFilter, StoredJob
-from outlast.store.schedules import (
-    DECLARED_SECONDS,
-    DUE_MAX,
-    DueSchedule,
-    Firing,
-    NewSchedule,
-    ScheduleRow,
-)
-from outlast.store.sqlite.store import SqliteStore
+from outlast.store import batches
+from outlast.store.schedules import DECLARED_SECONDS, DUE_MAX, DueSchedule, Firing
 from outlast.store.values import NewJob
 from outlast.worker.maintenance import scheduler
-from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, Scheduler, firing_of
-from outlast.worker.service import Nudge
-from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import FakeOwner, heard, heard_fields
+from outlast.worker.maintenance.firing import firing_of
+from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, Scheduler
+from tests.unit.worker.maintenance import scheduler_kit
+from tests.unit.worker.maintenance.scheduler_kit import HOUR, NOON, Team, schedule
+from tests.unit.worker.worker_kit import heard, heard_fields
 
-NOON = 1_795_348_800.0
-HOUR, DAY = 3_600.0, 86_400.0
-
-
-def schedule(name: str = "hourly", spec: Spec | None = None, **fields: Any) -> NewSchedule:
-    text = msgspec.json.encode(spec or Spec(every=3_600)).decode()
-    values: dict[str, Any] = {"name": name, "call": NewJob(task="t"), "spec": text}
-    return NewSchedule(**(values | fields))
-
-
-class Team:
-    """Some workers' schedulers on one store, which counts what is asked of it."""
-
-    def __init__(self, store: SqliteStore, clock: ManualClock) -> None:
-        self.store = store
-        self.clock = clock
-        self.asked: list[str] = []
-        self.workers: list[Scheduler] = []
-
-    def add(self, *declared: NewSchedule) -> Scheduler:
-        """A worker whose code declares these schedules."""
-        code = Code(list(declared))
-        worker = Scheduler(FakeOwner(), Counting(self.store, self.asked), code, Nudge(), self.clock)
-        self.workers.append(worker)
-        return worker
-
-    async def work(self, seconds: float = 0.0, step: float = 20.0) -> None:
-        """Let them look and fire, time and again."""
-        end = self.clock.boot() + seconds
-        while True:
-            for worker in self.workers:
-                worker.take_look(await self.store.observe())
-                await worker.run_once()
-            if self.clock.boot() >= end:
-                return
-            self.clock.advance(min(step, end - self.clock.boot()))
-
-    async def jobs(self) -> list[StoredJob]:
-        """All jobs, first first."""
-        return (await self.store.inspector.jobs(JobFilter(limit=10_000)))[::-1]
-
-    async def ticks(self) -> list[float]:
-        """The ticks that have jobs, in hours from noon."""
-        return [((job.policy.tick or 0.0) - NOON) / HOUR for job in await self.jobs()]
-
-    async def row(self, name: str = "hourly") -> ScheduleRow:
-        row = await self.store.inspector.schedule(name)
-        assert row is not None
-        return row
-
-    async def finish_all(self) -> None:
-        """End every job."""
-        await self.store.cancel([job.id for job in await self.jobs()])
-
-
-class Code:
-    """What a worker's code declares."""
-
-    def __init__(self, declared: list[NewSchedule]) -> None:
-        self.declared = declared
-
-    def schedules(self) -> list[NewSchedule]:
-        return self.declared
-
-
-class Counting:
-    """A store that notes the verbs that are asked of it."""
-
-    def __init__(self, store: SqliteStore, asked: list[str]) -> None:
-        self._store = store
-        self._asked = asked
-
-    def __getattr__(self, name: str) -> Any:
-        self._asked.append(name)
-        return getattr(self._store, name)
-
-
-@pytest.fixture
-async def team(tmp_path: Path) -> AsyncIterator[Team]:
-    clock = ManualClock(wall=NOON + 1)
-    store = SqliteStore(f"sqlite:///{tmp_path}/jobs.db", clock=clock)
-    await store.open()
-    yield Team(store, clock)
-    await store.close()
+team = scheduler_kit.team
 
 
 async def test_ticks_are_fired_as_they_come_once_for_all_workers(team: Team) -> None:
@@ -181,16 +88,27 @@ async def test_a_tick_is_skipped_and_told_while_the_last_job_is_unfinished(team:
     (first,) = await team.jobs()
     with heard_fields() as told:
         await team.work(HOUR)
-    skipped = (
-        "schedule_skipped",
-        {"schedule": "hourly", "tick": NOON + 2 * HOUR, "in_the_way": first.id},
-    )
-    assert told == [skipped]
+    fields = {"schedule": "hourly", "tick": NOON + 2 * HOUR, "in_the_way": first.id, "ticks": 1}
+    assert told == [("schedule_skipped", fields)]
     await team.finish_all()
     await team.work(HOUR)
     assert await team.ticks() == [1.0, 3.0]
     row = await team.row()
     assert (row.fired, row.skipped, row.last_skip_job) == (2, 1, first.id)
+
+
+async def test_skips_are_told_once_a_minute_with_their_number(team: Team) -> None:
+    await team.store.put_schedules([schedule(spec=Spec(every=1))])
+    team.add()
+    await team.work(1.0, step=1.0)
+    with heard_fields() as told:
+        await team.work(200.0, step=1.0)
+    assert {name for name, _ in told} == {"schedule_skipped"}
+    assert [fields["ticks"] for _, fields in told] == [1, 60, 60, 60]
+    assert (await team.row()).skipped == 200
+    await team.finish_all()
+    await team.work(600.0, step=1.0)
+    assert len(team.workers[0]._told._again) <= 2, "what is long past is forgotten"
 
 
 @pytest.mark.parametrize(
@@ -248,7 +166,7 @@ async def test_during_a_rolling_deploy_the_newest_declaration_fires_once(team: T
     await team.work(HOUR, step=60.0)
     team.add(new)
     for _ in range(8):  # workers of both releases start again and again, up to noon
-        await team.work(3 * HOUR, step=59.0)
+        await team.work(3 * HOUR, step=49.0)
         team.workers[:] = []
         team.add(old)
         team.add(new)
@@ -365,8 +283,8 @@ async def test_other_duties_have_their_turn_while_many_ticks_are_counted(
 async def test_what_is_fired_at_once_is_stored_in_parts_of_a_bounded_size(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "ENQUEUE_MAX", 8)
-    monkeypatch.setattr(scheduler, "ENQUEUE_BYTES", 1_000)
+    monkeypatch.setattr(batches, "ENQUEUE_MAX", 8)
+    monkeypatch.setattr(batches, "ENQUEUE_BYTES", 1_000)
     large = NewJob(task="t", args='{"x":"' + "x" * 600 + '"}')
     every_tick: dict[str, Any] = {"overlap": Overlap.ALLOW, "catch_up": CatchUp.ALL}
     await team.store.put_schedules(

@@ -59,7 +59,11 @@ SELECT outlast_begin_incarnation_v1(), outlast_raise_tokens_v1($1)
 -- name: waiting
 SELECT * FROM outlast_waiting_v1($1::float8, $2::integer)
 
--- name: put_schedule
-SELECT outlast_put_schedule_v1(
-    $1::text, $2::text, $3::text, $4::text, $5::text, $6::float8, $7::text, $8::text, $9::float8,
-    $10::integer) AS answer
+-- name: put_schedules
+-- in the order of their names: so two that put the same ones wait in the same order
+SELECT p.name, outlast_put_schedule_v1(
+    p.name, p.call, p.spec, p.overlap, p.catch_up, p.grace, $8::text, p.version, $9::float8, $10::float8,
+    $11::float8, $12::integer, $13::integer) AS answer
+FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[])
+          AS u (name, call, spec, overlap, catch_up, grace, version)
+      ORDER BY u.name COLLATE "C") p

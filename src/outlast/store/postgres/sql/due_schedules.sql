@@ -8,7 +8,7 @@ SELECT t.now,
        s.*
 FROM (SELECT extract(epoch FROM clock_timestamp())::float8 AS now) t
 LEFT JOIN LATERAL (
-    SELECT d.name, d.revision, d.next_tick, d.since, d.call, d.spec, d.overlap, d.catch_up, d.grace,
+    SELECT d.name, d.revision, d.next_tick, d.since, d.owed, d.call, d.spec, d.overlap, d.catch_up, d.grace,
            d.version, d.declared_at
     FROM outlast_schedules d
     WHERE NOT d.paused AND d.declared AND d.next_tick IS NOT NULL AND d.next_tick <= t.now

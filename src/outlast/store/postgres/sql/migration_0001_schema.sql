@@ -193,7 +193,7 @@ CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
 -- next_tick move forward, in the commit that stores the job of the tick. Instants are numbers, since they
 -- are compared with what a worker has read and computed. version names the content, versions those that
 -- were replaced, by a space each. Workers look at next_tick by its index, which holds only those that may
--- fire: one that is paused, or that no code declares, costs no look.
+-- fire: one that is paused or deleted, or that no code declares, costs no look.
 CREATE TABLE outlast_schedules (
     name          text COLLATE "C" PRIMARY KEY,
     call          text NOT NULL,
@@ -210,6 +210,7 @@ CREATE TABLE outlast_schedules (
     declared_at   double precision,
     since         double precision NOT NULL,
     next_tick     double precision,
+    owed          text NOT NULL DEFAULT '',
     last_tick     double precision,
     last_job      bigint,
     fired         bigint NOT NULL DEFAULT 0,
@@ -217,7 +218,7 @@ CREATE TABLE outlast_schedules (
     missed        bigint NOT NULL DEFAULT 0,
     last_skip     double precision,
     last_skip_job bigint,
-    CONSTRAINT outlast_schedules_origin CHECK ((origin = 'code') = (declared_at IS NOT NULL)),
+    CONSTRAINT outlast_schedules_origin CHECK ((origin = 'run_time') = (declared_at IS NULL)),
     CONSTRAINT outlast_schedules_times CHECK (
         grace BETWEEN 0 AND 1e15 AND declared_at BETWEEN -1e15 AND 1e15 AND since BETWEEN -1e15 AND 1e15
         AND next_tick BETWEEN -1e15 AND 1e15 AND last_tick BETWEEN -1e15 AND 1e15
@@ -356,5 +357,6 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_raise_tokens_v1.sql
 \ir functions/outlast_begin_incarnation_v1.sql
 \ir functions/outlast_named_v1.sql
+\ir functions/outlast_owe_ticks_v1.sql
 \ir functions/outlast_put_schedule_v1.sql
 \ir functions/outlast_waiting_v1.sql

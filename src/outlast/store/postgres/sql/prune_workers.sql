@@ -1,6 +1,6 @@
 -- Delete workers that have been gone for $1 seconds and hold no running job, at most $2. A gone worker never claims
--- again (its exchange wants an active row), so none can appear while this looks. And schedules
--- that no code has declared for $3 seconds, of which few can be; one that is declared just then is locked.
+-- again (its exchange wants an active row), so none can appear while this looks. And rows of schedules, at most $2,
+-- that no code has declared for $3 seconds, or that were deleted then; one that is declared or put just then is locked.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
     WHERE w.status IN ('stopped', 'lost')
@@ -13,6 +13,6 @@ WITH old AS MATERIALIZED (
     DELETE FROM outlast_schedules s USING (
         SELECT d.name FROM outlast_schedules d
         WHERE d.declared_at < extract(epoch FROM statement_timestamp()) - $3::float8
-        FOR UPDATE SKIP LOCKED) u
+        ORDER BY d.declared_at LIMIT $2::integer FOR UPDATE SKIP LOCKED) u
     WHERE s.name = u.name)
 SELECT count(*) FROM gone

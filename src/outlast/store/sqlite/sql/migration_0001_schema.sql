@@ -212,7 +212,7 @@ CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
 -- Schedules (store/schedules.py says what the columns mean). There is no row for each tick: since and
 -- next_tick move forward, in the commit that stores the job of the tick. version names the content,
 -- versions those that were replaced, by a space each. Workers look at next_tick by its index, which
--- holds only those that may fire: one that is paused, or that no code declares, costs no look.
+-- holds only those that may fire: one that is paused or deleted, or that no code declares, costs no look.
 CREATE TABLE outlast_schedules (
     name          TEXT PRIMARY KEY,
     call          TEXT NOT NULL,
@@ -229,6 +229,7 @@ CREATE TABLE outlast_schedules (
     declared_at   REAL,
     since         REAL NOT NULL,
     next_tick     REAL,
+    owed          TEXT NOT NULL DEFAULT '',
     last_tick     REAL,
     last_job      INTEGER,
     fired         INTEGER NOT NULL DEFAULT 0,
@@ -236,7 +237,7 @@ CREATE TABLE outlast_schedules (
     missed        INTEGER NOT NULL DEFAULT 0,
     last_skip     REAL,
     last_skip_job INTEGER,
-    CONSTRAINT outlast_schedules_origin CHECK ((origin = 'code') = (declared_at IS NOT NULL)),
+    CONSTRAINT outlast_schedules_origin CHECK ((origin = 'run_time') = (declared_at IS NULL)),
     CONSTRAINT outlast_schedules_flags CHECK (paused BETWEEN 0 AND 1 AND declared BETWEEN 0 AND 1),
     CONSTRAINT outlast_schedules_times CHECK (
         grace BETWEEN 0 AND 1e15 AND declared_at BETWEEN -1e15 AND 1e15 AND since BETWEEN -1e15 AND 1e15

@@ -1,7 +1,7 @@
 -- Delete what ended long ago, oldest first, in one bounded batch. Dead jobs stay until they are
 -- discarded, unless the caller says for how long they are kept; a gone worker stays while any job
--- still runs in its name, so that the evidence of a reclaim can name it. A schedule goes once no code
--- has declared it for a week.
+-- still runs in its name, so that the evidence of a reclaim can name it. The row of a schedule goes a
+-- week after it was deleted, or declared by code for the last time.
 
 -- name: jobs
 SELECT id FROM outlast_jobs
@@ -19,4 +19,6 @@ DELETE FROM outlast_workers WHERE id IN (
       AND NOT EXISTS (SELECT 1 FROM outlast_jobs AS j WHERE j.worker_id = w.id)
     ORDER BY w.stopped_at LIMIT ?)
 -- name: schedules
-DELETE FROM outlast_schedules WHERE declared_at IS NOT NULL AND declared_at < ?
+DELETE FROM outlast_schedules WHERE name IN (
+    SELECT name FROM outlast_schedules
+    WHERE declared_at IS NOT NULL AND declared_at < ? ORDER BY declared_at LIMIT ?)

@@ -4,13 +4,14 @@
 -- firing: next_tick and revision are what the worker saw when it decided. Another firing, an edit, a
 -- resume and a delete with a put all change one of them (a revision is never drawn twice), so of two
 -- workers that fire a tick one finds its row as it was, and the jobs of the other are not stored. since only
--- rises: no step of the clock brings a tick back that is accounted for. A late worker, a claim
--- and a reap know only the jobs.
+-- rises: no step of the clock brings a tick back that is accounted for. It also stays in the row of a
+-- schedule that was deleted, for one of the name that is put again; prune removes that row a week after
+-- declared_at, which there is when it was deleted. A late worker, a claim and a reap know only the jobs.
 
 -- name: look
 -- Texts as bytes: on a connection of the caller's, they come in a form of its own.
 SELECT CAST(origin AS BLOB), CAST(version AS BLOB), CAST(versions AS BLOB), CAST(spec AS BLOB),
-       since, next_tick, declared_at
+       CAST(owed AS BLOB), since, next_tick, declared, declared_at
 FROM outlast_schedules WHERE name = ?
 -- name: create
 INSERT INTO outlast_schedules (name, call, spec, overlap, catch_up, grace, origin, version, revision,
@@ -21,24 +22,36 @@ VALUES (:name, :call, :spec, :overlap, :catch_up, :grace, :origin, :version, :re
 UPDATE outlast_schedules
 SET call = :call, spec = :spec, overlap = :overlap, catch_up = :catch_up, grace = :grace,
     origin = :origin, version = :version, versions = :versions, revision = :revision, declared = 1,
-    declared_at = :declared_at, since = :since, next_tick = :next_tick
+    declared_at = :declared_at, since = :since, next_tick = :next_tick, owed = :owed
 WHERE name = :name
+-- name: forget
+DELETE FROM outlast_schedules WHERE name = ?
 -- name: renew
 UPDATE outlast_schedules SET declared = 1, declared_at = ? WHERE name = ?
 -- name: delete
-DELETE FROM outlast_schedules
-WHERE name = :name AND (declared_at IS NULL OR abs(declared_at - :now) > :fresh)
+UPDATE outlast_schedules
+SET origin = 'deleted', declared = 0, declared_at = :now, next_tick = NULL, call = '', spec = '',
+    version = '', versions = '', owed = ''
+WHERE name = :name AND origin <> 'deleted'
+  AND (declared_at IS NULL OR abs(declared_at - :now) > :fresh)
 -- name: exists
-SELECT 1 FROM outlast_schedules WHERE name = ?
+SELECT 1 FROM outlast_schedules WHERE name = ? AND origin <> 'deleted'
 -- name: pause
--- What goes on begins after now; one that is not paused goes on as it did.
+-- What goes on begins after now, and the ticks that have passed are owed; one that is not paused
+-- goes on as it did. The revision, since a clock that stands behind makes the tick that was fired last
+-- the next_tick, as a worker that came too late for it has seen.
 UPDATE outlast_schedules
 SET paused = :paused,
+    revision = CASE WHEN paused > :paused THEN :revision ELSE revision END,
+    owed = CASE WHEN paused > :paused AND CAST(:now AS INTEGER) > CAST(since AS INTEGER)
+                     AND length(owed) + length(spec) <= :owed
+                THEN owed || CAST(since AS INTEGER) || ' ' || CAST(:now AS INTEGER) || ' ' || spec || char(10)
+                ELSE owed END,
     since = CASE WHEN paused > :paused THEN max(since, :now) ELSE since END,
     next_tick = CASE WHEN paused > :paused THEN max(since, :now) ELSE next_tick END
-WHERE name = :name
+WHERE name = :name AND origin <> 'deleted'
 -- name: due
-SELECT name, revision, next_tick, since, call, spec, overlap, catch_up, grace,
+SELECT name, revision, next_tick, since, owed, call, spec, overlap, catch_up, grace,
        version, declared_at
 FROM outlast_schedules INDEXED BY outlast_schedules_next
 WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL AND next_tick <= :now
@@ -52,7 +65,7 @@ ORDER BY next_tick LIMIT 1
 SELECT 1 FROM outlast_schedules WHERE name = ? AND next_tick = ? AND revision = ? AND paused = 0
 -- name: fired
 UPDATE outlast_schedules
-SET since = max(since, :since), next_tick = :then, last_tick = coalesce(:last_tick, last_tick),
+SET since = max(since, :since), next_tick = :then, owed = :owed, last_tick = coalesce(:last_tick, last_tick),
     last_job = coalesce(:last_job, last_job), fired = fired + :fired, skipped = skipped + :skipped,
     missed = missed + :missed,
     last_skip = coalesce(:last_skip, last_skip),
@@ -65,9 +78,9 @@ WHERE name = :name AND declared = 1 AND abs(declared_at - :now) > :fresh
 SELECT name, call, spec, overlap, catch_up, grace, origin, version, revision, paused, declared,
        declared_at, since, next_tick, last_tick, last_job, fired, skipped, missed, last_skip,
        last_skip_job
-FROM outlast_schedules WHERE name > ? ORDER BY name LIMIT ?
+FROM outlast_schedules WHERE name > ? AND origin <> 'deleted' ORDER BY name LIMIT ?
 -- name: show
 SELECT name, call, spec, overlap, catch_up, grace, origin, version, revision, paused, declared,
        declared_at, since, next_tick, last_tick, last_job, fired, skipped, missed, last_skip,
        last_skip_job
-FROM outlast_schedules WHERE name = ?
+FROM outlast_schedules WHERE name = ? AND origin <> 'deleted'

@@ -5,16 +5,22 @@
 --   * another put of the name: both insert, the unique index lets the second wait for the first, and it then
 --     finds the row; the row is locked before it is judged. A lock that another transaction holds
 --     for longer than some seconds ends the statement, and with it what it was part of. A worker waits for
---     less, since all that its code declares is one transaction, and then declares one by one.
+--     less, since all that its code declares is one transaction, and then declares it in parts.
+--     What stands as it is needs no lock: to have come before a change under way is right.
 --   * a worker that fires: that matches the revision and next_tick that it has read, on the newest version
 --     of the row. A change draws another revision, never drawn before, also after a delete.
 --   * a rolling deploy: workers of the old release go on saying what they declare. A version that was
 --     replaced is among versions, and replaces the newer one only when that is no longer declared.
 --     A clock that steps makes a declaration look old for no longer than until it is renewed.
--- What has another spec begins after now, and never before what is accounted for: no tick gets a second job.
+--   * a delete: its row stays for a while and tells how far ticks were accounted for, so one that is put again
+--     while the clock stands behind that gives no tick a second job. It is locked as any row; who waits
+--     for it while another puts the name again finds the row gone, inserts, and looks once more.
+-- What has another spec begins after now, and never before what is accounted for: no tick gets a second job. The
+-- ticks of the old spec in between are owed: the next worker that looks counts them.
 CREATE FUNCTION outlast_put_schedule_v1(
     p_name text, p_call text, p_spec text, p_overlap text, p_catch_up text, p_grace double precision,
-    p_origin text, p_version text, p_fresh double precision, p_kept integer)
+    p_origin text, p_version text, p_renew double precision, p_fresh double precision,
+    p_ahead double precision, p_kept integer, p_owed integer)
 RETURNS text
 LANGUAGE plpgsql
 SET lock_timeout = '5s'
@@ -22,23 +28,34 @@ AS $$
 DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
     v_row outlast_schedules;
-    v_since double precision;
+    v_since double precision := v_now;
 BEGIN
+    SELECT * INTO v_row FROM outlast_schedules s WHERE s.name = p_name;
+    IF v_row.origin = p_origin AND v_row.version = p_version
+       AND (p_origin <> 'code' OR v_row.declared AND abs(v_row.declared_at - v_now) <= p_renew) THEN
+        RETURN 'same';
+    END IF;
     IF p_origin = 'code' THEN
         SET LOCAL lock_timeout = '1s';
     END IF;
-    INSERT INTO outlast_schedules (name, call, spec, overlap, catch_up, grace, origin, version, revision,
-                                   declared_at, since, next_tick)
-    VALUES (p_name, p_call, p_spec, p_overlap, p_catch_up, p_grace, p_origin, p_version,
-            nextval('outlast_position_seq'), CASE WHEN p_origin = 'code' THEN v_now END, v_now, v_now)
-    ON CONFLICT (name) DO NOTHING;
-    IF FOUND THEN
-        RETURN 'created';
-    END IF;
-    SELECT * INTO v_row FROM outlast_schedules s WHERE s.name = p_name FOR NO KEY UPDATE;
-    IF NOT FOUND THEN  -- deleted in between
-        RETURN NULL;
-    END IF;
+    LOOP
+        SELECT * INTO v_row FROM outlast_schedules s WHERE s.name = p_name FOR NO KEY UPDATE;
+        EXIT WHEN v_row.origin <> 'deleted';
+        IF FOUND THEN
+            DELETE FROM outlast_schedules s WHERE s.name = p_name;
+            IF v_row.since - v_now <= p_ahead THEN
+                v_since := greatest(v_row.since, v_now);
+            END IF;
+        END IF;
+        INSERT INTO outlast_schedules (name, call, spec, overlap, catch_up, grace, origin, version, revision,
+                                       declared_at, since, next_tick)
+        VALUES (p_name, p_call, p_spec, p_overlap, p_catch_up, p_grace, p_origin, p_version,
+                nextval('outlast_position_seq'), CASE WHEN p_origin = 'code' THEN v_now END, v_since, v_since)
+        ON CONFLICT (name) DO NOTHING;
+        IF FOUND THEN
+            RETURN 'created';
+        END IF;
+    END LOOP;
     IF v_row.origin <> p_origin AND (p_origin = 'code' OR abs(v_row.declared_at - v_now) <= p_fresh) THEN
         RETURN 'taken';
     END IF;
@@ -52,13 +69,18 @@ BEGIN
        AND p_version = ANY (string_to_array(v_row.versions, ' ')) THEN
         RETURN 'older';
     END IF;
-    v_since := CASE WHEN v_row.spec = p_spec THEN v_row.since ELSE greatest(v_row.since, v_now) END;
+    IF v_row.spec <> p_spec THEN
+        v_since := greatest(v_row.since, v_now);
+        v_row.owed := outlast_owe_ticks_v1(v_row.owed, v_row.since, v_since, v_row.spec, p_owed);
+        v_row.since := v_since;
+        v_row.next_tick := v_since;
+    END IF;
     UPDATE outlast_schedules s
     SET call = p_call, spec = p_spec, overlap = p_overlap, catch_up = p_catch_up, grace = p_grace,
         origin = p_origin, version = p_version, versions = right(v_row.versions || ' ' || v_row.version, p_kept),
         revision = nextval('outlast_position_seq'), declared = true,
-        declared_at = CASE WHEN p_origin = 'code' THEN v_now END, since = v_since,
-        next_tick = CASE WHEN v_row.spec = p_spec THEN v_row.next_tick ELSE v_since END
+        declared_at = CASE WHEN p_origin = 'code' THEN v_now END, since = v_row.since,
+        next_tick = v_row.next_tick, owed = v_row.owed
     WHERE s.name = p_name;
     RETURN 'changed';
 END

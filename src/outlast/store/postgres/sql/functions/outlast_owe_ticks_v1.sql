@@ -1,0 +1,13 @@
+-- Add to what a schedule owes the ticks of a spec that are later than p_since and up to p_until, a line for each
+-- (store/schedules.py, Owed). Pure. Ticks are whole seconds, so whole seconds bound them. What would grow beyond
+-- p_most characters, by edits while no worker looks, is left out.
+CREATE FUNCTION outlast_owe_ticks_v1(
+    p_owed text, p_since double precision, p_until double precision, p_spec text, p_most integer)
+RETURNS text
+LANGUAGE sql
+IMMUTABLE
+AS $$
+    SELECT CASE WHEN floor(p_until) > floor(p_since) AND length(p_owed) + length(p_spec) <= p_most
+                THEN p_owed || floor(p_since)::bigint || ' ' || floor(p_until)::bigint || ' ' || p_spec || E'\n'
+                ELSE p_owed END
+$$;
