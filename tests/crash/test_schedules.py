@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 
 import msgspec
 import pytest
 
 import outlast
-from harness.scene import Scene
+from harness.scene import Scene, WorkerProcess
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import CatchUp, Overlap
 from outlast.store.rows import JobFilter
 from outlast.store.schedules import NewSchedule, ScheduleRow
 from outlast.store.values import NewJob
+from tests.crash.releases import EVERY
 
 SCHEDULES = 20
 KILLS = 6
@@ -78,6 +80,52 @@ async def judge(stage: Scene, begun: dict[str, ScheduleRow]) -> None:
         assert len(ticks) == row.fired > 0, row
         there = int(row.since // 1) - int(begun[row.name].since // 1)
         assert row.fired + row.skipped + row.missed == there, row
+
+
+async def release(stage: Scene, name: str) -> WorkerProcess:
+    """Start a worker of this release."""
+    env = {"OUTLAST_TEST_APP": "tests.crash.releases:app", "OUTLAST_TEST_RELEASE": name}
+    return await stage.worker("--runners", "1", env=env)
+
+
+async def ticks_of(stage: Scene, name: str) -> list[float]:
+    """Return the ticks that have a job as this release declares it."""
+    found = await stage.store.inspector.jobs(JobFilter(limit=100_000))
+    return [job.policy.tick or 0 for job in found if json.loads(job.args)["release"] == name][::-1]
+
+
+async def comes(stage: Scene, name: str) -> None:
+    """Wait for another tick of this release."""
+    before = len(await ticks_of(stage, name))
+
+    async def more() -> bool:
+        return len(await ticks_of(stage, name)) > before
+
+    await stage.until(more, f"a tick as the {name} release declares it")
+
+
+@pytest.mark.timeout(400)
+async def test_during_a_rolling_deploy_only_the_newest_declaration_fires(pg_stage: Scene) -> None:
+    stage = pg_stage
+    old = await release(stage, "old")
+    await comes(stage, "old")
+    new = await release(stage, "new")
+    await comes(stage, "new")
+    for _ in range(2):
+        another = await release(stage, "new")
+        new.kill_tree()
+        new = another
+        old.kill_tree()
+        old = await release(stage, "old")
+        await comes(stage, "new")
+    assert await stage.store.pause_schedule("nightly", paused=True)
+    before, after = await ticks_of(stage, "old"), await ticks_of(stage, "new")
+    assert before[-1] < after[0], "the old release fires no more"
+    assert after == sorted(set(after))
+    assert {tick % EVERY["new"] for tick in after} == {0}
+    row = await stage.store.inspector.schedule("nightly")
+    assert row is not None
+    assert row.fired == len(before) + len(after)
 
 
 @pytest.mark.timeout(300)

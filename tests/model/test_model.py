@@ -10,9 +10,11 @@ import pytest
 from tests.model.explore import Both, explore
 from tests.model.leases import LEASES, reachable
 from tests.model.scenes import SCENES, alone
+from tests.model.schedules import SCHEDULES, ScheduleDesk, Timetable
 from tests.model.twins import TWINS, caught
 
 STATES = 400
+SCHEDULE_STATES = 2_000
 
 
 @pytest.mark.timeout(400)
@@ -40,6 +42,16 @@ def test_no_state_of_a_lease_breaks_a_law(name: str) -> None:
     states, wrong, path = reachable(*LEASES[name])
     assert wrong == "", "\n".join([wrong, *path])
     assert states > 1_000
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_no_state_of_a_schedule_breaks_a_law(name: str) -> None:
+    desk = ScheduleDesk(*SCHEDULES[name])
+    states, wrong, path = reachable(Timetable(), desk.moves, SCHEDULE_STATES)
+    desk.close_connection()
+    assert wrong == "", "\n".join([wrong, *path])
+    assert states >= SCHEDULE_STATES
 
 
 @pytest.mark.timeout(400)

@@ -14,19 +14,22 @@ from unittest import mock
 
 import msgspec
 
-from outlast.model import lease, lifecycle
+from outlast.model import lease, lifecycle, schedule_plan
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import State
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import refusals as sqlite_refusals
+from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.values import Answer
+from outlast.worker.maintenance import firing
 from outlast.worker.runners import exits
 from tests.model.explore import Found, explore
 from tests.model.leases import LEASES, reachable
 from tests.model.real import RealDesk
 from tests.model.scenes import SCENES, alone
+from tests.model.schedules import SCHEDULES, ScheduleDesk, Timetable
 from tests.model.steps import Steps
 from tests.sim.twins import without
 
@@ -66,13 +69,18 @@ def caught(name: str) -> Found:
         if broken.scene in LEASES:
             states, wrong, path = reachable(*LEASES[broken.scene])
             return Found(broken.scene, states=states, wrong=wrong, path=path)
+        if broken.scene in SCHEDULES:
+            desk = ScheduleDesk(*SCHEDULES[broken.scene])
+            patches.callback(desk.close_connection)
+            states, wrong, path = reachable(Timetable(), desk.moves, STATES)
+            return Found(broken.scene, states=states, wrong=wrong, path=path)
         scene = SCENES[broken.scene]
         scene = scene if any(scene.kills) else alone(scene)
         if not broken.store:
             return explore(scene, states_max=STATES)
-        desk = RealDesk(scene.policy)
-        patches.callback(desk.close_connection)
-        return explore(scene, desk, states_max=STATES)
+        jobs = RealDesk(scene.policy)
+        patches.callback(jobs.close_connection)
+        return explore(scene, jobs, states_max=STATES)
 
 
 # ------------------------------------------------------------------------ the store's guards
@@ -278,3 +286,60 @@ def _one_look() -> Iterable[Patch]:
 @twin("presence is judged across a gap", "present", "reaped by presence")
 def _across() -> Iterable[Patch]:
     yield mock.patch.object(lease, "ABSENT_GAP_BEATS", 10.0)
+
+
+# ------------------------------------------------------------------------------- schedules
+
+
+@twin("a tick is fired without compare-and-set", "each tick", "a tick is not counted")
+def _fire_anyway() -> Iterable[Patch]:
+    guard = "AND next_tick = ? AND revision = ? AND paused = 0"
+    yield without(sqlite_schedules._SQL, "stands", guard, "AND ? IS NOT NULL AND ? IS NOT NULL")
+
+
+@twin(
+    "a schedule that was put again is taken for the old one", "each tick", "a tick is not counted"
+)
+def _any_revision() -> Iterable[Patch]:
+    yield without(sqlite_schedules._SQL, "stands", "AND revision = ?", "AND ? IS NOT NULL")
+
+
+@twin("a tick need not be later than the one before", "each tick", "a tick has two jobs")
+def _tick_again() -> Iterable[Patch]:
+    def again(spec: Any, since: float, *rest: Any) -> Any:
+        return schedule_plan.plan(spec, since - 0.5, *rest)
+
+    yield mock.patch.object(firing, "plan", again)
+
+
+@twin("a delete forgets what was accounted for", "each tick", "a tick has two jobs")
+def _forgotten() -> Iterable[Patch]:
+    yield mock.patch.object(sqlite_schedules, "AHEAD_SECONDS", -1e9)
+
+
+@twin("an edit begins after now, also behind what was accounted for", "each tick", "accounted for")
+def _edit_goes_back() -> Iterable[Patch]:
+    def second(*values: Any, **rest: Any) -> Any:
+        return max(*values, **rest) if len(values) == 1 else values[1]
+
+    yield mock.patch.object(sqlite_schedules, "max", second, create=True)
+
+
+@twin("an edit drops the tick that is due", "each tick", "a tick is not counted")
+def _edit_drops() -> Iterable[Patch]:
+    yield mock.patch.object(sqlite_schedules, "owe", lambda owed, *_: owed)
+
+
+@twin("a resume drops the ticks of the pause", "the last tick", "a tick is not counted")
+def _resume_drops() -> Iterable[Patch]:
+    yield without(sqlite_schedules._SQL, "pause", "THEN owed || ", "THEN owed || '' WHEN 0 THEN ")
+
+
+@twin("what is owed is counted, and owed still", "the last tick", "a tick is not counted")
+def _owed_twice() -> Iterable[Patch]:
+    yield without(sqlite_schedules._SQL, "fired", "owed = :owed", "owed = owed || :owed")
+
+
+@twin("a resume leaves the revision", "the last tick", "a tick is not counted")
+def _same_revision() -> Iterable[Patch]:
+    yield without(sqlite_schedules._SQL, "pause", "THEN :revision", "THEN revision")

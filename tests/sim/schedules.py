@@ -1,7 +1,7 @@
 """Schedules in the simulation: a tick has one job at most, and each is counted.
 
 ``steady`` is left alone, so that its ticks can be counted; ``busy`` skips ticks; ``restless`` is
-changed, paused and deleted all the time.
+changed, paused, deleted and put again all the time.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Timetable:
 
     def change(self) -> bool:
         """Change the restless one somehow."""
-        self._world.loop.create_task(self._change(int(4 * self._world.chance())))
+        self._world.loop.create_task(self._change(int(5 * self._world.chance())))
         return True
 
     async def _change(self, how: int) -> None:
@@ -74,6 +74,8 @@ class Timetable:
             elif how == 1:
                 await client.pause_schedule("restless", paused=False)
             else:
+                if how == 2:
+                    await client.delete_schedule("restless")
                 await client.put_schedules([new])
         except StoreError:
             return
@@ -109,7 +111,7 @@ class Timetable:
             if len(ticks) != len(set(ticks)):
                 twice = sorted({tick for tick in ticks if ticks.count(tick) > 1})
                 self._wrong(f"{row.name} has more than one job for {twice}")
-            if row.fired != len(ticks):
+            if row.fired != len(ticks) and row.name != "restless":  # a new one counts from 0
                 self._wrong(f"{row.name} counts {row.fired} jobs, and has {len(ticks)}")
         for name in ("steady", "busy"):
             await self._count(name)

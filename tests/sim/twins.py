@@ -27,7 +27,7 @@ from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.values import Answer
 from outlast.worker.claims import exchange, ledger, trip_bytes
 from outlast.worker.lease import registration
-from outlast.worker.maintenance import reaper, scheduler
+from outlast.worker.maintenance import firing, reaper
 from outlast.worker.runners import control, exits
 from tests.sim import host as host_module
 from tests.sim import world as world_module
@@ -362,4 +362,4 @@ def _tick_again() -> Iterable[Patch]:
     def again(spec: Any, since: float, *rest: Any) -> Any:
         return schedule_plan.plan(spec, since - 0.5, *rest)
 
-    yield mock.patch.object(scheduler, "plan", again)
+    yield mock.patch.object(firing, "plan", again)
