@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from bench import tasks
+from harness.other_host import as_on
 from harness.proxy import Proxy, proxied
 from harness.scene import ROOT, Scene, WorkerProcess, boot
 
@@ -59,19 +60,25 @@ class Held(msgspec.Struct, frozen=True):
     first: dict[str, Any]
 
 
-async def held(stage: Scene, task: Any, *options: str, url: str | None = None) -> Held:
+async def held(
+    stage: Scene,
+    task: Any,
+    *options: str,
+    url: str | None = None,
+    env: dict[str, str] | None = None,
+) -> Held:
     """Start a worker, and a job on it."""
     direct = stage.url
     stage.url = url or direct
-    worker = await stage.worker(*options, env=own_run_dir(stage))
+    worker = await stage.worker(*options, env=env or own_run_dir(stage))
     stage.url = direct
     (enqueued,) = await stage.store.enqueue([task.call().job])
     return Held(enqueued.job_id, worker, await stage.started(1))
 
 
-async def another(stage: Scene, *options: str) -> WorkerProcess:
+async def another(stage: Scene, *options: str, env: dict[str, str] | None = None) -> WorkerProcess:
     """Start one more worker."""
-    return await stage.worker(*options, env=own_run_dir(stage))
+    return await stage.worker(*options, env=env or own_run_dir(stage))
 
 
 def own_run_dir(stage: Scene) -> dict[str, str]:
@@ -122,6 +129,14 @@ async def tree_killed(stage: Scene) -> Seen:
 async def worker_alone_killed(stage: Scene) -> Seen:
     one = await held(stage, tasks.waits_once)
     await another(stage)
+    killed_at = boot()
+    one.worker.signal(signal.SIGKILL)
+    return await seen(stage, one, killed_at, 90)
+
+
+async def worker_alone_killed_elsewhere(stage: Scene) -> Seen:
+    one = await held(stage, tasks.waits_once, env=as_on("one", stage.folder))
+    await another(stage, env=as_on("two", stage.folder))
     killed_at = boot()
     one.worker.signal(signal.SIGKILL)
     return await seen(stage, one, killed_at, 90)
@@ -211,6 +226,13 @@ CASES = (
     Case(name="runner killed", since=KILL, play=runner_killed, target=0.25, seconds=3),
     Case(name="worker tree killed, another on the host", since=KILL, play=tree_killed, target=1),
     Case(name="worker process alone killed", since=KILL, play=worker_alone_killed, target=1),
+    Case(
+        name="worker process alone killed, another on another host",
+        since=KILL,
+        play=worker_alone_killed_elsewhere,
+        target=0.6,
+        stores=POSTGRES,
+    ),
     Case(
         name="worker tree killed, another on another host",
         since=KILL,

@@ -6,6 +6,7 @@ certificates.py   certificates for servers and clients, by an authority of their
 faketime.py       a wall clock of its own for a process, by libfaketime, a Debian package
 journal.py        what each attempt writes: it ran here, and which earlier processes still lived
 nats_server.py    a NATS server
+other_host.py     a worker as on a machine of its own: with another boot id
 pgbouncer.py      a PgBouncer, a Debian package
 proxy.py          a TCP proxy that can hold, slow down and cut connections
 rabbit_server.py  a RabbitMQ server, a Debian package

@@ -10,9 +10,11 @@ from outlast.model.pause import PauseKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Claimed, ClaimRequest, NewPause, Report, Save
+from outlast.store.watches import LockIdentity
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
 from tests.conformance.schedules_kit import firing, schedule
 
+LOCK = LockIdentity(boot_id="b1", path="/locks/w1", device=1, inode=2)
 Verb = Callable[[Hands, Claimed], Awaitable[Any]]
 
 
@@ -51,6 +53,7 @@ WRITES: dict[str, Verb] = {
     "progress": lambda hands, held: hands.store.progress(
         [Report(*_pair(held), Progress(fraction=0.5))]
     ),
+    "tell_gone": lambda hands, _: hands.store.tell_gone(LOCK, 1),
     "reap": _reap,
     "reclaim": lambda hands, held: hands.store.reclaim(lost_worker, only=[_pair(held)]),
     "cancel": lambda hands, held: hands.store.cancel([held.job_id]),

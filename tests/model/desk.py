@@ -101,6 +101,12 @@ class Desk:
         """Mark a worker lost."""
         return self.gone(db, slot, LOST if proven else SILENT), True
 
+    def tell_gone(self, db: Db, slot: int, *, live: bool) -> tuple[Db, bool]:
+        """Mark the row that a will names lost, if it lives; ``live``: it is this worker's own."""
+        if not live or db.rows[slot] not in LIVE:
+            return db, False
+        return self.gone(db, slot, LOST), True
+
     def set_status(self, db: Db, me: Me, status: str) -> tuple[Db, bool]:
         """Move a live row to draining or stopped."""
         if not me.live or db.rows[me.slot] not in LIVE:

@@ -146,6 +146,15 @@ def charged_by_proof(scene: Scene, before: World, step: Step) -> Wrong:
                 yield f"worker {told.slot + 1} counts as dead by proof"
 
 
+def a_will_is_of_the_dead(scene: Scene, before: World, step: Step) -> Wrong:
+    """What a tether tells ends no row of a worker that lives, as of one that was started again."""
+    for told in step.told:
+        for index, slot in enumerate(before.slots):
+            ends = before.db.rows[index] and not step.after.db.rows[index]
+            if told.verb == "is told gone" and slot.up and slot.me == 1 and ends:
+                yield f"worker {index + 1} lives, and was marked by the will of another"
+
+
 def suspects_run_alone(scene: Scene, before: World, step: Step) -> Wrong:
     """Those that died together do not share a runner again before one of them is charged."""
     if any(told.verb == "died loss" for told in step.told):
@@ -216,6 +225,7 @@ OF_WHAT_WAS_TOLD = (
     the_loser_stops,
     the_innocent,
     charged_by_proof,
+    a_will_is_of_the_dead,
     cleared,
 )
 LAWS = (*OF_THE_STORE, *OF_WHAT_WAS_TOLD, suspects_run_alone)

@@ -22,11 +22,12 @@ from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import schema as sqlite_schema
 from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.values import ClaimRequest, NewWorker, Save, WorkerRef, WorkerSeen
+from outlast.store.watches import LockIdentity
 from tests.model.desk import COHORT_MAX, Claim
 from tests.model.state import LEFT, LOST, SILENT, Db, End, Job, Me
 
 T = TypeVar("T")
-TASK, INSTANCE = "t", "instance-{}"
+TASK, INSTANCE, LOCK = "t", "instance-{}", "/locks/of-{}"
 NOW, EPOCH = 1_000.0, 5
 _GONE = {LOST: ("lost", "lock_file"), SILENT: ("lost", "silence"), LEFT: ("stopped", None)}
 _OWNER = {cause: owner for owner, cause in _GONE.items()}
@@ -36,8 +37,9 @@ _JOB = """INSERT INTO outlast_jobs (id, task, queue, state, position, run_at, en
  ended_at, cancel_requested, checkpoint, checkpoint_number, attempt_count)
  VALUES (?, 't', 'q', ?, ?, ?, 0, '{}', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"""
 _ROW = """INSERT INTO outlast_workers (id, name, host, pid, boot_id, status, epoch, heartbeat,
- lease, instance, started_at, heartbeat_at, lease_expires_at, stopped_at, cause)
- VALUES (?, 'w', 'h', 1, 'b', ?, ?, 1, 3, ?, 0, 0, 0, ?, ?)"""
+ lease, instance, started_at, heartbeat_at, lease_expires_at, stopped_at, cause, lock_path,
+ lock_device, lock_inode)
+ VALUES (?1, 'w', 'h', 1, 'b', ?2, ?3, 1, 3, ?4, 0, 0, 0, ?5, ?6, '/locks/of-' || ?1, 1, ?1)"""
 _ATTEMPT = """INSERT INTO outlast_attempts
  (token, job_id, number, outcome, charge, started_at, ended_at) VALUES (?, ?, 1, ?, 'none', 0, 0)"""
 _JOBS = """SELECT j.token, j.position, j.run_at, j.state, j.worker_id, w.status, w.cause,
@@ -122,6 +124,19 @@ class RealDesk:
         )
         cause = DeathCause.LOCK_FILE if proven else DeathCause.PRESENCE
         return self._do(db, lambda c: sqlite_workers.reap(c, NOW, seen, cause))
+
+    def tell_gone(self, db: Db, slot: int, *, live: bool) -> tuple[Db, bool]:
+        row = slot + 1 if live else LOST
+        lock = LockIdentity(boot_id="b", path=LOCK.format(row), device=1, inode=row)
+
+        def act(cursor: sqlite3.Cursor) -> bool:
+            sqlite_workers.tell_gone(cursor, NOW, lock, None)
+            looks = sqlite_workers.observe(cursor, NOW, 0.0).workers
+            told = [each for each in looks if each.told_gone]
+            reaped = [sqlite_workers.reap(cursor, NOW, each, DeathCause.TETHER) for each in told]
+            return any(reaped)
+
+        return self._do(db, act)
 
     def set_status(self, db: Db, me: Me, status: str) -> tuple[Db, bool]:
         to = WorkerStatus(status)

@@ -28,6 +28,7 @@ class Scene(NamedTuple):
     saves: int = 0  # checkpoints of an attempt
     overdue: bool = False
     in_place: bool = False
+    wills: bool = False  # a worker that dies leaves a will, which may be late, or lost
     complete_in: bool = False
     kills: tuple[bool, ...] = (False, False)  # of each job: whether it takes its runner down
     lost: int = 0  # losses that each job has behind it at the start
@@ -56,6 +57,15 @@ SCENES = {
             operators=True,
         ),
         Scene("drains", "deploys, and restarts in place", ONE_LOSS, drains=True, in_place=True),
+        Scene(
+            "wills",
+            "what tethers tell of workers that died, perhaps after these were started again",
+            ONE_LOSS,
+            losses=False,
+            lapses=False,
+            in_place=True,
+            wills=True,
+        ),
         Scene(
             "saves",
             "checkpoints, twice and late",

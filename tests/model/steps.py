@@ -54,6 +54,8 @@ class Steps:
         if scene.crashes:
             dead = slot._replace(up=False, me=0, trusts=False, draining=False, broken=0)
             dead = dead._replace(held=(), reply=(), since=False, current=True)
+            if scene.wills and slot.me == 1:
+                dead = dead._replace(late=(Late("will", live=True, current=True),))
             yield step_of(f"{name} dies", world, i, dead, harm=True)
         if slot.reply:
             yield from self._hears(world, i, slot)
@@ -288,6 +290,9 @@ class Steps:
         (late,) = slot.late
         after, words = slot._replace(late=()), f"a given up {late.verb} of worker {i + 1}"
         yield step_of(f"{words} is dropped", world, i, after)
+        if late.verb == "will":
+            yield from self._is_told_gone(world, i, after, live=late.live)
+            return
         me, desk = Me(i, late.live, late.current), self.desk
         told: tuple[Told, ...] = ()
         if late.verb == "claim":
@@ -306,6 +311,13 @@ class Steps:
             db, _ = desk.reconcile(world.db, me, late.held)
         if db != world.db:
             yield step_of(f"{words} arrives", world, i, after, db, told)
+
+    def _is_told_gone(self, world: World, i: int, after: Slot, *, live: bool) -> Iterator[Step]:
+        """The will of an earlier process of this worker arrives, and a reaper acts on it."""
+        db, marked = self.desk.tell_gone(world.db, i, live=live)
+        told = (Told("is told gone", i, -1, 0, "accepted" if marked else ""),)
+        if db != world.db:
+            yield step_of(f"worker {i + 1} is told gone", world, i, after, db, told)
 
     # -- others
 

@@ -160,6 +160,12 @@ def _clear() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_exchange, "clear")
 
 
+@twin("a will names its host alone", "wills", "a_will_is_of_the_dead")
+def _will() -> Iterable[Patch]:
+    guard = "AND lock_path = :path AND lock_device = :device AND lock_inode = :inode"
+    yield without(sqlite_workers._REAP, "tell_gone", guard)
+
+
 # --------------------------------------------------------------------------------- decide
 
 

@@ -36,6 +36,7 @@ from tests.conformance.kit import (
     new_worker,
 )
 from tests.conformance.schedules_kit import declare, firing, put_one
+from tests.conformance.verbs_kit import LOCK
 
 ROLE = "outlast_least"
 BY_THE_OWNER = {
@@ -150,6 +151,7 @@ async def _all_of_a_worker(store: PostgresStore) -> None:
     await store.overdue(0.0)
     await store.glance(other.me, "b")
     await store.keep_watch(0, 1)
+    await store.tell_gone(LOCK, 1)
     me = await store.reconnect(hands.me, 2_000)
     assert me is not None
     await store.reconcile(me, [third.token])

@@ -20,6 +20,7 @@ from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.verbs_kit import LOCK
 from tests.postgres import wakeup_kit
 from tests.postgres.wakeup_kit import Heard
 from tests.unit.worker.worker_kit import heard_fields
@@ -47,6 +48,13 @@ async def test_a_store_without_notify_sends_no_wake_ups(
     await heard.hears("jobs:1:end")
     assert heard.words == ["jobs:1:end"]
     await silent.close()
+
+
+async def test_a_death_that_a_tether_tells_of_wakes_all(store: Store, heard: Heard) -> None:
+    named: dict[str, Any] = {"boot_id": LOCK.boot_id, "lock_path": LOCK.path}
+    dead = await Hands.on(store, lock_device=LOCK.device, lock_inode=LOCK.inode, **named)
+    await store.tell_gone(LOCK, None)
+    await heard.hears(f"gone:{dead.me.worker_id}")
 
 
 async def test_a_cancel_request_wakes_the_worker_that_runs_the_job(

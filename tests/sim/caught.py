@@ -48,12 +48,13 @@ KNOWN = {
     "presence judged across the crash of a backend": 25,
     "tokens do not jump in a failover": 253,
     "a deadline is judged of a worker that does not beat": 1339,
-    "a reap that fails ends the look, and all that was observed": 92,
+    "a reap that fails ends the look, and all that was observed": 183,
     "claims without a bound in bytes": 255,
     "a worker's row known by its id alone": 253,
     "a return after a stop was noticed completes": 239,
     "a tick is fired without compare-and-set": 43,
     "a tick need not be later than the one before": 43,
+    "a last will before the runners are gone": 37,
     "only the first watch, and none is succeeded": 23,
 }
 REACHED_BY = {
@@ -92,6 +93,7 @@ REACHED_BY = {
     "a return after a stop was noticed completes": "operators",
     "a tick is fired without compare-and-set": "schedules",
     "a tick need not be later than the one before": "schedules",
+    "a last will before the runners are gone": "last wills",
     "only the first watch, and none is succeeded": "stuck replies",
 }
 

@@ -24,7 +24,7 @@ VERBS = READS | SERVED_ONLY | {
     "announce", "cancel", "checkpoint", "discard", "enqueue", "expire", "exchange", "heartbeat",
     "presence_off", "progress", "prune", "raise_tokens", "reap", "reclaim", "reconcile",
     "reconnect", "register", "request_drain", "requeue", "set_status", "tell_failing",
-    "put_schedules", "delete_schedule", "pause_schedule", "fire", "note_undeclared",
+    "tell_gone", "put_schedules", "delete_schedule", "pause_schedule", "fire", "note_undeclared",
 }  # fmt: skip
 FAULTS = {
     "request lost": 0.25,

@@ -7,6 +7,7 @@ and the heartbeat's thread (the same ``run_once``, a task).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextvars import Context, copy_context
 from typing import Any
 
@@ -17,7 +18,9 @@ from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.store.lockfile import LockFile
 from outlast.store.values import NewWorker
+from outlast.store.watches import LockIdentity
 from outlast.worker import assemble
+from outlast.worker.lease import last_will
 from outlast.worker.lease.heartbeat import Heartbeat
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import RunnerOwner
@@ -173,8 +176,26 @@ class SimTether:
             if left <= 0:
                 self._end_groups()
             await asyncio.sleep(min(TETHER_LOOK, left) if left > 0 else TETHER_LOOK)
+        self.let_go()
+        await self.carry_out_the_will()
+
+    def let_go(self) -> None:
+        """Kill the groups, then let go of the lock file."""
         self._end_groups()
         self._owner.tether_ended()
+
+    async def carry_out_the_will(self) -> None:
+        """Become another program, which starts, connects, and does what the production's does."""
+        world, will = self._owner.world, self._owner.will
+        if will is None or world.wills is None:
+            return
+        await asyncio.sleep(0.1 + 0.4 * world.wills())
+        if self._owner.is_cut:
+            return
+        with contextlib.suppress(StoreError):
+            store = await world.open_store(self._owner.host, None)
+            if await last_will.carry_out(will, store, self._owner.clock):
+                world.plan.seen["last will"] += 1
 
     def _end_groups(self) -> None:
         for runner in list(self._owner.runners):
@@ -195,6 +216,7 @@ class SimWorker:
         self.process.owner = self
         self.runners: list[SimRunner] = []
         self.lock: LockFile | None = None
+        self.will: LockIdentity | None = None  # None where there is no lock file, or it leaves
         self.presence: SimPresence | None = None
         self.tether = SimTether(self)
         self.worker: Worker | None = None  # until its store is open
@@ -268,11 +290,15 @@ class SimWorker:
         )  # fmt: skip
 
     def _registration(self, settings: WorkerSettings) -> NewWorker:
+        boot_id = self.host.boot_id
+        if self.lock is not None:
+            path, device, inode = str(self.lock.path), self.lock.device, self.lock.inode
+            self.will = LockIdentity(boot_id=boot_id, path=path, device=device, inode=inode)
         new = assemble.new_worker(self.name, settings, self.lock)
-        return msgspec.structs.replace(new, host=self.host.name, boot_id=self.host.boot_id)
+        return msgspec.structs.replace(new, host=self.host.name, boot_id=boot_id)
 
     def _end(self, worker: Worker) -> None:
-        self.ended = True
+        self.ended, self.will = True, None
         if self.lock is not None:
             self.lock.release(unlink=worker.registration.has_left)
             self.lock = None

@@ -65,22 +65,24 @@ THEMES = {
     "failovers": ["database failed over", "database failed over", "worker killed"],
     "slow links": ["link slow", "link slow", "worker killed"],
     "schedules": ["tree killed", "worker killed", "store clock stepped", "schedule changed"],
+    "last wills": ["worker killed", "worker killed", "worker stopped alone", "worker drained"],
 }
-SCHEDULES_EACH, SCHEDULES_AT = 50, 43  # the seeds with schedules; the others keep their themes
+LATER_EACH, LATER = 50, {43: "schedules", 37: "last wills"}  # the other seeds keep their themes
 ONLY_THEMED = {"schedule changed"}
 ONE_AT_A_TIME = {"pauses", "cuts", "suspends", "beats", "long pauses"}  # and others to notice
 LONG_LEASE = 90.0  # seconds: the world of long pauses, in which deadlines pass within a lease
 LEASES = {"long pauses": LONG_LEASE}
 SERVED = {
     "presence", "suspends", "near deaths", "stuck replies", "backend crashes", "failovers",
+    "last wills",
 }  # fmt: skip
 
 
 def theme_of(seed: int) -> str | None:
     """Return the theme of a seed; every second one has none."""
-    if seed % SCHEDULES_EACH == SCHEDULES_AT:
-        return "schedules"
-    names = [name for name in THEMES if name != "schedules"]
+    if later := LATER.get(seed % LATER_EACH):
+        return later
+    names = [name for name in THEMES if name not in LATER.values()]
     return names[seed // 2 % len(names)] if seed % 2 else None
 
 

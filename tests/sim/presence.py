@@ -24,6 +24,7 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
+from outlast.store.watches import LockIdentity
 
 
 class SimPresence:
@@ -127,6 +128,10 @@ class Database:
             self._world.disk.raise_tokens(int(self._world.loop.now * 1_000_000))
             self.has_incarnation = True
 
+    def notify(self, payload: str) -> None:
+        """Tell all who listen."""
+        self._world.tell(payload)
+
     def shown(self, worker_id: int) -> Presence:
         """Return what a look shows of one worker."""
         if not self._is_of_this_run(worker_id):
@@ -191,6 +196,13 @@ class ServedStore:
                 for each in later[:3]
             ),
         )
+
+    async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
+        """Say that the worker with this lock file is gone, and wake those who listen."""
+        told = int(await self._store.tell_gone(lock, begun))
+        if told:
+            self._database.notify("gone:0")
+        return told
 
     async def keep_watch(self, place: int, mark: int) -> None:
         """Overwrite the mark of one watch."""

@@ -19,6 +19,7 @@ from tests.sim.twins import TWINS
 
 SURE = [
     "a tick is fired without compare-and-set",
+    "a last will before the runners are gone",
     "a tick need not be later than the one before",
     "one look that fails does not start over",
     "presence judged in one look",
@@ -52,6 +53,13 @@ def test_schedules_hold_every_guarantee(seed: str) -> None:
     done = run("tests.sim", seed, seed)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "schedule changed" in done.stdout
+
+
+@pytest.mark.timeout(400)
+def test_last_wills_hold_every_guarantee() -> None:
+    done = run("tests.sim", "37", "37")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "last will" in done.stdout
 
 
 @pytest.mark.timeout(400)

@@ -19,6 +19,7 @@ from outlast.model.crash import Charge, CrashKind
 from outlast.model.lease import Beating, DeathCause, Observer, PresenceObserver
 from outlast.model.lifecycle import decide
 from outlast.runner import execute
+from outlast.store.lockfile import Probe
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import refusals as sqlite_refusals
@@ -26,7 +27,7 @@ from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.values import Answer
 from outlast.worker.claims import exchange, ledger, trip_bytes
-from outlast.worker.lease import registration
+from outlast.worker.lease import last_will, registration
 from outlast.worker.maintenance import firing, reaper
 from outlast.worker.runners import control, exits
 from tests.sim import host as host_module
@@ -191,6 +192,20 @@ def _cancel() -> Iterable[Patch]:
 @twin("runners without a tether")
 def _tether() -> Iterable[Patch]:
     yield mock.patch.object(host_module.SimTether, "_end_groups")
+
+
+@twin("a last will before the runners are gone")
+def _hasty_will() -> Iterable[Patch]:
+    let_go = host_module.SimTether.let_go
+
+    async def carry_out(self: Any) -> None:
+        await will(self)
+        let_go(self)
+
+    will = host_module.SimTether.carry_out_the_will
+    yield mock.patch.object(host_module.SimTether, "let_go")
+    yield mock.patch.object(host_module.SimTether, "carry_out_the_will", carry_out)
+    yield mock.patch.object(last_will, "probe", return_value=Probe.FREE)
 
 
 @twin("attempts go on after the lease")

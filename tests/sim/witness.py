@@ -18,7 +18,9 @@ from tests.sim.loop import AROUND
 RESUMED_SECONDS = 1.0  # after a stop of everything, runners may take a step before they are ended
 LAST = 60  # events that a failure shows
 FORGOTTEN_LEASES = 2.0  # after a failover that lost commits, until all workers have noticed
-JUDGED = frozenset({"exchange", "checkpoint", "progress", "reclaim", "reap", "register"})
+JUDGED = frozenset(
+    {"exchange", "checkpoint", "progress", "reclaim", "reap", "register", "tell_gone"}
+)
 WELL_LEASES = 2.0  # without trouble of its own for so long, a worker must not be found silent,
 WELL_LEASES_PRESENCE = 1.0  # nor gone by presence: that is judged by what is seen in a part of it
 
@@ -107,6 +109,8 @@ class Witness:
             self._registered(args[0].name)
         elif name == "reap":
             self._reaped(reply, *args)
+        elif name == "tell_gone":
+            self._told_gone(args[0])
         elif name == "reclaim":
             for one in reply:
                 if isinstance(one, Transition) and before.get(one.job_id) != one.token:
@@ -184,10 +188,18 @@ class Witness:
             return
         leases = WELL_LEASES_PRESENCE if cause is DeathCause.PRESENCE else WELL_LEASES
         well = owner.well_for > leases * gone.lease
-        if well or cause in {DeathCause.LOCK_FILE, DeathCause.RESTARTED}:
+        if well or cause.proven:
             self.wrong("no false reclaim", f"{owner.name} lives, and was reaped for {cause.value}")
         elif cause is DeathCause.PRESENCE:  # cut off or stopped, and its session ended: documented
             self.forgive(owner.name, gone.lease)
+
+    def _told_gone(self, lock: Any) -> None:
+        """A last will is of a worker of which no process is left."""
+        for worker in self._world.workers:
+            if worker.will == lock and not worker.process.killed:
+                self.wrong("no false will", f"{worker.name} lives, and is said to be gone")
+            if worker.will == lock and worker.runners:
+                self.wrong("no false will", f"{worker.name} has runners, and is said to be gone")
 
     def _check_refused_ends(self, ended: Any, answers: Any) -> None:
         """The same end written twice is ``already``, not a refusal."""

@@ -86,6 +86,10 @@ class World:
         self.database = Database(self) if server else None
         self.lock_share = [0.0, 0.5, 1.0][int(3 * self.chance())]
         self.presence_share = [0.5, 1.0][int(2 * self.chance())]
+        leaves_wills = self.theme in {"last wills", None} and server
+        self.wills = seeded(self.seed * 6007 + 5) if leaves_wills else None
+        if self.theme == "last wills":
+            self.lock_share = 1.0
 
     def keep(self, thing: object) -> None:
         """Keep it from garbage collection: a killed process does not unwind."""
@@ -271,7 +275,7 @@ class World:
             self.witness.accepted.add(made.job_id)
             if '"ending": "complete"' in new.args:
                 self.innocent.append(made.job_id)
-            self._tell(f"queue:{new.queue}")
+            self.tell(f"queue:{new.queue}")
             return
 
     async def cancel(self, job_id: int) -> None:
@@ -281,7 +285,7 @@ class World:
         except StoreError:
             return
         if answers.get(job_id) is Cancelled.REQUESTED:
-            self._tell(f"cancel:{self.witness.worker_of(job_id)}")
+            self.tell(f"cancel:{self.witness.worker_of(job_id)}")
 
     async def requeue(self, job_id: int) -> None:
         """Requeue a job, as an operator would; once."""
@@ -289,9 +293,10 @@ class World:
             await self.client.requeue([job_id])
         except StoreError:
             return
-        self._tell("queue:default")
+        self.tell("queue:default")
 
-    def _tell(self, payload: str) -> None:
+    def tell(self, payload: str) -> None:
+        """Notify all who listen."""
         for listener in list(self.listeners):
             listener.send(payload)
 

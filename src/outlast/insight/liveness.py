@@ -1,7 +1,8 @@
-"""What this machine knows of workers beyond their rows: a free lock file proves a death.
+"""What proves the death of a worker whose row says otherwise: a lock file that is free, as this
+machine sees it or as the worker's tether has said on the row.
 
 It is the same look as a reaper's, and it changes nothing: a command that only reads says at once
-what any live worker on this host would act upon.
+what any live worker would act upon.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from outlast.insight.availability import holds
+from outlast.model.lease import DeathCause
 from outlast.store.lockfile import Probe, probe
 from outlast.store.rows import WorkerRow
 
@@ -23,4 +25,6 @@ def with_proof(rows: Iterable[WorkerRow]) -> list[WorkerRow]:
 def _is_dead(row: WorkerRow) -> bool:
     if not holds(row) or row.lock_path is None:
         return False
+    if row.cause == DeathCause.TETHER:
+        return True
     return probe(row.lock_path, row.lock_device, row.lock_inode, row.boot_id) is Probe.FREE

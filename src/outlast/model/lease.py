@@ -37,6 +37,7 @@ class DeathCause(StrEnum):
     wrong about a worker that still runs: a network that cuts its connections looks the same."""
 
     LOCK_FILE = "lock_file"
+    TETHER = "tether"
     PRESENCE = "presence"
     RESTARTED = "restarted"
     SILENCE = "silence"
@@ -44,7 +45,7 @@ class DeathCause(StrEnum):
     @property
     def proven(self) -> bool:
         """Whether its processes are known to be gone, and not only unheard of."""
-        return self in {DeathCause.LOCK_FILE, DeathCause.RESTARTED}
+        return self in {DeathCause.LOCK_FILE, DeathCause.TETHER, DeathCause.RESTARTED}
 
     @property
     def sentence(self) -> str:
@@ -54,6 +55,7 @@ class DeathCause(StrEnum):
 
 _SENTENCES = {
     DeathCause.LOCK_FILE: "its lock file is free: every process that held it is gone",
+    DeathCause.TETHER: "its tether has said so: its lock file was free, and its processes gone",
     DeathCause.PRESENCE: "its lock in the database is gone, and it was not seen to beat",
     DeathCause.RESTARTED: "it was restarted: a new worker has its instance name",
     DeathCause.SILENCE: "it was not seen to beat for its whole lease",

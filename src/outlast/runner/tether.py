@@ -9,6 +9,10 @@ lock file. A runner whose GIL is held in C, or that is itself stopped, cannot re
 part. A runner leads a session, and what it starts stays in it, in whichever group (a command has
 one of its own, a shell may give one to each of its jobs); only ``setsid`` leaves it.
 
+Where its worker has died and nothing is left of its runners, this process becomes the program that
+the worker's last will names (``worker/lease/last_will.py``), which lets the store know. Not after
+``quit``: that worker leaves by itself.
+
 Lines on the pipe: ``add SID``, ``drop SID``, ``until BOOTTIME``, ``quit``.
 """
 
@@ -25,6 +29,8 @@ from collections.abc import Collection
 
 LOOK_SECONDS = 0.5  # select() does not count a suspended machine's time: look again
 EMPTY_SECONDS = 10.0  # how long to wait for a killed group to be gone
+NO_WILL = -1  # in place of a descriptor
+WILL_SECONDS = 5  # for the program of the last will, its start included: then the kernel ends it
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -74,7 +80,8 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
-def _end(sessions: set[int]) -> None:
+def _end(sessions: set[int]) -> bool:
+    """Kill what is left of these sessions; return whether they were seen to be empty."""
     deadline = time.clock_gettime(_CLOCK) + EMPTY_SECONDS
     left = set(sessions)  # the runners' own groups first, without a look
     while left and time.clock_gettime(_CLOCK) < deadline:
@@ -85,6 +92,7 @@ def _end(sessions: set[int]) -> None:
         if left:
             time.sleep(0.01)
     sessions.clear()
+    return not left
 
 
 def _deaf() -> None:
@@ -92,26 +100,38 @@ def _deaf() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _obey(line: str, sessions: set[int], until: float) -> float:
-    verb, _, value = line.partition(" ")
-    if verb == "add":
-        sessions.add(int(value))
-    elif verb == "drop":
-        sessions.discard(int(value))
-    elif verb == "until":
-        return float(value)
-    return until
+class _Orders:
+    """What the worker has said: its runners' sessions, until when they may go on, and whether it
+    leaves by itself."""
+
+    def __init__(self) -> None:
+        self.sessions: set[int] = set()
+        self.until = float("inf")
+        self.leaves = False
+
+    def obey(self, line: str) -> None:
+        verb, _, value = line.partition(" ")
+        if verb == "add":
+            self.sessions.add(int(value))
+        elif verb == "drop":
+            self.sessions.discard(int(value))
+        elif verb == "until":
+            self.until = float(value)
+        elif verb == "quit":
+            self.leaves = True
 
 
-def hold(pipe: int) -> None:
-    """Obey the pipe until it ends; leave nothing behind."""
-    sessions: set[int] = set()
-    until = float("inf")
+def hold(pipe: int) -> bool:
+    """Obey the pipe until it ends; leave nothing behind. Return whether the worker broke off, and
+    nothing of its runners is left, by all that was seen."""
+    orders = _Orders()
+    sessions = orders.sessions
+    is_certain = True
     buffer = b""
     while True:
-        left = until - time.clock_gettime(_CLOCK)
+        left = orders.until - time.clock_gettime(_CLOCK)
         if left <= 0 and sessions:
-            _end(sessions)
+            is_certain = _end(sessions) and is_certain
         wait = LOOK_SECONDS if sessions else None
         if sessions and left < LOOK_SECONDS:
             wait = max(0.0, left)
@@ -119,13 +139,36 @@ def hold(pipe: int) -> None:
             continue
         data = os.read(pipe, 65536)
         if not data:
-            _end(sessions)
-            return
+            return _end(sessions) and is_certain and not orders.leaves
         *lines, buffer = (buffer + data).split(b"\n")
         for line in lines:
-            until = _obey(line.decode(), sessions, until)
+            orders.obey(line.decode())
+
+
+def _become(will: int) -> None:
+    """Become the program that the will names, with the will as its standard input. It inherits none
+    of the descriptors that this process was given: the lock file is free, unless others hold it."""
+    import json
+
+    said = json.loads(os.pread(will, os.fstat(will).st_size, 0))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")  # where memory has run out, this is not to cost anything else
+    os.lseek(will, 0, os.SEEK_SET)
+    os.dup2(will, 0)
+    signal.alarm(WILL_SECONDS)
+    os.execve(said["arguments"][0], said["arguments"], said["environment"])  # noqa: S606
+
+
+def main(pipe: int, will: int, *shared: int) -> None:
+    """Hold the runners. ``will``: the file of the worker's last will, or NO_WILL; ``shared``:
+    descriptors that this process holds for as long as it is a tether."""
+    _deaf()
+    for fd in (pipe, *shared):
+        os.set_inheritable(fd, False)
+    if hold(pipe) and will != NO_WILL:
+        os.set_inheritable(will, False)
+        _become(will)
 
 
 if __name__ == "__main__":
-    _deaf()
-    hold(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

@@ -252,8 +252,8 @@ class Report(msgspec.Struct, frozen=True):
 class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One look at one active or draining worker, as a reaper needs it. ``age``: seconds since its
     last beat by the store's clock, for people. ``incarnation``: of the database, under which it
-    took its presence. ``begun``: the newest token that it let begin, from a lock file that is free;
-    None: not known."""
+    took its presence. ``told_gone``: its tether has said that it is gone. ``begun``: the newest
+    token that it let begin, from a lock file that is free; None: not known."""
 
     worker_id: int
     name: str
@@ -268,6 +268,7 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
     age: float | None = None
     presence: Presence = Presence.UNKNOWN
     incarnation: str | None = None
+    told_gone: bool = False
     begun: int | None = None
 
     def sign(self) -> Sign:

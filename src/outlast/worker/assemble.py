@@ -17,6 +17,7 @@ from outlast.errors import ConfigError, text_of
 from outlast.events import emit
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.runner.settings import RunnerSettings
+from outlast.runner.tether import NO_WILL
 from outlast.store.backend import backend_of, file_of, open_store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.presence import NoPresence, PresenceLock
@@ -26,6 +27,7 @@ from outlast.store.wakeup import Wakeup
 from outlast.wakeup import open_messenger
 from outlast.worker.base import Pool
 from outlast.worker.claims.ledger import Ledger
+from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import Lines, OnLine, Output
@@ -228,9 +230,7 @@ async def run_worker(
     async with contextlib.AsyncExitStack() as stack:
         make_sink = _sink_maker(on_line, stack)
         parts = await stack.enter_async_context(open_parts(url, wakeup, settings, clock))
-        tether = Tether(() if parts.lock is None else (parts.lock.fd,))
-        stack.callback(tether.stop)
-        tether.start()
+        tether = _start_tether(parts, stack, notify=wakeup is None)
         configured = await _configure_runner(app, wakeup, parts)
         fds = () if parts.lock is None else (parts.lock.runners_fd,)
 
@@ -245,6 +245,16 @@ async def run_worker(
         _obey_signals(worker)
         keep_what_is_loaded()
         await worker.run()
+
+
+def _start_tether(parts: WorkerParts, stack: contextlib.AsyncExitStack, *, notify: bool) -> Tether:
+    will = leave_will(parts.url, parts.lock, notify=notify)
+    if will != NO_WILL:
+        stack.callback(os.close, will)
+    tether = Tether(() if parts.lock is None else (parts.lock.fd,), will)
+    stack.callback(tether.stop)
+    tether.start()
+    return tether
 
 
 def _sink_maker(

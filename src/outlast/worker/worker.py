@@ -176,8 +176,8 @@ class Worker:
         yield self._serve(self.pool.watchdog)
         if self._keeper is not None:
             yield self._serve(self._keeper, self.nudges.presence)
-        boot_id = self._new.boot_id
-        yield self._serve(make_reaper(self, self._store, lambda: self.me, boot_id, self._clock))
+        reaper = make_reaper(self, self._store, lambda: self.me, self._new.boot_id, self._clock)
+        yield self._serve(reaper, self.nudges.reaper)
         for duty in self._announcer.duties():
             sweeps = duty is self._announcer.sweeper
             yield self._serve(duty, self.nudges.sweeper if sweeps else None)
@@ -342,6 +342,8 @@ class Worker:
             self._heartbeat.nudge()  # its answer says what is asked
         elif payload.partition(":")[0] == "pause":
             self._pauses.read_soon()
+        elif payload.partition(":")[0] == "gone":
+            self.nudges.reaper.give()
         elif self._turns.hear(payload):
             self.look_for_work()
 

@@ -29,6 +29,7 @@ from outlast.store.values import (
     WorkerSeen,
     line_of,
 )
+from outlast.store.watches import LockIdentity
 
 
 class WorkerVerbs:
@@ -170,6 +171,11 @@ class WorkerVerbs:
     async def keep_watch(self, place: int, mark: int) -> None:
         """Overwrite the mark of one watch; no commit waits for it."""
         await self._fetch("keep_watch", place + 1, mark)
+
+    async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
+        """Say on the rows that name this lock file that their worker is gone."""
+        which = (lock.boot_id, lock.path, lock.device, lock.inode)
+        return len(await self._fetch("tell_gone", *which, begun, self.notify))
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen.

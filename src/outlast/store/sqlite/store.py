@@ -56,6 +56,7 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
+from outlast.store.watches import LockIdentity
 
 __all__ = ["SqliteStore", "complete_on", "enqueue_on", "put_on", "store_id_on"]
 
@@ -283,6 +284,10 @@ class SqliteStore(SqliteScheduleVerbs):
 
     async def keep_watch(self, place: int, mark: int) -> None:
         """Do nothing: no glance shows a watch."""
+
+    async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
+        """Say on the rows that name this lock file that their worker is gone. Wakes no worker."""
+        return await self._write(workers.tell_gone, lock, begun)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
         """Mark a worker lost, and why, if its counter still stands where it was seen."""

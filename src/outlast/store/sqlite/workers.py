@@ -38,6 +38,7 @@ from outlast.store.values import (
     WorkerSeen,
     line_of,
 )
+from outlast.store.watches import LockIdentity
 
 _REGISTER = statements("register")
 _HEARTBEAT = statements("heartbeat")
@@ -218,11 +219,18 @@ def _seen(row: tuple[Any, ...], now: float) -> WorkerSeen:
         lock_device=row[8],
         lock_inode=row[9],
         age=now - row[10],
+        told_gone=bool(row[11]),
     )
 
 
 def _newest(beat: int, path: str | None, device: int | None, inode: int | None) -> int:
     return beat if path is None else max(beat, read_beat(path, device, inode) or 0)
+
+
+def tell_gone(cursor: Cursor, _: float, lock: LockIdentity, begun: int | None) -> int:
+    """Say on the rows that name this lock file that their worker is gone; return their number."""
+    values = {**msgspec.structs.asdict(lock), "begun": begun}
+    return cursor.execute(_REAP["tell_gone"], values).rowcount
 
 
 def reap(cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause) -> bool:

@@ -4,8 +4,9 @@ A few of them at a time take a look at all each second (``worker/maintenance/loo
 take one at their start, and where they find the lock file of a neighbour free.
 
 Two proofs: the host-local lock file is free (the kernel released it when the last process that
-held it died), or the presence in the database is gone, with no beat for longer than one is due.
-And the observer's rule (the beat counter stood still for that worker's own lease, on this
+held it died), as seen here or, on another host, by the worker's own tether, whose word stands on
+the row; or the presence in the database is gone, with no beat for longer than one is due. And the
+observer's rule (the beat counter stood still for that worker's own lease, on this
 process's own clock). A look that fails makes the observer start over, and so does one that another
 incarnation of the database answers: an outage of the store never counts as silence of a worker, nor
 does the loss of beats that a failover takes back.
@@ -225,8 +226,11 @@ class Reaper:
         lock = probe(each.lock_path, each.lock_device, each.lock_inode, each.boot_id)
         if lock is Probe.FREE:
             return DeathCause.LOCK_FILE
-        if each.worker_id in absent and lock is not Probe.HELD:  # held: its processes are here
-            return DeathCause.PRESENCE
+        if lock is not Probe.HELD:  # held: its processes are here
+            if each.told_gone:
+                return DeathCause.TETHER
+            if each.worker_id in absent:
+                return DeathCause.PRESENCE
         return DeathCause.SILENCE if each.worker_id in silent else None
 
     async def _reconcile(self) -> None:

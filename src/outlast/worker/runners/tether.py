@@ -14,16 +14,20 @@ import sys
 from outlast.errors import text_of
 from outlast.events import emit
 from outlast.runner import tether
-from outlast.runner.tether import EMPTY_SECONDS, kill_group
+from outlast.runner.tether import EMPTY_SECONDS, NO_WILL, kill_group
 
 STOP_SECONDS = EMPTY_SECONDS + 5.0  # for the process to end what is left, and itself
 
 
 class Tether:
-    """Names the runners' process groups to the tether process, and how long they may go on."""
+    """Names the runners' process groups to the tether process, and how long they may go on.
 
-    def __init__(self, shared_fds: tuple[int, ...] = ()) -> None:
+    ``shared_fds`` are held by it until the groups are empty; ``will_fd``: the file of a last will.
+    """
+
+    def __init__(self, shared_fds: tuple[int, ...] = (), will_fd: int = NO_WILL) -> None:
         self._shared_fds = shared_fds
+        self._will_fd = will_fd
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._groups: set[int] = set()
@@ -32,13 +36,14 @@ class Tether:
     def start(self) -> None:
         """Start the process, knowing all that this one knows. Raises OSError if it cannot be."""
         read, write = os.pipe()
+        fds = (read, self._will_fd, *self._shared_fds)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", tether.__file__, str(read)],
+                [sys.executable, "-I", "-S", tether.__file__, *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(read, *self._shared_fds),
+                pass_fds=[fd for fd in fds if fd != NO_WILL],
                 env=_choose_environment(),
                 start_new_session=True,
             )
@@ -67,10 +72,12 @@ class Tether:
         self._tell(f"until {boottime!r}")
 
     def stop(self) -> None:
-        """End the process; any group still on the tether is killed by it, or else from here."""
+        """End the process; any group still on the tether is killed by it, or else from here. No
+        will is carried out: this worker leaves by itself."""
         process, self._process = self._process, None
         if process is None:
             return
+        self._write("quit")
         self._close_pipe()
         try:
             process.wait(STOP_SECONDS)

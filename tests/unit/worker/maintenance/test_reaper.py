@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 
 from outlast.errors import StoreUnavailable
@@ -67,6 +68,17 @@ async def test_a_dead_workers_lock_file_tells_the_begun_attempts_and_is_removed(
     await scene.reaper.run_once()
     assert scene.rows.begun == [7, 7]
     assert not lock.path.exists()
+
+
+async def test_a_worker_whose_tether_has_told_of_its_death_is_reaped_at_the_first_look(scene, lock):
+    """From another host, which cannot see its lock file. One that can believes that."""
+    scene.rows.workers = [
+        seen(2, boot_id="of another host", told_gone=True),
+        seen(3, told_gone=False, presence=Presence.ABSENT, incarnation="a"),
+        msgspec.structs.replace(with_lock(lock, told_gone=True), worker_id=4),
+    ]
+    await scene.reaper.run_once()
+    assert (scene.rows.reaped, scene.rows.causes) == ([2], [DeathCause.TETHER])
 
 
 async def test_the_lock_file_of_a_silent_worker_is_left_alone(scene, lock):

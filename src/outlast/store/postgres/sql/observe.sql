@@ -11,7 +11,7 @@ SELECT a.orphans, a.overdue, a.now, a.next_tick, now.incarnation AS here,
        outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS age,
        outlast_presence_v1(
            w.id, w.registration, w.presence, now.incarnation, now.held) AS presence,
-       w.presence AS incarnation,
+       w.presence AS incarnation, coalesce(w.cause = 'tether', false) AS told_gone,
        (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p) AS pauses
 FROM outlast_astray_v1($1::float8) a CROSS JOIN now
 LEFT JOIN outlast_workers w ON w.status IN ('active', 'draining')

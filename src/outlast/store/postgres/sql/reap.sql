@@ -9,13 +9,15 @@
 -- Where presence is the cause, it is looked at again once the row is locked, in its newest version: a
 -- worker that took it back meanwhile, or is seen from another incarnation of the database, lives. One
 -- that takes it back after that finds its row lost, as by any reap.
+--
+-- What had begun was said with a last will, if there was one (tell_gone.sql): that stands.
 WITH gone AS MATERIALIZED (
     SELECT id, registration, presence FROM outlast_workers
     WHERE id = $1 AND beat = $2 AND status IN ('active', 'draining') FOR UPDATE SKIP LOCKED
 ), reaped AS (
     UPDATE outlast_workers w
     SET status = 'lost', epoch = least(w.epoch, 2147483646) + 1, stopped_at = clock_timestamp(), cause = $3,
-        begun = $4
+        begun = coalesce(w.begun, $4)
     FROM gone
     WHERE w.id = gone.id AND ($3 <> 'presence' OR 'absent' = outlast_presence_v1(
         gone.id, gone.registration, gone.presence,
