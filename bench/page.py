@@ -277,6 +277,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "steady": flow_text,
     "idle": figures_text,
     "schedules": figures_text,
+    "life": figures_text,
     "memory": figures_text,
     "heartbeat": figures_text,
 }

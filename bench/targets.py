@@ -71,7 +71,7 @@ class Results:
         self._flows = _keyed("held", steady.Flow) | _keyed("steady", steady.Flow)
         self._figures = {
             part: _keyed(part, Figure)
-            for part in ("backlog", "lanes", "idle", "memory", "heartbeat", "schedules")
+            for part in ("backlog", "lanes", "idle", "memory", "heartbeat", "schedules", "life")
         }
 
     def rate(self, name: str, what: str, figure: str = "rate") -> float | None:
@@ -212,7 +212,12 @@ def _rest(results: Results) -> list[Row]:
         measured=results.figure("heartbeat", beats, "rows written, all tables"),
         least=False,
     )
-    return [written, *(_idle(results, *each) for each in IDLE), *_schedules(results)]
+    return [
+        written,
+        *(_idle(results, *each) for each in IDLE),
+        *_schedules(results),
+        *_life(results),
+    ]
 
 
 def _schedules(results: Results) -> list[Row]:
@@ -243,6 +248,25 @@ def _schedules(results: Results) -> list[Row]:
         least=False,
     )
     return [*made, more]
+
+
+def _life(results: Results) -> list[Row]:
+    """Return the targets of the whole life of a job on PostgreSQL."""
+    goals = (
+        ("whole life", "processor of the database", 75, "us"),
+        ("whole life", "WAL", 1200, "B"),
+        ("kept", "bytes on disk", 300, "B"),
+    )
+    return [
+        Row(
+            measure=f"a job on PostgreSQL, {name}: {what}",
+            target=target,
+            measured=results.figure("life", name, what),
+            unit=unit,
+            least=False,
+        )
+        for name, what, target, unit in goals
+    ]
 
 
 def _idle(results: Results, store: str, what: str, most: float, unit: str, figure: str) -> Row:
