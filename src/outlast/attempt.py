@@ -45,7 +45,9 @@ class StopReason(StrEnum):
     PAUSE = "pause"
 
 
-_lock = threading.Lock()  # of all attempts: what it guards takes no time
+# of all attempts: what it guards takes no time. A signal handler or a finalizer may report or save
+# while its own thread does.
+_lock = threading.RLock()
 
 
 class Link(Protocol):
@@ -270,8 +272,8 @@ class Attempt:
         if len(data) > self.max_payload:
             raise too_large("the checkpoint has", len(data), self.max_payload, "save")
         with _lock:
-            self._saves += 1
-            return data.decode(), self._saves
+            number = self._saves = self._saves + 1  # no signal is handled in between
+        return data.decode(), number
 
     def _saved(self, answer: Answer, text: str, number: int) -> None:
         if answer is Answer.REFUSED:

@@ -24,6 +24,7 @@ from outlast.errors import (
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.store.values import Answer, Claimed
+from tests.unit.interruptions_kit import call_at_each_line
 
 ODD = ["an object", "no number", "a lone surrogate", "too large"]
 
@@ -141,6 +142,16 @@ async def test_a_refused_save_is_a_lost_lease(link):
     with pytest.raises(LostLease):
         attempt.save_sync({"n": 1})
     assert attempt.checkpoint == {"n": 0}
+
+
+def test_a_signal_handler_may_report_and_save_in_the_middle_of_that(link):
+    """Of the same thread: it cannot wait for the end of that."""
+    attempt = attempt_of(link)
+    lines = call_at_each_line(lambda: attempt.report(0.5), lambda: attempt.report(0.7))
+    assert len(link.reports) == 2 * lines + 1
+    lines = call_at_each_line(lambda: attempt.save_sync("task"), lambda: attempt.save_sync("other"))
+    numbers = {number for _, _, number, _ in link.saves}
+    assert numbers == set(range(1, 2 * lines + 2))
 
 
 def test_a_save_whose_answer_was_lost_counts_when_it_is_there_already(link):

@@ -6,10 +6,12 @@ A runner does not outlive its worker: at the end of the socket it ends its whole
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
@@ -33,12 +35,18 @@ READ_BYTES = 1 << 18
 
 
 class Channel:
-    """The socket to the worker: a thread reads, any thread writes."""
+    """The socket to the worker: a thread reads, any thread writes.
+
+    A signal handler or a finalizer may send while its own thread is in the middle of that: its
+    frame goes behind the one that is being written.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._sending = threading.Lock()
-        self._seq = 0
+        self._sending = threading.RLock()
+        self._is_writing = False
+        self._unsent: deque[bytes] = deque()
+        self._numbers = itertools.count(1)
         self._saves: dict[int, Future[str]] = {}
         self._on_frame: Callable[[ToRunner], None] | None = None
 
@@ -71,17 +79,22 @@ class Channel:
         data = pack(frame)
         try:
             with self._sending:
-                self._socket.sendall(data)
+                self._unsent.append(data)
+                while self._unsent and not self._is_writing:
+                    self._is_writing = True
+                    try:
+                        while self._unsent:
+                            self._socket.sendall(self._unsent.popleft())
+                    finally:
+                        self._is_writing = False
         except OSError:
             end_with_worker()
 
     def save(self, token: int, number: int, value: str) -> Future[str]:
         """Ask for a save; the future has the word of the answer."""
         future: Future[str] = Future()
-        with self._sending:
-            self._seq += 1
-            seq = self._seq
-            self._saves[seq] = future
+        seq = next(self._numbers)
+        self._saves[seq] = future
         self.send(SaveRequest(seq, token, number, value))
         return future
 

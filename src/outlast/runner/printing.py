@@ -35,11 +35,12 @@ class Tagged(io.BufferedIOBase):
         self._token_of = token_of
         self._pipe = _identity(fd)
         self._partial: dict[int, bytes] = {}  # of lines that have not ended, by token
-        self._lock = threading.Lock()
+        self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler or a finalizer may print meanwhile
+        self._is_joining = False
 
     def writable(self) -> bool:
         """Return True."""
@@ -60,12 +61,23 @@ class Tagged(io.BufferedIOBase):
             _write_all(self._fd, bytes(data))
             return len(data)
         with self._lock:
-            text = self._partial.pop(token, b"") + bytes(data)
+            if self._is_joining:  # this very thread is, further up
+                self._put(token, bytes(data))
+            else:
+                self._join(token, bytes(data))
+        return len(data)
+
+    def _join(self, token: int, data: bytes) -> None:
+        """Write whole lines, and keep what has not come to one."""
+        self._is_joining = True
+        try:
+            text = self._partial.pop(token, b"") + data
             end = len(text) if len(text) >= PIECE_MAX else text.rfind(b"\n") + 1
             if end < len(text):
                 self._partial[token] = text[end:]
             self._put(token, text[:end])
-        return len(data)
+        finally:
+            self._is_joining = False
 
     def flush(self) -> None:
         """Write the parts of lines, too."""

@@ -11,11 +11,12 @@ import queue
 import socket
 import sys
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from outlast.model.crash import CrashKind
+from outlast.model.crash import CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import channel as module
 from outlast.runner import printing
@@ -29,6 +30,7 @@ from outlast.runner.protocol import (
     End,
     FrameError,
     Quit,
+    Reported,
     Saved,
     SaveRequest,
     Stop,
@@ -38,6 +40,7 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.runner.settings import RunnerSettings
+from tests.unit.interruptions_kit import call_at_each_line
 
 SECONDS = 10.0
 SMALL = 2 * 2**20  # bytes
@@ -150,6 +153,30 @@ async def test_the_answer_to_a_cancelled_save_does_not_stop_the_reading(listenin
     wire.tell(Saved(1, "accepted"))
     wire.tell(Stop(5, "cancel"))
     assert wire.heard.get(timeout=SECONDS) == Stop(5, "cancel")
+
+
+def test_a_signal_handler_may_send_in_the_middle_of_a_send(listening):
+    """Of the same thread: it cannot wait for the end of that."""
+    wire = listening
+    lines = call_at_each_line(
+        lambda: wire.channel.send(Reported(1, Progress(message="task"))),
+        lambda: wire.channel.send(Reported(2, Progress(message="handler"))),
+    )
+    frames = [wire.told() for _ in range(2 * lines + 1)]
+    tokens = Counter(frame.token for frame in frames if isinstance(frame, Reported))
+    assert lines > 5
+    assert tokens == {1: lines + 1, 2: lines}
+
+
+def test_a_signal_handler_may_save_in_the_middle_of_a_save(listening):
+    wire = listening
+    lines = call_at_each_line(
+        lambda: wire.channel.save(token=1, number=1, value="1"),
+        lambda: wire.channel.save(token=2, number=1, value="2"),
+    )
+    frames = [wire.told() for _ in range(2 * lines + 1)]
+    numbers = {frame.seq for frame in frames if isinstance(frame, SaveRequest)}
+    assert len(numbers) == 2 * lines + 1
 
 
 def test_an_answer_without_a_waiter_is_ignored(listening):

@@ -52,10 +52,11 @@ class Evidence:
         return self._hide_patterns(self._hide_secrets(text))
 
     def redact_progress(self, progress: Progress) -> Progress:
-        """Return progress as it is kept: without what the patterns match."""
-        hide = self._hide_patterns
-        stage, message = progress.stage and hide(progress.stage), progress.message
-        return msgspec.structs.replace(progress, stage=stage, message=message and hide(message))
+        """Return progress as it is kept: without secrets, and without what the patterns match."""
+        stage, message = progress.stage and self.hide(progress.stage), progress.message
+        return msgspec.structs.replace(
+            progress, stage=stage, message=message and self.hide(message)
+        )
 
     def add(self, running: Running, outcome: Outcome) -> Outcome:
         """Return the end as the store gets it, its report complete, bounded and redacted."""

@@ -124,3 +124,13 @@ def test_a_redact_pattern_applies_to_progress():
     (end,) = ledger.take(1)
     assert end.crash is not None
     assert end.crash.progress == hidden
+
+
+def test_passwords_in_urls_are_hidden_in_progress():
+    ledger = new_ledger()
+    ledger.claim([claimed(1)])
+    text = "to postgresql://app:s3cret@db/shop, then"
+    hidden = "to postgresql://app:***@db/shop, then"
+    assert ledger.note_progress(1, Progress(stage=text, message=text)) == Progress(
+        stage=hidden, message=hidden
+    )

@@ -14,6 +14,7 @@ from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.runner.printing import HEAD, PIECE_MAX, Tagged
 from outlast.worker.runners.printed import NOT_KNOWN, Printed
 from tests.manual_clock import ManualClock
+from tests.unit.interruptions_kit import call_at_each_line
 
 
 class Pipe:
@@ -119,6 +120,16 @@ def test_a_long_line_is_written_in_atomic_pieces(pipe, printed):
     assert data.count(b"\x1eoutlast") == 4
     assert len(HEAD % (2**63 - 1, PIECE_MAX)) + PIECE_MAX <= 4096
     assert b"".join(text for _, text in taken(printed, data)) == line
+
+
+def test_a_signal_handler_may_print_in_the_middle_of_a_print(pipe, printed):
+    """Of the same thread: it cannot wait for the end of that, and nothing of either is lost."""
+    pipe.token = 7
+    lines = call_at_each_line(lambda: pipe.stream.write(b"t.\nt"), lambda: pipe.stream.write(b"h"))
+    pipe.stream.flush()
+    text = b"".join(text for _, text in taken(printed, pipe.came()))
+    assert lines > 5
+    assert (text.count(b"t"), text.count(b"h")) == (2 * (lines + 1), lines)
 
 
 def test_without_an_attempt_bytes_are_written_unchanged(pipe):
