@@ -17,6 +17,7 @@ import asyncio
 import atexit
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -36,7 +37,7 @@ def blocking(
 ) -> Callable[Concatenate[S, P], R]:
     """Return ``NAME_sync`` for the method ``NAME``.
 
-    Raises SyncInLoop when called in a thread whose event loop is running.
+    Raises SyncInLoop when called in a thread whose event loop is running, also one of trio.
     """
     name = coroutine.__name__
 
@@ -49,6 +50,11 @@ def blocking(
         if getattr(_thread, "serves", False):
             raise SyncInLoop(
                 f"{name}_sync() was called by a finalizer, in a thread that it waits for"
+            )
+        if (trio := sys.modules.get("trio")) is not None and _is_running(trio):
+            raise SyncInLoop(
+                f"{name}_sync() would block trio's event loop, which runs here: call it in a"
+                " thread, with trio.to_thread.run_sync()"
             )
         return drive(coroutine(self, *args, **kwargs))
 
@@ -72,6 +78,14 @@ def loop_is_running() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _is_running(trio: Any) -> bool:
+    """Whether this thread is inside an event loop of trio."""
+    try:
+        return bool(trio.lowlevel.in_trio_run())
+    except AttributeError:  # an old one, or one that is being imported
+        return False
 
 
 def drive(coroutine: Coroutine[Any, Any, R]) -> R:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import multiprocessing
 import os
-import sys
 import threading
+from collections import Counter
 
 import pytest
 
 from outlast import sync
 from outlast.errors import SyncInLoop, UsageError
+from tests.unit.interruptions_kit import call_at_each_line
 
 
 class Thing:
@@ -63,6 +63,22 @@ def test_an_event_loop_that_is_not_asyncio_s_is_told_what_to_call_and_not_blocke
     coroutine = Thing().double(1)
     with pytest.raises(UsageError, match="NAME_sync form in a thread"):
         coroutine.send(None)
+
+
+def test_a_plain_call_inside_trio_is_refused_and_one_in_a_thread_of_it_is_not():
+    trio = pytest.importorskip("trio")
+    thing = Thing()
+
+    async def main() -> int:
+        with pytest.raises(SyncInLoop, match="would block trio's event loop"):
+            thing.double_sync(1)
+        with pytest.raises(UsageError, match="NAME_sync form in a thread"):
+            await thing.double(1)
+        doubled: int = await trio.to_thread.run_sync(thing.double_sync, 21)
+        return doubled
+
+    assert trio.run(main) == 42
+    assert thing.double_sync(4) == 8
 
 
 def test_a_thread_that_calls_wait_for_makes_none_itself():
@@ -126,36 +142,15 @@ def test_a_call_may_come_while_the_same_thread_starts_the_background_loop(backgr
     assert (inner, outer) == (["handler"], ["main"])
 
 
-def call_at_line(background, nth: int) -> bool:
-    """Call, and at the nth line of that make another call, as a signal handler may; return
-    whether there is such a line."""
-    lines, inner = itertools.count(), []
-
-    def trace(frame, event, arg):
-        if event == "line" and next(lines) == nth:
-            inner.append(background.run(lambda: answer("handler")))
-        return trace
-
-    sys.settrace(trace)
-    try:
-        assert background.run(lambda: answer("main")) == "main"
-    finally:
-        sys.settrace(None)
-    return inner == ["handler"]
-
-
 def test_a_call_may_come_at_any_line_of_another_one_in_the_same_thread(background):
     background.run(lambda: answer("first"))
-    done: list[int] = []
-
-    def call_at_all_lines() -> None:
-        done.append(next(nth for nth in itertools.count() if not call_at_line(background, nth)))
-
-    calls = threading.Thread(target=call_at_all_lines, daemon=True)
-    calls.start()
-    calls.join(60)
-    assert done, "they wait for each other"
-    assert done[0] > 5
+    answers: list[str] = []
+    lines = call_at_each_line(
+        lambda: answers.append(background.run(lambda: answer("main"))),
+        lambda: answers.append(background.run(lambda: answer("handler"))),
+    )
+    assert lines > 5
+    assert Counter(answers) == {"main": lines + 1, "handler": lines}
 
 
 def test_what_calls_after_the_background_loop_was_stopped_has_another(background):
