@@ -199,6 +199,26 @@ async def test_a_session_of_sqlalchemy_on_asyncpg_is_refused_on_another_loop(
     assert await states(store) == {State.QUEUED: 2}
 
 
+BYTES = {"client_encoding": "sql_ascii"}
+
+
+async def test_a_session_of_psycopg_that_returns_texts_as_bytes_is_refused_with_the_remedy(
+    app: outlast.App, store: Store, pg_url: str
+):
+    """As each one is, by its default, to a database without an encoding. (SQLAlchemy cannot even
+    connect.)"""
+    mail = app.tasks["mail"]
+    with psycopg.connect(pg_url, **BYTES) as mine:
+        with pytest.raises(ConnectionMismatch, match="say SET client_encoding TO 'UTF8'"):
+            await asyncio.to_thread(mail.using(connection=mine).enqueue_sync, "a")
+        mine.execute("SET client_encoding TO 'UTF8'")
+        await asyncio.to_thread(mail.using(connection=mine, key="k").enqueue_sync, "b")
+    async with await psycopg.AsyncConnection.connect(pg_url, **BYTES) as awaited:
+        with pytest.raises(ConnectionMismatch, match="SQL_ASCII"):
+            await mail.using(connection=awaited).enqueue("c")
+    assert await states(store) == {State.QUEUED: 1}
+
+
 async def test_threads_that_share_a_connection_of_psycopg_have_their_turns(
     app: outlast.App, store: Store, pg_url: str
 ):

@@ -127,6 +127,11 @@ class _SqlalchemyCursor:
 
     executemany = execute
 
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, as the cursors of drivers have it."""
+        return self._connection.connection.driver_connection
+
 
 class _Django:
     """A connection of Django, in its own thread."""

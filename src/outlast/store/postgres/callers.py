@@ -85,6 +85,20 @@ def _out_of_pool(connection: Any) -> Any:
     return held
 
 
+def _refuse_bytes(session: Any) -> None:
+    """Raise ConnectionMismatch where psycopg returns texts as bytes: it cannot know what they are
+    in. The encoding is that of the database, where the connection names none."""
+    if not is_of(session, "psycopg", "Connection") and not is_of(
+        session, "psycopg", "AsyncConnection"
+    ):
+        return
+    if session.info.parameter_status("client_encoding") == "SQL_ASCII":
+        raise ConnectionMismatch(
+            "the connection's client_encoding is SQL_ASCII, with which psycopg returns texts as"
+            " bytes: connect with client_encoding='UTF8', or say SET client_encoding TO 'UTF8'"
+        )
+
+
 class _OnPostgres:
     """The verbs on a connection to PostgreSQL."""
 
@@ -101,6 +115,7 @@ class _OnPostgres:
         session = await self._driver.session()
         known = _store_ids.get(session)
         if known is None or refresh:
+            _refuse_bytes(session)
             with self._driver.errors:
                 known = await postgres.store_id_on(self._driver)
             if known is not None:

@@ -62,7 +62,8 @@ class _OnSqlite:
         return await self._driver.run(lambda cursor: sqlite.store_id_on(cursor, lock=lock))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs in the open transaction, or in the one that the driver opens for it."""
+        """Store jobs in the open transaction, in the one that the driver opens for it, or at
+        once."""
         from outlast.store.sqlite import store as sqlite
 
         now = self._clock.wall()
@@ -86,9 +87,9 @@ class _OnSqlite:
 
 
 def _defers_commit(connection: Any) -> bool:
-    raw = connection.connection.driver_connection
-    begins = raw.isolation_level is not None and getattr(raw, "autocommit", None) is not True
-    return bool(begins or raw.in_transaction)
+    from outlast.store.sqlite.jobs import defers_commit
+
+    return defers_commit(connection.connection.driver_connection)
 
 
 CALLERS = Callers(

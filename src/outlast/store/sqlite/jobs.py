@@ -1,14 +1,14 @@
 """What happens to jobs outside the exchange: plain functions of a cursor.
 
 ``enqueue_on``, ``complete_on`` and ``store_id_on`` also run on a connection of the caller's own,
-inside the caller's transaction: they never begin or commit, and do not depend on its text
-factory or isolation level.
+inside the caller's transaction: they do not depend on its text factory or isolation level, and
+commit only what would be committed statement by statement otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from sqlite3 import Cursor
@@ -38,6 +38,7 @@ _COMPLETE = statements("complete")["complete"]
 _TABLES = statements("migrate")["tables"]
 _LOCK = statements("migrate")["lock"]
 _STORE_ID = statements("migrate")["store_id"]
+_TRANSACTION = statements("transaction")
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
 COMMON = 11  # values of a row that jobs alike share, before the arguments and the key
@@ -47,11 +48,12 @@ COMMON = 11  # values of a row that jobs alike share, before the arguments and t
 
 
 def enqueue_on(cursor: Any, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
-    """Store jobs in their order, in the transaction that is open or that sqlite3 opens.
+    """Store jobs in their order, in the transaction that is open or that sqlite3 opens; in one of
+    its own in autocommit mode.
 
     Raises BadData or StoreUnavailable; some jobs may then be stored, until the caller rolls back.
     """
-    with clear_errors():
+    with clear_errors(), one_commit(cursor):
         return enqueue(cursor, now, jobs)
 
 
@@ -96,6 +98,32 @@ def clear_errors() -> Iterator[None]:
         if other is raised:
             raise
         raise other from error
+
+
+@contextmanager
+def one_commit(cursor: Any) -> Iterator[None]:
+    """Commit the writes of the block together where the connection would commit each of them; else
+    leave the commit to the caller."""
+    if defers_commit(getattr(cursor, "connection", cursor)):
+        yield
+        return
+    cursor.execute(_TRANSACTION["begin"])
+    try:
+        yield
+        cursor.execute(_TRANSACTION["commit"])
+    except BaseException:
+        with suppress(Exception):  # SQLite may have done it
+            cursor.execute(_TRANSACTION["rollback"])
+        raise
+
+
+def defers_commit(connection: Any) -> bool:
+    """Return whether what is written on a connection of sqlite3 or aiosqlite waits for a commit.
+    Since Python 3.12 ``autocommit`` says so; where it is left alone, ``isolation_level`` does."""
+    begins = connection.isolation_level is not None
+    if getattr(connection, "autocommit", None) is True:
+        begins = False
+    return bool(begins or connection.in_transaction)
 
 
 # --------------------------------------------------------------------------------- enqueue

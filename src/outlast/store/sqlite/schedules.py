@@ -32,7 +32,7 @@ from outlast.store.schedules import (
     check_storable,
 )
 from outlast.store.sqlite.connection import SqliteConnection
-from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken
+from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken, one_commit
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.statements import statements
 
@@ -83,8 +83,9 @@ class SqliteScheduleVerbs:
 
 
 def put_on(cursor: Any, schedules: Sequence[NewSchedule], now: float) -> list[Put]:
-    """Put schedules in the transaction that is open or that sqlite3 opens."""
-    with clear_errors():
+    """Put schedules in the transaction that is open or that sqlite3 opens; in one of its own in
+    autocommit mode."""
+    with clear_errors(), one_commit(cursor):
         return put(cursor, now, schedules, Origin.RUN_TIME)
 
 
