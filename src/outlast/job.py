@@ -102,14 +102,14 @@ class Job(Generic[R]):
 
     async def status(self) -> str:
         """Read the job again; return the phase for people: ``queued``, ``scheduled``, ``retrying``,
-        ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows the task, or has
-        the tags that it requires), ``paused``, ``running``, ``completed``, ``dead`` or
-        ``cancelled``."""
+        ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows the task, has
+        the tags that it requires and serves the queue), ``paused``, ``running``, ``completed``,
+        ``dead`` or ``cancelled``."""
 
         async def look(store: Store) -> str:
             stored = await self._look(store)
-            known, paused = await store.inspector.known_tasks(), await store.inspector.pauses()
-            return phase_of(stored, known, pauses=Pauses(paused))
+            served, paused = await store.inspector.served(), await store.inspector.pauses()
+            return phase_of(stored, served, pauses=Pauses(paused))
 
         return await self._stores.ask(look)
 

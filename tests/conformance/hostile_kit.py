@@ -192,15 +192,15 @@ def _end_of(claimed: Claimed) -> Transition:
 async def shows(store: Store, ids: list[int]) -> None:
     """Read all documents; each must be JSON, and hold all rows."""
     look = store.inspector
-    known = await look.known_tasks()
-    assert TASK in known
+    served = await look.served()
+    assert served.knows(TASK)
     rows = await look.jobs(JobFilter(limit=1_000))
-    _json([listed_document(row, known) for row in rows])
+    _json([listed_document(row, served) for row in rows])
     for job_id in ids:
         row = await look.job(job_id)
         if row is not None:
             _json(
-                job_document(row, await look.attempts(job_id), known, await look.refusals(job_id))
+                job_document(row, await look.attempts(job_id), served, await look.refusals(job_id))
             )
             await look.place(job_id)
     assert len(await look.last_attempts([row.id for row in rows])) == len(rows)

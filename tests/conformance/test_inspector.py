@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
@@ -19,7 +21,7 @@ async def test_an_empty_store_lists_nothing(store: Store) -> None:
     assert await look.highest_token() == 0
     assert await look.workers() == []
     assert await look.refusals() == []
-    assert await look.known_tasks() == set()
+    assert not (await look.served()).knows("t")
     assert await look.counts() == {}
 
 
@@ -131,4 +133,12 @@ async def test_a_refusal_names_the_worker_that_came_too_late(store: Store, hands
 async def test_only_active_workers_announce_tasks(store: Store, hands: Hands) -> None:
     await store.set_status(hands.me, WorkerStatus.DRAINING)
     await Hands.on(store, "w2", tasks=["b", "a"])
-    assert await store.inspector.known_tasks() == {"a", "b"}
+    await Hands.on(store, "w3", tasks=["b", "c"], queues=["mail"])
+    served = await store.inspector.served()
+    assert [task for task in ("a", "b", "c", "t") if served.knows(task)] == ["a", "b", "c"]
+    pairs = itertools.product("abct", ("mail", "other"))
+    assert [pair for pair in pairs if not served.has(*pair)] == [
+        ("c", "other"),
+        ("t", "mail"),
+        ("t", "other"),
+    ]

@@ -92,7 +92,7 @@ READS: dict[str, Verb] = {
     "place": lambda hands, held: hands.store.inspector.place(held.job_id),
     "statistics": lambda hands, _: hands.store.inspector.statistics(),
     "pauses": lambda hands, _: hands.store.inspector.pauses(),
-    "known_tasks": lambda hands, _: hands.store.inspector.known_tasks(),
+    "served": lambda hands, _: hands.store.inspector.served(),
     "history": lambda hands, _: hands.store.inspector.history(),
     "counts": lambda hands, _: hands.store.inspector.counts(),
 }

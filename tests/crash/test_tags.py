@@ -15,8 +15,8 @@ JOBS = 40
 
 
 async def phases(stage: Scene, jobs: list[int]) -> set[str]:
-    known = await stage.store.inspector.known_tasks()
-    return {phase_of(await stage.job(job), known) for job in jobs}
+    served = await stage.store.inspector.served()
+    return {phase_of(await stage.job(job), served) for job in jobs}
 
 
 async def enqueue_many(stage: Scene) -> list[int]:

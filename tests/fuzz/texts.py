@@ -22,7 +22,7 @@ from outlast.insight.situation import Situation
 from outlast.insight.why import why
 from outlast.model.job import SHELL_TASK, State
 from outlast.model.pause import NO_PAUSES
-from outlast.store.rows import WorkerStatus
+from outlast.store.rows import Served, WorkerStatus
 from outlast.store.statistics import Place
 from tests.fuzz.kit import BOMBS, Fuzzer, quiet
 from tests.unit.cli.test_hostile_texts import ATTEMPTS, EVIL, REFUSALS, WORKER, job_in
@@ -105,9 +105,9 @@ def pages_are_safe(case: tuple[State, str, str]) -> None:
     gone = msgspec.structs.replace(worker, status=WorkerStatus.LOST, stopped_at=NOW)
     refusals = [_with(each, text) for each in REFUSALS]
     out = Console(file=io.StringIO(), highlight=False, markup=False, width=240)
-    Page(out, Dossier(row, attempts, refusals, set(), NOW, [worker])).write()
+    Page(out, Dossier(row, attempts, refusals, Served([]), NOW, [worker])).write()
     command = _with(row, text, task=SHELL_TASK, args=_quoted(text), result=_quoted(text))
-    out.print(jobs_table(out, JobList([row, command], {text}, {}, NO_PAUSES), NOW))
+    out.print(jobs_table(out, JobList([row, command], Served([([], [text])]), {}, NO_PAUSES), NOW))
     out.print(dead_table(out, [(row, text)], NOW))
     out.print(workers_table(out, [worker], {text: 3}, NOW))
     out.print(gone_table(out, [gone], {text: 3}, NOW))

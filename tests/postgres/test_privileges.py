@@ -209,7 +209,7 @@ async def _all_of_a_reader(store: PostgresStore) -> None:
     await inspector.place(job_id)
     await inspector.statistics()
     await inspector.environment()
-    await inspector.known_tasks()
+    await inspector.served()
     await inspector.held()
     await inspector.history()
     await inspector.counts()

@@ -18,7 +18,7 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause
 from outlast.row import row_of
-from outlast.store.rows import AttemptRow, StoredJob
+from outlast.store.rows import AttemptRow, Served, StoredJob
 
 ROW = StoredJob(
     id=7,
@@ -59,8 +59,8 @@ class FakeStore:
     async def attempts(self, job_id: int) -> list[AttemptRow]:
         return self.ended
 
-    async def known_tasks(self) -> set[str]:
-        return {"mail"}
+    async def served(self) -> Served:
+        return Served([((), ["mail"])])
 
     async def pauses(self) -> list[Pause]:
         return []

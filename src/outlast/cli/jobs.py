@@ -190,8 +190,8 @@ def jobs(
 
     States are queued, running, completed, dead and cancelled. Phases are shown instead of the
     state: scheduled, retrying, suspect (waits to be run alone), paused and unservable (no active
-    worker knows the task) are queued; orphaned and silent (its worker is gone, or sends no
-    heartbeats) are running.
+    worker knows the task and serves the queue) are queued; orphaned and silent (its worker is gone,
+    or sends no heartbeats) are running.
 
     In a large store a search that finds little ends after a million jobs and says how far back it
     has looked; --before goes on from there, as it does behind a full list.
@@ -227,7 +227,7 @@ async def _write(store: Store, found: JobList) -> None:
 
     made = JsonList()
     async for row in read_whole(store, [row.id for row in found.rows]):
-        made.add(listed_document(row, found.known, found.astray, found.pauses))
+        made.add(listed_document(row, found.served, found.astray, found.pauses))
     made.end(next_before=found.before)
 
 
@@ -290,7 +290,7 @@ def job(job_id: JobId, url: Url = None, json: Json = False) -> None:
             job_document(
                 found.row,
                 found.attempts,
-                found.known,
+                found.served,
                 found.refusals,
                 found.astray,
                 found.pauses,

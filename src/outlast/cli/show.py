@@ -168,7 +168,7 @@ def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
     for row in found.rows:
         made.add(
             str(row.id),
-            word(phase_of(row, found.known, found.astray, found.pauses)),
+            word(phase_of(row, found.served, found.astray, found.pauses)),
             "a command" if row.task == SHELL_TASK else line(row.task, NAME_MAX),
             line(call_of(row), ARGUMENTS_MAX),
             line(row.queue, NAME_MAX),

@@ -23,7 +23,7 @@ from outlast.model.job import ENDED, State
 from outlast.model.pause import Pauses
 from outlast.row import plain
 from outlast.store.protocol import Store
-from outlast.store.rows import AttemptRow, StoredJob
+from outlast.store.rows import AttemptRow, Served, StoredJob
 from outlast.text import safe
 
 LOOK_SECONDS = 0.25
@@ -56,16 +56,16 @@ async def _watch(store: Store, job_id: int, live: Live) -> JobEnd:
         if row.state in ENDED:
             return _end(row, await store.inspector.attempts(job_id))
         if live.console.is_terminal:
-            known, paused = await store.inspector.known_tasks(), await store.inspector.pauses()
-            live.update(_standing(row, known, Pauses(paused)), refresh=True)
+            served, paused = await store.inspector.served(), await store.inspector.pauses()
+            live.update(_standing(row, served, Pauses(paused)), refresh=True)
         await SYSTEM.sleep(LOOK_SECONDS)
 
 
-def _standing(row: StoredJob, known: Sequence[str] | set[str], pauses: Pauses) -> Text:
-    phase = phase_of(row, known, pauses=pauses)
+def _standing(row: StoredJob, served: Served, pauses: Pauses) -> Text:
+    phase = phase_of(row, served, pauses=pauses)
     parts = [Text(f"job {row.id}"), word(phase), bar(row.progress)]
     if phase == "unservable":
-        parts.append(Text("no worker with --shell is there", style="dim"))
+        parts.append(Text("no worker with --shell serves its queue", style="dim"))
     elif row.attempt_count > 1:
         parts.append(Text(f"attempt {row.attempt_count}", style="dim"))
     parts.append(Text(format_progress(row.progress, MESSAGE_MAX), style="dim"))

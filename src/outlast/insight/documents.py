@@ -6,7 +6,7 @@ The names in the documents are a contract: they may be added to, never renamed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from outlast.model.crash import Charge, Crash, Progress
 from outlast.model.job import State
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.row import moment, plain
-from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow
+from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow
 
 SCHEMA = 1
 
@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 def phase_of(
     row: StoredJob,
-    known_tasks: Collection[str] | None = None,
+    served: Served | None = None,
     astray: Mapping[int, str] | None = None,
     pauses: Pauses = NO_PAUSES,
 ) -> str:
@@ -34,19 +34,19 @@ def phase_of(
     The state itself, except for running jobs that ``astray`` names (``availability.astray``:
     ``orphaned``, ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
     ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task,
-    or has the tags that it requires (told only where ``known_tasks`` is given), ``suspect`` waits
-    to be run alone, ``paused`` is due and under one of the ``pauses``.
+    has the tags that it requires and serves its queue (told only where ``served`` is given),
+    ``suspect`` waits to be run alone, ``paused`` is due and under one of the ``pauses``.
     """
     if row.state is not State.QUEUED:
         return (astray or {}).get(row.id, row.state.value)
     if not row.waiting and pauses.find(row.queue, row.task, row.tenant) is not None:
         return "paused"
-    unknown = known_tasks is not None and row.task not in known_tasks
-    if row.solo and (row.waiting or not unknown):
+    unserved = served is not None and not served.has(row.task, row.queue)
+    if row.solo and (row.waiting or not unserved):
         return "suspect"
     if row.waiting:
         return "retrying" if row.failures or row.losses else "scheduled"
-    if unknown:
+    if unserved:
         return "unservable"
     return row.state.value
 
@@ -54,7 +54,7 @@ def phase_of(
 def job_document(
     row: StoredJob,
     attempts: Iterable[AttemptRow],
-    known_tasks: Collection[str] | None = None,
+    served: Served | None = None,
     refusals: Iterable[RefusalRow] = (),
     astray: Mapping[int, str] | None = None,
     pauses: Pauses = NO_PAUSES,
@@ -65,7 +65,7 @@ def job_document(
     closed = list(attempts)
     return {
         "schema": SCHEMA,
-        **_job(row, known_tasks, astray, pauses),
+        **_job(row, served, astray, pauses),
         "error": error_of(row, closed[-1] if closed else None),
         "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
         "attempts_dropped": closed[-1].dropped if closed else 0,
@@ -75,12 +75,12 @@ def job_document(
 
 def listed_document(
     row: StoredJob,
-    known_tasks: Collection[str] | None = None,
+    served: Served | None = None,
     astray: Mapping[int, str] | None = None,
     pauses: Pauses = NO_PAUSES,
 ) -> Document:
     """Return one job of a list, without its attempts."""
-    return _job(row, known_tasks, astray, pauses)
+    return _job(row, served, astray, pauses)
 
 
 def dead_document(row: StoredJob, last: AttemptRow | None) -> Document:
@@ -125,7 +125,7 @@ def iso(seconds: float | None) -> str | None:
 
 def _job(
     row: StoredJob,
-    known_tasks: Collection[str] | None,
+    served: Served | None,
     astray: Mapping[int, str] | None,
     pauses: Pauses,
 ) -> Document:
@@ -134,7 +134,7 @@ def _job(
         "task": row.task,
         "queue": row.queue,
         "state": row.state.value,
-        "phase": phase_of(row, known_tasks, astray, pauses),
+        "phase": phase_of(row, served, astray, pauses),
         "priority": row.priority,
         "attempt_count": row.attempt_count,
         "failures": row.failures,

@@ -19,7 +19,16 @@ from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
 from outlast.store.listing import find
 from outlast.store.protocol import REFUSALS_KEPT, Store
-from outlast.store.rows import AttemptRow, JobFilter, JobIds, Part, RefusalRow, StoredJob, WorkerRow
+from outlast.store.rows import (
+    AttemptRow,
+    JobFilter,
+    JobIds,
+    Part,
+    RefusalRow,
+    Served,
+    StoredJob,
+    WorkerRow,
+)
 from outlast.store.schedules import ScheduleRow
 from outlast.store.statistics import Place
 
@@ -49,7 +58,7 @@ class Dossier(msgspec.Struct, frozen=True):
     row: StoredJob
     attempts: list[AttemptRow]
     refusals: list[RefusalRow]
-    known: set[str]
+    served: Served
     now: float
     workers: list[WorkerRow] = []
     paused: list[Pause] = []
@@ -67,7 +76,7 @@ class Dossier(msgspec.Struct, frozen=True):
     @property
     def phase(self) -> str:
         """Where the job is, in the words for people."""
-        return phase_of(self.row, self.known, self.astray, self.pauses)
+        return phase_of(self.row, self.served, self.astray, self.pauses)
 
 
 class JobList(NamedTuple):
@@ -76,7 +85,7 @@ class JobList(NamedTuple):
     not looked at, since the limit was reached or the search took long; None: there are none."""
 
     rows: list[StoredJob]
-    known: set[str]
+    served: Served
     astray: dict[int, str]
     pauses: Pauses
     before: int | None = None
@@ -128,7 +137,7 @@ async def read_dossier(store: Store, job_id: int, now: float) -> Dossier | None:
         row=row,
         attempts=await inspector.attempts(job_id),
         refusals=await inspector.refusals(job_id),
-        known=await inspector.known_tasks(),
+        served=await inspector.served(),
         now=now,
         workers=await read_workers(store),
         paused=await inspector.pauses(),
@@ -140,7 +149,7 @@ async def list_jobs(store: Store, which: JobFilter, phase: str | None, now: floa
 
     The search ends after LOOKS_MAX looks or, for a phase, JUDGED_MAX jobs.
     """
-    workers, known = await read_workers(store), await store.inspector.known_tasks()
+    workers, served = await read_workers(store), await store.inspector.served()
     pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
     if wanted is None:
@@ -153,14 +162,14 @@ async def list_jobs(store: Store, which: JobFilter, phase: str | None, now: floa
     for at in range(0, len(seen.ids), PAGE):
         rows = await store.inspector.jobs_of(seen.ids[at : at + PAGE], SHOWN_MAX)
         strays |= astray(rows, workers, now)
-        judged = ((row, phase_of(row, known, strays, pauses)) for row in rows)
+        judged = ((row, phase_of(row, served, strays, pauses)) for row in rows)
         found += [row for row, its_phase in judged if wanted in {its_phase, None}]
         if len(found) >= which.limit:
             break
     shown = found[: which.limit]
     of_these = {row.id: strays[row.id] for row in shown if row.id in strays}
     before = shown[-1].id if len(shown) == which.limit else seen.before
-    return JobList(shown, known, of_these, pauses, before)
+    return JobList(shown, served, of_these, pauses, before)
 
 
 async def find_jobs(store: Store, which: JobFilter) -> JobIds:

@@ -24,6 +24,7 @@ from outlast.store.rows import (
     JobFilter,
     JobIds,
     RefusalRow,
+    Served,
     StoredJob,
     WorkerRow,
     WorkerStatus,
@@ -133,8 +134,8 @@ class Inspector(ScheduleReads, Protocol):
         """Return what the store stands on. Works without a schema, too."""
         ...
 
-    async def known_tasks(self) -> set[str]:
-        """Return the tasks that some active worker announces."""
+    async def served(self) -> Served:
+        """Return what active workers take."""
         ...
 
     async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -147,6 +148,25 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     unheard: float | None = None
     malformed: str | None = None
     lock_free: bool = False
+
+
+class Served:
+    """What active workers take: any job of these tasks, from these queues.
+
+    ``workers``: queues (none: all) and tasks of each.
+    """
+
+    def __init__(self, workers: Iterable[tuple[Iterable[str], Iterable[str]]]) -> None:
+        self._workers = {(frozenset(queues), frozenset(tasks)) for queues, tasks in workers}
+
+    def knows(self, task: str) -> bool:
+        """Whether some worker takes this task, from whichever queue."""
+        return any(task in tasks for _, tasks in self._workers)
+
+    def has(self, task: str, queue: str) -> bool:
+        """Whether some worker takes this task from this queue."""
+        serve = (queues for queues, tasks in self._workers if task in tasks)
+        return any(not queues or queue in queues for queues in serve)
 
 
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):

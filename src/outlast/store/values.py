@@ -171,7 +171,6 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     ``not_queues``, ``not_tenants``: whose jobs are passed over, and are not waited for. All
     requests of one exchange have the same.
 
-
     ``followed``: on the first of an exchange's requests, if at all."""
 
     tasks: list[str]

@@ -19,11 +19,12 @@ from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.model.pause import NO_PAUSES
-from outlast.store.rows import AttemptRow, RefusalRow, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import Place
 from tests.unit.insight.rows_kit import NOW, RELEASED, job, worker
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x00\x08bad"
+SERVED = Served([([], [EVIL])])
 RAW = set("\x1b\x07\x9b\u202e\x00\x08\r")
 
 
@@ -78,14 +79,14 @@ def shown(draw: Any) -> str:
 def test_the_page_of_a_job_and_the_lists_show_escapes_and_send_none(state: State) -> None:
     row = job_in(state)
     for attempts in (ATTEMPTS, ATTEMPTS[:2], ATTEMPTS[:1]):
-        dossier = Dossier(row, attempts, REFUSALS, set(), NOW, [WORKER])
+        dossier = Dossier(row, attempts, REFUSALS, Served([]), NOW, [WORKER])
         text = shown(page_of(dossier))
         assert "\\x1b" in text
         assert not RAW & set(text)
     refused = {EVIL: 3}
     gone = msgspec.structs.replace(WORKER, status=WorkerStatus.LOST, stopped_at=NOW)
     for draw in (
-        lambda out: out.print(jobs_table(out, JobList([row], {EVIL}, {}, NO_PAUSES), NOW)),
+        lambda out: out.print(jobs_table(out, JobList([row], SERVED, {}, NO_PAUSES), NOW)),
         lambda out: out.print(dead_table(out, [(row, EVIL)], NOW)),
         lambda out: out.print(workers_table(out, [WORKER], refused, NOW)),
         lambda out: out.print(gone_table(out, [gone], refused, NOW)),
@@ -120,10 +121,10 @@ def test_an_unreadable_row_is_shown_raw_and_hides_no_other(text: str) -> None:
     row = msgspec.structs.replace(job_in(State.COMPLETED), args=text, result=text)
     command = msgspec.structs.replace(row, task=SHELL_TASK)
     rows = [row, command, job_in(State.QUEUED)]
-    found = JobList(rows, set(), {}, NO_PAUSES)
+    found = JobList(rows, Served([]), {}, NO_PAUSES)
     listed = shown(lambda out: out.print(jobs_table(out, found, NOW)))
     assert listed.count("completed") == 2
-    assert text[:8] in shown(page_of(Dossier(row, [], [], set(), NOW)))
+    assert text[:8] in shown(page_of(Dossier(row, [], [], Served([]), NOW)))
     assert _end(command, []).output == []
 
 

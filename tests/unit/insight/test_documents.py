@@ -11,7 +11,7 @@ import pytest
 from outlast.insight.documents import job_document, listed_document, phase_of, workers_document
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
-from outlast.store.rows import AttemptRow, StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import AttemptRow, Served, StoredJob, WorkerRow, WorkerStatus
 
 ROW = StoredJob(
     id=7,
@@ -53,6 +53,9 @@ CLOSED = AttemptRow(
 )
 
 
+MAIL = Served([([], ["mail"])])
+
+
 def row(**changes: Any) -> StoredJob:
     return msgspec.structs.replace(ROW, **changes)
 
@@ -79,15 +82,23 @@ def row(**changes: Any) -> StoredJob:
     ids=str,
 )
 def test_a_phase_describes_the_state_for_people(changes, phase):
-    assert phase_of(row(**changes), {"mail"}) == phase
+    assert phase_of(row(**changes), MAIL) == phase
 
 
-def test_without_the_known_tasks_nothing_is_called_unservable():
+def test_a_queue_that_no_worker_serves_makes_its_jobs_unservable():
+    served = Served([(["other"], ["mail"]), ([], ["letter"])])
+    queued = row(state=State.QUEUED, failures=0)
+    assert phase_of(queued, served) == "unservable"
+    assert phase_of(msgspec.structs.replace(queued, queue="other"), served) == "queued"
+    assert phase_of(msgspec.structs.replace(queued, task="letter"), served) == "queued"
+
+
+def test_without_what_is_served_nothing_is_called_unservable():
     assert phase_of(row(state=State.QUEUED, task="unknown")) == "queued"
 
 
 def test_a_job_is_shown_with_all_that_the_contract_names():
-    document = job_document(ROW, [CLOSED], {"mail"})
+    document = job_document(ROW, [CLOSED], MAIL)
     assert next(iter(document)) == "schema"
     assert document["schema"] == 1
     assert set(document) >= {
@@ -182,7 +193,7 @@ def test_a_damaged_value_is_shown_as_it_is():
 
 
 def test_a_listed_job_is_shown_without_attempts():
-    document = listed_document(ROW, {"mail"})
+    document = listed_document(ROW, MAIL)
     assert document["id"] == ROW.id
     assert not {"schema", "attempts", "error", "refusals"} & set(document)
 

@@ -36,6 +36,7 @@ from outlast.store.rows import (
     JobFilter,
     JobIds,
     RefusalRow,
+    Served,
     StoredJob,
     WorkerRow,
     WorkerStatus,
@@ -152,10 +153,10 @@ class PostgresInspector:
             needed = await privileges(connection, None, Purpose.WORKER)
         return PostgresFacts(**rows[0], lacking=[each.what for each in needed if not each.held])
 
-    async def known_tasks(self) -> set[str]:
-        """Return the tasks that some active worker announces."""
-        rows = await self._fetch("show_tasks")
-        return {task for row in rows for task in names_of(row["tasks"])}
+    async def served(self) -> Served:
+        """Return what active workers take."""
+        rows = await self._fetch("show_served")
+        return Served((names_of(row["queues"]), names_of(row["tasks"])) for row in rows)
 
     async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
         """Return a page of jobs with their closed attempts, as one snapshot shows them."""

@@ -32,6 +32,7 @@ from outlast.store.rows import (
     JobFilter,
     JobIds,
     RefusalRow,
+    Served,
     StoredJob,
     WorkerRow,
     WorkerStatus,
@@ -150,10 +151,10 @@ class SqliteInspector:
 
         return await environment(self._connection, self._clock)
 
-    async def known_tasks(self) -> set[str]:
-        """Return the tasks that some active worker announces."""
-        rows = await self._rows("known_tasks", ())
-        return {task for row in rows for task in names_of(row[0])}
+    async def served(self) -> Served:
+        """Return what active workers take."""
+        rows = await self._rows("served", ())
+        return Served((names_of(queues), names_of(tasks)) for queues, tasks in rows)
 
     async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
         """Return a page of jobs with their closed attempts, as one snapshot shows them."""

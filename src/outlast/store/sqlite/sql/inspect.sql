@@ -71,8 +71,8 @@ ORDER BY r.id DESC LIMIT :limit
 -- name: held
 SELECT j.id, j.worker_id, j.progress FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker
 WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit
--- name: known_tasks
-SELECT tasks FROM outlast_workers WHERE status = 'active'
+-- name: served
+SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
 -- name: counts
 SELECT queue, state, count(*) FROM outlast_jobs GROUP BY queue, state
 -- name: history_jobs
