@@ -199,7 +199,7 @@ async def test_a_session_of_sqlalchemy_on_asyncpg_is_refused_on_another_loop(
     assert await states(store) == {State.QUEUED: 2}
 
 
-BYTES = {"client_encoding": "sql_ascii"}
+BYTES: dict[str, Any] = {"client_encoding": "sql_ascii"}
 
 
 async def test_a_session_of_psycopg_that_returns_texts_as_bytes_is_refused_with_the_remedy(
