@@ -243,15 +243,8 @@ def _while_queued(dossier: Dossier) -> str:
     if pause is not None:
         return f"it waits: {name_of(pause.kind, pause.name)} is paused; `outlast why {row.id}`"
     if dossier.phase == "unservable":
-        return f"it waits: no active worker {_refuses(dossier)}"
+        return f"it waits: no active worker knows the task {line(row.task, 50)!r} in its queue"
     return f"it runs as soon as a worker has a free slot{_alone(row, ', ')}"
-
-
-def _refuses(dossier: Dossier) -> str:
-    row = dossier.row
-    if dossier.served.knows(row.task):
-        return f"that knows its task serves the queue {line(row.queue, 60)!r}"
-    return f"knows the task {line(row.task, 60)!r}"
 
 
 def _alone(row: StoredJob, lead: str) -> str:

@@ -373,10 +373,7 @@ class ForeignDriver(Protocol):
 
 
 class ForeignConnection(Protocol):
-    """A connection of the caller's own, inside the caller's own transaction.
-
-    ``begin`` says how to open a transaction on it.
-    """
+    """A connection in the caller's own transaction; ``begin`` says how to open one on it."""
 
     begin: str
 
