@@ -1,9 +1,9 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
 ``recovery`` and ``alarms`` fill docs/recovery.md, ``wakeups`` is for docs/messengers.md and
-``fleet`` for docs/scaling.md. The others fill docs/performance.md: ``performance`` is all of
-these, and ``page`` alone writes it again from what was measured. Each part says before it begins
-how long it will take. One that breaks is reported, and the next begins.
+``fleet`` for docs/scaling.md; ``retention`` is on no page. The others fill docs/performance.md:
+``performance`` is all of these, and ``page`` alone writes it again from what was measured. Each
+part says before it begins how long it will take. One that breaks is reported, and the next begins.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from bench import (
     page,
     rates,
     recovery,
+    retention,
     running,
     schedules,
     size,
@@ -56,6 +57,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "alarms": lambda chosen: false_alarms.main(page=chosen.page),
     "wakeups": wakeups.main,
     "fleet": fleet.main,
+    "retention": retention.main,
     **PERFORMANCE,
 }
 GROUPS = {"performance": list(PERFORMANCE)}

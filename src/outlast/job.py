@@ -126,7 +126,7 @@ class Job(Generic[R]):
             JobCancelled: it was cancelled; ``.reason`` is ``expired`` if it had not begun in time.
             TimeoutError: it has not ended by then; it goes on.
             ConfigError: ``timeout`` is not a span of time.
-            JobNotFound: its row was deleted.
+            JobNotFound: its row was deleted; with ``keep=0`` that is at its end.
             BadArguments: the result is not of this release's return type.
             StoreUnavailable: it cannot be looked at; the job itself is not touched by that.
         """
@@ -223,7 +223,7 @@ def check_id(job_id: object) -> None:
 
 def not_found(job_id: int) -> JobNotFound:
     """Return the error for an id that names no job."""
-    return JobNotFound(f"there is no job {job_id}")
+    return JobNotFound(f"there is no job {job_id}, or not any more")
 
 
 async def _one(

@@ -77,9 +77,15 @@ def make_schedule(
             "catch_up='all' needs overlap='allow': with 'skip' the first job that is caught up on"
             " would skip the others"
         )
+    job = _check_call(call, stores, overlap)
+    if job.expires is not None and job.expires <= spec.jitter:
+        raise ConfigError(
+            f"expires ({job.expires:g} s) is not above jitter ({spec.jitter:g} s): some of its jobs"
+            " would expire before they are due"
+        )
     return NewSchedule(
         name=name,
-        call=_check_call(call, stores, overlap),
+        call=job,
         spec=msgspec.json.encode(spec).decode(),
         overlap=overlap,
         catch_up=catch_up,

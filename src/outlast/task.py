@@ -68,6 +68,7 @@ class BoundTask(Generic[P, R]):
     def __init__(self, task: Task[P, R], placement: Placement) -> None:
         self._task = task
         self._placement = placement
+        self._policy = placement.adjust(task.policy)
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Return the call, checked and encoded but not stored, for ``app.enqueue_many``.
@@ -78,7 +79,6 @@ class BoundTask(Generic[P, R]):
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         task, placement = self._task, self._placement
-        meta = placement.meta
         return NewJob(
             task=task.name,
             queue=placement.queue,
@@ -90,7 +90,7 @@ class BoundTask(Generic[P, R]):
             expires_at=placement.expires_at,
             key=placement.key,
             tenant=placement.tenant,
-            policy=task.policy if meta is None else msgspec.structs.replace(task.policy, meta=meta),
+            policy=self._policy,
             aliases=task.aliases,
         )
 
@@ -122,6 +122,7 @@ class BoundTask(Generic[P, R]):
         priority: int | None = None,
         key: str | None = None,
         tenant: str | None = None,
+        keep: Seconds | None = None,
         meta: Mapping[str, Any] | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
@@ -137,6 +138,9 @@ class BoundTask(Generic[P, R]):
             key: while a job of this task with this key is unfinished, enqueuing returns that job
                 (``job.created`` is false); while one of another task is, it raises KeyInUse.
             tenant: whose job it is, for your own code and for the screens.
+            keep: seconds (or a timedelta) for which its row is kept once it has completed or was
+                cancelled; 0: it is deleted in the commit of its end, and ``job.result()`` raises
+                JobNotFound.
             meta: notes on the job, at most 4 KiB of JSON, such as the context of a trace; the task
                 sees them as ``attempt.meta``. A later one replaces an earlier one.
             connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
@@ -153,6 +157,7 @@ class BoundTask(Generic[P, R]):
             "priority": None if priority is None else check_priority(priority),
             "key": None if key is None else check_key("key", key),
             "tenant": None if tenant is None else check_key("tenant", tenant),
+            "keep": None if keep is None else check_seconds("keep", keep),
             "meta": None if meta is None else make_meta(meta),
             "connection": connection,
         }

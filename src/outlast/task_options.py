@@ -35,8 +35,15 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     key: str | None = None
     tenant: str | None = None
+    keep: float | None = None
     meta: str | None = None
     connection: Any = None
+
+    def adjust(self, policy: Policy) -> Policy:
+        """Return the limits of a task with what is said of its next jobs alone."""
+        own = {name: getattr(self, name) for name in ("keep", "meta")}
+        own = {name: value for name, value in own.items() if value is not None}
+        return msgspec.structs.replace(policy, **own) if own else policy
 
 
 class TaskOptions(TypedDict, total=False):
@@ -63,6 +70,9 @@ class TaskOptions(TypedDict, total=False):
         priority: -100 to 100, larger first; default 0.
         expires: seconds from its enqueuing until a job that has not begun, or not begun again, is
             ``cancelled`` instead; default: never.
+        keep: seconds for which a job's row is kept once it has completed or was cancelled; 0: the
+            row is deleted in the commit of its end, with its result; default: no limit of its own:
+            as workers are told (``keep_completed``). Dead jobs are kept all the same.
         aliases: further names that jobs may call it by, such as those of earlier releases.
         own_runner: whether an attempt has its runner process to itself; default, or None: yes
             for a plain function, no for an ``async def``.
@@ -82,6 +92,7 @@ class TaskOptions(TypedDict, total=False):
     keep_running_when_isolated: bool
     priority: int
     expires: Seconds | None
+    keep: Seconds | None
     aliases: Sequence[str]
     own_runner: bool | None
     requires: Collection[str]
@@ -105,7 +116,7 @@ def make_policy(options: TaskOptions) -> Policy:
     """
     given = options.items()
     policy = Policy(
-        **{name: _CHECKS[_LIMITS[name]](name, each) for name, each in given if name in _LIMITS}
+        **{name: _check_of(name)(name, each) for name, each in given if name in _LIMITS}
     )
     first, most = policy.backoff_first, policy.backoff_max
     if most < first:
@@ -177,6 +188,10 @@ def _check_limit(what: str, seconds: object) -> float | None:
     return None if seconds is None else check_seconds(what, seconds, above_zero=True)
 
 
+def _check_keep(what: str, seconds: object) -> float | None:
+    return None if seconds is None else check_seconds(what, seconds)
+
+
 def _check_flag(what: str, flag: object) -> bool:
     if not isinstance(flag, bool):
         raise ConfigError(f"{what} must be True or False")
@@ -194,6 +209,10 @@ _CHECKS: dict[Any, Callable[[str, object], Any]] = {
     float | None: _check_limit,
     bool: _check_flag,
 }
+
+
+def _check_of(limit: str) -> Callable[[str, object], Any]:
+    return _check_keep if limit == "keep" else _CHECKS[_LIMITS[limit]]
 
 
 def check_names(what: str, one: str, names: object, such_as: str) -> Iterator[str]:

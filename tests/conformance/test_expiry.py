@@ -6,13 +6,14 @@ import time
 
 import pytest
 
-from outlast.model.crash import CrashKind
+from outlast.insight.verify import verify
+from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.suspects import Suspicion
 from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import EXPIRED, StoredJob
-from outlast.store.values import Cancelled, Requeued
+from outlast.store.values import Answer, Cancelled, Requeued
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker
 
@@ -80,7 +81,7 @@ async def test_scheduled_jobs_and_retries_expire_too(
     store_url: str, store: Store, hands: Hands
 ) -> None:
     (retried,) = await enqueued(store, job(expires=HOUR))
-    assert await hands.hand_in(crashed(await hands.claim_one(), delay=2 * HOUR))
+    assert await hands.hand_in(crashed(await hands.claim_one(), delay=HOUR / 2))
     (scheduled,) = await enqueued(store, job(delay=HOUR, expires_at=PAST))
     await let_expire(store_url, retried)
     assert await store.expire() == 2
@@ -120,8 +121,53 @@ async def test_a_job_that_goes_back_after_it_expired_does_not_run_again(
     claimed = await hands.claim_one()
     await let_expire(store_url, job_id)
     reply = await hands.exchange(ended(claimed, OutcomeKind.RELEASED), limit=5)
-    assert (reply.claimed, reply.expired) == ([], 1)
+    assert (reply.answers, reply.claimed) == ([Answer.ACCEPTED], [])
     assert await is_expired(store, job_id)
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.CRASHED, OutcomeKind.SNOOZED, OutcomeKind.RELEASED])
+async def test_a_job_that_would_begin_again_after_it_expires_ends_at_once(
+    store: Store, hands: Hands, kind: OutcomeKind
+) -> None:
+    in_time, late = await enqueued(store, job(expires=HOUR), job(expires=HOUR, key="k"))
+    first, second = await hands.claim()
+    crash = Crash(kind=CrashKind.ERROR) if kind is OutcomeKind.CRASHED else None
+    ends = [
+        ended(first, kind, delay=HOUR / 2, crash=crash),
+        ended(second, kind, delay=2 * HOUR, crash=crash),
+    ]
+    assert await hands.hand_in(*ends) == [Answer.ACCEPTED] * 2
+    assert (await is_expired(store, in_time), await is_expired(store, late)) == (False, True)
+    row = await row_of(store, late)
+    assert (row.started_at, row.attempt_count) == (None, 1)
+    assert row.failures == (kind is OutcomeKind.CRASHED)
+    (attempt,) = await store.inspector.attempts(late)
+    assert attempt.outcome == ends[1].outcome
+    assert await enqueued(store, job(key="k")) != [late]
+    assert not (await verify(store.inspector)).findings
+
+
+async def test_a_pause_that_has_grown_beyond_the_expiry_ends_a_job(
+    store_url: str, store: Store, hands: Hands
+) -> None:
+    """Only the store knows how far the pause of a job that no release can decode has grown."""
+    (job_id,) = await enqueued(store, job(expires=35.0))
+    async with raw(store_url) as file:
+        for pause in (10.0, 20.0, 40.0):
+            assert await file.run(
+                f"UPDATE outlast_jobs SET run_at = enqueued_at WHERE id = {job_id}"
+            )
+            await hands.hand_in(crashed(await hands.claim_one(), CrashKind.UNDECODABLE))
+            assert await is_expired(store, job_id) == (pause > 35.0)
+
+
+async def test_a_cancel_that_meets_a_late_retry_is_a_cancel(store: Store, hands: Hands) -> None:
+    (job_id,) = await enqueued(store, job(expires=HOUR))
+    claimed = await hands.claim_one()
+    await store.cancel([job_id])
+    await hands.hand_in(crashed(claimed, delay=2 * HOUR))
+    row = await row_of(store, job_id)
+    assert (row.state, row.reason) == (State.CANCELLED, None)
 
 
 async def test_a_job_that_expires_while_its_worker_is_down_does_not_run_again(
@@ -131,7 +177,8 @@ async def test_a_job_that_expires_while_its_worker_is_down_does_not_run_again(
     await hands.claim_one()
     await hands.vanish()
     await let_expire(store_url, job_id)
-    assert await store.reclaim(lost_worker)
+    (applied,) = await store.reclaim(lost_worker)
+    assert (applied.state, applied.delay) == (State.CANCELLED, 0.0)
     fresh = await Hands.on(store, "fresh")
     assert await fresh.claim() == []
     assert await is_expired(store, job_id)

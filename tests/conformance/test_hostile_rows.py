@@ -21,9 +21,10 @@ from tests.conformance.schedules_kit import fire_one, firing, put_one, schedule
 pytestmark = pytest.mark.slow_on("postgres")
 JOBS = [
     "id", "task", "queue", "state", "priority", "position", "run_at", "enqueued_at", "args",
-    "policy", "timeout", "expires_at", "key", "tenant", "attempt_count", "failures", "losses",
+    "policy", "timeout", "expires_at", "keep", "key", "tenant", "attempt_count", "failures",
+    "losses",
     "solo", "incident", "cohort", "token", "worker_id", "completed_by", "started_at", "ended_at",
-    "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
+    "prune_at", "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
     "checkpoint_at", "result",
 ]  # fmt: skip
 ATTEMPTS = [

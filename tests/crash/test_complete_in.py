@@ -9,7 +9,7 @@ import pytest
 
 from harness.scene import Scene
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Orphan
 from tests.conformance.kit import reap
@@ -107,6 +107,24 @@ async def test_a_crash_between_work_and_commit_leaves_no_effect(shop: Scene) -> 
     row = await shop.ended(job)
     assert row.state is State.COMPLETED
     assert await effects(shop) == [(job, row.token)]
+
+
+async def test_rows_that_are_kept_for_no_time_go_with_the_work_and_no_sooner(shop: Scene) -> None:
+    """Workers and runners are killed before the commit or after it: no row, one effect each."""
+    policy = Policy(keep=0.0, max_losses=50, backoff_first=0.05, backoff_max=0.1)
+    names = ("pays", "dies_before_the_commit", "swallows_a_failed_commit") * 5
+    jobs = [await shop.enqueue(name, policy) for name in names]
+    killed = await shop.worker(env=PAYMENTS)
+    await shop.started(1)
+    killed.kill_tree()
+    await shop.worker(env=PAYMENTS)
+
+    async def nothing_is_left() -> bool:
+        page = await shop.store.inspector.history(0)
+        return not page.jobs and not page.strays
+
+    await shop.until(nothing_is_left, "the end of all jobs, and of their rows")
+    assert sorted(job for job, _ in await effects(shop)) == jobs
 
 
 async def test_a_completion_is_asked_for_again_until_its_commit_is_known(shop: Scene) -> None:

@@ -11,7 +11,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.sim.world import World
 
@@ -41,10 +41,17 @@ class Figures:
         self.failure = self.failure or other.failure
 
 
+W = TypeVar("W", bound=World)
+
+
 def live_through(seed: int, *, memory: int | None = 60) -> World:
     """Play one seed in this process, which then has to end without unwinding."""
+    return live_in(World(seed, memory=memory))
+
+
+def live_in(world: W) -> W:
+    """Play the seed of this world."""
     gc.disable()  # what was killed must not be collected: that would unwind it
-    world = World(seed, memory=memory)
     keep.append(world)
     world.run()
     return world

@@ -8,7 +8,6 @@ With the name of a twin, which lacks one guard, the first violation is printed i
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +21,7 @@ from outlast.model.pause import PauseKind, is_heeded
 from outlast.store.values import NewPause
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.runners.starter import RunnerStarter
-from tests.sim.chunks import keep
+from tests.sim.chunks import live_in
 from tests.sim.world import World
 
 TIMES = 12  # that everything is paused in a seed
@@ -121,15 +120,12 @@ TWINS: dict[str, Callable[[], Patches]] = {
 
 def main(first: int, last: int, twin: str | None) -> int:
     """Play seeds; print the first violation, or what was held to the law. Return the exit code."""
-    gc.disable()  # what was killed must not be collected: that would unwind it
     forced = 0
     with ExitStack() as stack:
         for patch in TWINS[twin]() if twin else ():
             stack.enter_context(patch)
         for seed in range(first, last + 1):
-            world = PausingWorld(seed)
-            keep.append(world)
-            world.run()
+            world = live_in(PausingWorld(seed))
             forced += world.forced
             if world.witness.violations:
                 print(f"seed {seed}: {world.witness.violations[0]}")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.caught import KNOWN, REACHED_BY
+from tests.sim.expiring import TWINS as EXPIRING_TWINS
 from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
 from tests.sim.nemesis import THEMES
 from tests.sim.pausing import TWINS as PAUSING_TWINS
@@ -83,6 +84,23 @@ def test_nothing_of_a_pause_starts_once_all_have_acknowledged_it() -> None:
 def test_a_pause_without_a_guard_is_noticed(twin: str) -> None:
     done = run("tests.sim.pausing", "5", "60", twin)
     assert ": nothing of a pause starts: attempts" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(400)
+def test_what_has_expired_never_begins() -> None:
+    done = run("tests.sim.expiring", "1", "4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 seeds, 0 violations" in done.stdout
+    assert ", 0 jobs expired" not in done.stdout
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("twin", EXPIRING_TWINS)
+def test_an_expiry_without_a_guard_is_noticed(twin: str) -> None:
+    done = run("tests.sim.expiring", "1", "60", twin)
+    assert done.returncode == 1, done.stdout + done.stderr
+    laws = ("what has expired never begins", "no retry waits for what never comes")
+    assert any(f": {law}: job" in done.stdout for law in laws), done.stdout + done.stderr
 
 
 @pytest.mark.timeout(400)

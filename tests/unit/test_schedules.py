@@ -88,6 +88,14 @@ def test_a_wrong_call_is_refused_where_it_is_written() -> None:
         app.schedule("every night", mail.call("a"), every=60)
 
 
+def test_jobs_of_a_schedule_must_be_able_to_begin_before_they_expire() -> None:
+    app = application(None)
+    mail = app.tasks["mail"]
+    with pytest.raises(ConfigError, match=r"expires \(30 s\) is not above jitter \(30 s\)"):
+        app.schedule("nightly", mail.using(expires=30).call("a"), every=60, jitter=30)
+    app.schedule("nightly", mail.using(expires=31).call("a"), every=60, jitter=30)
+
+
 async def test_a_schedule_is_shown_as_it_was_put(app: outlast.App) -> None:
     call = app.tasks["analyze"].using(queue="slow", priority=3).call("a", depth=5)
     await app.schedules.put("digest:acme", call, cron="0 7 * * 1-5", zone="Europe/Berlin")

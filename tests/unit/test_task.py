@@ -263,6 +263,26 @@ def test_a_job_can_have_notes_beside_the_limits_of_its_task(mail):
     assert mail.using(meta={"a": 1}).using(meta={"b": 2}).call("x").job.policy.meta == '{"b":2}'
 
 
+def test_a_task_and_a_job_say_how_long_rows_are_kept():
+    app = outlast.App()
+
+    @app.task(keep=timedelta(hours=1))
+    async def refresh() -> None:
+        pass
+
+    assert refresh.call().job.policy.keep == 3_600.0
+    at_once = refresh.using(keep=0, meta={"a": 1})
+    assert at_once.call().job.policy.keep == 0.0
+    assert at_once.call().job.policy is at_once.call().job.policy  # so that many are stored as one
+    assert at_once.using(keep=timedelta(days=1)).call().job.policy.keep == 86_400.0
+    wrongs: list[Any] = [-1, "1h", True]
+    for wrong in wrongs:
+        with pytest.raises(ConfigError, match="keep must be seconds"):
+            refresh.using(keep=wrong)
+        with pytest.raises(ConfigError, match="keep must be seconds"):
+            app.task(name="wrong", keep=wrong)(refresh.fn)
+
+
 def test_all_jobs_of_a_task_can_expire():
     app = outlast.App()
 

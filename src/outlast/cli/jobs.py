@@ -23,6 +23,7 @@ from outlast.cli.options import (
     JobId,
     JobIds,
     Json,
+    Keep,
     Limit,
     Queue,
     TaskName,
@@ -44,7 +45,7 @@ from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
-_PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant")
+_PLACEMENT = ("delay", "expires", "queue", "priority", "key", "tenant", "keep")
 
 CANCELLED = {
     Cancelled.CANCELLED: "cancelled",
@@ -93,6 +94,7 @@ def enqueue(
         str | None,
         typer.Option("--tenant", metavar="NAME", help="The customer or project whose job it is."),
     ] = None,
+    keep: Keep = None,
     json: Json = False,
 ) -> None:
     """Enqueue one call of a task.
@@ -111,7 +113,7 @@ def enqueue(
         application.url = url
     positional, named = arguments_of(arguments or [])
     placement: dict[str, Any] = dict(
-        zip(_PLACEMENT, (delay, expires, queue, priority, key, tenant), strict=True)
+        zip(_PLACEMENT, (delay, expires, queue, priority, key, tenant, keep), strict=True)
     )
     made = not exists(application.url)
     stored = run_loop(lambda: _enqueue(application, task, positional, named, placement))

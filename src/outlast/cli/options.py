@@ -84,6 +84,9 @@ Delay = Annotated[float | None, span("--delay", "Due after this time, as in 90 (
 Expires = Annotated[
     float | None, span("--expires", "Cancel the job if it has not begun after this time.")
 ]
+Keep = Annotated[
+    float | None, span("--keep", "Delete its row after this time from its end; 0: at its end.")
+]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=LIMIT_MAX, help="Show at most N.")
 ]

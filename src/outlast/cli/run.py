@@ -14,13 +14,13 @@ from outlast.cli.connect import closing, exists
 from outlast.cli.errors import say
 from outlast.cli.jobs import tell_enqueued
 from outlast.cli.loop import run_loop
-from outlast.cli.options import Delay, Expires, Json, Url, command, span, with_flag
+from outlast.cli.options import Delay, Expires, Json, Keep, Url, command, span, with_flag
 from outlast.cli.wait import end_of
 from outlast.errors import ConfigError, JobNotFound, OutlastError, UsageError
 from outlast.job import Job
 from outlast.runner.shell.task import add_to as add_task
 
-_OPTIONS = ("delay", "expires", "queue", "priority", "key", "tenant", "timeout", "retries")
+_OPTIONS = ("delay", "expires", "queue", "priority", "key", "tenant", "keep", "timeout", "retries")
 
 
 def add_to(group: typer.Typer) -> None:
@@ -56,6 +56,7 @@ def run(
         str | None,
         typer.Option("--tenant", metavar="NAME", help="The customer or project whose job it is."),
     ] = None,
+    keep: Keep = None,
     cwd: Annotated[
         str | None,
         typer.Option("--cwd", metavar="DIR", help="The working directory. Default: the worker's."),
@@ -96,6 +97,7 @@ def run(
         "priority": priority,
         "key": key,
         "tenant": tenant,
+        "keep": keep,
     }
     arguments = {"argv": argv, "cwd": _absolute(cwd), "output": _absolute(output)}
     stored = run_loop(lambda: _enqueue(app, limits, placement, arguments))

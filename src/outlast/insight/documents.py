@@ -154,6 +154,7 @@ def _job(
         "progress": _progress(row.progress),
         "checkpoint": plain(row.checkpoint),
         "checkpoint_at": iso(row.checkpoint_at),
+        "keep": row.policy.keep,
         "meta": plain(row.policy.meta),
         "args": plain(row.args),
         "result": plain(row.result),

@@ -9,19 +9,22 @@ be reclaimed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import msgspec
 
+from outlast.insight.pauses import name_of
 from outlast.model.crash import Charge, CrashKind, charge_of
 from outlast.model.job import ENDED, State
 from outlast.model.lifecycle import OutcomeKind
+from outlast.model.pause import Pause, Pauses
 from outlast.store.history import AttemptPast, HistoryPage, JobPast
 from outlast.store.protocol import Inspector
 from outlast.store.rows import WorkerStatus
 
 HOLDING = frozenset({WorkerStatus.ACTIVE, WorkerStatus.DRAINING})
 NUMBERS_SHOWN = 20
+HEEDED_SECONDS = 60.0  # within which workers have acknowledged a pause, or are cut off
 _KINDS = {kind.value: kind for kind in CrashKind}
 _PLAIN = {kind.value for kind in OutcomeKind} - {OutcomeKind.COMPLETED, OutcomeKind.CRASHED}
 
@@ -62,10 +65,12 @@ async def verify(
     verified, after, last_ticks = Verified(), 0, LastTicks()
     while len(verified.findings) < findings_max:
         page = await inspector.history(after)
+        paused = starts_while_paused(page, await inspector.pauses())
         verified.jobs += len(page.jobs)
         verified.attempts += sum(len(job.attempts) for job in page.jobs)
         verified.findings.extend(findings_in(page))
         verified.findings.extend(last_ticks.check(page))
+        verified.findings.extend(paused)
         on_page(verified)
         if page.next_after is None:
             break
@@ -114,6 +119,28 @@ class LastTicks:
                     sentence=f"its tick {tick:.0f} of the schedule {name!r} {what} job {other}",
                     doubt=tick < before,
                 )
+
+
+PAUSED = "nothing_of_a_pause_starts"  # the name of a rule
+
+
+def starts_while_paused(page: HistoryPage, pauses: Sequence[Pause]) -> Iterator[HistoryFinding]:
+    """Return attempts that began long after their job was paused: doubts, as rows do not tell when
+    workers have acknowledged a pause. ``pauses`` were read after the page, so that each was in
+    force from its time to that of the page."""
+    for pause, job in product(pauses, page.jobs):
+        if Pauses([pause]).find(job.queue, job.task, job.tenant) is None:
+            continue
+        starts = [*(each.started_at for each in job.attempts), job.started_at]
+        late = max((at - pause.paused_at for at in starts if at is not None), default=0.0)
+        if late > HEEDED_SECONDS:
+            what = name_of(pause.kind, pause.name)
+            yield HistoryFinding(
+                rule=PAUSED,
+                job_id=job.id,
+                sentence=f"an attempt of it began {late:.0f} s after {what} was paused",
+                doubt=True,
+            )
 
 
 Found = Iterator[tuple[bool, str]]
@@ -272,6 +299,8 @@ RULES: dict[str, Callable[[JobPast, int], Found]] = {
 def promise_of(rule: str) -> str:
     """Return in one sentence what a rule holds the store to."""
     check = RULES.get(rule)
+    if rule == PAUSED:
+        return "Nothing of a pause starts once workers have acknowledged it."
     if rule == LastTicks.rule:
         return "A tick of a schedule has at most one job, and ticks rise from job to job."
     if check is None:
@@ -285,7 +314,7 @@ def document(verified: Verified, rules: Sequence[str] = tuple(RULES)) -> dict[st
         "schema": 1,
         "jobs": verified.jobs,
         "attempts": verified.attempts,
-        "rules": [*rules, LastTicks.rule, "evidence_of_a_job"],
+        "rules": [*rules, LastTicks.rule, PAUSED, "evidence_of_a_job"],
         "violations": len(verified.violations),
         "findings": [msgspec.structs.asdict(finding) for finding in verified.findings],
     }

@@ -1,8 +1,9 @@
 """The one place that decides a job's next state when an attempt ends, and what is charged.
 
 ``decide`` is pure. SQL only guards (id, token, state) and applies what was decided here, with
-one exception that a guard must settle: a cancel request that arrived after the facts were read
-turns a move back to ``queued`` into ``cancelled``.
+two exceptions that a guard must settle: a cancel request that arrived after the facts were read
+turns a move back to ``queued`` into ``cancelled``; so does the time at which the job expires, if it
+would begin again only then.
 
 The rules of blame. A death is charged to a job's ``retries`` only where the attempt was alone in
 what died: alone in its runner, which its worker shows by the kind of the crash, or alone in its
@@ -102,6 +103,13 @@ def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
     if transition.state is State.QUEUED and facts.cancel_requested:
         return msgspec.structs.replace(transition, state=State.CANCELLED, delay=0.0)
     return transition
+
+
+def as_applied(decided: Transition, state: State) -> Transition:
+    """Return what was decided as a guard has applied it: with this state."""
+    if state is decided.state:
+        return decided
+    return msgspec.structs.replace(decided, state=state, delay=0.0)
 
 
 _WORDS = {kind: kind.value for kind in OutcomeKind}

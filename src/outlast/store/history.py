@@ -48,6 +48,9 @@ class JobPast(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float | None = None
     worker_id: int | None = None
     worker_status: WorkerStatus | None = None
+    task: str = ""
+    queue: str = ""
+    tenant: str | None = None
     attempts: list[AttemptPast] = []
 
 

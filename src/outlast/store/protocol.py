@@ -306,8 +306,8 @@ class Store(ScheduleVerbs, WatchVerbs, Protocol):
         ...
 
     async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
-        """Return the tokens of those (job id, token) that are no longer current: closed by
-        another worker. An attempt that has completed itself is none of them."""
+        """Return the tokens of those (job id, token) that are no longer current: closed by another
+        worker. None of them is an attempt that has completed itself, or whose job is gone."""
         ...
 
     async def cancel(self, job_ids: Sequence[int]) -> dict[int, Cancelled]:
@@ -339,7 +339,7 @@ class Store(ScheduleVerbs, WatchVerbs, Protocol):
         limit: int = PRUNE_MAX,
     ) -> int:
         """Delete completed and cancelled jobs, gone workers and, unless None, dead jobs that ended
-        that many seconds ago, in one bounded batch; return how many rows went."""
+        that many seconds ago (or after their ``keep``), in one batch; return how many went."""
         ...
 
 

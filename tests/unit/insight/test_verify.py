@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from outlast.insight.verify import (
+    PAUSED,
     RULES,
     HistoryFinding,
     LastTicks,
@@ -19,6 +20,7 @@ from outlast.insight.verify import (
     verify,
 )
 from outlast.model.job import Policy, State
+from outlast.model.pause import Pause, PauseKind
 from outlast.store.history import AttemptPast, HistoryPage, JobPast, page_of
 from outlast.store.rows import WorkerStatus
 
@@ -221,12 +223,16 @@ def test_evidence_without_its_job_is_a_violation() -> None:
 class Pages:
     """An inspector that has pages only."""
 
-    def __init__(self, *pages: HistoryPage) -> None:
+    def __init__(self, *pages: HistoryPage, pauses: Sequence[Pause] = ()) -> None:
+        self.paused = list(pauses)
         self.pages: dict[int | None, HistoryPage] = {0: pages[0]}
         self.pages |= {page.next_after: later for page, later in pairwise(pages)}
 
     async def history(self, after: int) -> HistoryPage:
         return self.pages[after]
+
+    async def pauses(self) -> list[Pause]:
+        return self.paused
 
 
 async def test_pages_are_read_until_enough_findings_are_collected() -> None:
@@ -245,6 +251,27 @@ async def test_pages_are_read_until_enough_findings_are_collected() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_says_what_it_promises(rule: str) -> None:
     assert promise_of(rule).endswith(".")
+
+
+PAUSE_KINDS = {"queue": "mail", "task": "send", "tenant": "acme", "all": ""}
+
+
+@pytest.mark.parametrize("kind", PAUSE_KINDS)
+async def test_an_attempt_that_began_long_after_its_pause_is_a_doubt(kind: str) -> None:
+    mine: dict[str, Any] = {"queue": "mail", "task": "send", "tenant": "acme"}
+    jobs = [
+        running(id=1, started_at=1_061.0, **mine),
+        running(id=2, started_at=1_059.0, **mine),  # before all had acknowledged it
+        running(id=3, started_at=1_061.0, queue="other", task="other"),
+        completed(id=4, attempts=[attempt(1, 1, started_at=999.0)], **mine),
+    ]
+    page = HistoryPage(jobs=jobs, strays=[], token_last=100, next_after=None)
+    pause = Pause(id=1, kind=PauseKind(kind), name=PAUSE_KINDS[kind], paused_at=1_000.0)
+    inspector: Any = Pages(page, pauses=[pause])
+    late = [each for each in (await verify(inspector)).findings if each.rule == PAUSED]
+    assert [each.job_id for each in late] == ([1, 3] if kind == "all" else [1])
+    assert all(each.doubt and "began 61 s after" in each.sentence for each in late)
+    assert promise_of(PAUSED).endswith(".")
 
 
 def of_tick(job_id: int, tick: float, name: str = "nightly", **more: Any) -> JobPast:

@@ -71,7 +71,7 @@ def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None
-    if first.expires is not None or first.expires_at is not None:
+    if first.expires is not None or first.expires_at is not None or first.policy.keep is not None:
         return None
     if len(jobs) > 1 and not _share_the_rest(jobs):
         return None

@@ -75,6 +75,7 @@ def job_columns(jobs: Sequence[NewJob]) -> list[list[Any]]:
         [job.policy.timeout for job in jobs],
         [job.expires for job in jobs],
         [job.expires_at for job in jobs],
+        [job.policy.keep for job in jobs],
     ]
 
 

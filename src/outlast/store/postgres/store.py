@@ -219,6 +219,7 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
     ) -> int:
         """Delete old ended jobs and gone workers, ``limit`` rows at most."""
         jobs = int((await self._fetch("prune_jobs", jobs_older_than, limit))[0][0])
+        jobs += int((await self._fetch("prune_kept", limit - jobs))[0][0])
         if dead_older_than is not None:
             jobs += int((await self._fetch("prune_dead", dead_older_than, limit - jobs))[0][0])
         workers = await self._fetch(

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from outlast.errors import StoreUnavailable
+from outlast.model.job import State
 from outlast.model.lease import DeathCause, Presence
-from outlast.model.lifecycle import Transition
+from outlast.model.lifecycle import Transition, as_applied
 from outlast.store.columns import policy_of, seconds_of
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import check_may_serve
@@ -211,8 +212,10 @@ class WorkerVerbs:
                 return []
             decided = [decide(orphan_of(row)) for row in rows]
             closed = await connection.fetch(sql("close"), ends_text(decided), self.notify)
-            pairs = {(row["job_id"], row["token"]) for row in closed}
-            return [transition for transition in decided if pair_of(transition) in pairs]
+            states = {(row["job_id"], row["token"]): State(row["state"]) for row in closed}
+            return [
+                as_applied(one, states[pair]) for one in decided if (pair := pair_of(one)) in states
+            ]
 
         return await self._connections.run(close, kind=Transaction.COMMITTED)
 

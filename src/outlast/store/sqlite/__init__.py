@@ -7,6 +7,7 @@ suspects.py     which cohort of suspects runs next; part of the exchange
 refusals.py     what a write without a current attempt is answered, and the record of it
 callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         what happens to jobs outside the exchange: enqueue, cancel, checkpoint
+pruning.py      deletes jobs: those kept for no time as they end, others later
 schedules.py    schedules: put, paused, due and fired
 pauses.py       what is paused: noted, ended and acknowledged
 workers.py      workers' rows and beats; gives the jobs of lost workers back

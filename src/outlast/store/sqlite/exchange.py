@@ -22,6 +22,7 @@ from outlast.store.columns import count_of, read_policy
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX, EXPIRE_MAX
 from outlast.store.sqlite import lanes, suspects
 from outlast.store.sqlite.lanes import Row, draw
+from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import judge
 from outlast.store.sqlite.statements import statements
 from outlast.store.turns import Turns
@@ -110,16 +111,24 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
         other = [_unless_forgiven(cursor, end) for end in ended if end.state is not completed]
     if plain:
         values = {"now": now, "results": _results(plain)}
-        count += cursor.execute(_SQL["complete"], values).rowcount
+        done = cursor.execute(_SQL["complete"], values).rowcount
+        count += done if done == len(plain) else done + _complete_away(cursor, values)
     if other:
         evidence = [_evidence(end, now) for end in other]
         cursor.executemany(_SQL["keep_evidence"], evidence)
         cursor.executemany(_SQL["drop_evidence"], evidence)
         count += cursor.executemany(_SQL["end"], _moves(cursor, now, other)).rowcount
+        forget_unkept(cursor, [end.job_id for end in other])
     incidents = {end.clears for end in other if end.clears is not None}
     if incidents and count == len(ended):  # otherwise it is undone, or was refused
         clear(cursor, now, incidents)
     return count
+
+
+def _complete_away(cursor: Cursor, values: dict[str, Any]) -> int:
+    """Complete the attempts of jobs that are kept for no time: delete them; return how many."""
+    found = cursor.execute(_SQL["complete_away"], values).fetchall()
+    return forget(cursor, [job_id for (job_id,) in found])
 
 
 def _unless_forgiven(cursor: Cursor, end: Transition) -> Transition:
@@ -208,7 +217,9 @@ def waiting(cursor: Cursor) -> tuple[int, float | None, float | None]:
 
 def expire(cursor: Cursor, now: float, limit: int) -> int:
     """End queued jobs that were to begin by now and have not; return how many."""
-    return cursor.execute(_SQL["expire"], {"now": now, "limit": limit}).rowcount
+    ended = cursor.execute(_SQL["expire"], {"now": now, "limit": limit}).fetchall()
+    forget(cursor, [job_id for (job_id,) in ended if job_id is not None])
+    return len(ended)
 
 
 def _keep_unexpired(cursor: Cursor, now: float, found: Sequence[Row]) -> list[Row]:

@@ -20,9 +20,9 @@ from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.protocol import ENQUEUE_MAX
-from outlast.store.schedules import UNDECLARED_SECONDS
 from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.lanes import draw
+from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer, Cancelled, Enqueued, NewJob, Report, Requeued, Save
@@ -32,16 +32,15 @@ _CHECKPOINT = statements("checkpoint")
 _CANCEL = statements("cancel")
 _REQUEUE = statements("requeue")
 _DISCARD = statements("discard")
-_PRUNE = statements("prune")
 _PLACES = statements("sequences")["draw_places"]
-_COMPLETE = statements("complete")["complete"]
+_COMPLETE = statements("complete")
 _TABLES = statements("migrate")["tables"]
 _LOCK = statements("migrate")["lock"]
 _STORE_ID = statements("migrate")["store_id"]
 _TRANSACTION = statements("transaction")
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
-COMMON = 11  # values of a row that jobs alike share, before the arguments and the key
+COMMON = 12  # values of a row that jobs alike share, before the arguments and the key
 
 
 # --------------------------------------------------- also on a connection of the caller's
@@ -59,9 +58,14 @@ def enqueue_on(cursor: Any, jobs: Sequence[NewJob], now: float) -> list[Enqueued
 
 def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: float) -> bool:
     """Complete the attempt in the caller's transaction. False: its token is stale."""
+    values = {"now": now, "result": result, "job_id": job_id, "token": token}
     with clear_errors():
-        done = cursor.execute(_COMPLETE, (now, result, job_id, token))
-        return bool(done.rowcount == 1)
+        if cursor.execute(_COMPLETE["complete"], values).rowcount == 1:
+            return True
+        if cursor.execute(_COMPLETE["is_kept"], values).fetchone()[0]:
+            return False
+        forget(cursor, [job_id])
+        return True
 
 
 def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
@@ -185,6 +189,7 @@ def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]
         job.policy.timeout,
         job.tenant,
         expires_at,
+        job.policy.keep,
         job_id,
         position if run_at <= now else None,
         job.args,
@@ -269,7 +274,8 @@ def cancel(cursor: Cursor, now: float, job_ids: Sequence[int]) -> dict[int, Canc
 
 
 def _cancel_one(cursor: Cursor, now: float, job_id: int) -> Cancelled | None:
-    if cursor.execute(_CANCEL["end_queued"], (now, job_id)).rowcount:
+    if cursor.execute(_CANCEL["end_queued"], {"now": now, "id": job_id}).rowcount:
+        forget_unkept(cursor, [job_id])
         return Cancelled.CANCELLED
     if cursor.execute(_CANCEL["ask_running"], (job_id,)).rowcount:
         return Cancelled.REQUESTED
@@ -309,23 +315,3 @@ def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:
     ids = [{"id": job_id} for job_id in job_ids]
     cursor.executemany(_DISCARD["attempts"], ids)
     return cursor.executemany(_DISCARD["job"], ids).rowcount if ids else 0
-
-
-def prune(
-    cursor: Cursor,
-    now: float,
-    jobs_older_than: float,
-    workers_older_than: float,
-    dead_older_than: float | None,
-    limit: int,
-) -> int:
-    """Delete what ended long ago, at most ``limit`` jobs and workers together."""
-    old = cursor.execute(_PRUNE["jobs"], (now - jobs_older_than, limit)).fetchall()
-    if dead_older_than is not None:
-        values = (now - dead_older_than, limit - len(old))
-        old += cursor.execute(_PRUNE["dead"], values).fetchall()
-    cursor.executemany(_PRUNE["attempts_of"], old)
-    jobs = cursor.executemany(_PRUNE["job"], old).rowcount if old else 0
-    cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS, limit))
-    values = (now - workers_older_than, limit - jobs)
-    return jobs + cursor.execute(_PRUNE["workers"], values).rowcount

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from sqlite3 import Cursor
 
+from outlast.model.crash import CrashKind
 from outlast.store.protocol import REFUSALS_KEPT
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer
@@ -23,9 +24,13 @@ def judge(
 ) -> Answer:
     """Return ``already`` if this very end was written before, else record the refusal.
 
-    A job that its own token completed is that end for the outcomes in ``may_be_completed``.
+    A job that its own token completed is that end for the outcomes in ``may_be_completed``. Where
+    a completion in the task's own transaction is only checked and the job is gone, nothing is left
+    to be done: one that is kept for no time goes with that commit.
     """
     if outcome in may_be_completed and _one(cursor, "completed_by", job_id, token):
+        return Answer.ALREADY
+    if outcome == CrashKind.COMPLETION_NOT_COMMITTED and not _one(cursor, "is_there", job_id):
         return Answer.ALREADY
     if _one(cursor, "closed_as", token, job_id, outcome):
         return Answer.ALREADY

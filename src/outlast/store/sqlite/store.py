@@ -25,7 +25,7 @@ from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX, OVERDUE_MAX, PRUNE_M
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
-from outlast.store.sqlite import library, pauses, schema, workers
+from outlast.store.sqlite import library, pauses, pruning, schema, workers
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.inspector import SqliteInspector
@@ -208,7 +208,7 @@ class SqliteStore(SqliteScheduleVerbs):
     ) -> int:
         """Delete what ended that many seconds ago, in one bounded batch."""
         return await self._write(
-            sqlite_jobs.prune, jobs_older_than, workers_older_than, dead_older_than, limit
+            pruning.prune, jobs_older_than, workers_older_than, dead_older_than, limit
         )
 
     # ---------------------------------------------------------------------- the workers

@@ -17,7 +17,7 @@ import msgspec
 from outlast.model.crash import Charge
 from outlast.model.job import JobFacts, State
 from outlast.model.lease import DeathCause
-from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.lifecycle import OutcomeKind, Transition, as_applied
 from outlast.store.columns import cause_of, count_of, policy_of, progress_of
 from outlast.store.lockfile import LockFile, read_beat
 from outlast.store.rows import WorkerStatus
@@ -339,12 +339,13 @@ def _orphan(row: tuple[Any, ...], now: float) -> Orphan:
 
 def close_orphans(cursor: Cursor, now: float, decided: Sequence[Transition]) -> list[Transition]:
     """Apply what was decided to those that are still the same attempt; return these, as they
-    were applied: a cancel request that came after the decision has turned it."""
-    return [_as_applied(cursor, one) for one in decided if apply(cursor, now, [one])]
+    were applied."""
+    applied = (one for one in decided if apply(cursor, now, [one]))
+    return [as_applied(one, _state_of(cursor, one.job_id)) for one in applied]
 
 
-def _as_applied(cursor: Cursor, decided: Transition) -> Transition:
-    state = State(cursor.execute(_RECLAIM["state"], (decided.job_id,)).fetchone()[0])
-    if state is decided.state:
-        return decided
-    return msgspec.structs.replace(decided, state=state, delay=0.0)
+def _state_of(cursor: Cursor, job_id: int) -> State:
+    """Return the state after a reclaim. A row that is gone was cancelled by it, and is kept for no
+    time."""
+    row = cursor.execute(_RECLAIM["state"], (job_id,)).fetchone()
+    return State.CANCELLED if row is None else State(row[0])

@@ -90,12 +90,13 @@ class PauseKeeper:
         if row != _row_of(self._owner.me):
             return 0.001  # registered again meanwhile: what was read may be older than that
         self._apply(pauses)
-        self._seen, self._seen_at = pauses.version, asked_at
+        if self._seen_at <= asked_at:  # otherwise a look came meanwhile, and may be newer
+            self._seen, self._seen_at = pauses.version, asked_at
         if self._known != row:
             self._known = row
             self._owner.look_for_work()
         await self._acknowledge(row, pauses.version)
-        return READ_SECONDS
+        return 0.001 if self._is_due() else READ_SECONDS
 
     def _is_due(self) -> bool:
         changed = self._soon or self._seen not in {None, self.pauses.version}

@@ -216,6 +216,39 @@ async def test_a_look_that_shows_another_version_has_it_read(bench: Paused) -> N
     assert bench.acknowledged() == ["", "7", ""]
 
 
+async def test_a_look_that_comes_during_a_read_is_not_forgotten(bench: Paused) -> None:
+    """What was read may be older than it."""
+    await bench.keeper.run_once()
+
+    def look() -> None:
+        bench.on_read = lambda: None
+        bench.clock.advance(0.01)
+        bench.listed = [paused(7, "queue", "q")]
+        bench.keeper.take_look("7")
+
+    bench.on_read = look
+    bench.keeper.read_soon()
+    assert await bench.keeper.run_once() < 0.1
+    assert bench.acknowledged() == [""]
+    await bench.keeper.run_once()
+    assert bench.acknowledged() == ["", "7"]
+
+
+async def test_a_look_from_before_a_read_is_followed_by_one_more_at_most(bench: Paused) -> None:
+    bench.listed = [paused(7, "queue", "q")]
+
+    def look() -> None:
+        bench.on_read = lambda: None
+        bench.clock.advance(0.01)
+        bench.keeper.take_look("")  # asked for before the pause was there, answered late
+
+    bench.on_read = look
+    while await bench.keeper.run_once() < 0.1:
+        bench.clock.advance(0.001)
+    assert bench.store.verbs().count("pauses") == 2
+    assert bench.acknowledged() == ["7"]
+
+
 async def test_an_acknowledgement_that_fails_is_made_again(bench: Paused) -> None:
     await bench.keeper.run_once()
     real, bench.listed = bench.heed, [paused(7, "queue", "q")]

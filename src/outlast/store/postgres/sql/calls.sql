@@ -32,7 +32,7 @@ SELECT * FROM outlast_orphans_v1($1)
 SELECT * FROM outlast_facts_v1($1, $2, $3)
 
 -- name: close
-SELECT job_id, token FROM outlast_close_v1($1, $2)
+SELECT job_id, token, state FROM outlast_close_v1($1, $2)
 
 -- name: reconcile
 SELECT job_id, token FROM outlast_reconcile_v1($1, $2, $3, $4, $5)

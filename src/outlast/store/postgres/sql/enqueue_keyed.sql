@@ -12,23 +12,24 @@ WITH numbered AS MATERIALIZED (
                     statement_timestamp() + h.expires * interval '1 second') AS ends
     FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[], $6::float8[],
                 $7::text[], $8::text[], $9::float8[], $10::float8[],
-                $11::float8[], $13::text[])
+                $11::float8[], $12::float8[], $14::text[])
          WITH ORDINALITY AS h (
-             task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at, key, ord)
+             task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
+             keep, key, ord)
 ), inserted AS (
     INSERT INTO outlast_jobs (
         id, task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout,
-        expires_at, key)
+        expires_at, keep, key)
     SELECT n.id, n.task, n.queue, n.args, n.priority, n.due, statement_timestamp(),
            CASE WHEN n.due <= statement_timestamp() THEN n.place END,
-           n.tenant, n.policy, n.timeout, n.ends, n.key
+           n.tenant, n.policy, n.timeout, n.ends, n.keep, n.key
     FROM numbered n ORDER BY n.key, n.ord
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
     RETURNING id, queue, position
 ), noted AS MATERIALIZED (
     SELECT pg_notify('outlast', 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
-          FROM inserted WHERE position IS NOT NULL AND $12 GROUP BY queue) q
+          FROM inserted WHERE position IS NOT NULL AND $13 GROUP BY queue) q
 )
 SELECT n.id, i.id IS NOT NULL AS created
 FROM numbered n LEFT JOIN inserted i ON i.id = n.id, (SELECT count(*) FROM noted) AS done

@@ -25,6 +25,10 @@
 -- expires_at: a job that has not begun by then is ended (outlast_expire_v1); NULL for most, who pay with a
 -- bit. A job that has expired is the one that was cancelled though no one asked (cancel_requested)
 -- and no attempt of it was under way (started_at).
+-- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted in the
+-- commit of its end. NULL for most: as long as workers are told. prune_at: when that is over, of an ended
+-- job with keep; NULL for all others, so that one index shows both what has a time of its own and, by its end, what
+-- has none.
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need.
 -- presence: under which incarnation of the database the worker's advisory lock was taken, and by which
 -- role's session (INCARNATION/ROLE); presence_off: why there is none. lanes: from where it reads the line,
@@ -62,6 +66,7 @@ CREATE TABLE outlast_jobs (
     enqueued_at       timestamptz NOT NULL,
     timeout           double precision,
     expires_at        timestamptz,
+    keep              double precision,
     incident          bigint,
     cohort            bigint,
     failures          integer NOT NULL DEFAULT 0,
@@ -87,6 +92,7 @@ CREATE TABLE outlast_jobs (
     started_at        timestamptz,
     hard_deadline     timestamptz,
     ended_at          timestamptz,
+    prune_at          timestamptz,
     completed_by      bigint,
     result            text,
     CONSTRAINT outlast_jobs_sound CHECK (
@@ -107,7 +113,7 @@ CREATE INDEX outlast_jobs_expires ON outlast_jobs (expires_at) WHERE expires_at 
 CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS NOT NULL;
 CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id, cancel_requested) WHERE worker_id IS NOT NULL;
-CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (ended_at) WHERE ended_at IS NOT NULL AND state <> 'dead';
+CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (prune_at, ended_at) WHERE ended_at IS NOT NULL AND state <> 'dead';
 CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) WHERE state = 'dead';
 CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key) WHERE key IS NOT NULL AND ended_at IS NULL;
@@ -289,7 +295,9 @@ WHERE j.state = 'completed';
 -- What several of them need.
 \ir functions/outlast_seconds_v1.sql
 
--- The one guard under which an attempt is closed, and the answers to late writes.
+-- The one guard under which an attempt is closed, and the answers to late writes; jobs that are kept for no time.
+\ir functions/outlast_forget_v1.sql
+\ir functions/outlast_complete_away_v1.sql
 \ir functions/outlast_end_v1.sql
 \ir functions/outlast_clear_v1.sql
 \ir functions/outlast_judge_v1.sql

@@ -7,7 +7,7 @@
 SELECT state FROM outlast_jobs WHERE id = ?
 -- name: end_queued
 UPDATE outlast_jobs
-SET state = 'cancelled', ended_at = ?, position = NULL, cancel_requested = 1
-WHERE id = ? AND state = 'queued'
+SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL, cancel_requested = 1
+WHERE id = :id AND state = 'queued'
 -- name: ask_running
 UPDATE outlast_jobs SET cancel_requested = 1 WHERE id = ? AND state = 'running'

@@ -9,14 +9,14 @@
 -- the call, which are added to its first id and position; no position, for jobs that are not due,
 -- stays none. A statement for each row would cost four times as much.
 INSERT INTO outlast_jobs
-    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, id, position, args)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), value
+    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, id, position, args)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), value
 FROM json_each(?)
 -- name: insert_unless_key_taken
 INSERT INTO outlast_jobs
-    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, id, position, args,
-     key)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, id, position,
+     args, key)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: key_holder
 -- The task as bytes: on a connection of the caller's, texts come in a form of its own.

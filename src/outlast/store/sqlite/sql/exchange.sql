@@ -30,10 +30,17 @@ SELECT status FROM outlast_workers WHERE id = ? AND epoch = ? AND registration I
 -- Results by the names of their attempts, "id:token". The cast of the name reads the id.
 UPDATE outlast_jobs AS j
 SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
-    ended_at = :now, result = e.value
+    ended_at = :now, prune_at = :now + keep, result = e.value
 FROM json_each(:results) AS e
 WHERE j.id = CAST(e.key AS INTEGER)
   AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND state = 'running'
+  AND (keep IS NULL OR keep > 0)
+-- name: complete_away
+-- Those of them that are current and whose jobs are kept for no time: they are deleted instead.
+SELECT j.id FROM json_each(:results) AS e CROSS JOIN outlast_jobs AS j
+WHERE j.id = CAST(e.key AS INTEGER)
+  AND j.token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND j.state = 'running'
+  AND j.keep <= 0
 -- name: keep_evidence
 INSERT INTO outlast_attempts
     (token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
@@ -63,22 +70,30 @@ DELETE FROM outlast_attempts WHERE token = (
 -- name: losses
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: end
--- A cancel request that came after the decision wins over the way back to the queue. Losses are
+-- A cancel request that came after the decision wins over the way back to the queue; so does an expiry before
+-- the job would begin again, which leaves no start (as "expire"). Losses are
 -- counted from the row: a save may have forgiven them without the worker's hearing of it. A delay that
 -- grows doubles with each attempt in a row that has ended so: the row of this one counts them.
-UPDATE outlast_jobs
-SET state = CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled' ELSE :state END,
-    position = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN :position END,
-    run_at = CASE WHEN :state <> 'queued' OR cancel_requested THEN run_at
-                  WHEN :doubles_to > 0 THEN :now + min(:doubles_to, :delay * (1 << min(20, (
-                      SELECT repeats - 1 FROM outlast_attempts WHERE token = :token))))
-                  ELSE :now + :delay END,
-    ended_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL ELSE :now END,
+UPDATE outlast_jobs AS j
+SET state = n.state,
+    position = CASE WHEN n.state = 'queued' THEN :position END,
+    run_at = CASE WHEN n.state = 'queued' THEN n.due ELSE run_at END,
+    ended_at = CASE WHEN n.state = 'queued' THEN NULL ELSE :now END,
+    prune_at = CASE WHEN n.state = 'cancelled' THEN :now + keep END,
     started_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL
                       ELSE started_at END,
     failures = :failures, losses = min(losses, 2147483646) + :loss, solo = :solo, incident = :incident, cohort = :cohort,
     worker_id = NULL, hard_deadline = NULL
-WHERE id = :job_id AND token = :token AND state = 'running'
+FROM (SELECT r.id, r.due, CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled'
+                               WHEN :state = 'queued' AND r.expires_at <= r.due THEN 'cancelled'
+                               ELSE :state END AS state
+      FROM (SELECT id, cancel_requested, expires_at,
+                   :now + CASE WHEN :doubles_to > 0 THEN min(:doubles_to, :delay * (1 << min(20, (
+                       SELECT repeats - 1 FROM outlast_attempts WHERE token = :token))))
+                   ELSE :delay END AS due
+            FROM outlast_jobs
+            WHERE id = :job_id AND token = :token AND state = 'running') AS r) AS n
+WHERE j.id = n.id
 -- name: due
 SELECT run_at, id FROM outlast_jobs INDEXED BY outlast_jobs_run_at
 WHERE state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= ?
@@ -99,10 +114,11 @@ SELECT coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
        (SELECT min(expires_at) FROM outlast_jobs INDEXED BY outlast_jobs_expires
         WHERE expires_at IS NOT NULL AND state = 'queued')
 -- name: expire
-UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, position = NULL
+UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL
 WHERE id IN (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_expires
              WHERE expires_at IS NOT NULL AND state = 'queued' AND expires_at <= :now
              ORDER BY expires_at LIMIT :limit)
+RETURNING CASE WHEN keep <= 0 THEN id END
 -- name: begins_in_time
 SELECT e.value FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j
 WHERE j.id = e.value AND (j.expires_at IS NULL OR j.expires_at > :now)

@@ -77,7 +77,7 @@ SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
 SELECT queue, state, count(*) FROM outlast_jobs GROUP BY queue, state
 -- name: history_jobs
 SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
-       j.started_at, j.ended_at, j.worker_id, w.status
+       j.started_at, j.ended_at, j.worker_id, w.status, j.task, j.queue, j.tenant
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.id > ? ORDER BY j.id LIMIT ?
 -- name: history_attempts

@@ -14,6 +14,10 @@
 -- expires_at: a job that has not begun by then is ended (exchange.sql); NULL for most. A job that has
 -- expired is the one that was cancelled though no one asked (cancel_requested) and no attempt
 -- of it was under way (started_at).
+-- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted
+-- in the commit of its end. NULL for most: as long as workers are told. prune_at: when that is over, of an ended
+-- job with keep; NULL for all others, so that one index shows both what has a time of its own and, by its
+-- end, what has none.
 -- lacks: tasks that a worker knows and may not serve -> the tags that it would need. presence and
 -- presence_off are PostgreSQL's. wakeup: by what it is woken. cause: why a worker's row ended;
 -- begun: the newest token that the worker had let begin, where that is known.
@@ -52,6 +56,7 @@ CREATE TABLE outlast_jobs (
     policy            TEXT NOT NULL DEFAULT '{}',
     timeout           REAL,
     expires_at        REAL,
+    keep              REAL,
     key               TEXT,
     tenant            TEXT,
     attempt_count     INTEGER NOT NULL DEFAULT 0,
@@ -65,6 +70,7 @@ CREATE TABLE outlast_jobs (
     completed_by      INTEGER,
     started_at        REAL,
     ended_at          REAL,
+    prune_at          REAL,
     hard_deadline     REAL,
     cancel_requested  INTEGER NOT NULL DEFAULT 0,
     progress          TEXT,
@@ -89,13 +95,14 @@ CREATE TABLE outlast_jobs (
     CONSTRAINT outlast_jobs_priority CHECK (priority BETWEEN -100 AND 100),
     CONSTRAINT outlast_jobs_written CHECK (
         enqueued_at BETWEEN -1e15 AND 1e15 AND timeout BETWEEN 0 AND 1e15
-        AND expires_at BETWEEN -1e15 AND 1e15),
+        AND expires_at BETWEEN -1e15 AND 1e15 AND keep BETWEEN 0 AND 1e15),
     CONSTRAINT outlast_jobs_counts CHECK (
         attempt_count BETWEEN 0 AND 2147483647 AND failures BETWEEN 0 AND 2147483647
         AND losses BETWEEN 0 AND 2147483647),
     CONSTRAINT outlast_jobs_moves CHECK (
         run_at BETWEEN -1e15 AND 1e15 AND started_at BETWEEN -1e15 AND 1e15
-        AND ended_at BETWEEN -1e15 AND 1e15 AND hard_deadline BETWEEN -1e16 AND 1e16),
+        AND ended_at BETWEEN -1e15 AND 1e15 AND hard_deadline BETWEEN -1e16 AND 1e16
+        AND prune_at BETWEEN -1e16 AND 1e16),
     CONSTRAINT outlast_jobs_saves CHECK (checkpoint_at BETWEEN -1e15 AND 1e15),
     CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2 AND (solo = 0 OR position IS NULL)),
     CONSTRAINT outlast_jobs_flags CHECK (cancel_requested = 0 OR cancel_requested = 1)
@@ -115,7 +122,7 @@ CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_de
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id)
     WHERE worker_id IS NOT NULL AND cancel_requested = 1;
-CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (ended_at)
+CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (prune_at, ended_at)
     WHERE ended_at IS NOT NULL AND state <> 'dead';
 CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) WHERE state = 'dead';
 CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';

@@ -4,14 +4,22 @@
 -- week after it was deleted, or declared by code for the last time.
 
 -- name: jobs
-SELECT id FROM outlast_jobs
-WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at < ? ORDER BY ended_at LIMIT ?
+SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
+WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL AND ended_at < ?
+ORDER BY prune_at, ended_at LIMIT ?
+-- name: kept
+-- Those whose own time (keep) is over.
+SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
+WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= ? ORDER BY prune_at LIMIT ?
+-- name: unkept
+SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j
+WHERE j.id = e.value AND j.keep <= 0 AND j.state IN ('completed', 'cancelled')
 -- name: dead
 SELECT id FROM outlast_jobs WHERE state = 'dead' AND ended_at < ? ORDER BY ended_at LIMIT ?
 -- name: attempts_of
-DELETE FROM outlast_attempts WHERE job_id = ?
--- name: job
-DELETE FROM outlast_jobs WHERE id = ? AND ended_at IS NOT NULL
+DELETE FROM outlast_attempts WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: jobs_of
+DELETE FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: workers
 DELETE FROM outlast_workers WHERE id IN (
     SELECT w.id FROM outlast_workers AS w

@@ -24,8 +24,11 @@ WHERE j.id = ? AND j.token = ? AND j.state = 'running'
 SELECT id, token, worker_id, :now - hard_deadline, policy FROM outlast_jobs
 WHERE hard_deadline < :now - :slack AND state = 'running' ORDER BY hard_deadline LIMIT :limit
 -- name: current
--- Tokens never come back. ``completed`` under its own token is the attempt's own complete_in.
-SELECT 1 FROM outlast_jobs WHERE id = ? AND token = ? AND state IN ('running', 'completed')
+-- Tokens never come back. ``completed`` under its own token is the attempt's own complete_in; so may be a row
+-- that is gone, as of a job that is kept for no time (keep = 0).
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM outlast_jobs
+    WHERE id = ? AND (token = ? AND state IN ('running', 'completed')) IS NOT TRUE)
 -- name: held_by
 -- A worker's running jobs, for reconciling what it holds with what the store says it holds.
 SELECT id, token, failures, losses, solo, incident, cohort FROM outlast_jobs WHERE worker_id = ? ORDER BY id

@@ -3,6 +3,8 @@
 
 -- name: completed_by
 SELECT 1 FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'completed'
+-- name: is_there
+SELECT 1 FROM outlast_jobs WHERE id = ?
 -- name: closed_as
 SELECT 1 FROM outlast_attempts WHERE token = ? AND job_id = ? AND outcome = ?
 -- name: ended_at

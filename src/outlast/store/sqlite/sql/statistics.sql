@@ -68,9 +68,17 @@ SELECT queue, count(*) FROM (
     WHERE state = 'dead' ORDER BY id DESC LIMIT :most)
 GROUP BY queue
 -- name: ended
+-- Of jobs with a time of their own (keep), those that are kept longest.
 SELECT queue, state, count(*), sum(ended_at > :now - 60), sum(ended_at > :now - 3600) FROM (
-    SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
-    WHERE ended_at IS NOT NULL AND state <> 'dead' ORDER BY ended_at DESC LIMIT :most)
+    SELECT * FROM (
+        SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
+        WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
+        ORDER BY ended_at DESC LIMIT :most)
+    UNION ALL
+    SELECT * FROM (
+        SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
+        WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NOT NULL
+        ORDER BY prune_at DESC LIMIT :most))
 GROUP BY queue, state
 -- name: undecodable
 -- Jobs that no release could decode, so far, among those that wait for their time. The row of the

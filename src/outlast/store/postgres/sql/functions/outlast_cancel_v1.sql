@@ -15,10 +15,12 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
+    v_now timestamptz;
     v_free bigint[];
     v_ids bigint[];
     v_states text[];
     v_workers bigint[];
+    v_gone bigint[];
 BEGIN
     IF p_wait THEN
         PERFORM FROM outlast_jobs j WHERE j.id = ANY (p_ids) ORDER BY j.id FOR NO KEY UPDATE;
@@ -29,17 +31,24 @@ BEGIN
               ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED) l;
     END IF;
 
+    v_now := clock_timestamp();
     SELECT array_agg(j.id), array_agg(CASE WHEN j.id = ANY (v_free) THEN j.state ELSE 'held' END),
            array_agg(DISTINCT j.worker_id)
                FILTER (WHERE j.worker_id IS NOT NULL AND j.id = ANY (v_free))
     INTO v_ids, v_states, v_workers
     FROM outlast_jobs j WHERE j.id = ANY (p_ids);
 
-    UPDATE outlast_jobs j
-    SET cancel_requested = true, position = NULL,
-        state = CASE WHEN j.state = 'queued' THEN 'cancelled' ELSE j.state END,
-        ended_at = CASE WHEN j.state = 'queued' THEN clock_timestamp() END
-    WHERE j.id = ANY (v_free) AND j.state IN ('queued', 'running');
+    WITH asked AS (
+        UPDATE outlast_jobs j
+        SET cancel_requested = true, position = NULL,
+            state = CASE WHEN j.state = 'queued' THEN 'cancelled' ELSE j.state END,
+            ended_at = CASE WHEN j.state = 'queued' THEN v_now END,
+            prune_at = CASE WHEN j.state = 'queued' AND j.keep IS NOT NULL
+                            THEN v_now + least(j.keep, 1e9) * interval '1 second' END
+        WHERE j.id = ANY (v_free) AND j.state IN ('queued', 'running')
+        RETURNING j.id, j.state, j.keep)
+    SELECT array_agg(a.id) FILTER (WHERE a.state = 'cancelled' AND a.keep <= 0) INTO v_gone FROM asked a;
+    IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
 
     IF p_notify AND v_workers IS NOT NULL THEN
         PERFORM pg_notify('outlast', 'cancel:' || w::text) FROM unnest(v_workers) AS w;

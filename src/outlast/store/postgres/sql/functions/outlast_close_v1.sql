@@ -1,7 +1,8 @@
 -- Close attempts as decided, under the guard of outlast_end_v1, put the suspects that they clear into the
--- line (outlast_clear_v1) and wake listeners; returns those that were closed.
+-- line (outlast_clear_v1), delete what is kept for no time (outlast_forget_v1) and wake listeners; returns
+-- those that were closed, with their new states.
 CREATE FUNCTION outlast_close_v1(p_ends text, p_notify boolean)
-RETURNS TABLE (job_id bigint, token bigint)
+RETURNS TABLE (job_id bigint, token bigint, state text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -13,17 +14,22 @@ DECLARE
     v_tokens bigint[];
     v_runnable bigint[];
     v_clears bigint[];
+    v_gone bigint[];
+    v_states text[];
 BEGIN
     SELECT array_agg(e.job_id), array_agg(e.token), array_agg(e.job_id) FILTER (WHERE e.runnable),
-           array_agg(e.clears) FILTER (WHERE e.clears IS NOT NULL)
-    INTO v_ids, v_tokens, v_runnable, v_clears
+           array_agg(e.clears) FILTER (WHERE e.clears IS NOT NULL),
+           array_agg(e.job_id) FILTER (WHERE e.gone), array_agg(e.state)
+    INTO v_ids, v_tokens, v_runnable, v_clears, v_gone, v_states
     FROM outlast_end_v1(p_ends) e;
+    IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
     IF v_clears IS NOT NULL THEN
         v_runnable := v_runnable || outlast_clear_v1(v_clears);
     END IF;
     IF p_notify AND v_runnable IS NOT NULL THEN
         PERFORM outlast_notify_v1(v_runnable);
     END IF;
-    RETURN QUERY SELECT c.job_id, c.token FROM unnest(v_ids, v_tokens) AS c (job_id, token);
+    RETURN QUERY
+    SELECT c.job_id, c.token, c.state FROM unnest(v_ids, v_tokens, v_states) AS c (job_id, token, state);
 END
 $$;

@@ -1,5 +1,6 @@
 -- Close attempts as decided: the one guard under which an attempt ends. Returns those that were closed,
--- with whether the job can run now and which incident the end clears.
+-- with whether the job can run now, which incident the end clears, whether the caller is to delete the row
+-- in the same transaction (outlast_forget_v1: it has ended, and is kept for no time), and its new state.
 --
 -- Why an end is right against
 --   * another end, a claim, a late worker: the row is locked by (id, token, running). A lock that
@@ -7,6 +8,9 @@
 --     three on the newest version. A token is never drawn twice, so a match is this attempt.
 --   * a cancel request after the decision was made: the flag is taken from the locked row, and a
 --     way back to the queue becomes `cancelled`.
+--   * a job that would begin again after it expires: it never does. The way back to the queue becomes
+--     `cancelled`, without a start, as where outlast_expire_v1 ends it. An exchange that
+--     claims in between is not possible: the row is held.
 --   * a save that was accepted and of which the worker never heard: losses are counted from the
 --     locked row, and an end by a budget of losses that was forgiven meanwhile is none.
 --   * evidence written twice: it comes from RETURNING of the update in the same statement.
@@ -21,7 +25,7 @@
 -- position: only a claim request for suspects finds them. `clears` is returned of ends that were written,
 -- and of no others: a late end must not clear any.
 CREATE FUNCTION outlast_end_v1(p_ends text)
-RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint)
+RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint, gone boolean, state text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -40,7 +44,7 @@ BEGIN
                     THEN CASE WHEN j.cancel_requested THEN 'cancelled' ELSE 'queued' END
                     ELSE h.state END AS state,
                greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay, h.doubles_to,
-               j.worker_id, j.started_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
+               j.worker_id, j.started_at, j.keep, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
         FROM json_to_recordset(p_ends::json) AS h (
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
@@ -59,9 +63,16 @@ BEGIN
             SELECT a.token FROM outlast_attempts a
             WHERE a.job_id = l.job_id AND a.number = l.attempt_count - 20
               AND a.number > 10 AND a.charge = 'none' AND l.state <> 'completed' LIMIT 1) o ON true
+    ), decided AS MATERIALIZED (
+        SELECT k.*, t.due, CASE WHEN k.state = 'queued' AND k.expires_at <= t.due THEN 'cancelled'
+                                ELSE k.state END AS next
+        FROM known k CROSS JOIN LATERAL (
+            SELECT v_now + interval '1 second' * CASE
+                WHEN k.doubles_to > 0 THEN least(k.doubles_to, k.delay * 2 ^ least(k.repeats - 1, 20))
+                ELSE k.delay END AS due) t
     ), ended AS (
         UPDATE outlast_jobs j
-        SET state = l.state,
+        SET state = l.next,
             failures = l.failures,
             losses = least(j.losses, 2147483646) + CASE l.charge WHEN 'loss' THEN 1 ELSE 0 END,
             solo = l.solo,
@@ -69,21 +80,18 @@ BEGIN
             cohort = l.cohort,
             worker_id = NULL,
             hard_deadline = NULL,
-            position = CASE WHEN l.state = 'queued' AND l.delay = 0 AND l.solo = 0
+            position = CASE WHEN l.next = 'queued' AND l.delay = 0 AND l.solo = 0
                             THEN nextval('outlast_position_seq') END,
-            run_at = CASE WHEN l.state = 'queued'
-                          THEN v_now + interval '1 second' * CASE
-                              WHEN l.doubles_to > 0
-                              THEN least(l.doubles_to, l.delay * 2 ^ least(l.repeats - 1, 20))
-                              ELSE l.delay END
-                          ELSE j.run_at END,
+            run_at = CASE WHEN l.next = 'queued' THEN l.due ELSE j.run_at END,
             started_at = CASE WHEN l.state = 'queued' THEN NULL ELSE l.started_at END,
-            ended_at = CASE WHEN l.state = 'queued' THEN NULL ELSE v_now END,
-            result = CASE WHEN l.state = 'completed' THEN l.result END,
-            completed_by = CASE WHEN l.state = 'completed' THEN l.worker_id END
-        FROM known l
+            ended_at = CASE WHEN l.next = 'queued' THEN NULL ELSE v_now END,
+            prune_at = CASE WHEN l.keep IS NOT NULL AND l.next IN ('completed', 'cancelled')
+                            THEN v_now + least(l.keep, 1e9) * interval '1 second' END,
+            result = CASE WHEN l.next = 'completed' THEN l.result END,
+            completed_by = CASE WHEN l.next = 'completed' THEN l.worker_id END
+        FROM decided l
         WHERE j.id = l.job_id
-        RETURNING l.*, j.position
+        RETURNING l.*, l.keep <= 0 AND l.next IN ('completed', 'cancelled') AS gone
     ), evidence AS (
         INSERT INTO outlast_attempts (
             token, job_id, number, worker_id, worker, host, pid, outcome, charge, message,
@@ -92,11 +100,11 @@ BEGIN
                e.charge, coalesce(e.message, ''), e.started_at, v_now, e.progress,
                outlast_seconds_v1(v_now, e.checkpoint_at), e.crash, e.repeats, e.dropped
         FROM ended e LEFT JOIN outlast_workers w ON w.id = e.worker_id
-        WHERE e.state <> 'completed'
+        WHERE e.next <> 'completed' AND e.gone IS NOT TRUE
         ON CONFLICT (token) DO NOTHING
     ), thinned AS (
         DELETE FROM outlast_attempts a USING ended e WHERE a.token = e.old
     )
-    SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears FROM ended e;
+    SELECT e.job_id, e.token, e.next = 'queued' AND e.delay = 0, e.clears, e.gone, e.next FROM ended e;
 END
 $$;

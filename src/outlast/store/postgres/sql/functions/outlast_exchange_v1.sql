@@ -12,6 +12,8 @@
 --    is taken, and keeps that lock to its commit. A row that is held longer, as by a task's own transaction, is
 --    answered busy. A completion locks and changes in one statement: a row that changed after its snapshot (a save,
 --    a progress) is locked in its newest version, which the second half does not see yet; the next try does.
+--    Jobs that are kept for no time (keep = 0) are left out of that and deleted instead, where fewer were
+--    completed than were handed in (outlast_complete_away_v1): others pay nothing for them.
 -- 3  Ends that were not accepted are looked at again and answered busy, already or refused (outlast_judge_v1).
 --    Jobs that have expired are ended, 500 of them; if there may be more, the worker is to come back at once.
 -- 4  Jobs that have fallen due join the line, at its end (outlast_due_v1).
@@ -85,37 +87,27 @@ DECLARE
     v_incarnation uuid;
     v_now timestamptz; v_started timestamptz;
     v_tokens bigint[] := '{}';
-    v_runnable bigint[];
-    v_clears bigint[];
-    v_due_ids bigint[];
+    v_runnable bigint[]; v_clears bigint[]; v_gone bigint[]; v_due_ids bigint[];
     v_handed integer := cardinality(p_done_ids);
-    v_others json;
-    v_cancels json;
-    v_busy integer := 0;
-    v_solo integer;
+    v_others json; v_cancels json;
+    v_busy integer := 0; v_solo integer; v_most integer;
     v_tasks text[]; v_queues text[]; v_named bigint[];
     v_left integer; v_count integer; v_claimed integer := 0;
     v_bytes bigint := 0;
     v_cut boolean := false;
     v_next_due timestamptz; v_due timestamptz;
-    v_most integer;
-    v_soonest timestamptz; v_expires timestamptz;
-    v_expired integer := 0;
+    v_soonest timestamptz; v_expires timestamptz; v_expired integer := 0;
     v_wanted text[] := '{}';
-    v_unknown boolean;
-    v_waiting integer := 0;
+    v_unknown boolean; v_waiting integer := 0;
     v_new json;
-    v_stretch record;
-    v_reached text;
-    v_before text;
+    v_stretch record; v_reached text; v_before text;
     v_counts integer[] := array_fill(0, ARRAY[cardinality(p_limits)]);
     v_fit_queues text[]; v_fit_tasks text[]; v_fit_ranks smallint[];
     v_fit_floors bigint[]; v_fit_mixed boolean[];
     v_first integer; v_lanes integer; v_read integer;
     v_below boolean; v_late integer;
     v_next record;
-    v_order bigint[] := '{}';
-    v_places bigint[] := '{}';
+    v_order bigint[] := '{}'; v_places bigint[] := '{}';
     v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
 BEGIN
     -- 1
@@ -153,21 +145,28 @@ BEGIN
                 FROM unnest(p_done_ids, p_done_tokens, p_done_results)
                      AS h (job_id, token, result)
                 JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+                WHERE j.keep IS NULL OR j.keep > 0
                 FOR NO KEY UPDATE OF j SKIP LOCKED
             ), done AS (
                 UPDATE outlast_jobs j
                 SET state = 'completed', ended_at = v_now, result = l.result,
+                    prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) * interval '1 second' END,
                     completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
                 FROM locked l WHERE j.ctid = l.row
                 RETURNING j.token)
             SELECT v_tokens || coalesce(array_agg(token), '{}') INTO v_tokens FROM done;
+            IF v_try > 1 OR cardinality(v_tokens) < cardinality(p_done_ids) THEN
+                v_tokens := v_tokens || outlast_complete_away_v1(p_done_ids, p_done_tokens);
+            END IF;
         END IF;
         IF p_ends IS NOT NULL THEN
             SELECT v_tokens || coalesce(array_agg(e.token), '{}'),
                    v_runnable || array_agg(e.job_id) FILTER (WHERE e.runnable),
-                   v_clears || array_agg(e.clears) FILTER (WHERE e.clears IS NOT NULL)
-            INTO v_tokens, v_runnable, v_clears
+                   v_clears || array_agg(e.clears) FILTER (WHERE e.clears IS NOT NULL),
+                   array_agg(e.job_id) FILTER (WHERE e.gone)
+            INTO v_tokens, v_runnable, v_clears, v_gone
             FROM outlast_end_v1(p_ends) e;
+            IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
         END IF;
     END LOOP;
     IF v_clears IS NOT NULL THEN

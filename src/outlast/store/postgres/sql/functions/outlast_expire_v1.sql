@@ -20,6 +20,7 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_ids bigint[];
+    v_gone bigint[];
 BEGIN
     SELECT array_agg(e.id) INTO v_ids
     FROM (SELECT j.id FROM outlast_jobs j
@@ -27,8 +28,13 @@ BEGIN
           ORDER BY j.expires_at LIMIT p_limit
           FOR NO KEY UPDATE SKIP LOCKED) e;
     IF v_ids IS NULL THEN RETURN 0; END IF;
-    UPDATE outlast_jobs j SET state = 'cancelled', ended_at = v_now, position = NULL
-    WHERE j.id = ANY (v_ids);
+    WITH expired AS (
+        UPDATE outlast_jobs j
+        SET state = 'cancelled', ended_at = v_now, position = NULL,
+            prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) * interval '1 second' END
+        WHERE j.id = ANY (v_ids) RETURNING j.id, j.keep)
+    SELECT array_agg(e.id) FILTER (WHERE e.keep <= 0) INTO v_gone FROM expired e;
+    IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
     RETURN cardinality(v_ids);
 END
 $$;

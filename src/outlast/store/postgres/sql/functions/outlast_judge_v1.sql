@@ -1,5 +1,7 @@
 -- Tell what became of writes that were not accepted, by a fresh snapshot: `busy` while the row is
--- still this attempt's (its lock was held a moment ago), `already` only for this very end,
+-- still this attempt's (its lock was held a moment ago), `already` only for this very end, and for the check of
+-- a completion in the task's own transaction where the job is gone: nothing is left to be done (a job that is
+-- kept for no time, keep = 0, goes with that commit),
 -- else `refused`, which is recorded under p_verb (NULL: not recorded). Newest records are kept.
 CREATE FUNCTION outlast_judge_v1(
     p_ids bigint[], p_tokens bigint[], p_outcomes text[], p_verb text, p_kept integer)
@@ -18,6 +20,8 @@ BEGIN
                     WHEN j.state = 'completed'
                          AND h.outcome IN ('completed', 'completion_not_committed') THEN 'already'
                     WHEN a.outcome = h.outcome THEN 'already'
+                    WHEN h.outcome = 'completion_not_committed' AND NOT EXISTS (
+                        SELECT FROM outlast_jobs k WHERE k.id = h.job_id) THEN 'already'
                     ELSE 'refused' END AS answer
         FROM unnest(p_ids, p_tokens, p_outcomes) AS h (job_id, token, outcome)
         LEFT JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token

@@ -1,0 +1,22 @@
+-- Complete attempts of jobs that are kept for no time (keep = 0): delete them. Returns the tokens of those.
+--
+-- The guard is that of a completion (outlast_exchange_v1, 2): id, token and running, judged on the newest version of a
+-- row that is locked without waiting. The lock and the deletion are two statements, so that the second sees what
+-- was committed before the first had the lock. A completion that is sent again, since its answer was lost, finds
+-- no row and is refused: that it was written cannot be told any more from a job that another worker has run to its end.
+CREATE FUNCTION outlast_complete_away_v1(p_ids bigint[], p_tokens bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    v_ids bigint[];
+    v_tokens bigint[];
+BEGIN
+    SELECT array_agg(l.id), array_agg(l.token) INTO v_ids, v_tokens
+    FROM (SELECT j.id, j.token FROM unnest(p_ids, p_tokens) AS h (job_id, token)
+          JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
+          WHERE j.keep <= 0
+          FOR UPDATE OF j SKIP LOCKED) l;
+    IF v_ids IS NOT NULL THEN PERFORM outlast_forget_v1(v_ids); END IF;
+    RETURN coalesce(v_tokens, '{}');
+END
+$$;

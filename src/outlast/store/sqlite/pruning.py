@@ -1,0 +1,54 @@
+"""Deletes jobs that have ended: what is kept for no time in the commit of its end, others later.
+
+Plain functions of a cursor, under the write lock (sqlite/sql/prune.sql); ``forget`` also on a
+connection of the caller's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sqlite3 import Cursor
+from typing import Any
+
+import msgspec
+
+from outlast.store.schedules import UNDECLARED_SECONDS
+from outlast.store.sqlite.statements import statements
+
+_PRUNE = statements("prune")
+_encode = msgspec.json.Encoder().encode
+
+
+def forget(cursor: Any, job_ids: Sequence[int]) -> int:
+    """Delete jobs and all that is noted of them; return how many jobs."""
+    if not job_ids:
+        return 0
+    values = {"ids": _encode(list(job_ids)).decode()}
+    cursor.execute(_PRUNE["attempts_of"], values)
+    return int(cursor.execute(_PRUNE["jobs_of"], values).rowcount)
+
+
+def forget_unkept(cursor: Cursor, job_ids: Sequence[int]) -> None:
+    """Delete those of these jobs that have ended, and are kept for no time."""
+    found = cursor.execute(_PRUNE["unkept"], {"ids": _encode(list(job_ids)).decode()}).fetchall()
+    forget(cursor, [job_id for (job_id,) in found])
+
+
+def prune(
+    cursor: Cursor,
+    now: float,
+    jobs_older_than: float,
+    workers_older_than: float,
+    dead_older_than: float | None,
+    limit: int,
+) -> int:
+    """Delete what ended long ago, at most ``limit`` jobs and workers together."""
+    old = cursor.execute(_PRUNE["jobs"], (now - jobs_older_than, limit)).fetchall()
+    old += cursor.execute(_PRUNE["kept"], (now, limit - len(old))).fetchall()
+    if dead_older_than is not None:
+        values = (now - dead_older_than, limit - len(old))
+        old += cursor.execute(_PRUNE["dead"], values).fetchall()
+    jobs = forget(cursor, [job_id for (job_id,) in old])
+    cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS, limit))
+    values = (now - workers_older_than, limit - jobs)
+    return jobs + cursor.execute(_PRUNE["workers"], values).rowcount
