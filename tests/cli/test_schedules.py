@@ -180,6 +180,7 @@ def test_doctor_names_ticks_in_a_change_of_the_clocks_with_their_dates(
             [
                 NewSchedule(name="often", call=job(), spec=often, overlap=Overlap.ALLOW),
                 NewSchedule(name="z-odd", call=job(), spec=odd),
+                NewSchedule(name="z-odder", call=job(), spec=odd),
             ],
         )
     )
@@ -194,5 +195,6 @@ def test_doctor_names_ticks_in_a_change_of_the_clocks_with_their_dates(
     assert "it skips 02:00, 02:30" in changes["sentence"]
     assert "it repeats 02:00, 02:30" in changes["sentence"]
     assert "cannot fire schedule z-odd: zone 'Mars/Olympus'" in found["schedules"]["sentence"]
+    assert found["schedules"]["sentence"].endswith(", and 1 more.")
     listed = outlast("schedules", "--url", url).out.splitlines()
-    assert listed[-1].split()[:2] == ["z-odd", "malformed"]
+    assert listed[-1].split()[:2] == ["z-odder", "malformed"]

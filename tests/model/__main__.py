@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from tests.model.explore import Both, Found, explore
 from tests.model.scenes import LARGE
+from tests.model.schedules import SCHEDULES, explored
 
 STATES = 60_000
 HEAD = f"{'scene':20} {'states':>9} {'steps':>10} {'seen to':>9} {'compared':>9} {'time':>9}"
@@ -14,14 +16,27 @@ HEAD = f"{'scene':20} {'states':>9} {'steps':>10} {'seen to':>9} {'compared':>9}
 def main(states_max: int, only: list[str]) -> int:
     """Print a table; return the exit code."""
     print(HEAD)
-    for name in only or LARGE:
-        desk = Both(LARGE[name], every=7)
-        found = explore(LARGE[name], desk, states_max=states_max, on_depth=progress)
+    for name in only or [*LARGE, *SCHEDULES]:
+        found = schedule(name, states_max) if name in SCHEDULES else jobs(name, states_max)
         print(f"\r{found.line()}", flush=True)
         if found.wrong:
             tell(found)
             return 1
     return 0
+
+
+def jobs(name: str, states_max: int) -> Found:
+    """Explore a scene of jobs."""
+    desk = Both(LARGE[name], every=7)
+    return explore(LARGE[name], desk, states_max=states_max, on_depth=progress)
+
+
+def schedule(name: str, states_max: int) -> Found:
+    """Explore a scene of a schedule."""
+    began = time.monotonic()
+    states, wrong, path = explored(name, states_max)
+    seconds = time.monotonic() - began
+    return Found(name, states, seconds=seconds, wrong=wrong, path=path)
 
 
 def progress(found: Found) -> None:

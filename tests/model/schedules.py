@@ -26,6 +26,7 @@ from outlast.store.sqlite import schema as sqlite_schema
 from outlast.store.sqlite.jobs import enqueue_unless_taken
 from outlast.store.values import NewJob
 from outlast.worker.maintenance.firing import firing_of
+from tests.model.leases import reachable
 
 END = 7  # seconds: what the clock shows at most
 BACK = 3  # seconds of its step
@@ -123,7 +124,7 @@ class ScheduleDesk:
     def _looks(self, state: Timetable) -> Iterator[Move]:
         for due in self._due(state):
             after = state._replace(seen=(Seen(due, state.now), state.seen[1]))  # None comes first
-            yield "a worker looks", _ranked(after), ""
+            yield LOOKS, _ranked(after), ""
 
     def _ends(self, state: Timetable, worker: int, seen: Seen) -> Iterator[Move]:
         left = state._replace(seen=(None, state.seen[1 - worker]))
@@ -174,7 +175,7 @@ class ScheduleDesk:
 
 def _clock(state: Timetable) -> Iterator[Move]:
     if state.now < END:
-        yield "a second passes", state._replace(now=state.now + 1), ""
+        yield SECOND, state._replace(now=state.now + 1), ""
     if state.steps_back and state.now >= BACK:
         back = state._replace(now=state.now - BACK, steps_back=state.steps_back - 1)
         yield f"the clock steps back by {BACK} s", back, ""
@@ -228,7 +229,29 @@ def _count_owed(owed: str) -> int:
     return sum(_count(spec, float(since), float(until)) for since, until, spec in lines)
 
 
-SCHEDULES: dict[str, tuple[Overlap, CatchUp]] = {
-    "each tick": (Overlap.ALLOW, CatchUp.ALL),
-    "the last tick": (Overlap.SKIP, CatchUp.LAST),
+class Scene(NamedTuple):
+    """The rules of the schedule, and the moves that have happened before."""
+
+    overlap: Overlap
+    catch_up: CatchUp
+    begun: tuple[str, ...] = ()
+
+
+SECOND, LOOKS = "a second passes", "a worker looks"
+SCHEDULES = {
+    "each tick": Scene(Overlap.ALLOW, CatchUp.ALL),
+    "the last tick": Scene(Overlap.SKIP, CatchUp.LAST, (SECOND, SECOND, LOOKS, LOOKS)),
 }
+
+
+def explored(name: str, states_max: int) -> tuple[int, str, list[str]]:
+    """Go through the first states of a scene; return what ``reachable`` does."""
+    scene = SCHEDULES[name]
+    desk = ScheduleDesk(scene.overlap, scene.catch_up)
+    try:
+        state = Timetable()
+        for words in scene.begun:
+            state = next(after for said, after, _ in desk.moves(state) if said == words)
+        return reachable(state, desk.moves, states_max)
+    finally:
+        desk.close_connection()

@@ -29,7 +29,7 @@ from tests.model.explore import Found, explore
 from tests.model.leases import LEASES, reachable
 from tests.model.real import RealDesk
 from tests.model.scenes import SCENES, alone
-from tests.model.schedules import SCHEDULES, ScheduleDesk, Timetable
+from tests.model.schedules import SCHEDULES, explored
 from tests.model.steps import Steps
 from tests.sim.twins import without
 
@@ -70,17 +70,15 @@ def caught(name: str) -> Found:
             states, wrong, path = reachable(*LEASES[broken.scene])
             return Found(broken.scene, states=states, wrong=wrong, path=path)
         if broken.scene in SCHEDULES:
-            desk = ScheduleDesk(*SCHEDULES[broken.scene])
-            patches.callback(desk.close_connection)
-            states, wrong, path = reachable(Timetable(), desk.moves, STATES)
+            states, wrong, path = explored(broken.scene, STATES)
             return Found(broken.scene, states=states, wrong=wrong, path=path)
         scene = SCENES[broken.scene]
         scene = scene if any(scene.kills) else alone(scene)
         if not broken.store:
             return explore(scene, states_max=STATES)
-        jobs = RealDesk(scene.policy)
-        patches.callback(jobs.close_connection)
-        return explore(scene, jobs, states_max=STATES)
+        desk = RealDesk(scene.policy)
+        patches.callback(desk.close_connection)
+        return explore(scene, desk, states_max=STATES)
 
 
 # ------------------------------------------------------------------------ the store's guards

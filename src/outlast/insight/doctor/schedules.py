@@ -34,15 +34,16 @@ def clock_changes(facts: Facts) -> Iterator[Finding]:
 
 def unreadable(facts: Facts) -> Iterator[Finding]:
     """Whether this host can work with all schedules."""
-    for row in facts.schedules:
-        if (why := schedule_of(row).malformed) is not None:
-            yield Finding(
-                level=Level.WARNING,
-                name="schedules",
-                sentence=f"This host cannot fire schedule {line(row.name)}: {line(why, SAID_MAX)}.",
-                mend="Update tzdata on the hosts that lack the zone, or put the schedule again.",
-            )
-            return
+    told = ((row.name, schedule_of(row).malformed) for row in facts.schedules)
+    found = [f"{line(name)}: {line(why, SAID_MAX)}" for name, why in told if why is not None]
+    if found:
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        yield Finding(
+            level=Level.WARNING,
+            name="schedules",
+            sentence=f"This host cannot fire schedule {found[0]}{more}.",
+            mend="Update tzdata on the hosts that lack the zone, or put the schedule again.",
+        )
 
 
 SCHEDULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (clock_changes, unreadable)
