@@ -39,7 +39,7 @@ _JOB = """INSERT INTO outlast_jobs (id, task, queue, state, position, run_at, en
 _ROW = """INSERT INTO outlast_workers (id, name, host, pid, boot_id, status, epoch, heartbeat,
  lease, instance, started_at, heartbeat_at, lease_expires_at, stopped_at, cause, lock_path,
  lock_device, lock_inode)
- VALUES (?1, 'w', 'h', 1, 'b', ?2, ?3, 1, 3, ?4, 0, 0, 0, ?5, ?6, '/locks/of-' || ?1, 1, ?1)"""
+ VALUES (?, 'w', 'h', 1, 'b', ?, ?, 1, 3, ?, 0, 0, 0, ?, ?, '/locks/of-' || ?, 1, ?)"""
 _ATTEMPT = """INSERT INTO outlast_attempts
  (token, job_id, number, outcome, charge, started_at, ended_at) VALUES (?, ?, 1, ?, 'none', 0, 0)"""
 _JOBS = """SELECT j.token, j.position, j.run_at, j.state, j.worker_id, w.status, w.cause,
@@ -174,7 +174,7 @@ class RealDesk:
         gone = [
             (owner, status, EPOCH, None, 1.0, cause) for owner, (status, cause) in _GONE.items()
         ]
-        cursor.executemany(_ROW, [*alive, *gone])
+        cursor.executemany(_ROW, [(*row, row[0], row[0]) for row in [*alive, *gone]])
         cursor.executemany(_JOB, [self._columns(i, job) for i, job in enumerate(db.jobs, 1)])
         cursor.executemany(_ATTEMPT, [(token, job + 1, word) for token, job, word in db.closed])
         cursor.execute(_SEQUENCES, (top,))

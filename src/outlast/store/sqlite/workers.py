@@ -83,7 +83,7 @@ def _made_before(cursor: Cursor, now: float, new: NewWorker) -> Registered | Non
 
 def raise_tokens(cursor: Cursor, _: float, above: int) -> None:
     """Make every later token larger than ``above``."""
-    cursor.execute(_RAISE, (above,))
+    cursor.execute(_RAISE, {"above": above})
 
 
 def leave_tokens_behind(cursor: Cursor, now: float) -> None:

@@ -8,4 +8,4 @@ UPDATE outlast_sequences SET value = value + ? WHERE name = ? RETURNING value + 
 UPDATE outlast_sequences SET value = value + ? WHERE name IN ('job', 'position')
 RETURNING name = 'job', value + 0
 -- name: raise
-UPDATE outlast_sequences SET value = ?1 WHERE name = 'token' AND value < ?1
+UPDATE outlast_sequences SET value = :above WHERE name = 'token' AND value < :above
