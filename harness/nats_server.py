@@ -39,8 +39,16 @@ class NatsServer(Disposable):
     """One server with JetStream, its data in a temporary folder. Ports stay the same for good."""
 
     def __init__(
-        self, extra: str = "", *, name: str = "one", routes: list[int] | None = None
+        self,
+        extra: str = "",
+        *,
+        name: str = "one",
+        routes: list[int] | None = None,
+        max_file: str = "1G",
+        max_memory: str = "64M",
     ) -> None:
+        """``max_file`` and ``max_memory``: what JetStream may take of the disk and of memory."""
+        self.limits = f"max_mem: {max_memory}, max_file: {max_file}"
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-nats-"))
         self.name = name
         self.extra = extra
@@ -111,7 +119,7 @@ class NatsServer(Disposable):
             f"listen: 127.0.0.1:{self.port}",
             f"http: 127.0.0.1:{self.monitor}",
             f'pid_file: "{self.folder / "server.pid"}"',
-            f'jetstream {{ store_dir: "{self.folder / "data"}", max_mem: 64M, max_file: 1G }}',
+            f'jetstream {{ store_dir: "{self.folder / "data"}", {self.limits} }}',
         ]
         if self.routes is not None:
             peers = ", ".join(f"nats://127.0.0.1:{port}" for port in self.routes)

@@ -17,6 +17,8 @@ import nats
 from nats.js import JetStreamContext
 
 import outlast
+from harness.proxy import proxied
+from outlast.clock import SystemClock
 from outlast.events import subscribe
 from outlast.insight.verify import verify
 from outlast.store.postgres.store import PostgresStore
@@ -31,6 +33,14 @@ NEVER = 3_600.0  # seconds between two looks: all that is found was found by a m
 
 
 GROWTH_MAX = 0.5  # objects for each message: one that is kept is at least one
+GROWTH_OF_CONNECTION_MAX = 10.0  # objects: one that is kept is some hundreds
+
+
+class Hasty(SystemClock):
+    """Does not wait between two connections."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(min(seconds, 0.001))
 
 
 class Shop:
@@ -217,6 +227,42 @@ async def growth_per_message(url: str, *, rounds: int = 45, size: int = 200) -> 
     finally:
         await client.close()
         await worker.close()
+
+
+async def growth_per_connection(url: str, *, times: int = 45) -> float:
+    """Return how many objects are left of each connection that was cut: of a worker's messenger and
+    of one that only publishes, which connect again and go on."""
+    async with proxied(url) as (proxy, through):
+        both = [
+            open_messenger(through.rstrip("/"), "postgresql:", "cut", queues=queues, clock=Hasty())
+            for queues in (["cut"], None)
+        ]
+
+        async def until_new(old: list[object]) -> list[object]:
+            """Wait until each has another connection, and can use it; return these."""
+            async with asyncio.timeout(DEADLINE):
+                for each, before in zip(both, old, strict=True):
+                    while each._broker in {None, before}:
+                        await asyncio.sleep(0.001)
+                    while not await each.announce([Notice(job_id=1)]):
+                        await asyncio.sleep(0.001)
+            return [each._broker for each in both]
+
+        async def cut(count: int) -> int:
+            connections = await until_new([None, None])
+            for _ in range(count):
+                await proxy.cut()
+                connections = await until_new(connections)
+            return _objects()
+
+        try:
+            for each in both:
+                await each.start()
+            before = await cut(times // 3)
+            return (await cut(times) - before) / times
+        finally:
+            for each in both:
+                await each.close()
 
 
 def _objects() -> int:

@@ -16,7 +16,14 @@ from harness.rabbit_server import RabbitServer
 from outlast.wakeup import messenger, open_messenger
 from outlast.wakeup.amqp import AmqpBroker
 from outlast.wakeup.notice import Notice
-from tests.messengers.kit import DEADLINE, GROWTH_MAX, Shop, growth_per_message
+from tests.messengers.kit import (
+    DEADLINE,
+    GROWTH_MAX,
+    GROWTH_OF_CONNECTION_MAX,
+    Shop,
+    growth_per_connection,
+    growth_per_message,
+)
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
 
 pytestmark = [
@@ -203,3 +210,7 @@ async def test_a_storm_of_cut_connections_loses_no_job_and_ends(
 
 async def test_memory_does_not_grow_with_the_messages(rabbit: RabbitServer) -> None:
     assert await growth_per_message(rabbit.url) < GROWTH_MAX
+
+
+async def test_memory_does_not_grow_with_the_connections(rabbit: RabbitServer) -> None:
+    assert await growth_per_connection(f"{rabbit.url}/") < GROWTH_OF_CONNECTION_MAX

@@ -18,7 +18,16 @@ from harness.nats_server import NatsServer, missing
 from harness.proxy import proxied
 from outlast.wakeup import open_messenger
 from outlast.wakeup.notice import Notice
-from tests.messengers.kit import DEADLINE, GROWTH_MAX, Shop, growth_per_message, jetstream
+from tests.chaos.disk import Disk, own_mounts
+from tests.messengers.kit import (
+    DEADLINE,
+    GROWTH_MAX,
+    GROWTH_OF_CONNECTION_MAX,
+    Shop,
+    growth_per_connection,
+    growth_per_message,
+    jetstream,
+)
 
 POLL = 0.2
 QUEUES = 1_000
@@ -33,6 +42,34 @@ def small_server() -> Iterator[NatsServer]:
         pytest.skip(why)
     with NatsServer("max_payload: 65536\nmax_pending: 65536") as server:
         yield server
+
+
+@pytest.fixture
+def tight_server() -> Iterator[NatsServer]:
+    """One that may write 4 MiB."""
+    why = missing()
+    if why:
+        pytest.skip(why)
+    with NatsServer(max_file="4M", max_memory="4M") as server:
+        yield server
+
+
+@pytest.fixture
+def own_disk() -> Iterator[tuple[NatsServer, Disk]]:
+    """One whose data are on a small disk."""
+    why = missing()
+    if why:
+        pytest.skip(why)
+    if not own_mounts():
+        pytest.skip("a disk that can be filled takes root, who may mount a tmpfs")
+    server = NatsServer()
+    (server.folder / "data").mkdir()
+    disk = Disk(server.folder / "data", 8)
+    try:
+        with server:
+            yield server, disk
+    finally:
+        disk.close()
 
 
 async def jobs_run(shop: Shop, count: int) -> None:
@@ -56,26 +93,49 @@ async def test_a_full_stream_that_rejects_delays_jobs_by_a_poll(
             await jobs_run(shop, 2)
 
 
+@pytest.mark.parametrize("storage", StorageType)
 async def test_a_server_whose_storage_is_full_delays_jobs_by_a_poll(
-    pg_url: str, nats_server: NatsServer
+    pg_url: str, tight_server: NatsServer, storage: StorageType
 ) -> None:
+    """It may write no more than it has been told."""
     async with (
-        Shop.opened(pg_url, f"{nats_server.url}?storage=memory") as shop,
-        jetstream(nats_server.url) as js,
-        shop.ready_worker(poll=POLL) as worker,
+        Shop.opened(pg_url, f"{tight_server.url}?storage={storage.value}") as shop,
+        jetstream(tight_server.url) as js,
+        shop.ready_worker(poll=POLL, heartbeat=0.2) as worker,
     ):
-        await js.add_stream(name="FULL", subjects=["full"], storage=StorageType.MEMORY)
-        try:
-            for size in (500_000, 1_000):
-                with contextlib.suppress(APIError):
-                    while True:
-                        await js.publish("full", b"x" * size)
+        await js.add_stream(name="FULL", subjects=["full"], storage=storage)
+        for size in (500_000, 1_000):
+            with contextlib.suppress(APIError):
+                while True:
+                    await js.publish("full", b"x" * size)
+        await jobs_run(shop, 20)
+        await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be told")
+        assert "insufficient" in shop.events("wakeup_lost")[0]["error"]
+        async with shop.worker(poll=POLL):  # comes and leaves meanwhile
+            await jobs_run(shop, 2)
+        await js.delete_stream("FULL")
+        await shop.until(lambda: worker._exchange._inbox.healthy, "a server with room")
+        await jobs_run(shop, 2)
+
+
+async def test_a_server_whose_disk_is_full_delays_jobs_by_a_poll(
+    pg_url: str, own_disk: tuple[NatsServer, Disk]
+) -> None:
+    """It believes that there is room, and then cannot write."""
+    server, disk = own_disk
+    async with (
+        Shop.opened(pg_url, server.url) as shop,
+        shop.ready_worker(poll=POLL, heartbeat=0.2) as worker,
+    ):
+        await jobs_run(shop, 2)
+        disk.fill()
+        while not shop.events("wakeup_lost"):
             await jobs_run(shop, 20)
-            await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be told")
-            async with shop.worker(poll=POLL):  # comes and leaves meanwhile
-                await jobs_run(shop, 2)
-        finally:
-            await js.delete_stream("FULL")
+        async with shop.worker(poll=POLL):  # comes and leaves meanwhile
+            await jobs_run(shop, 2)
+        disk.free()
+        server.kill()  # once its disk was full it takes no message until it is started again
+        server.start()
         await shop.until(lambda: worker._exchange._inbox.healthy, "a server with room")
         await jobs_run(shop, 2)
 
@@ -143,6 +203,10 @@ async def watching(server: NatsServer) -> AsyncIterator[tuple[Client, Subscripti
 
 async def test_memory_does_not_grow_with_the_messages(nats_server: NatsServer) -> None:
     assert await growth_per_message(nats_server.url) < GROWTH_MAX
+
+
+async def test_memory_does_not_grow_with_the_connections(nats_server: NatsServer) -> None:
+    assert await growth_per_connection(f"{nats_server.url}/") < GROWTH_OF_CONNECTION_MAX
 
 
 async def test_messages_that_pile_up_are_bounded_and_a_worker_drains_them(
