@@ -55,7 +55,7 @@ KNOWN = {
     "a tick is fired without compare-and-set": 43,
     "a tick need not be later than the one before": 43,
     "a last will before the runners are gone": 37,
-    "only the first watch, and none is succeeded": 23,
+    "only the first watch, and none is succeeded": 127,
 }
 REACHED_BY = {
     "no token check in complete": "pauses",
@@ -94,7 +94,7 @@ REACHED_BY = {
     "a tick is fired without compare-and-set": "schedules",
     "a tick need not be later than the one before": "schedules",
     "a last will before the runners are gone": "last wills",
-    "only the first watch, and none is succeeded": "stuck replies",
+    "only the first watch, and none is succeeded": "watchers",
 }
 
 

@@ -25,10 +25,12 @@ from tests.sim.worker_deeds import (
     add_worker,
     cancel,
     cut_the_power,
+    cut_watchers_off,
     cut_worker_off,
     drain_worker,
     kill_runner,
     kill_tree,
+    kill_watchers,
     kill_worker,
     leave_a_reply_unread,
     let_a_link_die,
@@ -64,17 +66,21 @@ THEMES = {
     "long pauses": ["worker paused within its lease"],
     "failovers": ["database failed over", "database failed over", "worker killed"],
     "slow links": ["link slow", "link slow", "worker killed"],
+    "watchers": ["watchers killed", "watchers killed", "watchers cut off", "worker killed"],
     "schedules": ["tree killed", "worker killed", "store clock stepped", "schedule changed"],
     "last wills": ["worker killed", "worker killed", "worker stopped alone", "worker drained"],
 }
-LATER_EACH, LATER = 50, {43: "schedules", 37: "last wills"}  # the other seeds keep their themes
-ONLY_THEMED = {"schedule changed"}
+LATER_EACH, LATER = (
+    50,
+    {43: "schedules", 37: "last wills", 27: "watchers"},
+)  # the other seeds keep their themes
+ONLY_THEMED = {"schedule changed", "watchers killed", "watchers cut off"}
 ONE_AT_A_TIME = {"pauses", "cuts", "suspends", "beats", "long pauses"}  # and others to notice
 LONG_LEASE = 90.0  # seconds: the world of long pauses, in which deadlines pass within a lease
 LEASES = {"long pauses": LONG_LEASE}
 SERVED = {
     "presence", "suspends", "near deaths", "stuck replies", "backend crashes", "failovers",
-    "last wills",
+    "last wills", "watchers",
 }  # fmt: skip
 
 
@@ -116,6 +122,8 @@ DEEDS: dict[str, Deed] = {
     "runner killed": kill_runner,
     "worker killed": kill_worker,
     "tree killed": kill_tree,
+    "watchers killed": kill_watchers,
+    "watchers cut off": cut_watchers_off,
     "worker drained": drain_worker,
     "tree stopped": stop_tree,
     "worker stopped alone": stop_worker_alone,

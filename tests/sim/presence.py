@@ -15,6 +15,7 @@ import msgspec
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
 from outlast.store.values import (
+    Beat,
     Exchanged,
     Glance,
     Neighbour,
@@ -181,10 +182,11 @@ class ServedStore:
         workers = [self._database.seen(each) for each in look.workers]
         return msgspec.structs.replace(look, workers=workers)
 
-    async def glance(self, me: WorkerRef, boot_id: str) -> Glance:
+    async def glance(self, me: WorkerRef) -> Glance:
         """Return the marks of those who watch, and the neighbours on the worker's host."""
         look = await self._store.observe(0.0)
-        here = [each for each in look.workers if each.boot_id == boot_id and each.lock_path]
+        own = {each.boot_id for each in look.workers if each.worker_id == me.worker_id}
+        here = [each for each in look.workers if each.boot_id in own and each.lock_path]
         others = [each for each in here if each.worker_id != me.worker_id]
         later = sorted(others, key=lambda each: (each.worker_id < me.worker_id, each.worker_id))
         return Glance(
@@ -203,6 +205,11 @@ class ServedStore:
         if told:
             self._database.notify("gone:0")
         return told
+
+    async def heartbeat(self, me: WorkerRef) -> Beat:
+        """Renew the lease, and glance."""
+        beat = await self._store.heartbeat(me)
+        return msgspec.structs.replace(beat, glance=await self.glance(me)) if beat.renewed else beat
 
     async def keep_watch(self, place: int, mark: int) -> None:
         """Overwrite the mark of one watch."""

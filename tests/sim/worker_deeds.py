@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from outlast.model import watch
 from tests.sim.loop import Process
 
 
@@ -57,6 +58,31 @@ def kill_tree(world: Any) -> bool:
     worker.kill_tree()
     world.replace()
     return True
+
+
+def _watchers(world: Any) -> list[Any]:
+    """Return the workers that keep a watch, if another one is well that does not."""
+    ids = {mark & watch.ID_MASK for mark in world.database.watches} if world.database else set()
+    kept = [each for each in world.alive() if each.worker and each.worker.me.worker_id in ids]
+    others = [each for each in world.alive() if each not in kept and each.well_for > 0]
+    return kept if others else []
+
+
+def kill_watchers(world: Any) -> bool:
+    """Lose in one instant all that watch over the others."""
+    watchers = _watchers(world)
+    for each in watchers:
+        each.kill_tree()
+        world.replace()
+    return bool(watchers)
+
+
+def cut_watchers_off(world: Any) -> bool:
+    watchers = _watchers(world)
+    for each in watchers:
+        each.is_unwell("cut off")
+        each.cut_until = world.loop.now + about_a_lease(world)
+    return bool(watchers)
 
 
 def drain_worker(world: Any) -> bool:
