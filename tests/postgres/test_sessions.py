@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
@@ -10,17 +11,23 @@ from typing import Any
 import pytest
 
 import outlast
+from outlast.model.lease import Presence
+from outlast.store.postgres import wakeup as wakeup_module
+from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.shared_wakeup import SharedWakeup
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob
 from outlast.worker.in_process import embedded
+from tests.conformance.kit import Hands
 from tests.postgres.kit import until
 from tests.postgres.test_wakeup import END_LISTENER
 from tests.postgres.wakeup_kit import Heard
 
 WORKERS = 3
-OF_EACH = {"outlast": 3, "outlast presence": 1}  # its exchange, its other calls and its beats
-SHARED = {"outlast wakeup": 1}
+OF_EACH = {"outlast": 3}  # its exchange, its beats, and its looks: these few watch, all of them
+WITH_PRESENCE = {"outlast presence": WORKERS}  # the first one listens for all
+WITHOUT = {"outlast wakeup": 1}
 
 
 @pytest.fixture
@@ -54,8 +61,8 @@ async def test_a_worker_holds_so_many_sessions_and_no_more(
 
     await store.observe()
     besides = {*await sessions(session)}
-    each = OF_EACH if presence else {"outlast": 3}
-    expected = Counter({name: WORKERS * count for name, count in each.items()} | SHARED)
+    of_all = WITH_PRESENCE if presence else WITHOUT
+    expected = Counter({name: WORKERS * count for name, count in OF_EACH.items()} | of_all)
 
     async def held() -> Counter[str]:
         return Counter((await sessions(session, besides)).values())
@@ -117,3 +124,130 @@ async def test_after_the_last_one_has_left_another_session_listens(pg_url: str) 
         await wakeup.start(heard)
         await heard.hears("")
         await wakeup.close()
+
+
+async def test_a_connection_that_is_not_the_exchanges_is_closed_when_it_is_idle(
+    pg_url: str, store: Store, session: Any
+) -> None:
+    besides = {*await sessions(session)}
+    own = PostgresStore(pg_url, connections=2, reserved=1, idle_seconds=0.2)
+    hands = await Hands.on(own)
+
+    async def held(count: int) -> bool:
+        return len(await sessions(session, besides)) == count
+
+    for _ in range(2):
+        await own.observe()
+        await hands.exchange()
+        await until(lambda: held(1))
+    assert await own.count_peers(hands.me) == 1
+    await own.reconcile(hands.me, [])
+    assert await held(1), "an idle worker asks this over its exchange's"
+    await own.observe()
+    await own.close()
+    await until(lambda: held(0))
+
+
+# -- one session that listens and holds a presence
+
+
+@pytest.fixture
+async def shared(pg_url: str, store: Store) -> AsyncIterator[tuple[SharedWakeup, Heard]]:
+    heard, wakeup = Heard(), SharedWakeup(pg_url)
+    await wakeup.start(heard)
+    yield wakeup, heard
+    await wakeup.close()
+
+
+@pytest.fixture
+async def locks(pg_url: str) -> AsyncIterator[list[PostgresPresence]]:
+    made = [PostgresPresence(pg_url, patience=10.0) for _ in range(2)]
+    yield made
+    for each in made:
+        await each.release()
+
+
+async def named(session: Any) -> Counter[str]:
+    names = Counter((await sessions(session)).values())
+    del names["outlast"]
+    return names
+
+
+async def test_the_session_that_listens_holds_one_presence_and_others_have_their_own(
+    store: Store,
+    session: Any,
+    shared: tuple[SharedWakeup, Heard],
+    locks: list[PostgresPresence],
+) -> None:
+    hands = [await Hands.on(store, name) for name in ("a", "b")]
+    for lock, each in zip(locks, hands, strict=True):
+        assert await lock.hold(each.me) is None
+    assert await named(session) == Counter({"outlast presence": 2})
+    assert [(await each.seen()).presence for each in hands] == [Presence.HELD] * 2
+    await store.enqueue([NewJob(task="t", queue="q")])
+    await shared[1].hears("jobs:1:q")
+
+
+async def test_a_shared_session_that_is_lost_is_replaced_for_both(
+    store: Store,
+    session: Any,
+    shared: tuple[SharedWakeup, Heard],
+    locks: list[PostgresPresence],
+) -> None:
+    hands, lost = await Hands.on(store), asyncio.Event()
+    assert await locks[0].hold(hands.me, lost.set) is None
+    (pid,) = [pid for pid, name in (await sessions(session)).items() if name != "outlast"]
+    shared[1].words.clear()
+    await session.execute("SELECT pg_terminate_backend($1)", pid)
+    async with asyncio.timeout(10):
+        await lost.wait()
+
+    async def is_held() -> bool:
+        return await locks[0].hold(hands.me) is None
+
+    await until(is_held)
+    await shared[1].hears("")
+    assert (await hands.seen()).presence is Presence.HELD
+    assert (await named(session)).total() <= 2, "it waits a second for the other, and no longer"
+
+
+async def test_a_worker_that_leaves_hears_no_more_and_is_present_to_the_end(
+    store: Store,
+    session: Any,
+    shared: tuple[SharedWakeup, Heard],
+    locks: list[PostgresPresence],
+) -> None:
+    hands = await Hands.on(store)
+    assert await locks[0].hold(hands.me) is None
+    await shared[0].close()
+    assert (await hands.seen()).presence is Presence.HELD
+    assert await locks[0].hold(hands.me) is None
+    await locks[0].release()
+
+    async def is_gone() -> bool:
+        return not await named(session)
+
+    await until(is_gone)
+
+
+async def test_a_presence_without_anyone_who_listens_has_a_session_of_its_own(
+    store: Store, session: Any, locks: list[PostgresPresence]
+) -> None:
+    hands = await Hands.on(store)
+    assert await locks[0].hold(hands.me) is None
+    assert await named(session) == Counter({"outlast presence": 1})
+
+
+async def test_proofs_and_echoes_take_turns_in_a_session(
+    store: Store,
+    shared: tuple[SharedWakeup, Heard],
+    locks: list[PostgresPresence],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wakeup_module, "ECHO_EVERY_SECONDS", 0.0)
+    hands, lost = await Hands.on(store), asyncio.Event()
+    await shared[1].hears("")
+    for _ in range(50):
+        assert await locks[0].hold(hands.me, lost.set) is None
+    assert shared[0].health.good
+    assert not lost.is_set()

@@ -35,7 +35,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         clock: where "now" comes from.
         connections: to a server, at most, per event loop; reserved: how many of them are for a
-            worker's own trips.
+            worker's own trips; idle_seconds: after which others are closed that were not used.
         notify: whether enqueuing wakes idle workers.
         statement_timeout: seconds that a server may work on one statement.
         pooler: a transaction pooler may stand between.
@@ -46,6 +46,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = SYSTEM
     connections: int = 1
     reserved: int = 0
+    idle_seconds: float | None = None
     notify: bool = True
     statement_timeout: float = 30.0
     pooler: bool = False

@@ -41,6 +41,7 @@ from outlast.worker.worker import Worker, no_tether
 
 STATEMENT_SECONDS_MAX = 30.0
 PRESENCE_SECONDS_MIN = 1.0
+IDLE_SECONDS = 10.0  # that a connection is kept which is not the exchange's
 PLACEHOLDER_FD = -1  # filled in at each spawn
 
 
@@ -53,12 +54,14 @@ async def open_main_store(url: str, lease: float, wakeup: str | None = None) -> 
     """Return the store for a worker's main loop, opened. With a messenger it sends no NOTIFY.
 
     Of its two connections one is the exchange's, and one is the reaper's and all others': what they
-    do there waits for no row, and the pruner's batches are short.
+    do there waits for no row, and the pruner's batches are short. It is there only while a worker
+    watches, or has something else to do than to run jobs.
     """
     store = open_store(
         url,
         connections=2,
         reserved=1,
+        idle_seconds=IDLE_SECONDS,
         notify=wakeup is None,
         statement_timeout=_statement_timeout(lease),
     )

@@ -29,6 +29,7 @@ def _open_store(url: str, options: StoreOptions) -> PostgresStore:
         url,
         connections=options.connections,
         reserved=options.reserved,
+        idle_seconds=options.idle_seconds,
         notify=options.notify,
         statement_timeout=options.statement_timeout,
         pooler=options.pooler,

@@ -22,13 +22,15 @@ ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How to connect. Times are in seconds. ``reserved``: how many of the connections are for a
-    worker's own trips, and no others are. ``pooler``: a transaction pooler stands between, so
+    worker's own trips, and no others are. ``idle_seconds``: after which a connection that is not
+    for those is closed; None: it is kept. ``pooler``: a transaction pooler stands between, so
     nothing is kept in the session, neither settings nor prepared statements. A pooler that refuses
     our settings is recognised by that."""
 
     url: str
     connections: int = 1
     reserved: int = 0
+    idle_seconds: float | None = None
     statement_timeout: float = 30.0
     connect_timeout: float = 10.0
     pooler: bool = False

@@ -39,6 +39,8 @@ class _LoopPool:
         self.idle: dict[bool, list[Any]] = {False: [], True: []}
         self.lent = 0
         self.generation = 0
+        self.used_at = 0.0  # when one that plans again was last given back, on the loop's clock
+        self.closes: asyncio.TimerHandle | None = None
 
     def take(self, *, keeps_plans: bool) -> tuple[Any, bool]:
         """Return an idle connection and its kind; None: one is to be opened, and there is room.
@@ -144,6 +146,8 @@ class _Checkout:
         usable = not connection.is_closed() and not connection.is_in_transaction()
         if keep and usable and self._generation == loop_pool.generation:
             loop_pool.idle[self._keeps_plans].append(connection)
+            if not self._keeps_plans:
+                self._connections.close_when_idle(loop_pool)
         else:
             connection.terminate()
         self._end()
@@ -169,6 +173,7 @@ class Connections:
         )
         self._last: tuple[ref[asyncio.AbstractEventLoop], _LoopPool] | None = None
         self._left_to_parent: list[object] = []
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def run(
         self,
@@ -208,6 +213,8 @@ class Connections:
         """Close this loop's idle connections politely, those of other loops abruptly."""
         for connection in self.loop_pool().empty():
             await _close(connection)
+        loop = asyncio.get_running_loop()
+        await asyncio.gather(*(each for each in self._closing if each.get_loop() is loop))
         self.drop()
 
     def drop(self) -> None:
@@ -234,6 +241,32 @@ class Connections:
             )
         self._last = (ref(loop), loop_pool)
         return loop_pool
+
+    def close_when_idle(self, loop_pool: _LoopPool) -> None:
+        """Close those that plan again, once none of them has been used for ``idle_seconds``."""
+        seconds = self.settings.idle_seconds
+        if seconds is None:
+            return
+        loop = asyncio.get_running_loop()
+        loop_pool.used_at = loop.time()
+        if loop_pool.closes is None:
+            loop_pool.closes = loop.call_later(seconds, self._close_idle, loop, loop_pool, seconds)
+
+    def _close_idle(
+        self, loop: asyncio.AbstractEventLoop, loop_pool: _LoopPool, seconds: float
+    ) -> None:
+        loop_pool.closes = None
+        if not loop_pool.idle[False]:
+            return
+        left = loop_pool.used_at + seconds - loop.time()
+        if left > 0:
+            loop_pool.closes = loop.call_later(left, self._close_idle, loop, loop_pool, seconds)
+            return
+        idle, loop_pool.idle[False] = loop_pool.idle[False], []
+        for connection in idle:
+            closing = loop.create_task(_close(connection), name="outlast-close-idle")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def connect(self, *, keeps_plans: bool) -> Any:
         """Open one more. Raises StoreUnavailable."""

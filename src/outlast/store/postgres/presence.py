@@ -1,9 +1,12 @@
-"""A worker's presence on PostgreSQL: a session advisory lock on a connection of its own.
+"""A worker's presence on PostgreSQL: a session advisory lock.
 
-Nothing else ever runs on this connection, so nothing but its end lets go of the lock. It asks for
-nothing in the session and keeps no statements: so it works behind a pooler as well, far enough to
-find out that there is one. Each proof is a transaction that says itself what it needs: a
-serialization failure would cost the lock, and one that stays open would keep the worker's row.
+It is taken in the session that listens for this event loop, where there is one that hears, and
+else in one of its own. Nothing but an echo ever runs in it besides, so nothing but its end lets go
+of the lock; and it is not that of the beats, whose silence is the other half of the proof of a
+death. A session of its own asks for nothing and keeps no statements: so it works behind a pooler as
+well, far enough to find out that there is one. Each proof is a transaction that says itself what it
+needs: a serialization failure would cost the lock, and one that stays open would keep the worker's
+row.
 """
 
 from __future__ import annotations
@@ -15,8 +18,13 @@ from typing import Any
 from outlast.store.postgres.connection import Settings, check_url, connect
 from outlast.store.postgres.errors import translate
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
+from outlast.store.postgres.shared_wakeup import borrow_session
 from outlast.store.postgres.statements import sql
+from outlast.store.postgres.wakeup import Session
 from outlast.store.values import WorkerRef
+
+BORROW_SECONDS = 1.0  # at most, for the session that listens to be there
+NAME = "outlast presence"  # of the session, as others see it
 
 
 def _do_nothing() -> None:
@@ -30,7 +38,7 @@ class PostgresPresence:
         self._on_lost: Callable[[], None] = _do_nothing
         self._settings = Settings(url=check_url(url), connect_timeout=patience, pooler=True)
         self._patience = patience
-        self._connection: Any = None
+        self._session: Session | None = None
 
     async def hold(self, me: WorkerRef, on_lost: Callable[[], None] = _do_nothing) -> str | None:
         """Take the lock or prove that this session has it; return why it cannot be held."""
@@ -47,8 +55,9 @@ class PostgresPresence:
 
     async def release(self) -> None:
         """End the session, and the lock with it."""
-        connection = self._drop(keep_open=True)
-        if connection is not None:
+        session, self._session = self._session, None
+        if session is not None:
+            connection = session.connection
             try:
                 await connection.close(timeout=self._patience)
             except BaseException as error:
@@ -57,33 +66,38 @@ class PostgresPresence:
                     raise
 
     async def _hold(self, me: WorkerRef) -> str | None:
-        connection = await self._connected()
-        async with in_transaction(connection, self._begin(path_of(connection))):
-            session = (_own_port(connection), connection.get_server_pid())
+        session = await self._connected()
+        connection = session.connection
+        here = (_own_port(connection), connection.get_server_pid())
+        async with session.turn, in_transaction(connection, self._begin(path_of(connection))):
             reason: str | None = await connection.fetchval(
-                sql("presence_hold"), me.worker_id, me.registration, *session
+                sql("presence_hold"), me.worker_id, me.registration, *here
             )
             return reason
 
     def _begin(self, path: str | None) -> str:
         return begin_text(Transaction.COMMITTED, self._patience, path)
 
-    async def _connected(self) -> Any:
-        if self._connection is None or self._connection.is_closed():
-            self._connection = await connect(self._settings, application="outlast presence")
-            self._connection.add_termination_listener(self._ended)
-        return self._connection
+    async def _connected(self) -> Session:
+        if self._session is None or self._session.connection.is_closed():
+            seconds = min(BORROW_SECONDS, self._patience / 2)
+            session = await borrow_session(self._settings.url, seconds)
+            self._session = session or Session(await connect(self._settings, application=NAME))
+            self._session.connection.add_termination_listener(self._ended)
+            if session is not None:
+                async with session.turn:
+                    await session.connection.execute(f"SET application_name = '{NAME}'")
+        return self._session
 
     def _ended(self, connection: Any) -> None:
-        if connection is self._connection:  # and not one that was let go of here
-            self._connection = None
+        if self._session is not None and connection is self._session.connection:
+            self._session = None  # otherwise it was let go of here
             self._on_lost()
 
-    def _drop(self, *, keep_open: bool = False) -> Any:
-        connection, self._connection = self._connection, None
-        if connection is not None and not keep_open:
-            connection.terminate()
-        return connection
+    def _drop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.connection.terminate()
 
 
 def _own_port(connection: Any) -> int | None:

@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 
 from outlast.clock import SYSTEM, Clock
 from outlast.store.postgres.connection import check_url
-from outlast.store.postgres.wakeup import PostgresWakeup
+from outlast.store.postgres.wakeup import PostgresWakeup, Session
 from outlast.store.wakeup import Health
 
 
-class _Session:
+class _Shared:
     """A wake-up, and who is told what it hears."""
 
     def __init__(self, url: str, clock: Clock) -> None:
@@ -28,7 +28,14 @@ class _Session:
             on_wake(payload)
 
 
-_sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Session]] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]] = WeakKeyDictionary()
+
+
+async def borrow_session(url: str, seconds: float) -> Session | None:
+    """Return the session of this event loop that listens there, to be kept to its end; None: it is
+    lent, or there is none within ``seconds``."""
+    found = _sessions.get(asyncio.get_running_loop(), {}).get(url)
+    return None if found is None else await found.wakeup.borrow(seconds)
 
 
 class SharedWakeup:
@@ -38,12 +45,12 @@ class SharedWakeup:
         self.health = Health("notify")
         self._url = check_url(url)
         self._clock = clock
-        self._session: _Session | None = None
+        self._session: _Shared | None = None
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
         """Listen, or share what is listening already. Raises for no outage."""
         here = _sessions.setdefault(asyncio.get_running_loop(), {})
-        session = here.setdefault(self._url, _Session(self._url, self._clock))
+        session = here.setdefault(self._url, _Shared(self._url, self._clock))
         self._session = session
         is_first = not session.members
         session.members[self] = on_wake

@@ -60,6 +60,7 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
         connections: how many are open at most, per event loop.
         reserved: how many of them are for a worker's own trips (its exchange, its registration),
             and for nothing else: neither waits for the other.
+        idle_seconds: after which others are closed that were not used; None: they are kept.
         notify: whether listeners are woken (NOTIFY takes a global lock at commit).
         statement_timeout, connect_timeout: seconds; keep the first below the lease.
         pooler: a transaction pooler stands between: keep nothing in the session.
@@ -71,6 +72,7 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
         *,
         connections: int = 1,
         reserved: int = 0,
+        idle_seconds: float | None = None,
         notify: bool = True,
         statement_timeout: float = 30.0,
         connect_timeout: float = 10.0,
@@ -82,6 +84,7 @@ class PostgresStore(WorkerVerbs, PostgresScheduleVerbs):
             url=url,
             connections=connections,
             reserved=reserved,
+            idle_seconds=idle_seconds,
             statement_timeout=statement_timeout,
             connect_timeout=connect_timeout,
             pooler=pooler,

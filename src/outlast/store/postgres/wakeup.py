@@ -3,6 +3,10 @@
 A silent network and a transaction pooler both look like "no news". So the listener notifies
 itself on a channel of its own now and then; what does not come back means a new connection.
 Notifications missed meanwhile are covered by one ``on_wake("")`` after each reconnect.
+
+A session that listens can hold a worker's presence as well (``presence.py``): it is lent to one
+holder, and ends with whichever of the two needs it longer. A proof of presence and an echo take
+turns in it. What ends it, for whichever of them, both find out at once, and come back.
 """
 
 from __future__ import annotations
@@ -21,6 +25,15 @@ ECHO_EVERY_SECONDS = 20.0
 ECHO_SECONDS = 5.0
 
 
+class Session:
+    """A connection, and the turns of those who use it."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.turn = asyncio.Lock()
+        self.is_lent = False
+
+
 class PostgresWakeup(Listening):
     """Calls ``on_wake`` with what was notified (``Wakeup``), as it is: anyone may have sent it.
 
@@ -34,6 +47,23 @@ class PostgresWakeup(Listening):
         self._backoff = Backoff(clock)
         self._echo = asyncio.Event()
         self._lost = asyncio.Event()
+        self._session: asyncio.Future[Session] | None = None  # that listens
+
+    async def borrow(self, seconds: float) -> Session | None:
+        """Return the session for one that keeps it to its end; None: it is lent, or there is none
+        that hears its echo within ``seconds``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                session = await asyncio.shield(self._find_session())
+                if not session.is_lent and not session.connection.is_closed():
+                    session.is_lent = True
+                    return session
+        return None
+
+    def _find_session(self) -> asyncio.Future[Session]:
+        if self._session is None:
+            self._session = asyncio.get_running_loop().create_future()
+        return self._session
 
     async def _run(self) -> None:
         while not self.is_closing:
@@ -49,24 +79,31 @@ class PostgresWakeup(Listening):
     async def _listen(self) -> None:
         """Listen until the connection is lost or an echo does not come back."""
         connection = await connect(self._settings, application="outlast wakeup")
+        session = Session(connection)
         try:
             self._lost = asyncio.Event()
             connection.add_termination_listener(lambda _: self._lost.set())
             echo_channel = f"{CHANNEL}_echo_{connection.get_server_pid()}"
             await connection.add_listener(CHANNEL, self._heard)
             await connection.add_listener(echo_channel, self._echoed)
-            while await self._echo_returns(connection, echo_channel) and not self.is_closing:
+            while await self._echo_returns(session, echo_channel) and not self.is_closing:
+                if not self._find_session().done():
+                    self._find_session().set_result(session)
                 if self.health.note_well():
                     self._backoff.note_connected()
                     self._on_wake("")
                 if await self._lost_within(ECHO_EVERY_SECONDS):
                     return
         finally:
-            connection.terminate()
+            if self._session is not None and self._session.done():
+                self._session = None
+            if not (self.is_closing and session.is_lent):
+                connection.terminate()
 
-    async def _echo_returns(self, connection: Any, channel: str) -> bool:
+    async def _echo_returns(self, session: Session, channel: str) -> bool:
         self._echo.clear()
-        await connection.execute(sql("echo"), channel, timeout=ECHO_SECONDS)
+        async with session.turn:
+            await session.connection.execute(sql("echo"), channel, timeout=ECHO_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(ECHO_SECONDS):
                 await self._echo.wait()
