@@ -1,7 +1,7 @@
 """What idle workers cost the database, by their number: CPU and statements a second.
 
 One process keeps their rows alive, over a few connections, by what a worker without work does: a
-beat in each heartbeat, a reaper with its glances and looks each second, an exchange in each relaxed
+beat in each heartbeat, a reaper with its glances and looks, an exchange in each relaxed
 poll. So the cost of sessions is not in it. *Alone*: the same, where each worker takes each look by
 itself; above 100 workers that is computed from one look, which a database could not bear otherwise.
 
@@ -29,7 +29,7 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewWorker, WorkerRef
 from outlast.worker.claims.exchange import POLL_FACTOR_WITH_GLANCES
 from outlast.worker.maintenance.deadlines import Deadlines
-from outlast.worker.maintenance.looks import OwnLooks
+from outlast.worker.maintenance.looks import EASED_PEERS, OwnLooks
 from outlast.worker.maintenance.reaper import Reaper
 
 SIZES, QUICK_SIZES = (1, 10, 100, 300, 1_000), (1, 10)
@@ -72,11 +72,13 @@ class Fleet:
         self._store: Any = store
         self._alone = alone
         self._random = seeded(1)
+        self.count = 0
         self._over = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def grow(self, count: int) -> None:
         """Register that many workers more, and let them live."""
+        self.count += count
         for number in range(count):
             new = NewWorker(
                 name=f"w{number}",
@@ -94,18 +96,22 @@ class Fleet:
 
     def _live(self, me: WorkerRef, boot_id: str) -> None:
         store = self._store
-        looks = None if self._alone else OwnLooks(store, lambda: me, boot_id, clock=SYSTEM)
+        looks = OwnLooks(
+            store, lambda: me, boot_id, clock=SYSTEM, is_eased=lambda: self.count >= EASED_PEERS
+        )
         reaper = Reaper(
             Deaf(),
             store,
             lambda: me.worker_id,
             clock=SYSTEM,
             deadlines=Deadlines(store, SYSTEM),
-            looks=looks,
+            looks=None if self._alone else looks,
         )
 
         async def beat() -> float:
-            await store.heartbeat(me)
+            beat = await store.heartbeat(me)
+            if beat.glance is not None:
+                reaper.take_glance(beat.glance)
             return HEARTBEAT
 
         async def poll() -> float:
@@ -167,7 +173,7 @@ async def _costs(postgres: PostgresServer, store: PostgresStore) -> dict[str, fl
     new = NewWorker(name="m", host="h0", pid=1, boot_id="b0", heartbeat=HEARTBEAT, lease=60.0)
     me = await store.register(new)
     calls: dict[str, tuple[int, Callable[[], Awaitable[Any]]]] = {
-        "one glance": (300, lambda: store.glance(me, "b0")),
+        "one glance": (300, lambda: store.glance(me)),
         "one heartbeat": (300, lambda: store.heartbeat(me)),
         "one exchange": (300, lambda: store.exchange(me, [], [ClaimRequest(["t"], 10)])),
         "one look": (50, store.observe),

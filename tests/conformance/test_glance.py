@@ -12,11 +12,12 @@ MARK = 7 << 40 | 1
 
 
 async def on_host(store: Store, name: str, boot_id: str = "here", **fields: Any) -> Hands:
-    return await Hands.on(store, name, boot_id=boot_id, lock_path=f"/locks/{name}", **fields)
+    values = {"boot_id": boot_id, "lock_path": f"/locks/{name}", "lock_device": 1, **fields}
+    return await Hands.on(store, name, **values)
 
 
 async def glance(hands: Hands) -> Glance:
-    return await hands.store.glance(hands.me, "here")
+    return await hands.store.glance(hands.me)
 
 
 async def test_the_mark_of_a_watcher_is_shown_to_all_where_looks_are_shared(store: Store) -> None:

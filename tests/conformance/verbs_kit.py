@@ -97,7 +97,7 @@ READS: dict[str, Verb] = {
     "counts": lambda hands, _: hands.store.inspector.counts(),
 }
 NO_TRIP_TO_A_FILE: dict[str, Verb] = {
-    "glance": lambda hands, _: hands.store.glance(hands.me, "b"),
+    "glance": lambda hands, _: hands.store.glance(hands.me),
     "keep_watch": lambda hands, _: hands.store.keep_watch(0, 1),
 }
 ALL = {**WRITES, **READS}

@@ -6,7 +6,7 @@ import asyncpg
 
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
-from tests.conformance.kit import Hands
+from tests.conformance.kit import Hands, enqueued, job
 from tests.conformance.test_glance import glance, on_host
 from tests.postgres.entries_kit import entries_read
 
@@ -33,6 +33,48 @@ async def test_neighbours_are_the_next_three_live_workers_of_the_host(store: Pos
     assert await neighbours(0) == ["3", "4", "5"], "one that drains still holds jobs"
     await store.set_status(workers[5].me, WorkerStatus.STOPPED)
     assert await neighbours(0) == ["3", "4"]
+
+
+async def test_workers_whose_lock_files_one_cannot_see_are_no_neighbours(
+    store: PostgresStore,
+) -> None:
+    """Containers of a host share its boot, users share its file systems. Three of those next to it
+    would hide the only worker that this one can find dead."""
+    own = await on_host(store, "own", lock_device=1)
+    for number in range(4):
+        await on_host(store, f"container-{number}", lock_device=2)
+        await Hands.on(
+            store, f"user-{number}", boot_id="here", lock_device=1, lock_path=f"/other/{number}"
+        )
+        await on_host(store, f"deeper/{number}", lock_device=1)
+    visible = await on_host(store, "visible", lock_device=1)
+    for one, other in ((own, visible), (visible, own)):
+        assert [each.worker_id for each in (await glance(one)).neighbours] == [other.me.worker_id]
+
+
+async def test_a_beat_brings_a_glance_along(store: PostgresStore) -> None:
+    hands, other = await on_host(store, "a"), await on_host(store, "b")
+    await enqueued(store, job(), job())
+    await store.keep_watch(1, 77)
+    beat = await store.heartbeat(hands.me)
+    assert beat.glance == await glance(hands)
+    assert beat.glance.drawn
+    assert beat.glance.watches == (0, 77, 0)
+    assert [each.worker_id for each in beat.glance.neighbours] == [other.me.worker_id]
+
+
+async def test_a_beat_renews_the_lease_also_where_nothing_else_can_be_read(
+    store: PostgresStore, pg_url: str
+) -> None:
+    hands = await on_host(store, "a")
+    session = await asyncpg.connect(pg_url)
+    for what in ("outlast_schedules", "outlast_pauses"):
+        await session.execute(f"ALTER TABLE {what} RENAME TO away")
+        beat = await store.heartbeat(hands.me)
+        assert (beat.renewed, beat.glance) == (True, None)
+        await session.execute(f"ALTER TABLE away RENAME TO {what}")
+    assert (await store.heartbeat(hands.me)).glance is not None
+    await session.close()
 
 
 async def test_a_glance_reads_as_much_beside_a_hundred_workers_as_beside_ten(

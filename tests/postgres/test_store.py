@@ -68,7 +68,7 @@ async def test_a_glance_returns_when_a_scheduled_job_falls_due(
     store: PostgresStore, hands: Hands
 ) -> None:
     async def next_due() -> float | None:
-        return (await store.glance(NO_WORKER, "b")).next_due
+        return (await store.glance(NO_WORKER)).next_due
 
     await enqueued(store)
     assert await next_due() is None, "what stands in the line was notified"
@@ -86,7 +86,7 @@ async def test_a_glance_shows_that_jobs_have_joined_a_line(
     store: PostgresStore, hands: Hands
 ) -> None:
     async def drawn() -> int:
-        return (await store.glance(NO_WORKER, "b")).drawn or 0
+        return (await store.glance(NO_WORKER)).drawn or 0
 
     before = await drawn()
     await enqueued(store, job(delay=3600.0))
@@ -101,9 +101,9 @@ async def test_a_glance_counts_waiting_suspects_as_due(store: PostgresStore, han
     (job_id,) = await enqueued(store)
     claimed = await hands.claim_one()
     await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER, suspicion=Suspicion(1, 1)))
-    assert (await store.glance(NO_WORKER, "b")).next_due == 0.0
+    assert (await store.glance(NO_WORKER)).next_due == 0.0
     await store.cancel([job_id])
-    assert (await store.glance(NO_WORKER, "b")).next_due is None
+    assert (await store.glance(NO_WORKER)).next_due is None
 
 
 async def test_a_cancellation_reaches_its_caller_though_the_connection_is_gone(pg_url: str) -> None:

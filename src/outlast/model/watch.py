@@ -10,9 +10,10 @@ of the next; no clock is compared with another.
 
 Two may be at one watch: the one who had been taken for dead comes back, or two step in at once.
 The mark with more looks stands, so that what has been observed for longest goes on; of equal
-ones, that of the lower id. The other worker sees that with its next glance and leaves. Until
-then both watch, which costs a look and harms nothing: to watch gives no right that another
-worker does not have.
+ones, that of the lower id. The other worker sees that, and leaves once that mark has changed
+again: one mark alone may have arrived late, of a worker that was stopped in the middle of its
+look and starts over, or of one that is dead. Until then both watch, which costs a look and harms
+nothing: to watch gives no right that another worker does not have.
 
 A worker that has just started watches until it has seen the mark of each watch change.
 """
@@ -25,11 +26,12 @@ from outlast.model.lease import LOOK_SECONDS
 
 STALE_GLANCES = 3  # in a row that show the same mark: a stall of the glances counts as one of them
 STALE_SECONDS = STALE_GLANCES * LOOK_SECONDS
+DOUBT_SECONDS = 1.5 * LOOK_SECONDS  # a watcher that looks has left another mark by then
 PAUSE_SECONDS = (
-    5.0  # without a glance of its own, after which a watcher counts its looks from the start
+    5.0  # without a glance, after which a worker starts over: it was stopped, or cut off
 )
 _ID_BITS = 40
-_ID_MASK = (1 << _ID_BITS) - 1
+ID_MASK = (1 << _ID_BITS) - 1
 _COUNT_MAX = 2**22  # looks: the mark fits 63 bits; beyond it, counting starts over
 
 
@@ -41,6 +43,7 @@ class WatchPart:
         self.place: int | None = None
         self._worker_id = 0
         self._looks = 0
+        self._rival = 0  # the last mark seen on the own watch that counts for more
         self._seen: list[_Seen] = []
         self._glanced_at = float("-inf")
 
@@ -48,12 +51,12 @@ class WatchPart:
         """Take in the marks, as seen now on the own boot clock; return whether the worker has just
         stepped in, and should leave its mark at once."""
         if now - self._glanced_at > PAUSE_SECONDS:
-            self._looks = 0
+            self.forget()
         self._glanced_at = now
         self._note(now, marks)
-        if worker_id & _ID_MASK != self._worker_id:
-            self._worker_id, self.place = worker_id & _ID_MASK, None
-        if self.place is not None and self._is_outranked(marks[self.place]):
+        if worker_id & ID_MASK != self._worker_id:
+            self._worker_id, self.place = worker_id & ID_MASK, None
+        if self.place is not None and self._has_to_leave(marks[self.place]):
             self.place, self.is_on = None, False
         if self.place is None and self._step_in(now):
             return True
@@ -61,13 +64,17 @@ class WatchPart:
             self.is_on = False
         return False
 
+    def doubts(self, now: float) -> bool:
+        """Whether a watch may be kept no longer, so that it is worth another glance soon."""
+        return any(each.is_doubtful(now) for each in self._seen)
+
     def next_mark(self) -> int:
         """Return the mark to leave after one more look."""
         self._looks = self._looks % _COUNT_MAX + 1
         return self._looks << _ID_BITS | self._worker_id
 
     def forget(self) -> None:
-        """Start over: a glance or a look has failed, so the store may be out of sight for all."""
+        """Start over: the store was out of sight for a while, and may have been for all."""
         self._looks = 0
         self._seen = []
 
@@ -78,8 +85,16 @@ class WatchPart:
         for seen, mark in zip(self._seen, marks, strict=True):
             seen.note(now, mark)
 
+    def _has_to_leave(self, mark: int) -> bool:
+        """Return whether another worker that counts for more is seen to keep this watch."""
+        before = self._rival
+        if not self._is_outranked(mark):
+            return False
+        self._rival = mark
+        return before not in {0, mark}
+
     def _is_outranked(self, mark: int) -> bool:
-        looks, worker_id = mark >> _ID_BITS, mark & _ID_MASK
+        looks, worker_id = mark >> _ID_BITS, mark & ID_MASK
         if worker_id == self._worker_id:
             return False
         return (looks, -worker_id) > (self._looks, -self._worker_id)
@@ -89,7 +104,7 @@ class WatchPart:
         self.place = next(free, None)
         if self.place is None:
             return False
-        self._looks, self.is_on = 0, True
+        self._looks, self._rival, self.is_on = 0, 0, True
         self._seen[self.place].begin(now)
         return True
 
@@ -112,6 +127,10 @@ class _Seen:
             return
         self._mark, self.has_changed = mark, True
         self.begin(now)
+
+    def is_doubtful(self, now: float) -> bool:
+        """Whether it was kept, and its mark is older than that of a watcher that looks."""
+        return bool(self._mark and self._glances) and now - self._since >= DOUBT_SECONDS
 
     def is_free(self, now: float) -> bool:
         """Whether it was never kept, or is no longer."""

@@ -111,16 +111,6 @@ class Registered(WorkerRef, frozen=True):
     replaced: int = 0
 
 
-class Beat(msgspec.Struct, frozen=True):
-    """The answer to a heartbeat. Not ``renewed``: the lease is lost for good.
-    ``cancels`` are (job id, token) of own running jobs with a cancel request. ``drain``: this
-    worker was asked to take no more work and leave."""
-
-    renewed: bool
-    cancels: list[tuple[int, int]] = []
-    drain: bool = False
-
-
 class NewPause(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be paused (``model.pause``), by whom and why; ``stop``: attempts of it that run
     are asked to stop, too."""
@@ -328,7 +318,8 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     is; None: there is none. ``drawn``: the highest position ever drawn, which rises whenever a job
     joins a line. ``next_tick`` and ``pauses``: as in a ``Snapshot``. ``watches``: the marks of
     those who watch over all (``model.watch``). ``neighbours``: the next few live workers of the
-    same host. A store may say none of it: then each of its workers watches."""
+    same host whose lock files are where the worker's own is. A store may say none of it: then each
+    of its workers watches."""
 
     next_due: float | None = None
     drawn: int | None = None
@@ -336,6 +327,18 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     pauses: str | None = None
     watches: tuple[int, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """The answer to a heartbeat. Not ``renewed``: the lease is lost for good.
+    ``cancels`` are (job id, token) of own running jobs with a cancel request. ``drain``: this
+    worker was asked to take no more work and leave. ``glance``: what each worker reads all the
+    time, if the store shows it with beats and it could be read at once."""
+
+    renewed: bool
+    cancels: list[tuple[int, int]] = []
+    drain: bool = False
+    glance: Glance | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

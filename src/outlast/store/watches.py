@@ -23,8 +23,8 @@ class LockIdentity(msgspec.Struct, frozen=True, kw_only=True):
 class WatchVerbs(Protocol):
     """The part of ``Store`` that knows who watches, and what is said to them."""
 
-    async def glance(self, me: WorkerRef, boot_id: str) -> Glance:
-        """Return what each worker reads all the time, for a worker of the host of ``boot_id``."""
+    async def glance(self, me: WorkerRef) -> Glance:
+        """Return what each worker reads all the time. Beats may bring it along."""
         ...
 
     async def keep_watch(self, place: int, mark: int) -> None:

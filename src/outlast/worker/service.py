@@ -81,7 +81,6 @@ class Nudges:
         self.sweeper = Nudge()
         self.scheduler = Nudge()
         self.turns = Nudge()
-        self.reaper = Nudge()
 
 
 class Service:

@@ -31,6 +31,7 @@ from outlast.worker.lease.presence import PresenceKeeper
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
 from outlast.worker.maintenance.announcer import Announcer
 from outlast.worker.maintenance.expirer import Expirer
+from outlast.worker.maintenance.looks import is_among_many
 from outlast.worker.maintenance.pruner import make_pruner
 from outlast.worker.maintenance.reaper import make_reaper
 from outlast.worker.maintenance.scheduler import Scheduler
@@ -67,13 +68,9 @@ class Worker:
         hide_secrets: Callable[[str], str] = hide_logins,
         duties: Sequence[Duty] = (),
     ) -> None:
-        self._new = new
-        self.settings = settings
-        self._store = store
-        self._wakeup = wakeup
-        self._clock = clock
-        self._presence = presence
-        self._lock = lock
+        self._new, self.settings = new, settings
+        self._store, self._wakeup, self._clock = store, wakeup, clock
+        self._presence, self._lock = presence, lock
         self._stop_asked, self._stop_now = asyncio.Event(), asyncio.Event()
         self._failure: BaseException | None = None
         self.nudges = Nudges()
@@ -102,6 +99,8 @@ class Worker:
         self._turns = WakeTurns(self, new.queues, self.pool.starter, self.nudges.turns, clock)
         self._exchange = self._make_exchange()
         self._keeper = self._make_presence_keeper()
+        is_eased = is_among_many(wakeup, self._turns)
+        self._reaper = make_reaper(self, store, lambda: self.me, new.boot_id, clock, is_eased)
         self._scheduler = Scheduler(self, store, self.pool.starter, self.nudges.scheduler, clock)
         self._condition = Condition(clock, self.registration.terms.lease / 2, evidence.hide)
         self._services = {
@@ -176,14 +175,13 @@ class Worker:
         yield self._serve(self.pool.watchdog)
         if self._keeper is not None:
             yield self._serve(self._keeper, self.nudges.presence)
-        reaper = make_reaper(self, self._store, lambda: self.me, self._new.boot_id, self._clock)
-        yield self._serve(reaper, self.nudges.reaper)
+        yield self._serve(self._reaper, self._reaper.nudge)
         for duty in self._announcer.duties():
             sweeps = duty is self._announcer.sweeper
             yield self._serve(duty, self.nudges.sweeper if sweeps else None)
         yield self._serve(self._scheduler, self.nudges.scheduler)
-        yield self._serve(Expirer(self._store))
-        yield self._serve(make_pruner(self._store, self.settings, self._clock))
+        yield self._serve(Expirer(self._store, lambda: self._exchange.claimed_at, self._clock))
+        yield self._serve(make_pruner(self._store, self.settings, self._clock, self._turns))
 
     def _serve(self, duty: Duty, nudge: Nudge | None = None) -> Service:
         return Service(duty, self._clock, self.fail, nudge)
@@ -290,6 +288,8 @@ class Worker:
             self.pool.control.stop(token, "cancel")
         if beat.drain:
             self.request_drain()  # asked for again with each beat
+        if beat.glance is not None:
+            self._reaper.take_glance(beat.glance)
         self._look_at_duties()
 
     def _look_at_duties(self) -> None:
@@ -343,7 +343,7 @@ class Worker:
         elif payload.partition(":")[0] == "pause":
             self._pauses.read_soon()
         elif payload.partition(":")[0] == "gone":
-            self.nudges.reaper.give()
+            self._reaper.nudge.give()
         elif self._turns.hear(payload):
             self.look_for_work()
 

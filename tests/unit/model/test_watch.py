@@ -211,6 +211,30 @@ def test_a_worker_that_registers_again_takes_another_watch_under_its_new_id():
     assert watch.place is None
 
 
+def stand_in() -> WatchPart:
+    """A worker that has kept the first watch for a minute, in which its predecessor was stopped."""
+    watch = WatchPart()
+    assert watch.take_glance(0.0, 7, [0, 5 << 40 | 1, 5 << 40 | 2])
+    for second in range(60):
+        watch.take_glance(float(second), 7, [watch.next_mark(), 6 << 40 | 1, 6 << 40 | 2])
+    return watch
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["starts over", "goes on"])
+def test_a_mark_that_arrives_late_ends_no_watch_unless_another_follows_it(again):
+    """A worker that was stopped in the middle of a look leaves the mark of that look when it goes
+    on. What it had observed is too old; what its stand-in has is not to be lost for it."""
+    watch = stand_in()
+    watch.take_glance(60.0, 7, [9000 << 40 | 3, 7 << 40 | 1, 7 << 40 | 2])
+    assert watch.place == 0
+    own = watch.next_mark()
+    next_one = 9001 << 40 | 3 if again else 1 << 40 | 3
+    for second, mark in ((61.0, own), (62.0, next_one), (63.0, own)):
+        watch.take_glance(second, 7, [mark, 8 << 40 | 1, 8 << 40 | 2])
+    assert watch.place == (None if again else 0)
+    assert watch.is_on is not again
+
+
 TROUBLE = st.lists(
     st.tuples(
         st.sampled_from(["kill", "stop", "fail", "mend", "add", "outage"]),

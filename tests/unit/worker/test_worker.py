@@ -160,7 +160,7 @@ async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(queues, pa
 
 async def test_a_worker_that_hears_of_a_death_looks_at_once(stage):
     stage.worker._take_wakeup("gone:7")
-    assert stage.worker.nudges.reaper.is_given
+    assert stage.worker._reaper.nudge.is_given
     assert not stage.worker.nudges.exchange.is_given
 
 

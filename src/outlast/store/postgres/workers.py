@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.model.lease import DeathCause, Presence
@@ -31,6 +33,10 @@ from outlast.store.values import (
     line_of,
 )
 from outlast.store.watches import LockIdentity
+
+_cancels_of = msgspec.json.Decoder(list[Pair]).decode
+_watches_of = msgspec.json.Decoder(tuple[int, ...]).decode
+_neighbours_of = msgspec.json.Decoder(list[tuple[int, str, int | None, int | None]]).decode
 
 
 class WorkerVerbs:
@@ -101,7 +107,7 @@ class WorkerVerbs:
 
     async def count_peers(self, me: WorkerRef) -> int:
         """Return how many active workers serve the same queues and tasks, this one included."""
-        rows = await self._fetch("count_peers", me.worker_id, me.registration)
+        rows = await self._fetch_own("count_peers", me.worker_id, me.registration)
         return int(rows[0][0])
 
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
@@ -115,20 +121,17 @@ class WorkerVerbs:
 
     async def heartbeat(self, me: WorkerRef) -> Beat:
         """Renew the lease: the counter goes up by one."""
-        rows = await self._fetch("heartbeat", me.worker_id, me.registration)
-        cancels = [(row[0], row[1]) for row in rows if row[0] is not None]
-        return Beat(bool(rows), cancels, drain=any(row[2] for row in rows))
+        (row,) = await self._fetch("heartbeat", me.worker_id, me.registration)
+        if not row["renewed"]:
+            return Beat(renewed=False)
+        cancels = _cancels_of(row["cancels"] or "[]")
+        glance = None if row["drawn"] is None else _glance_of(row)
+        return Beat(renewed=True, cancels=cancels, drain=row["drain"], glance=glance)
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         """Release own running jobs whose token is not in ``held``."""
-        rows = await self._fetch(
-            "reconcile",
-            me.worker_id,
-            me.epoch,
-            list(held),
-            self.notify,
-            me.registration,
-            own=True,
+        rows = await self._fetch_own(
+            "reconcile", me.worker_id, me.epoch, list(held), self.notify, me.registration
         )
         return [(row["job_id"], row["token"]) for row in rows]
 
@@ -156,18 +159,9 @@ class WorkerVerbs:
             pauses=rows[0]["pauses"],
         )
 
-    async def glance(self, me: WorkerRef, boot_id: str) -> Glance:
+    async def glance(self, me: WorkerRef) -> Glance:
         """Return what each worker reads all the time."""
-        rows = await self._fetch("glance", me.worker_id, boot_id)
-        drawn, next_due, next_tick, pauses, watches, *_ = rows[0]
-        return Glance(
-            drawn=drawn,
-            next_due=next_due,
-            next_tick=next_tick,
-            pauses=pauses,
-            watches=tuple(watches),
-            neighbours=tuple(Neighbour(*row[5:]) for row in rows if row[5] is not None),
-        )
+        return _glance_of((await self._fetch("glance", me.worker_id))[0])
 
     async def keep_watch(self, place: int, mark: int) -> None:
         """Overwrite the mark of one watch; no commit waits for it."""
@@ -233,6 +227,26 @@ class WorkerVerbs:
             lambda connection: connection.fetch(sql(verb), *values), own=own
         )
         return rows
+
+    async def _fetch_own(self, verb: str, *values: Any) -> list[Any]:
+        """Fetch what an idle worker asks now and then, over the connection of its exchange, which
+        keeps plans: for calls of functions, and where all rows of a small table are read anyway."""
+        rows: list[Any] = await self._connections.run(
+            lambda connection: connection.fetch(sql(verb), *values), keeps_plans=True, own=True
+        )
+        return rows
+
+
+def _glance_of(row: Any) -> Glance:
+    neighbours = _neighbours_of(row["neighbours"] or "[]")
+    return Glance(
+        drawn=row["drawn"],
+        next_due=row["next_due"],
+        next_tick=row["next_tick"],
+        pauses=row["pauses"],
+        watches=_watches_of(row["watches"]),
+        neighbours=tuple(Neighbour(*each) for each in neighbours),
+    )
 
 
 def _seen(row: Any) -> WorkerSeen:

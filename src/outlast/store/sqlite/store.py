@@ -278,7 +278,7 @@ class SqliteStore(SqliteScheduleVerbs):
             lambda cursor: workers.observe(cursor, self._clock.wall(), slack)
         )
 
-    async def glance(self, me: WorkerRef, boot_id: str) -> Glance:
+    async def glance(self, me: WorkerRef) -> Glance:
         """Return nothing: a look costs no server anything here, so each worker watches."""
         return Glance()
 

@@ -112,6 +112,7 @@ class Exchange:
         self._look_at = clock.boot()
         self._has_messenger = inbox is not None
         self._drawn: int | None = None  # the last position that a glance has shown
+        self._glanced_at, self.claimed_at = clock.boot(), float("-inf")  # a claim was answered
         self._look_every = look_every
         self._reconcile_every = reconcile_every
         self._patience = patience
@@ -132,7 +133,9 @@ class Exchange:
         before the next one. Where a messenger announces work, that is left to it."""
         if self._has_messenger or glance.drawn is None:
             return False
-        due = glance.next_due is not None and glance.next_due <= LOOK_SECONDS
+        before_at, self._glanced_at = self._glanced_at, self._clock.boot()
+        rest = max(LOOK_SECONDS, self._glanced_at - before_at)  # until the next one
+        due = glance.next_due is not None and glance.next_due <= rest
         before, self._drawn = self._drawn, glance.drawn
         if before != glance.drawn and (
             before is None or self._turns.hear_of_look(before, glance.drawn)
@@ -219,6 +222,7 @@ class Exchange:
         except BaseException:
             self._note_break(ended)
             raise
+        self.claimed_at = self._asked_at if requests else self.claimed_at
         carried = max(size_of_claimed(reply.claimed), size_of_all(ended))
         self._bytes.note_answer(carried, self._clock.boot() - self._asked_at)
         return reply
@@ -384,8 +388,6 @@ class Exchange:
 
 def _keep_readable(attempts: list[Running]) -> list[Running]:
     """Return those whose rows can be read: the others would run under limits not their own."""
-    if all(each.claimed.malformed is None for each in attempts):
-        return attempts
     return [each for each in attempts if each.claimed.malformed is None]
 
 

@@ -24,7 +24,7 @@ from outlast.worker.claims.ledger import Ledger
 from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
-READ_SECONDS = 1.1  # since the last look, which shows the version, too, and is due each second
+READ_SECONDS = 3.5  # since the last look or glance, which shows the version, and was due before
 STOP_REASON = "pause"
 
 

@@ -1,42 +1,106 @@
 """Which looks at all workers are this worker's: those of a watcher, and those that a neighbour's
 free lock file asks for.
 
-Each worker glances at the store each second, which shows the marks of the watchers
-(``model.watch``) and the next few workers of its own host. Their lock files it probes itself: only
-a worker of the same host can, and the watchers may be on other hosts.
+What each worker reads of the store all the time shows the marks of the watchers (``model.watch``)
+and the next few workers whose lock files this one may see. Those it probes itself, each second:
+only a worker of the same host can, and the watchers may be on other hosts.
+
+Beats bring such a glance along, and a worker asks for one by itself where none was brought for a
+second. It leaves that out where it hears of new work at once, and enough others of its kind glance
+as well: then the beats' will do, as long as none of them shows that a watcher may be gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from outlast.clock import Clock
+from outlast.model.lease import LOOK_SECONDS
 from outlast.model.watch import WatchPart
 from outlast.store.lockfile import Probe, probe
 from outlast.store.protocol import Store
 from outlast.store.values import Glance, WorkerRef
+from outlast.store.wakeup import Wakeup
+
+EASED_SECONDS = 2.25  # between two glances, where they are rare: a heartbeat is 2 s by default
+EASED_PEERS = 10  # workers of a kind, from which on theirs together are frequent
+
+
+class Peers(Protocol):
+    """What knows how many workers there are of a kind."""
+
+    peers: int
+
+
+def _never() -> bool:
+    return False
+
+
+def is_among_many(wakeup: Wakeup | None, kind: Peers) -> Callable[[], bool]:
+    """Return what says whether a worker may glance rarely: it hears of new work by its wake-up, and
+    enough others of its kind glance, too."""
+    if wakeup is None:
+        return _never
+    return lambda: wakeup.health.good and kind.peers >= EASED_PEERS
 
 
 class OwnLooks:
-    """The looks of one worker of the host of ``boot_id``, as ``me`` returns it."""
+    """The looks of one worker of the host of ``boot_id``, as ``me`` returns it. ``is_eased``:
+    whether glances may be rare."""
 
     def __init__(
-        self, store: Store, me: Callable[[], WorkerRef], boot_id: str, *, clock: Clock
+        self,
+        store: Store,
+        me: Callable[[], WorkerRef],
+        boot_id: str,
+        *,
+        clock: Clock,
+        is_eased: Callable[[], bool] = _never,
     ) -> None:
         self._store = store
         self._me = me
         self._boot_id = boot_id
         self._clock = clock
+        self._is_eased = is_eased
         self._watch = WatchPart()
         self._glance = Glance()
+        self._glanced_at = float("-inf")
+        self._has_stepped_in = False
 
-    async def glance(self) -> Glance:
-        """Glance at the store, and step in where a watch is free."""
-        me = self._me()
-        self._glance = glance = await self._store.glance(me, self._boot_id)
-        if self._watch.take_glance(self._clock.boot(), me.worker_id, glance.watches):
+    async def glance(self) -> Glance | None:
+        """Glance at the store, unless that was done lately, and leave a mark where a watch was
+        free; return what is new."""
+        glance = None
+        if self._clock.boot() - self._glanced_at >= self._glance_seconds():
+            glance = await self._store.glance(self._me())
+            self.take(glance)
+        if self._has_stepped_in:
+            self._has_stepped_in = False
             await self._leave_mark()
         return glance
+
+    def take(self, glance: Glance) -> bool:
+        """Take in a glance; return whether this worker steps in for a watcher."""
+        self._glance, self._glanced_at = glance, self._clock.boot()
+        if self._watch.take_glance(self._glanced_at, self._me().worker_id, glance.watches):
+            self._has_stepped_in = True
+        return self._has_stepped_in
+
+    def pause(self) -> float:
+        """Return the seconds to wait where no look is wanted."""
+        return LOOK_SECONDS / 2 if self._may_glance_rarely() and self._doubts() else LOOK_SECONDS
+
+    def _glance_seconds(self) -> float:
+        if self._may_glance_rarely() and not self._doubts():
+            return EASED_SECONDS
+        return LOOK_SECONDS / 2
+
+    def _may_glance_rarely(self) -> bool:
+        return self._is_eased() and not self._watch.is_on
+
+    def _doubts(self) -> bool:
+        return self._watch.doubts(self._clock.boot())
 
     def are_wanted(self) -> bool:
         """Whether this worker is to look at all, after the last glance."""

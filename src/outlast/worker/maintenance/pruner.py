@@ -7,15 +7,17 @@ from outlast.config import WorkerSettings
 from outlast.errors import StoreError
 from outlast.events import emit
 from outlast.store.protocol import PRUNE_MAX, Store
+from outlast.worker.maintenance.looks import Peers
 
 PRUNE_SECONDS = 60.0
+PRUNE_PEERS = 3  # workers that prune so often; more of a kind share that among them
 PRUNE_FIRST = 100  # rows of the first batch
 BATCH_SECONDS = 0.25  # that a batch may take: the reaper waits for it
 
 
 class Pruner:
     """The duty that keeps the tables small. Dead jobs are kept unless ``keep_dead`` says for how
-    long: an operator decides."""
+    long: an operator decides. ``kind``: how many workers there are of this one's."""
 
     name = "pruner"
 
@@ -26,6 +28,7 @@ class Pruner:
         keep_jobs: float,
         keep_workers: float,
         clock: Clock,
+        kind: Peers,
         keep_dead: float | None = None,
     ) -> None:
         self._store = store
@@ -34,6 +37,7 @@ class Pruner:
         self._keep_dead = keep_dead
         self._clock = clock
         self._limit = PRUNE_FIRST
+        self._kind = kind
 
     async def run_once(self) -> float:
         """Delete one batch; come back at once while there is more."""
@@ -52,7 +56,13 @@ class Pruner:
         self._suit(self._clock.boot() - began_at, more=more)
         if gone:
             emit("jobs_pruned", rows=gone)
-        return 0.1 if more else PRUNE_SECONDS
+        return 0.1 if more else self._pause()
+
+    def _pause(self) -> float:
+        """Return the seconds until the next time: as often for all however many there are, and at
+        times of their own, also when all have started at once."""
+        share = self._kind.peers / PRUNE_PEERS
+        return PRUNE_SECONDS * share * 2.0 * self._clock.random() if share > 1 else PRUNE_SECONDS
 
     def _suit(self, seconds: float, *, more: bool) -> None:
         """Make batches smaller that take long, as of large rows; larger ones where it is quick."""
@@ -62,7 +72,7 @@ class Pruner:
             self._limit = min(PRUNE_MAX, 2 * self._limit)
 
 
-def make_pruner(store: Store, settings: WorkerSettings, clock: Clock) -> Pruner:
+def make_pruner(store: Store, settings: WorkerSettings, clock: Clock, kind: Peers) -> Pruner:
     """Return the duty for a worker with these settings."""
     return Pruner(
         store,
@@ -70,4 +80,5 @@ def make_pruner(store: Store, settings: WorkerSettings, clock: Clock) -> Pruner:
         keep_workers=settings.keep_workers,
         keep_dead=settings.keep_dead,
         clock=clock,
+        kind=kind,
     )

@@ -39,6 +39,7 @@ from outlast.store.values import Glance, Orphan, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines
 from outlast.worker.maintenance.looks import OwnLooks
+from outlast.worker.service import Nudge
 
 TELL_AGAIN_SECONDS = 60.0  # of a worker that still cannot be reaped
 UNKNOWN = "it is no longer registered as alive"
@@ -96,7 +97,8 @@ class ReaperOwner(Protocol):
 
 class Reaper:
     """The duty that cleans up after workers that are gone. ``own_id``: the worker's own. ``looks``:
-    which looks are this worker's; without it, all are."""
+    which looks are this worker's; without it, all are. ``nudge`` lets it run before its
+    time."""
 
     name = "reaper"
 
@@ -111,6 +113,7 @@ class Reaper:
         looks: OwnLooks | None = None,
     ) -> None:
         self._owner = owner
+        self.nudge = Nudge()
         self._looks = looks
         self._deadlines = deadlines
         self._store = store
@@ -125,8 +128,8 @@ class Reaper:
     async def run_once(self) -> float:
         """Look at every worker once, reap those that are gone, reclaim what they held; where
         other workers do that, only glance at the store."""
-        if not await self._glance():
-            return LOOK_SECONDS
+        if self._looks is not None and not await self._has_to_look(self._looks):
+            return self._looks.pause()
         asked_at = self._clock.boot()
         look = await self._look()
         reaped = await self._reap(look.workers, asked_at)
@@ -143,16 +146,21 @@ class Reaper:
         soon = self._presence.pause or LOOK_SECONDS
         return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
 
-    async def _glance(self) -> bool:
-        """Return whether a look is due."""
-        if self._looks is None:
-            return True
+    def take_glance(self, glance: Glance) -> None:
+        """Take in a glance that came with a beat."""
+        self._owner.take_glance(glance)
+        if self._looks is not None and self._looks.take(glance):
+            self.nudge.give()
+
+    async def _has_to_look(self, looks: OwnLooks) -> bool:
         try:
-            self._owner.take_glance(await self._looks.glance())
+            glance = await looks.glance()
         except StoreError:
             self._forget()
             raise
-        return self._first or self._looks.are_wanted()
+        if glance is not None:
+            self._owner.take_glance(glance)
+        return self._first or looks.are_wanted()
 
     async def _look(self) -> Snapshot:
         try:
@@ -278,7 +286,12 @@ class Reaper:
 
 
 def make_reaper(
-    owner: ReaperOwner, store: Store, me: Callable[[], WorkerRef], boot_id: str, clock: Clock
+    owner: ReaperOwner,
+    store: Store,
+    me: Callable[[], WorkerRef],
+    boot_id: str,
+    clock: Clock,
+    is_eased: Callable[[], bool],
 ) -> Reaper:
     """Return the duty, which shares its looks, and closes what is past its deadline."""
     return Reaper(
@@ -287,7 +300,7 @@ def make_reaper(
         lambda: me().worker_id,
         clock=clock,
         deadlines=Deadlines(store, clock),
-        looks=OwnLooks(store, me, boot_id, clock=clock),
+        looks=OwnLooks(store, me, boot_id, clock=clock, is_eased=is_eased),
     )
 
 

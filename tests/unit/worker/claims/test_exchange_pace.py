@@ -92,6 +92,15 @@ async def test_a_job_due_before_the_next_look_shortens_the_pause(bench, next_due
     assert bench.exchange.take_glance(Glance(drawn=7, next_due=next_due)) == told
 
 
+async def test_a_job_due_before_the_next_glance_counts_as_due_where_glances_are_rare(bench):
+    told = []
+    for _ in range(3):
+        bench.clock.advance(2.0)
+        told.append(bench.exchange.take_glance(Glance(drawn=7, next_due=1.9)))
+        await bench.exchange.run_once()
+    assert told == [True, True, True]
+
+
 async def test_after_a_full_worker_frees_a_slot_it_looks_despite_messengers():
     """They were offered no free slots, so they cannot wake the worker."""
     inbox = Inbox()

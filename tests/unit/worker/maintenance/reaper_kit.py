@@ -101,6 +101,14 @@ class Rows:
         return decided
 
 
+async def fail_once(reaper: Reaper, rows: Rows, how: str) -> None:
+    """Let one run of the reaper fail by what ``rows`` calls so."""
+    setattr(rows, how, True)
+    with pytest.raises(StoreUnavailable):
+        await reaper.run_once()
+    setattr(rows, how, False)
+
+
 class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(boot=0.0)

@@ -8,11 +8,12 @@ from outlast.errors import StoreUnavailable
 from outlast.model.lease import LOOK_SECONDS, DeathCause
 from outlast.store.lockfile import boot_id
 from outlast.store.values import Glance, Neighbour, WorkerRef
-from outlast.worker.maintenance.looks import OwnLooks
+from outlast.store.wakeup import Listening
+from outlast.worker.maintenance.looks import EASED_PEERS, OwnLooks, is_among_many
 from outlast.worker.maintenance.reaper import Reaper
 from tests.manual_clock import ManualClock
 from tests.unit.worker.maintenance import reaper_kit
-from tests.unit.worker.maintenance.reaper_kit import OWN, Rows, with_lock
+from tests.unit.worker.maintenance.reaper_kit import OWN, Rows, fail_once, with_lock
 from tests.unit.worker.worker_kit import FakeOwner
 
 lock = reaper_kit.lock
@@ -29,11 +30,16 @@ class Registers(Rows):
         self.looks = 0
         self.kept: list[int] = []
         self.glance_fails = False
+        self.glances = 0
 
-    async def glance(self, me: WorkerRef, boot: str) -> Glance:
-        assert (me.worker_id, boot) == (OWN, boot_id())
+    async def glance(self, me: WorkerRef) -> Glance:
+        assert me.worker_id == OWN
         if self.glance_fails:
             raise StoreUnavailable("away")
+        self.glances += 1
+        return self.show()
+
+    def show(self) -> Glance:
         for place in self.others:
             self.marks[place] += 1 << 40 if self.marks[place] else 1 << 40 | 7 + place
         return Glance(drawn=3, watches=tuple(self.marks), neighbours=self.neighbours)
@@ -53,7 +59,14 @@ class Scene:
         self.rows = Registers()
         self.owner = FakeOwner()
         me = WorkerRef(OWN, 1)
-        looks = OwnLooks(self.rows, lambda: me, boot_id(), clock=self.clock)  # type: ignore[arg-type]
+        self.is_eased = False
+        looks = OwnLooks(
+            self.rows,  # type: ignore[arg-type]
+            lambda: me,
+            boot_id(),
+            clock=self.clock,
+            is_eased=lambda: self.is_eased,
+        )
         self.reaper = Reaper(
             self.owner,
             self.rows,  # type: ignore[arg-type]
@@ -61,6 +74,17 @@ class Scene:
             clock=self.clock,
             looks=looks,
         )
+
+    async def glances(self, seconds: float, *, beats: bool = True) -> int:
+        """Return how many glances were asked for in these seconds, in which a beat each 2 s brings
+        one as well."""
+        before, end, beat_at = self.rows.glances, self.clock.boot() + seconds, self.clock.boot()
+        while self.clock.boot() < end:
+            if beats and self.clock.boot() >= beat_at:
+                self.reaper.take_glance(self.rows.show())
+                beat_at += 2.0
+            self.clock.advance(await self.reaper.run_once())
+        return self.rows.glances - before
 
     async def looks(self, seconds: int) -> int:
         """Return how many looks there were in these seconds."""
@@ -120,10 +144,7 @@ async def test_a_glance_that_fails_starts_the_observing_over(scene):
     scene.rows.others = {0, 1}
     scene.rows.workers = [reaper_kit.seen(2, lease=10.0)]
     await scene.looks(9)
-    scene.rows.glance_fails = True
-    with pytest.raises(StoreUnavailable):
-        await scene.reaper.run_once()
-    scene.rows.glance_fails = False
+    await fail_once(scene.reaper, scene.rows, "glance_fails")
     await scene.looks(9)
     assert scene.rows.reaped == []
     await scene.looks(3)
@@ -145,8 +166,64 @@ async def test_a_free_lock_file_of_a_neighbour_asks_for_a_look_by_a_worker_that_
     assert await scene.looks(10) == 0
 
 
+async def test_beats_bring_the_glances_of_a_worker_that_hears_of_new_work_beside_others(scene):
+    await scene.looks(5)
+    scene.is_eased = True
+    shown = len(scene.owner.glances)
+    assert await scene.glances(100.0) == 0
+    assert len(scene.owner.glances) == shown + 50
+    assert scene.rows.looks == 2
+
+
+async def test_a_worker_to_which_no_beat_brings_a_glance_asks_for_it(scene):
+    await scene.looks(5)
+    scene.is_eased = True
+    assert await scene.glances(30.0, beats=False) == 10
+
+
+async def test_a_worker_that_may_not_hear_of_new_work_glances_each_second_beside_its_beats(scene):
+    await scene.looks(5)
+    assert await scene.glances(20.0) == 10, "the other ten came with beats"
+
+
+async def test_a_mark_that_stands_still_is_looked_at_again_soon(scene):
+    await scene.looks(5)
+    scene.is_eased = True
+    await scene.glances(20.0)
+    scene.rows.others = {0, 2}
+    await scene.glances(0.5)
+    assert scene.rows.kept == [], "it may have been late"
+    await scene.glances(4.5, beats=False)
+    assert scene.rows.kept[0] == 1
+
+
+async def test_a_beat_that_shows_a_free_watch_lets_the_reaper_run_at_once(scene):
+    await scene.looks(5)
+    scene.is_eased = True
+    assert not scene.reaper.nudge.is_given
+    scene.rows.marks[1], scene.rows.others = 0, {0, 2}
+    scene.reaper.take_glance(scene.rows.show())
+    assert scene.reaper.nudge.is_given
+    assert await scene.reaper.run_once() == LOOK_SECONDS
+    assert scene.rows.kept == [1, 1]
+
+
+async def test_the_lock_files_of_neighbours_are_probed_each_second_between_glances(scene, lock):
+    scene.rows.workers = [with_lock(lock)]
+    scene.rows.neighbours = (Neighbour(2, str(lock.path), lock.device, lock.inode),)
+    await scene.looks(5)
+    scene.is_eased = True
+    scene.reaper.take_glance(scene.rows.show())
+    glances = scene.rows.glances
+    await scene.reaper.run_once()
+    lock.release(unlink=False)
+    scene.clock.advance(LOOK_SECONDS)
+    await scene.reaper.run_once()
+    assert (scene.rows.reaped, scene.rows.glances) == ([2], glances)
+
+
 async def test_where_a_store_shares_no_looks_each_worker_takes_each(scene):
-    async def nothing(me: WorkerRef, boot: str) -> Glance:
+    async def nothing(me: WorkerRef) -> Glance:
         return Glance()
 
     scene.rows.glance = nothing
@@ -158,3 +235,17 @@ async def test_a_worker_that_only_glances_does_so_each_second(scene):
     scene.rows.workers = [reaper_kit.seen(2, lease=1.5)]
     await scene.looks(5)
     assert await scene.reaper.run_once() == LOOK_SECONDS
+
+
+async def test_glances_are_rare_only_where_new_work_is_heard_of_and_many_glance():
+    class Kind:
+        peers = EASED_PEERS
+
+    wakeup, kind = Listening("notify"), Kind()
+    is_eased = is_among_many(wakeup, kind)
+    seen = []
+    for peers, good in ((EASED_PEERS - 1, True), (EASED_PEERS, False), (EASED_PEERS, True)):
+        kind.peers, wakeup.health.good = peers, good
+        seen.append(is_eased())
+    assert seen == [False, False, True]
+    assert not is_among_many(None, kind)(), "no wake-up"

@@ -36,11 +36,13 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(boot=0.0)
         self.rows = Rows(self.clock)
+        self.peers = 1
         self.pruner = Pruner(
             self.rows,  # type: ignore[arg-type]
             keep_jobs=1.0,
             keep_workers=1.0,
             clock=self.clock,
+            kind=self,
         )
 
     async def prune_all(self, rows: int, seconds: float) -> None:
@@ -82,3 +84,11 @@ async def test_a_batch_that_fails_is_tried_smaller_until_it_fits(scene: Scene) -
             await scene.pruner.run_once()
     await scene.pruner.run_once()
     assert scene.rows.left == 97
+
+
+@pytest.mark.parametrize("peers", [1, 3, 100])
+async def test_many_workers_together_prune_as_often_as_three(scene: Scene, peers: int) -> None:
+    scene.peers = peers
+    pauses = [await scene.pruner.run_once() for _ in range(300)]
+    assert sum(pauses) / 300 == pytest.approx(PRUNE_SECONDS * max(1.0, peers / 3), rel=0.15)
+    assert (len({*pauses}) > 1) is (peers > 3), "not all at once, if they started so"

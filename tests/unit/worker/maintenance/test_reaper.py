@@ -13,7 +13,7 @@ from outlast.model.lease import LOOK_SECONDS, DeathCause, Presence
 from outlast.store.values import WorkerSeen
 from outlast.worker.service import Service
 from tests.unit.worker.maintenance import reaper_kit
-from tests.unit.worker.maintenance.reaper_kit import OWN, Scene, orphan, seen, with_lock
+from tests.unit.worker.maintenance.reaper_kit import OWN, Scene, fail_once, orphan, seen, with_lock
 from tests.unit.worker.worker_kit import heard, heard_fields
 
 scene = reaper_kit.scene
@@ -117,10 +117,7 @@ async def test_a_held_lock_file_overrules_missing_presence(scene, lock):
 async def test_a_store_outage_does_not_count_as_absence(scene):
     scene.rows.workers = [absent()]
     await steps(scene, 3.5)
-    scene.rows.fails = True
-    with pytest.raises(StoreUnavailable):
-        await scene.reaper.run_once()
-    scene.rows.fails = False
+    await fail_once(scene.reaper, scene.rows, "fails")
     await steps(scene, 3.5)
     assert scene.rows.reaped == []
     await steps(scene, 1.0)
@@ -162,10 +159,7 @@ async def test_a_worker_that_beats_in_the_last_instant_is_left_alone(scene):
 async def test_a_store_outage_does_not_count_as_silence(scene):
     scene.rows.workers = [seen(2)]
     await scene.looks(59)
-    scene.rows.fails = True
-    with pytest.raises(StoreUnavailable):
-        await scene.reaper.run_once()
-    scene.rows.fails = False
+    await fail_once(scene.reaper, scene.rows, "fails")
     await scene.looks(60)
     assert scene.rows.reaped == []
     await scene.looks(1)

@@ -41,10 +41,10 @@ SELECT job_id, token FROM outlast_reconcile_v1($1, $2, $3, $4, $5)
 SELECT outlast_free_v1($1, $2)
 
 -- name: heartbeat
-SELECT job_id, token, drain FROM outlast_heartbeat_v1($1, $2)
+SELECT * FROM outlast_heartbeat_v1($1, $2)
 
 -- name: glance
-SELECT * FROM outlast_glance_v1($1, $2)
+SELECT * FROM outlast_glance_v1($1)
 
 -- name: keep_watch
 SELECT outlast_keep_watch_v1($1, $2)

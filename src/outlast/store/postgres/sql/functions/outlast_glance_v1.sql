@@ -3,50 +3,54 @@
 -- transaction has drawn before and committed since; the line itself is not looked at: this would walk over
 -- its dead entries), in how many seconds a job that is in no line falls due (0 where a suspect waits, which
 -- may be due), in how many seconds a schedule is due, the version of what is paused, the marks of
--- those who watch (see outlast_keep_watch_v1), and the next three workers of the same host that have a lock
--- file, in the order of their ids, the first after the last: one row for each, at least one row in all. Reads
--- only, by a few probes of indexes.
-CREATE FUNCTION outlast_glance_v1(p_worker bigint, p_boot text)
-RETURNS TABLE (
-    drawn bigint, next_due double precision, next_tick double precision, pauses text, watches bigint[],
-    worker_id bigint, lock_path text, lock_device bigint, lock_inode bigint)
+-- those who watch (see outlast_keep_watch_v1), and the next three workers whose lock files this one may see, in
+-- the order of their ids, the first after the last. Marks and neighbours are JSON: a driver would ask what an array
+-- is, once for each connection. Reads only, by a few probes of indexes.
+--
+-- May see: those of the same boot of the host whose lock file is in the same directory of the same file system.
+-- Containers of a host share its boot, and users its file systems: a neighbour of another one tells this worker
+-- nothing, and three of them would hide the one that only this worker can find dead.
+CREATE FUNCTION outlast_glance_v1(
+    p_worker bigint,
+    OUT drawn bigint, OUT next_due double precision, OUT next_tick double precision, OUT pauses text,
+    OUT watches text, OUT neighbours text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
-    v_drawn bigint := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- USAGE is enough for it
-    v_due double precision;
-    v_tick double precision;
-    v_pauses text := (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p);
-    v_watches bigint[] := ARRAY[
+    v_boot text;
+    v_device bigint;
+    v_directory text;
+BEGIN
+    drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- USAGE is enough for it
+    watches := json_build_array(
         coalesce(pg_sequence_last_value('outlast_watch_1_seq'), 0),
         coalesce(pg_sequence_last_value('outlast_watch_2_seq'), 0),
-        coalesce(pg_sequence_last_value('outlast_watch_3_seq'), 0)];
-BEGIN
-    SELECT outlast_seconds_v1(j.run_at, clock_timestamp()) INTO v_due
+        coalesce(pg_sequence_last_value('outlast_watch_3_seq'), 0));
+    pauses := (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p);
+    SELECT outlast_seconds_v1(j.run_at, clock_timestamp()) INTO next_due
     FROM outlast_jobs j WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
     ORDER BY j.run_at LIMIT 1;
     IF EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) THEN
-        v_due := 0;
+        next_due := 0;
     END IF;
-    SELECT s.next_tick - extract(epoch FROM clock_timestamp()) INTO v_tick
+    SELECT s.next_tick - extract(epoch FROM clock_timestamp()) INTO next_tick
     FROM outlast_schedules s WHERE NOT s.paused AND s.declared AND s.next_tick IS NOT NULL
     ORDER BY s.next_tick LIMIT 1;
-    RETURN QUERY
-    SELECT v_drawn, v_due, v_tick, v_pauses, v_watches, n.id, n.lock_path, n.lock_device, n.lock_inode
-    FROM (SELECT) AS one
-    LEFT JOIN (
-        SELECT a.* FROM (
-            (SELECT w.id, w.lock_path, w.lock_device, w.lock_inode FROM outlast_workers w
-             WHERE w.boot_id = p_boot AND w.id > p_worker AND w.lock_path IS NOT NULL
-               AND w.status IN ('active', 'draining')
-             ORDER BY w.boot_id, w.id LIMIT 3)
-            UNION ALL
-            (SELECT w.id, w.lock_path, w.lock_device, w.lock_inode FROM outlast_workers w
-             WHERE w.boot_id = p_boot AND w.id < p_worker AND w.lock_path IS NOT NULL
-               AND w.status IN ('active', 'draining')
-             ORDER BY w.boot_id, w.id LIMIT 3)) a
-        LIMIT 3) n ON true;
+    SELECT w.boot_id, w.lock_device, substring(w.lock_path FROM '^.*/') INTO v_boot, v_device, v_directory
+    FROM outlast_workers w WHERE w.id = p_worker;
+    SELECT json_agg(json_build_array(n.id, n.lock_path, n.lock_device, n.lock_inode))::text INTO neighbours
+    FROM (
+        (SELECT w.id, w.lock_path, w.lock_device, w.lock_inode FROM outlast_workers w
+         WHERE w.boot_id = v_boot AND w.lock_device = v_device AND w.id > p_worker
+           AND substring(w.lock_path FROM '^.*/') = v_directory AND w.status IN ('active', 'draining')
+         ORDER BY w.boot_id, w.lock_device, w.id LIMIT 3)
+        UNION ALL
+        (SELECT w.id, w.lock_path, w.lock_device, w.lock_inode FROM outlast_workers w
+         WHERE w.boot_id = v_boot AND w.lock_device = v_device AND w.id < p_worker
+           AND substring(w.lock_path FROM '^.*/') = v_directory AND w.status IN ('active', 'draining')
+         ORDER BY w.boot_id, w.lock_device, w.id LIMIT 3)
+        LIMIT 3) n;
 END
 $$;
