@@ -192,7 +192,7 @@ class SimTether:
         await asyncio.sleep(0.1 + 0.4 * world.wills())
         if self._owner.is_cut:
             return
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(StoreError, TimeoutError):
             store = await world.open_store(self._owner.host, None)
             if await last_will.carry_out(will, store, self._owner.clock):
                 world.plan.seen["last will"] += 1

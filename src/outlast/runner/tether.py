@@ -30,7 +30,7 @@ from collections.abc import Collection
 LOOK_SECONDS = 0.5  # select() does not count a suspended machine's time: look again
 EMPTY_SECONDS = 10.0  # how long to wait for a killed group to be gone
 NO_WILL = -1  # in place of a descriptor
-WILL_SECONDS = 5  # for the program of the last will, its start included: then the kernel ends it
+WILL_SECONDS = 30  # after which the kernel ends the program of the last will, if it hangs
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

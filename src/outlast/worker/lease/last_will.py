@@ -33,8 +33,8 @@ from outlast.store.backend import file_of, open_store
 from outlast.store.lockfile import LockFile, Probe, boot_id, probe, read_begun
 from outlast.store.watches import LockIdentity, WatchVerbs
 
-STATEMENT_SECONDS = 2.0
-HELD_SECONDS = 0.5  # for which others may look at the file: a look holds a free lock for an instant
+STORE_SECONDS = 5.0  # for the store's answer: a service manager may wait for this process to end
+HELD_SECONDS = 2.0  # for which others may look at the file: a look holds a free lock for an instant
 LOOK_SECONDS = 0.02
 
 
@@ -87,7 +87,8 @@ async def carry_out(lock: LockIdentity, store: WatchVerbs, clock: Clock = SYSTEM
     """Say that the worker with this lock file is gone, if the file is free; return whether."""
     if not await _is_free(lock, clock):
         return False
-    await store.tell_gone(lock, read_begun(lock.path, lock.device, lock.inode))
+    async with asyncio.timeout(STORE_SECONDS):
+        await store.tell_gone(lock, read_begun(lock.path, lock.device, lock.inode))
     return True
 
 
@@ -101,11 +102,7 @@ async def _is_free(lock: LockIdentity, clock: Clock) -> bool:
 
 
 async def _speak(will: LastWill) -> None:
-    store = open_store(
-        will.url,
-        notify=will.notify,
-        statement_timeout=STATEMENT_SECONDS,
-    )
+    store = open_store(will.url, notify=will.notify, statement_timeout=STORE_SECONDS)
     try:
         await carry_out(will.lock, store)  # not opened: that would check the schema, or make it
     finally:
