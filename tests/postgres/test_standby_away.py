@@ -16,6 +16,7 @@ from outlast.model.job import State
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
+from outlast.store.values import Enqueued, NewJob
 from tests.conformance.kit import Hands, enqueued, eventually, job
 
 pytestmark = pytest.mark.xdist_group("standby away")  # one server for all of them
@@ -128,3 +129,29 @@ async def test_a_lower_synchronous_commit_is_kept(store: PostgresStore, session:
         assert await session.fetchval("SHOW synchronous_commit") == "off"
     assert await session.fetchval("SHOW synchronous_commit") == "on"
     assert (await store.heartbeat(hands.me)).renewed
+
+
+CUT_SHORT = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "among others"])
+async def test_a_job_that_is_found_by_its_key_is_as_durable_as_one_that_is_stored(
+    others: int, store: PostgresStore, session: Any
+) -> None:
+    """The first enqueue was given up while it waited: what it had stored is there for all to see,
+    and not on the standby. The second one may not call that accepted."""
+    batch = [NewJob(task="a", key=f"k{number}") for number in range(1 + others)]
+    async with standby_away(session):
+        given_up = asyncio.create_task(store.enqueue(batch))
+        assert await eventually(lambda: session.fetchval(WAITS), PATIENCE)
+        await session.execute(CUT_SHORT)
+        stored = await asyncio.wait_for(given_up, PATIENCE)
+        again = asyncio.create_task(store.enqueue(batch))
+        assert await eventually(lambda: _waits_or_is_done(session, again), PATIENCE)
+        assert not again.done(), "it was called accepted before the standby had it"
+    found = await asyncio.wait_for(again, PATIENCE)
+    assert found == [Enqueued(each.job_id, False) for each in stored]
+
+
+async def _waits_or_is_done(session: Any, call: asyncio.Task[Any]) -> bool:
+    return call.done() or bool(await session.fetchval(WAITS))
