@@ -371,7 +371,8 @@ async def test_behind_a_pooler_each_transaction_narrows_the_path_and_leaves_none
     ignored = "extra_float_digits,default_transaction_isolation,statement_timeout,lock_timeout,"
     ignored += "idle_in_transaction_session_timeout,idle_session_timeout,tcp_user_timeout,jit,"
     ignored += "plan_cache_mode,enable_indexscan,enable_indexonlyscan,enable_nestloop,"
-    ignored += "enable_tidscan,array_nulls,row_security"
+    ignored += "enable_tidscan,array_nulls,row_security,tcp_keepalives_idle,"
+    ignored += "tcp_keepalives_interval,tcp_keepalives_count"
     settings = {"default_pool_size": "1"} | (
         {"ignore_startup_parameters": ignored} if silent else {}
     )

@@ -14,7 +14,7 @@ from outlast.store.postgres.connection import Settings
 from outlast.store.postgres.errors import Collision
 from outlast.store.postgres.pool import RETRIES, Connections
 from outlast.store.postgres.presence import PostgresPresence
-from outlast.store.postgres.session import settings_of
+from outlast.store.postgres.session import KEEPALIVE, settings_of
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Cancelled
 from tests.conformance.kit import Hands, ended, enqueued, job
@@ -60,6 +60,15 @@ async def connections(
     connections = Connections(settings)
     yield connections
     await connections.close()
+
+
+async def test_the_server_asks_whether_a_silent_client_is_still_there(pg_url: str) -> None:
+    """Otherwise the idle sessions of a host that has lost its power stay for two hours."""
+    connections = Connections(Settings(url=pg_url))
+    async with connections.use() as connection:
+        shown = {name: await connection.fetchval(f"SHOW {name}") for name in KEEPALIVE}
+    await connections.close()
+    assert shown == KEEPALIVE
 
 
 async def test_each_statement_runs_under_outlasts_own_settings(connections: Connections) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from outlast.credentials import check_encoded, make_hider, redact
 from outlast.errors import ConfigError, text_of
-from outlast.store.postgres.session import narrow, settings_of
+from outlast.store.postgres.session import KEEPALIVE, narrow, settings_of
 
 SCHEMES = ("postgresql://", "postgres://")
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout speaks first
@@ -56,6 +56,7 @@ async def connect(
         "application_name": application,
         "default_transaction_isolation": "read committed",
         **settings_of(settings.statement_timeout, keeps_plans=keeps_plans),
+        **KEEPALIVE,
     }
     try:
         connection = await _open(settings, session, pooler=settings.pooler)
